@@ -1,0 +1,13 @@
+//! The command table and the command families.
+//!
+//! [`spec::CommandSpec`] is one row of THE table ([`table::COMMANDS`]); [`call::Call`] is what a handler sees;
+//! [`dispatch`] finds the row, checks arity and finds the keys. Everything that is true of a command (arity, flags, key
+//! specs, ACL categories, documentation, handler) is said once, in its row.
+//!
+//! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
+
+pub mod call;
+pub mod dispatch;
+pub mod errors;
+pub mod spec;
+pub mod table;

@@ -1,0 +1,215 @@
+//! [`CommandSpec`]: one row of the command table.
+
+use crate::call::{Call, LaneCall};
+
+/// How a command runs.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// On the worker, at once, with the shards of its keys held.
+    Data(fn(&mut Call<'_, '_>)),
+    /// On a helper thread, shard by shard; its session waits for it, nobody else does.
+    Lane(fn(&mut LaneCall<'_>)),
+    /// By the session itself (it reads or changes session or server state).
+    Session(SessionCommand),
+    /// On a helper thread by a service that is not of this crate (search).
+    Service(ServiceCommand),
+    /// Only a container of subcommands; called without one it is an arity error.
+    Container,
+}
+
+/// Commands that the engine's session runs itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SessionCommand {
+    Auth,
+    ClientGetName,
+    ClientHelp,
+    ClientId,
+    ClientInfo,
+    ClientKill,
+    ClientList,
+    ClientNoEvict,
+    ClientNoTouch,
+    ClientPause,
+    ClientReply,
+    ClientSetInfo,
+    ClientSetName,
+    ClientUnblock,
+    ClientUnpause,
+    Command,
+    CommandCount,
+    CommandDocs,
+    CommandGetKeys,
+    CommandGetKeysAndFlags,
+    CommandHelp,
+    CommandInfo,
+    CommandList,
+    ConfigGet,
+    ConfigHelp,
+    ConfigResetStat,
+    ConfigRewrite,
+    ConfigSet,
+    DebugSleep,
+    Debug,
+    Echo,
+    Hello,
+    Info,
+    Lolwut,
+    Ping,
+    Quit,
+    Reset,
+    Select,
+    Shutdown,
+    Time,
+}
+
+/// Commands that a service outside this crate runs, by the slow lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ServiceCommand {
+    FtCreate,
+    FtDropIndex,
+    FtInfo,
+    FtList,
+    FtSearch,
+    RxGrep,
+}
+
+/// Command flags, by redis-server's names (`COMMAND INFO` shows them).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flags(pub u32);
+
+#[allow(missing_docs)]
+impl Flags {
+    pub const NONE: Flags = Flags(0);
+    pub const WRITE: Flags = Flags(1);
+    pub const READONLY: Flags = Flags(1 << 1);
+    pub const DENYOOM: Flags = Flags(1 << 2);
+    pub const ADMIN: Flags = Flags(1 << 3);
+    pub const PUBSUB: Flags = Flags(1 << 4);
+    pub const NOSCRIPT: Flags = Flags(1 << 5);
+    pub const BLOCKING: Flags = Flags(1 << 6);
+    pub const LOADING: Flags = Flags(1 << 7);
+    pub const STALE: Flags = Flags(1 << 8);
+    pub const SKIP_MONITOR: Flags = Flags(1 << 9);
+    pub const SKIP_SLOWLOG: Flags = Flags(1 << 10);
+    pub const ASKING: Flags = Flags(1 << 11);
+    pub const FAST: Flags = Flags(1 << 12);
+    pub const NO_AUTH: Flags = Flags(1 << 13);
+    pub const MAY_REPLICATE: Flags = Flags(1 << 14);
+    pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 15);
+    pub const PROTECTED: Flags = Flags(1 << 16);
+    pub const NO_ASYNC_LOADING: Flags = Flags(1 << 17);
+    pub const NO_MULTI: Flags = Flags(1 << 18);
+    pub const ALLOW_BUSY: Flags = Flags(1 << 19);
+    pub const MOVABLEKEYS: Flags = Flags(1 << 20);
+
+    /// Both sets together.
+    pub const fn or(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+    /// True when all of `other` is set.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Where a command's keys are, as in `COMMAND INFO`'s key specifications.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// What the command does to those keys (RW, RO, OW, RM and access, update, insert, delete), Redis's flag names.
+    pub flags: &'static [&'static str],
+    /// Where the search begins.
+    pub begin: BeginSearch,
+    /// Which arguments from there on are keys.
+    pub find: FindKeys,
+}
+
+/// Where the search for keys begins.
+#[derive(Clone, Copy, Debug)]
+pub enum BeginSearch {
+    /// At this argument.
+    Index(usize),
+    /// After this keyword, searched from argument `start_from` on (negative: from the end backwards).
+    Keyword(&'static str, i32),
+}
+
+/// Which arguments are keys.
+#[derive(Clone, Copy, Debug)]
+pub enum FindKeys {
+    /// From the beginning to `last` (relative; negative counts from the end of the arguments, -1 is the last), each
+    /// `step` arguments; `limit` 2 halves the range, as in Redis.
+    Range {
+        /// Relative to the beginning; negative: from the end.
+        last: i32,
+        /// Distance from key to key.
+        step: usize,
+        /// 0 and 1: no limit; n: only the first 1/n of the rest.
+        limit: usize,
+    },
+    /// A count at `number` (relative), the keys from `first` (relative), each `step`.
+    KeyNumber {
+        /// Where the count is.
+        number: usize,
+        /// Where the first key is.
+        first: usize,
+        /// Distance from key to key.
+        step: usize,
+    },
+}
+
+/// One argument in the documentation tree (`COMMAND DOCS`).
+#[derive(Clone, Copy, Debug)]
+pub struct Arg {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type, by Redis's names: string, integer, double, key, pattern, unix-time, pure-token, oneof, block.
+    pub kind: &'static str,
+    /// The literal word in front of it, if any.
+    pub token: Option<&'static str>,
+    /// It may be left out.
+    pub optional: bool,
+    /// It may be repeated.
+    pub multiple: bool,
+    /// When repeated, so is its token.
+    pub multiple_token: bool,
+    /// Index of the key spec when it is a key.
+    pub key_spec: Option<usize>,
+    /// Since which version, when later than the command itself.
+    pub since: Option<&'static str>,
+    /// Parts of a oneof or block.
+    pub args: &'static [Arg],
+}
+
+/// One row of the command table.
+#[derive(Clone, Copy)]
+pub struct CommandSpec {
+    /// Lower-case name; a subcommand's own word (`setname` in the container `client`).
+    pub name: &'static str,
+    /// Redis's arity: n exact, -n at least; the name counts (a subcommand's container too).
+    pub arity: i32,
+    /// Flags.
+    pub flags: Flags,
+    /// ACL categories by name, without `@` (`read`, `fast`, `string` ...).
+    pub acl: &'static [&'static str],
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// One sentence of ours.
+    pub summary: &'static str,
+    /// The version of Redis (or of Strand, for our own) that has it first.
+    pub since: &'static str,
+    /// Redis's group: string, hash, generic, connection, server, and ours: search, regex, import.
+    pub group: &'static str,
+    /// As in Redis's documentation: `O(1)`.
+    pub complexity: &'static str,
+    /// What changed since, as (version, change).
+    pub history: &'static [(&'static str, &'static str)],
+    /// Redis's command tips.
+    pub tips: &'static [&'static str],
+    /// The documentation tree of its arguments.
+    pub args: &'static [Arg],
+    /// Subcommands of a container.
+    pub subcommands: &'static [CommandSpec],
+    /// How it runs.
+    pub handler: Handler,
+}

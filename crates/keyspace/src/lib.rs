@@ -1,0 +1,20 @@
+//! The keyspace: shards, segments, records, and the value types in them.
+//!
+//! [`Keyspace`] is shared by all workers; [`Locked`] holds the shards that a command's keys live in (taken in ascending
+//! order, so no deadlock); [`Db`] is one database seen through them; a [`Record`] is one key with its [`Value`] and expiry.
+//!
+//! **Invariant:** knows no argv, no reply, no socket; time is an argument (`now_ms`, unix milliseconds).
+
+mod db;
+mod keyspace;
+mod record;
+mod settings;
+mod tracking;
+pub mod types;
+
+pub use db::{Db, Locked};
+pub use keyspace::{Key, KeyHash, Keyspace, ScanCursor};
+pub use record::{Record, Value};
+pub use settings::Settings;
+pub use tracking::Touched;
+pub use types::{hash::HashValue, string::Str};

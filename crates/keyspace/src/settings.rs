@@ -1,0 +1,27 @@
+//! [`Settings`]: what the administrator may change while the server runs.
+
+use std::sync::atomic::AtomicU64;
+
+/// Tunables by redis-server's names; read with `Relaxed`.
+#[derive(Debug)]
+pub struct Settings {
+    /// `hash-max-listpack-entries` (default 128).
+    pub hash_max_listpack_entries: AtomicU64,
+    /// `hash-max-listpack-value` in bytes (default 64).
+    pub hash_max_listpack_value: AtomicU64,
+    /// `proto-max-bulk-len` in bytes (default 512 MB): no string grows past it.
+    pub proto_max_bulk_len: AtomicU64,
+    /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
+    pub lfu: AtomicU64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            hash_max_listpack_entries: AtomicU64::new(128),
+            hash_max_listpack_value: AtomicU64::new(64),
+            proto_max_bulk_len: AtomicU64::new(512 << 20),
+            lfu: AtomicU64::new(0),
+        }
+    }
+}

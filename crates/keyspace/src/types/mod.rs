@@ -1,0 +1,25 @@
+//! The value types: each starts compact and switches to its large form at Redis's thresholds.
+
+pub mod hash;
+pub mod string;
+
+use strand_chain::Blob;
+
+/// Bytes inside a value: a slice of a packed form, or a blob of their own that a reply may share.
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes<'a> {
+    /// Part of a packed allocation.
+    Slice(&'a [u8]),
+    /// A blob of its own.
+    Shared(&'a Blob),
+}
+
+impl std::ops::Deref for Bytes<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Slice(s) => s,
+            Bytes::Shared(b) => b,
+        }
+    }
+}

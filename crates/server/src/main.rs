@@ -1,0 +1,2 @@
+//! The `strand` binary. STARTING VERSION.
+fn main() {}
