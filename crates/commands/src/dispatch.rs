@@ -36,7 +36,10 @@ pub fn resolve(args: Args<'_>) -> Result<Resolved, Vec<u8>> {
         }
     }
     let (n, arity) = (args.len() as i32, found.spec.arity);
-    if (arity > 0 && n != arity) || n < -arity || (found.container.is_none() && matches!(spec.handler, Handler::Container)) {
+    if (arity > 0 && n != arity)
+        || n < -arity
+        || (found.container.is_none() && matches!(spec.handler, Handler::Container))
+    {
         return Err(crate::errors::wrong_arity(&found));
     }
     Ok(found)
@@ -55,7 +58,11 @@ pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usi
         };
         match k.find {
             FindKeys::Range { last, step, .. } => {
-                let end = if last >= 0 { begin + last as usize } else { (args.len() as i32 + last).max(0) as usize };
+                let end = if last >= 0 {
+                    begin + last as usize
+                } else {
+                    (args.len() as i32 + last).max(0) as usize
+                };
                 out.extend((begin..=end).step_by(step).filter(|i| *i < args.len()));
             }
             FindKeys::KeyNumber { .. } => return Err(InvalidKeys),

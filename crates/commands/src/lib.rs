@@ -9,5 +9,8 @@
 pub mod call;
 pub mod dispatch;
 pub mod errors;
+mod families;
+#[cfg(test)]
+mod fixture;
 pub mod spec;
 pub mod table;

@@ -3,7 +3,7 @@
 use crate::call::{Call, LaneCall};
 
 /// How a command runs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Handler {
     /// On the worker, at once, with the shards of its keys held.
     Data(fn(&mut Call<'_, '_>)),
@@ -108,6 +108,15 @@ impl Flags {
     pub const fn or(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
+    /// All of `sets` together.
+    pub const fn all(sets: &[Flags]) -> Flags {
+        let (mut bits, mut i) = (0, 0);
+        while i < sets.len() {
+            bits |= sets[i].0;
+            i += 1;
+        }
+        Flags(bits)
+    }
     /// True when all of `other` is set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -117,12 +126,31 @@ impl Flags {
 /// Where a command's keys are, as in `COMMAND INFO`'s key specifications.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
+    /// A remark on when these keys are keys; mostly empty.
+    pub notes: &'static str,
     /// What the command does to those keys (RW, RO, OW, RM and access, update, insert, delete), Redis's flag names.
     pub flags: &'static [&'static str],
     /// Where the search begins.
     pub begin: BeginSearch,
     /// Which arguments from there on are keys.
     pub find: FindKeys,
+}
+
+/// Rows are written with these.
+impl KeySpec {
+    /// The key at argument `at`.
+    pub const fn one(at: usize, flags: &'static [&'static str]) -> KeySpec {
+        KeySpec::range(at, 0, 1, flags)
+    }
+    /// Keys from argument `at` to `last` (relative to `at`; negative from the end), each `step`.
+    pub const fn range(at: usize, last: i32, step: usize, flags: &'static [&'static str]) -> KeySpec {
+        KeySpec {
+            notes: "",
+            flags,
+            begin: BeginSearch::Index(at),
+            find: FindKeys::Range { last, step, limit: 0 },
+        }
+    }
 }
 
 /// Where the search for keys begins.
@@ -177,12 +205,80 @@ pub struct Arg {
     pub key_spec: Option<usize>,
     /// Since which version, when later than the command itself.
     pub since: Option<&'static str>,
+    /// Since which version it should not be used any more.
+    pub deprecated_since: Option<&'static str>,
     /// Parts of a oneof or block.
     pub args: &'static [Arg],
 }
 
+/// Rows are written with these: `Arg::key("key", 0)`, `Arg::integer("count").optional().token("COUNT")`.
+#[allow(missing_docs)]
+impl Arg {
+    pub const fn new(name: &'static str, kind: &'static str) -> Arg {
+        Arg {
+            name,
+            kind,
+            token: None,
+            optional: false,
+            multiple: false,
+            multiple_token: false,
+            key_spec: None,
+            since: None,
+            deprecated_since: None,
+            args: &[],
+        }
+    }
+    pub const fn key(name: &'static str, spec: usize) -> Arg {
+        Arg { key_spec: Some(spec), ..Arg::new(name, "key") }
+    }
+    pub const fn string(name: &'static str) -> Arg {
+        Arg::new(name, "string")
+    }
+    pub const fn integer(name: &'static str) -> Arg {
+        Arg::new(name, "integer")
+    }
+    pub const fn double(name: &'static str) -> Arg {
+        Arg::new(name, "double")
+    }
+    pub const fn pattern(name: &'static str) -> Arg {
+        Arg::new(name, "pattern")
+    }
+    pub const fn unix_time(name: &'static str) -> Arg {
+        Arg::new(name, "unix-time")
+    }
+    /// A literal word by itself.
+    pub const fn word(name: &'static str, token: &'static str) -> Arg {
+        Arg { token: Some(token), ..Arg::new(name, "pure-token") }
+    }
+    pub const fn oneof(name: &'static str, args: &'static [Arg]) -> Arg {
+        Arg { args, ..Arg::new(name, "oneof") }
+    }
+    pub const fn block(name: &'static str, args: &'static [Arg]) -> Arg {
+        Arg { args, ..Arg::new(name, "block") }
+    }
+    /// With a literal word in front.
+    pub const fn token(self, token: &'static str) -> Arg {
+        Arg { token: Some(token), ..self }
+    }
+    pub const fn optional(self) -> Arg {
+        Arg { optional: true, ..self }
+    }
+    pub const fn multiple(self) -> Arg {
+        Arg { multiple: true, ..self }
+    }
+    pub const fn multiple_token(self) -> Arg {
+        Arg { multiple_token: true, ..self }
+    }
+    pub const fn since(self, version: &'static str) -> Arg {
+        Arg { since: Some(version), ..self }
+    }
+    pub const fn deprecated_since(self, version: &'static str) -> Arg {
+        Arg { deprecated_since: Some(version), ..self }
+    }
+}
+
 /// One row of the command table.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
     /// Lower-case name; a subcommand's own word (`setname` in the container `client`).
     pub name: &'static str,
@@ -202,6 +298,10 @@ pub struct CommandSpec {
     pub group: &'static str,
     /// As in Redis's documentation: `O(1)`.
     pub complexity: &'static str,
+    /// As in Redis's documentation (`doc_flags`): `deprecated`, `syscmd`.
+    pub doc_flags: &'static [&'static str],
+    /// For a deprecated command: since when, and what to use instead.
+    pub deprecated: Option<(&'static str, &'static str)>,
     /// What changed since, as (version, change).
     pub history: &'static [(&'static str, &'static str)],
     /// Redis's command tips.
@@ -212,4 +312,26 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// How it runs.
     pub handler: Handler,
+}
+
+impl CommandSpec {
+    /// A row with nothing in it: rows name only what they have and take the rest from here.
+    pub const EMPTY: CommandSpec = CommandSpec {
+        name: "",
+        arity: 0,
+        flags: Flags::NONE,
+        acl: &[],
+        keys: &[],
+        summary: "",
+        since: "",
+        group: "",
+        complexity: "",
+        doc_flags: &[],
+        deprecated: None,
+        history: &[],
+        tips: &[],
+        args: &[],
+        subcommands: &[],
+        handler: Handler::Container,
+    };
 }

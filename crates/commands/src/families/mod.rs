@@ -1,0 +1,11 @@
+//! The command families: one module of handlers for each group of the table.
+//!
+//! A handler is three steps: parse typed arguments, call a keyspace operation, write the reply. It sees
+//! [`crate::call::Call`] (or [`crate::call::LaneCall`]) and nothing else: no socket, no session, no clock.
+
+pub(crate) mod generic;
+pub(crate) mod hash;
+pub(crate) mod import_version;
+pub(crate) mod keyspace_wide;
+pub(crate) mod memory;
+pub(crate) mod string;

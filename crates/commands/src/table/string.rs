@@ -1,0 +1,6 @@
+//! The rows of group string.
+
+use crate::spec::CommandSpec;
+
+/// Group string, by name.
+pub(crate) static STRING: &[CommandSpec] = &[];
