@@ -12,5 +12,6 @@ pub mod errors;
 mod families;
 #[cfg(test)]
 mod fixture;
+pub mod glob;
 pub mod spec;
 pub mod table;

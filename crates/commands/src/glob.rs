@@ -1,0 +1,204 @@
+//! Glob patterns exactly as redis-server matches them: KEYS, SCAN MATCH, HSCAN MATCH, CONFIG GET, COMMAND LIST.
+//!
+//! `*` any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element but `*` takes exactly one byte, so a
+//! mismatch needs to go back only to the last `*`: at most pattern times text steps, and no recursion, whatever the
+//! pattern. The corners (an empty text, an open class, ranges of bytes above 127) are those of redis-server 7.0.
+
+/// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
+pub const STARS_MAX: usize = 1000;
+
+/// True when the whole of `text` matches `pattern`; `nocase` takes ASCII letters as equal whatever their case.
+///
+/// An empty text matches the empty pattern only: not even `*` (KEYS and SCAN take a lone `*` as "no pattern").
+pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
+    matches_counted(pattern, text, nocase, &mut 0)
+}
+
+/// Where to go on after a mismatch: behind the last `*`, one byte further in the text.
+struct Retry {
+    pattern_at: usize,
+    text_at: usize,
+}
+
+/// [`matches`], counting elements tried in `steps`.
+fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<Retry> = None;
+    let mut stars = 0;
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
+    loop {
+        *steps += 1;
+        let fits = match pattern.get(p) {
+            None => false,
+            Some(b'*') => {
+                while pattern.get(p + 1) == Some(&b'*') {
+                    p += 1;
+                }
+                p += 1;
+                if p == pattern.len() {
+                    return true;
+                }
+                stars += 1;
+                if stars > STARS_MAX {
+                    return false;
+                }
+                retry = Some(Retry { pattern_at: p, text_at: t });
+                continue;
+            }
+            Some(_) => {
+                let (after, fits) = element(&pattern[p..], text[t], nocase);
+                p += after;
+                fits
+            }
+        };
+        if fits {
+            t += 1;
+            if t == text.len() {
+                // What is left would need more bytes, and starting later would leave even fewer.
+                return pattern[p..].iter().all(|b| *b == b'*');
+            }
+        } else {
+            let Some(r) = &mut retry else { return false };
+            r.text_at += 1;
+            if r.text_at == text.len() {
+                return false;
+            }
+            (p, t) = (r.pattern_at, r.text_at);
+        }
+    }
+}
+
+/// Matches the element at the start of `pattern` (not a `*`) against one byte: how long it is, and whether it fits.
+fn element(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
+    let same = |a: u8| if nocase { a.eq_ignore_ascii_case(&byte) } else { a == byte };
+    match pattern[0] {
+        b'?' => (1, true),
+        b'[' => class(pattern, byte, nocase),
+        b'\\' if pattern.len() > 1 => (2, same(pattern[1])),
+        literal => (1, same(literal)),
+    }
+}
+
+/// Matches a class. One that is never closed reaches to the end of the pattern. Escaped members keep their case even
+/// under `nocase`, and a range compares bytes as signed numbers: both as redis-server does.
+fn class(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
+    let fold = |b: u8| if nocase { b.to_ascii_lowercase() } else { b };
+    let negated = pattern.get(1) == Some(&b'^');
+    let mut at = if negated { 2 } else { 1 };
+    let mut found = false;
+    loop {
+        match pattern.get(at..).unwrap_or_default() {
+            [] => return (pattern.len(), found != negated),
+            [b'\\', escaped, ..] => {
+                found |= *escaped == byte;
+                at += 2;
+            }
+            [b']', ..] => return (at + 1, found != negated),
+            [first, b'-', last, ..] => {
+                let (a, b) = (fold(*first) as i8, fold(*last) as i8);
+                // The order is decided before the case is folded.
+                let (low, high) = if (*first as i8) > (*last as i8) { (b, a) } else { (a, b) };
+                found |= (low..=high).contains(&(fold(byte) as i8));
+                at += 3;
+            }
+            [member, ..] => {
+                found |= fold(*member) == fold(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The slow and obvious one: try every way to spread the text over the `*`s.
+    fn oracle(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
+        match (pattern.first(), text.first()) {
+            (None, _) => text.is_empty(),
+            (Some(b'*'), _) => (0..=text.len()).any(|n| oracle(&pattern[1..], &text[n..], nocase)),
+            (Some(_), None) => false,
+            (Some(_), Some(b)) => {
+                let (n, fits) = element(pattern, *b, nocase);
+                fits && oracle(&pattern[n..], &text[1..], nocase)
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(pattern: &str, text: &str, want: bool) {
+        assert_eq!(matches(pattern.as_bytes(), text.as_bytes(), false), want, "{pattern:?} against {text:?}");
+    }
+
+    #[test]
+    fn elements() {
+        check("h?llo", "hello", true);
+        check("h?llo", "hllo", false);
+        check("h*llo", "hllo", true);
+        check("h[ae]llo", "hallo", true);
+        check("h[^e]llo", "hello", false);
+        check("h[a-b]llo", "hbllo", true);
+        check("h[b-a]llo", "hallo", true);
+        check("\\*", "*", true);
+        check("\\*", "a", false);
+        check("a\\", "a\\", true);
+        check("[\\]]", "]", true);
+        check("[a-]", "^", true);
+        check("", "", true);
+        check("*", "a", true);
+        check("a**b**", "a-b", true);
+        check("*a*", "bab", true);
+        check("*ab", "aab", true);
+        check("*ab", "abc", false);
+    }
+
+    #[test]
+    fn corners_of_redis() {
+        check("*", "", false);
+        check("[", "a", false);
+        check("[^", "a", true);
+        check("[ab", "b", true);
+        check("[^ab", "b", false);
+        check("[]a]", "a", false);
+        assert!(matches(b"[a-\xff]", b"\x10", false), "signed: from -1 to 97");
+        assert!(!matches(b"[a-\xff]", b"z", false));
+        assert!(matches(b"ABC", b"abc", true));
+        assert!(matches(b"[A-C]", b"b", true));
+    }
+
+    #[test]
+    fn more_stars_than_redis_allows_match_nothing() {
+        let text = vec![b'a'; STARS_MAX + 1];
+        assert!(matches(&b"*a".repeat(STARS_MAX), &text, false));
+        assert!(!matches(&b"*a".repeat(STARS_MAX + 1), &text, false));
+        let trailing = [b"*a".repeat(STARS_MAX), b"*".to_vec()].concat();
+        assert!(matches(&trailing, &text, false));
+    }
+
+    #[test]
+    fn a_bomb_takes_no_more_than_pattern_times_text() {
+        let text = vec![b'a'; 2000];
+        for pattern in [b"a*".repeat(200), b"*a?".repeat(200), b"*[^b]".repeat(150)] {
+            let pattern = [pattern, b"b".to_vec()].concat();
+            let mut steps = 0;
+            assert!(!matches_counted(&pattern, &text, false, &mut steps));
+            assert!(steps <= (pattern.len() * text.len()) as u64, "{steps}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+        #[test]
+        fn agrees_with_the_oracle(
+            pattern in proptest::collection::vec(proptest::sample::select(&b"*?[]^-\\abcB\xff\x80"[..]), 0..9),
+            text in proptest::collection::vec(proptest::sample::select(&b"abcB-]\\\xff\x80"[..]), 1..9),
+            nocase: bool,
+        ) {
+            prop_assert_eq!(matches(&pattern, &text, nocase), oracle(&pattern, &text, nocase));
+        }
+    }
+}
