@@ -1,7 +1,6 @@
 //! What a handler sees: [`Call`] for commands that run at once on keys whose shards are held, [`LaneCall`] for those
 //! that run on a helper thread, shard by shard.
 
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strand_keyspace::{Key, Keyspace, Locked};
 use strand_wire::args::Args;
@@ -12,7 +11,7 @@ pub struct Call<'a, 'k> {
     /// The arguments; index 0 is the command's name (a subcommand's name is index 1).
     pub args: Args<'a>,
     /// The keys in `args` in the order of the key specs, hashed.
-    pub keys: &'a SmallVec<[Key<'a>; 4]>,
+    pub keys: &'a [Key<'a>],
     /// The session's database.
     pub db: usize,
     /// Unix milliseconds.

@@ -14,6 +14,13 @@ pub struct Resolved {
     pub container: Option<&'static CommandSpec>,
 }
 
+impl Resolved {
+    /// The name as error texts and COMMAND INFO have it: `get`, `client|setname`.
+    pub fn full_name(&self) -> String {
+        crate::errors::full_name(self.container, self.spec)
+    }
+}
+
 /// Finds the row of `name`, ASCII case aside; no subcommands.
 pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|c| name.eq_ignore_ascii_case(c.name.as_bytes()))

@@ -1,6 +1,10 @@
-//! Error texts, byte for byte those of redis-server: clients match on them. STARTING VERSION.
+//! Error texts, byte for byte those of redis-server 7.0: clients match on them.
+//!
+//! Constants for the fixed texts, functions for those that quote the command. A text is the whole error reply without
+//! the leading `-` and the line end.
 
 use crate::dispatch::Resolved;
+use crate::spec::CommandSpec;
 use strand_wire::args::Args;
 
 /// A value of another type.
@@ -11,18 +15,97 @@ pub const SYNTAX: &str = "ERR syntax error";
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 /// Not a float.
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+/// A sum of floats that is no number any more.
+pub const NAN_OR_INFINITY: &str = "ERR increment would produce NaN or Infinity";
+/// An i64 sum past its range.
+pub const OVERFLOW: &str = "ERR increment or decrement would overflow";
+/// DECRBY of the smallest i64.
+pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";
 /// No such key.
 pub const NO_SUCH_KEY: &str = "ERR no such key";
+/// An index past the end (databases, `OBJECT`, LSET).
+pub const INDEX_OUT_OF_RANGE: &str = "ERR index out of range";
+/// SELECT, COPY, MOVE, SWAPDB with a database that is not there.
+pub const DB_INDEX_OUT_OF_RANGE: &str = "ERR DB index is out of range";
+/// An offset below 0.
+pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
+/// A string that would grow past `proto-max-bulk-len`.
+pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+/// SCAN and its kin: a cursor that is no number.
+pub const INVALID_CURSOR: &str = "ERR invalid cursor";
+/// RENAME, COPY, MOVE onto the very same key.
+pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+/// A count that must be at least 0.
+pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+/// An integer outside the bounds a command sets.
+pub const OUT_OF_RANGE: &str = "ERR value is out of range";
+/// A hash's field that is no integer.
+pub const HASH_NOT_AN_INTEGER: &str = "ERR hash value is not an integer";
+/// A hash's field that is no float.
+pub const HASH_NOT_A_FLOAT: &str = "ERR hash value is not a float";
+/// COMMAND GETKEYS: no such command.
+pub const INVALID_COMMAND: &str = "ERR Invalid command specified";
+/// COMMAND GETKEYS: the arity of the given command is broken.
+pub const INVALID_COMMAND_ARITY: &str = "ERR Invalid number of arguments specified for command";
+/// COMMAND GETKEYS: the key specs cannot be followed.
+pub const INVALID_COMMAND_ARGUMENTS: &str = "ERR Invalid arguments specified for command";
+/// COMMAND GETKEYS: nothing to find.
+pub const NO_KEY_ARGUMENTS: &str = "ERR The command has no key arguments";
+
+/// Most bytes quoted of an unknown command's name or subcommand, and of all its arguments together.
+const QUOTED_BYTES_MAX: usize = 128;
 
 /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `
+///
+/// The name and the arguments are cut to 128 bytes, the arguments to 128 in all; like every C string of redis-server
+/// they end at a zero byte.
 pub fn unknown_command(args: Args<'_>) -> Vec<u8> {
-    [b"ERR unknown command '", args.at(0), b"'"].concat()
+    let mut out = b"ERR unknown command '".to_vec();
+    out.extend_from_slice(quoted(args.at(0), QUOTED_BYTES_MAX));
+    out.extend_from_slice(b"', with args beginning with: ");
+    let start = out.len();
+    for arg in args.skip(1).iter() {
+        let used = out.len() - start;
+        if used >= QUOTED_BYTES_MAX {
+            break;
+        }
+        out.push(b'\'');
+        out.extend_from_slice(quoted(arg, QUOTED_BYTES_MAX - used));
+        out.extend_from_slice(b"' ");
+    }
+    out
 }
+
 /// `ERR unknown subcommand 'x'. Try CLIENT HELP.`
 pub fn unknown_subcommand(args: Args<'_>) -> Vec<u8> {
-    [b"ERR unknown subcommand '", args.at(1), b"'."].concat()
+    let mut out = b"ERR unknown subcommand '".to_vec();
+    out.extend_from_slice(quoted(args.at(1), QUOTED_BYTES_MAX));
+    out.extend_from_slice(b"'. Try ");
+    out.extend_from_slice(&quoted(args.at(0), usize::MAX).to_ascii_uppercase());
+    out.extend_from_slice(b" HELP.");
+    out
 }
-/// `ERR wrong number of arguments for 'get' command`
+
+/// `ERR wrong number of arguments for 'get' command`; a subcommand is named `client|setname`.
 pub fn wrong_arity(found: &Resolved) -> Vec<u8> {
-    format!("ERR wrong number of arguments for '{}' command", found.spec.name).into_bytes()
+    format!("ERR wrong number of arguments for '{}' command", found.full_name()).into_bytes()
+}
+
+/// `ERR invalid expire time in 'setex' command`
+pub fn invalid_expire_time(command: &str) -> String {
+    format!("ERR invalid expire time in '{command}' command")
+}
+
+/// The name as error texts have it: `get`, `client|setname`.
+pub(crate) fn full_name(container: Option<&CommandSpec>, spec: &CommandSpec) -> String {
+    match container {
+        Some(c) => format!("{}|{}", c.name, spec.name),
+        None => spec.name.into(),
+    }
+}
+
+/// The part of `bytes` that `%.*s` prints: up to `max` bytes, up to the first zero byte.
+fn quoted(bytes: &[u8], max: usize) -> &[u8] {
+    let cut = &bytes[..bytes.len().min(max)];
+    &cut[..memchr::memchr(0, cut).unwrap_or(cut.len())]
 }

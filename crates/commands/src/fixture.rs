@@ -1,1 +1,98 @@
+//! The tests' way in: run one command line against a small keyspace, get the reply bytes, advance the clock by hand.
+//!
+//! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
 
+use crate::call::{Call, LaneCall};
+use crate::dispatch;
+use crate::spec::Handler;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use strand_chain::Chain;
+use strand_keyspace::{Key, KeyHash, Keyspace};
+use strand_wire::args::Argv;
+use strand_wire::reply::{Protocol, Reply};
+
+/// Where the fixture's clock starts, in unix milliseconds (2023-11-14 22:13:20).
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
+
+/// A keyspace, a session's database and protocol, and a clock that moves only when told.
+pub(crate) struct Fixture {
+    pub(crate) keyspace: Arc<Keyspace>,
+    pub(crate) db: usize,
+    pub(crate) now_ms: i64,
+    pub(crate) protocol: Protocol,
+    pub(crate) rng: fastrand::Rng,
+    /// What LANE handlers see in `cancel`.
+    pub(crate) cancel: AtomicBool,
+}
+
+impl Fixture {
+    /// 4 shards, 16 databases, RESP2, database 0, seed 7.
+    pub(crate) fn new() -> Fixture {
+        Fixture {
+            keyspace: Arc::new(Keyspace::new(4, 16, [1, 2, 3, 4])),
+            db: 0,
+            now_ms: START_MS,
+            protocol: Protocol::Resp2,
+            rng: fastrand::Rng::with_seed(7),
+            cancel: AtomicBool::new(false),
+        }
+    }
+    /// Moves the clock forward.
+    pub(crate) fn advance_ms(&mut self, ms: i64) {
+        self.now_ms += ms;
+    }
+    /// Runs a command given as its arguments; the reply's bytes.
+    pub(crate) fn run_args<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Vec<u8> {
+        let argv = Argv::from_slices(args);
+        let args = argv.args();
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, self.protocol);
+        match dispatch::resolve(args) {
+            Err(text) => reply.error_bytes(&text),
+            Ok(found) => match found.spec.handler {
+                Handler::Data(run) => {
+                    let at = dispatch::key_positions(found.spec, args).unwrap_or_default();
+                    let keys: SmallVec<[Key<'_>; 4]> =
+                        at.iter().map(|i| self.keyspace.key(args.at(*i))).collect();
+                    let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
+                    let mut locked = self.keyspace.lock(&hashes, self.now_ms);
+                    run(&mut Call {
+                        args,
+                        keys: &keys,
+                        db: self.db,
+                        now_ms: self.now_ms,
+                        locked: &mut locked,
+                        reply: &mut reply,
+                        rng: &mut self.rng,
+                    });
+                }
+                Handler::Lane(run) => run(&mut LaneCall {
+                    args,
+                    db: self.db,
+                    now_ms: self.now_ms,
+                    keyspace: &self.keyspace,
+                    reply: &mut reply,
+                    rng: &mut self.rng,
+                    cancel: &self.cancel,
+                }),
+                other => panic!("{other:?} is not run by the fixture"),
+            },
+        }
+        out.slices().flatten().copied().collect()
+    }
+    /// Runs a command line (words parted by blanks, `''` is an empty word); the reply as text, CR LF as `|`:
+    /// `fixture.run("SET a 1")` is `"+OK|"`.
+    pub(crate) fn run(&mut self, line: &str) -> String {
+        let args: Vec<&str> = line.split_whitespace().map(|w| if w == "''" { "" } else { w }).collect();
+        String::from_utf8_lossy(&self.run_args(&args)).replace("\r\n", "|")
+    }
+    /// Runs lines and compares each reply, for tests that are a script: `("GET a", "$1|1|")`.
+    #[track_caller]
+    pub(crate) fn script(&mut self, steps: &[(&str, &str)]) {
+        for (line, want) in steps {
+            assert_eq!(self.run(line), *want, "{line}");
+        }
+    }
+}

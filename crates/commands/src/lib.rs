@@ -13,5 +13,7 @@ mod families;
 #[cfg(test)]
 mod fixture;
 pub mod glob;
+mod long_double;
+mod parse;
 pub mod spec;
 pub mod table;

@@ -1,0 +1,124 @@
+//! Typed arguments: integers, floats, counts and expiry options, parsed by Redis's rules with its error texts.
+
+use crate::errors;
+use crate::long_double::LongDouble;
+use std::borrow::Cow;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Record, Str, Value};
+
+/// An error text: fixed, or made for the occasion.
+pub(crate) type Text = Cow<'static, str>;
+
+/// An `i64` in canonical decimal form.
+pub(crate) fn integer(bytes: &[u8]) -> Result<i64, &'static str> {
+    parse_int(bytes).ok_or(errors::NOT_AN_INTEGER)
+}
+
+/// An `i64` of at least 0; `text` is the error for a negative one.
+pub(crate) fn at_least_zero(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
+    usize::try_from(integer(bytes)?).map_err(|_| text)
+}
+
+/// A long double, as INCRBYFLOAT and HINCRBYFLOAT read their increment.
+pub(crate) fn long_double(bytes: &[u8]) -> Result<LongDouble, &'static str> {
+    LongDouble::parse(bytes).ok_or(errors::NOT_A_FLOAT)
+}
+
+/// How an expiry is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpiryUnit {
+    /// Seconds from now: EX, SETEX.
+    Seconds,
+    /// Milliseconds from now: PX, PSETEX.
+    Millis,
+    /// Unix time in seconds: EXAT.
+    UnixSeconds,
+    /// Unix time in milliseconds: PXAT.
+    UnixMillis,
+}
+
+impl ExpiryUnit {
+    /// The unit that `EX`, `PX`, `EXAT` or `PXAT` names.
+    pub(crate) fn from_option(word: &[u8]) -> Option<ExpiryUnit> {
+        let is = |w: &str| word.eq_ignore_ascii_case(w.as_bytes());
+        match word.len() {
+            2 if is("EX") => Some(ExpiryUnit::Seconds),
+            2 if is("PX") => Some(ExpiryUnit::Millis),
+            4 if is("EXAT") => Some(ExpiryUnit::UnixSeconds),
+            4 if is("PXAT") => Some(ExpiryUnit::UnixMillis),
+            _ => None,
+        }
+    }
+}
+
+/// The unix time in milliseconds that a positive expiry argument of SET, GETEX, SETEX and PSETEX stands for. `command` is
+/// the name for the error text.
+pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
+    let given = integer(bytes)?;
+    let at = match unit {
+        _ if given <= 0 => None,
+        ExpiryUnit::Seconds => given.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)),
+        ExpiryUnit::Millis => given.checked_add(now_ms),
+        ExpiryUnit::UnixSeconds => given.checked_mul(1000),
+        ExpiryUnit::UnixMillis => Some(given),
+    };
+    // The largest i64 stands for "no expiry" in a record.
+    at.map(|at| at.min(i64::MAX - 1)).ok_or_else(|| errors::invalid_expire_time(command).into())
+}
+
+/// The string in a record, if there is a record.
+///
+/// # Errors
+/// The WRONGTYPE text when it is of another type.
+pub(crate) fn string_of(record: Option<&Record>) -> Result<Option<&Str>, &'static str> {
+    match record.map(|r| &r.value) {
+        None => Ok(None),
+        Some(Value::Str(s)) => Ok(Some(s)),
+        Some(_) => Err(errors::WRONG_TYPE),
+    }
+}
+
+/// As [`string_of`], for writing.
+pub(crate) fn string_of_mut(record: Option<&mut Record>) -> Result<Option<&mut Str>, &'static str> {
+    match record.map(|r| &mut r.value) {
+        None => Ok(None),
+        Some(Value::Str(s)) => Ok(Some(s)),
+        Some(_) => Err(errors::WRONG_TYPE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expiry_is_positive_and_does_not_overflow() {
+        use ExpiryUnit::*;
+        let now = 1_700_000_000_000;
+        let at = |text: &str, unit| expiry_ms(text.as_bytes(), unit, now, "set");
+        assert_eq!(at("10", Seconds), Ok(now + 10_000));
+        assert_eq!(at("10", Millis), Ok(now + 10));
+        assert_eq!(at("10", UnixSeconds), Ok(10_000));
+        assert_eq!(at("10", UnixMillis), Ok(10));
+        assert_eq!(at("9223372036854775807", UnixMillis), Ok(i64::MAX - 1));
+        let invalid = Err(Text::from("ERR invalid expire time in 'set' command"));
+        for unit in [Seconds, Millis, UnixSeconds, UnixMillis] {
+            assert_eq!(at("0", unit), invalid);
+            assert_eq!(at("-1", unit), invalid);
+            assert_eq!(at("x", unit), Err(errors::NOT_AN_INTEGER.into()));
+            assert_eq!(at(" 1", unit), Err(errors::NOT_AN_INTEGER.into()));
+            if unit != UnixMillis {
+                assert_eq!(at("9223372036854775807", unit), invalid);
+            }
+        }
+    }
+
+    #[test]
+    fn options_name_units() {
+        assert_eq!(ExpiryUnit::from_option(b"ex"), Some(ExpiryUnit::Seconds));
+        assert_eq!(ExpiryUnit::from_option(b"Px"), Some(ExpiryUnit::Millis));
+        assert_eq!(ExpiryUnit::from_option(b"EXAT"), Some(ExpiryUnit::UnixSeconds));
+        assert_eq!(ExpiryUnit::from_option(b"pxat"), Some(ExpiryUnit::UnixMillis));
+        assert_eq!(ExpiryUnit::from_option(b"exa"), None);
+    }
+}
