@@ -1,1 +1,19 @@
-//! STARTING VERSION.
+//! The engine: sessions as state machines over the shared keyspace.
+//!
+//! [`Engine`] is what all workers share (keyspace, configuration, client registry, counters); a [`Session`] is one
+//! connection: bytes in, bytes out, and a [`Turn`] that tells the driver what to do next. A [`LaneJob`] is a command that
+//! runs on a helper thread while its session waits. What the engine needs of the outside comes through [`Host`].
+//!
+//! **Invariant:** knows no runtime, no socket, no file, no thread and no clock: time is an argument ([`Now`]), so that a
+//! seeded simulator can drive it.
+
+mod engine;
+mod host;
+mod session;
+
+pub mod config;
+
+pub use config::Config;
+pub use engine::Engine;
+pub use host::{CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ShutdownRequest, Wake};
+pub use session::{LaneDone, LaneJob, Session, Turn};

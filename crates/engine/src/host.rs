@@ -1,0 +1,123 @@
+//! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
+
+use strand_commands::call::LaneCall;
+use strand_commands::spec::ServiceCommand;
+
+/// The time, read by the driver once a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds since 1970.
+    pub unix_us: i64,
+    /// Microseconds of a clock that never goes back (any origin).
+    pub mono_us: u64,
+}
+
+impl Now {
+    /// Milliseconds since 1970.
+    pub fn unix_ms(&self) -> i64 {
+        self.unix_us.div_euclid(1000)
+    }
+}
+
+/// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
+/// [`Host::run_service`], which runs on a helper thread only.
+pub trait Host: Send + Sync {
+    /// Runs a command of a service outside the engine (search); on a helper thread.
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);
+    /// What the allocator says.
+    fn memory(&self) -> MemoryFacts;
+    /// Processor time used so far.
+    fn cpu(&self) -> CpuFacts;
+    /// SHUTDOWN was asked for: stop gracefully.
+    fn shutdown(&self, request: ShutdownRequest);
+    /// More `INFO search` lines: (name, value).
+    fn info_search(&self) -> Vec<(String, String)>;
+    /// Drop this on a helper thread: freeing it takes a while.
+    fn reclaim(&self, garbage: Box<dyn Send>);
+    /// CONFIG SET changed this option: whoever acts on it outside the engine (logging, sockets) looks at it again.
+    fn config_changed(&self, name: &str) {
+        let _ = name;
+    }
+    /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
+    ///
+    /// # Errors
+    /// Why it could not be written, as the client shall see it.
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+        let _ = edit;
+        Err("the host keeps no configuration file".into())
+    }
+}
+
+/// Memory as the allocator and the kernel see it, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryFacts {
+    /// Allocated by the program.
+    pub used_bytes: u64,
+    /// In pages the allocator holds active.
+    pub active_bytes: u64,
+    /// Resident pages of the allocator.
+    pub resident_bytes: u64,
+    /// Resident set of the process.
+    pub rss_bytes: u64,
+    /// Physical memory of the machine (or its cgroup).
+    pub system_bytes: u64,
+}
+
+/// Processor time in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuFacts {
+    /// In the kernel.
+    pub system_us: u64,
+    /// In user mode.
+    pub user_us: u64,
+}
+
+/// SHUTDOWN's options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownRequest {
+    /// `NOW`: do not wait for anybody.
+    pub now: bool,
+    /// `FORCE`: stop whatever fails.
+    pub force: bool,
+}
+
+/// Facts about the process that do not change.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFacts {
+    /// Process id.
+    pub pid: u32,
+    /// Seed of the 40 hexadecimal digits of `run_id`.
+    pub run_id_seed: u64,
+    /// Path of the binary.
+    pub executable: String,
+    /// Path of the configuration file; empty when there is none.
+    pub config_file: String,
+    /// `uname`'s "sysname release machine".
+    pub os: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// The allocator's name and version, as `INFO memory` shows it.
+    pub allocator: String,
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Debug, Default)]
+pub struct PeerInfo {
+    /// `ip:port` of the peer, as CLIENT LIST shows it (`[v6]:port`).
+    pub addr: String,
+    /// `ip:port` of our end.
+    pub laddr: String,
+    /// The socket's descriptor number, for CLIENT LIST only.
+    pub fd: i32,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// True when the peer is on this machine (loopback or unix socket).
+    pub local: bool,
+}
+
+/// Wakes the task that drives a session; called from any thread, any number of times. The task then calls
+/// [`crate::Session::run`], whatever it was waiting for.
+pub trait Wake: Send + Sync {
+    /// Wakes it.
+    fn wake(&self);
+}
