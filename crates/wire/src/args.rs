@@ -1,17 +1,27 @@
 //! One command's arguments: [`Argv`] owns them (reused from command to command), [`Args`] is the view of a handler.
+//!
+//! Small arguments lie in one buffer, in which the decoder may leave gaps (it copies a whole command at once, headers
+//! included); large ones were received straight into blobs of their own. Nothing here knows RESP.
 
 use strand_chain::Blob;
 
-/// Where one argument lies.
+/// Room of the shared buffer that is kept from one command to the next, in bytes.
+const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Entries of the span list that are kept from one command to the next.
+const KEPT_SPANS_MAX: usize = 4096;
+/// The shared buffer does not grow past this, so that positions in it fit 32 bits; what comes after it goes to blobs.
+const BUFFER_BYTES_MAX: usize = u32::MAX as usize >> 1;
+/// The length that marks a span as the number of a blob.
+const IS_BLOB: u32 = u32::MAX;
+
+/// Where one argument lies: `start..start + len` of the buffer, or blob number `start` when `len` is [`IS_BLOB`].
 #[derive(Clone, Copy, Debug)]
-enum Span {
-    /// `start..start + len` of the shared buffer.
-    Small { start: u32, len: u32 },
-    /// Index into the blobs: the value was received straight into its own allocation.
-    Large(u32),
+struct Span {
+    start: u32,
+    len: u32,
 }
 
-/// A command as received. Small arguments lie side by side in one buffer, large ones in their own blobs.
+/// A command as received. Small arguments lie in one buffer, large ones in their own blobs.
 #[derive(Debug, Default)]
 pub struct Argv {
     buffer: Vec<u8>,
@@ -31,43 +41,85 @@ impl Argv {
         argv
     }
     /// Number of arguments, the command's name included.
+    #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
     /// True when it holds no argument.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
     /// Forgets the arguments and keeps the room (up to a bound) for the next command.
+    #[inline]
     pub fn clear(&mut self) {
         self.spans.clear();
-        self.blobs.clear();
         self.buffer.clear();
-        if self.buffer.capacity() > 64 * 1024 {
-            self.buffer = Vec::new();
-        }
-        if self.spans.capacity() > 4096 {
-            self.spans = Vec::new();
+        if !self.blobs.is_empty()
+            || self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX
+            || self.spans.capacity() > KEPT_SPANS_MAX
+        {
+            self.shrink();
         }
     }
-    /// Appends a small argument by copy.
+    /// Appends an argument by copy.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES_MAX {
+            return self.push_blob(Blob::from(bytes));
+        }
         let start = self.buffer.len() as u32;
         self.buffer.extend_from_slice(bytes);
-        self.spans.push(Span::Small { start, len: bytes.len() as u32 });
+        self.spans.push(Span { start, len: bytes.len() as u32 });
     }
     /// Appends an argument that lies in its own allocation.
     pub fn push_blob(&mut self, blob: Blob) {
-        self.spans.push(Span::Large(self.blobs.len() as u32));
+        self.spans.push(Span { start: self.blobs.len() as u32, len: IS_BLOB });
         self.blobs.push(blob);
     }
     /// The view that handlers read.
+    #[inline]
     pub fn args(&self) -> Args<'_> {
         Args { argv: self, from: 0 }
     }
     /// Bytes of heap held.
     pub fn heap_bytes(&self) -> usize {
-        self.buffer.capacity() + self.spans.capacity() * 8 + self.blobs.iter().map(|b| b.heap_bytes()).sum::<usize>()
+        self.buffer.capacity()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.blobs.capacity() * size_of::<Blob>()
+            + self.blobs.iter().map(|b| b.heap_bytes()).sum::<usize>()
+    }
+    /// True when the buffer can take `n` bytes more.
+    #[inline]
+    pub(crate) fn has_room(&self, n: usize) -> bool {
+        self.buffer.len() + n <= BUFFER_BYTES_MAX
+    }
+    /// Bytes in the shared buffer.
+    #[inline]
+    pub(crate) fn buffer_len(&self) -> usize {
+        self.buffer.len()
+    }
+    /// Appends an argument that lies at `start..start + len` of the shared buffer, whose bytes follow by
+    /// [`Argv::append`] before anybody looks.
+    #[inline]
+    pub(crate) fn push_span(&mut self, start: usize, len: usize) {
+        self.spans.push(Span { start: start as u32, len: len as u32 });
+    }
+    /// Appends bytes to the shared buffer.
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.blobs = Vec::new();
+        if self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+        if self.spans.capacity() > KEPT_SPANS_MAX {
+            self.spans = Vec::new();
+        }
     }
 }
 
@@ -80,10 +132,12 @@ pub struct Args<'a> {
 
 impl<'a> Args<'a> {
     /// Number of arguments.
+    #[inline]
     pub fn len(&self) -> usize {
         self.argv.spans.len() - self.from
     }
     /// True when there is none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -91,24 +145,33 @@ impl<'a> Args<'a> {
     ///
     /// # Panics
     /// When `i >= len()`: arity was checked before a handler runs.
+    #[inline]
     pub fn at(&self, i: usize) -> &'a [u8] {
-        match self.argv.spans[self.from + i] {
-            Span::Small { start, len } => &self.argv.buffer[start as usize..(start + len) as usize],
-            Span::Large(b) => &self.argv.blobs[b as usize],
+        let span = self.argv.spans[self.from + i];
+        if span.len == IS_BLOB {
+            return &self.argv.blobs[span.start as usize];
         }
+        let start = span.start as usize;
+        &self.argv.buffer[start..start + span.len as usize]
     }
     /// Argument `i`, or `None` past the end.
+    #[inline]
     pub fn get(&self, i: usize) -> Option<&'a [u8]> {
         (i < self.len()).then(|| self.at(i))
     }
     /// Argument `i` as a blob: shared without copying when it arrived large, copied when small.
+    ///
+    /// # Panics
+    /// When `i >= len()`.
     pub fn blob(&self, i: usize) -> Blob {
-        match self.argv.spans[self.from + i] {
-            Span::Small { .. } => Blob::from(self.at(i)),
-            Span::Large(b) => self.argv.blobs[b as usize].clone(),
+        let span = self.argv.spans[self.from + i];
+        if span.len == IS_BLOB {
+            return self.argv.blobs[span.start as usize].clone();
         }
+        Blob::from(self.at(i))
     }
     /// The arguments from `i` on.
+    #[inline]
     pub fn skip(&self, i: usize) -> Args<'a> {
         Args { argv: self.argv, from: (self.from + i).min(self.argv.spans.len()) }
     }
@@ -118,7 +181,39 @@ impl<'a> Args<'a> {
         (0..this.len()).map(move |i| this.at(i))
     }
     /// True when argument `i` equals `word`, ASCII case aside.
+    #[inline]
     pub fn is(&self, i: usize, word: &str) -> bool {
         self.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_and_blobs() {
+        let mut argv = Argv::from_slices(&["set", "key"]);
+        argv.push_blob(Blob::from(&b"value"[..]));
+        let args = argv.args();
+        assert_eq!(args.iter().collect::<Vec<_>>(), [&b"set"[..], b"key", b"value"]);
+        assert!(args.is(0, "SET") && !args.is(1, "SET") && !args.is(7, "SET"));
+        assert_eq!(args.skip(1).at(1), b"value");
+        assert_eq!(args.skip(9).len(), 0);
+        assert_eq!(&*args.blob(1), b"key");
+        assert_eq!(args.blob(2).as_slice().as_ptr(), args.at(2).as_ptr(), "a large argument is shared");
+        assert_eq!(args.get(3), None);
+    }
+
+    #[test]
+    fn clear_keeps_bounded_room() {
+        let mut argv = Argv::from_slices(&[vec![b'x'; 1000]]);
+        argv.clear();
+        assert!(argv.is_empty() && argv.heap_bytes() >= 1000);
+        argv.push(&vec![b'x'; KEPT_BUFFER_BYTES_MAX + 1]);
+        (0..KEPT_SPANS_MAX + 1).for_each(|_| argv.push(b""));
+        argv.push_blob(Blob::from(&b"value"[..]));
+        argv.clear();
+        assert_eq!(argv.heap_bytes(), 0);
     }
 }

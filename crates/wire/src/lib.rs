@@ -8,5 +8,6 @@
 
 pub mod args;
 pub mod client;
+mod inline;
 pub mod reply;
 pub mod resp;

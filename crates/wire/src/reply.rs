@@ -103,11 +103,8 @@ impl<'a> Reply<'a> {
     }
     /// A double (RESP2: a bulk string), in Redis's shortest form.
     pub fn double(&mut self, x: f64) {
-        let text = if x.is_infinite() {
-            if x > 0.0 { "inf".into() } else { "-inf".into() }
-        } else {
-            format!("{x}")
-        };
+        let text =
+            if x.is_infinite() { if x > 0.0 { "inf".into() } else { "-inf".into() } } else { format!("{x}") };
         match self.protocol {
             Protocol::Resp3 => self.line(b',', text.as_bytes()),
             Protocol::Resp2 => self.bulk(text.as_bytes()),

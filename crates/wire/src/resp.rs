@@ -1,24 +1,46 @@
-//! [`Decoder`]: RESP requests (multibulk and inline), resumable; no byte is scanned twice. STARTING VERSION.
+//! [`Decoder`]: RESP requests (multibulk and inline) from a chain to an [`Argv`].
+//!
+//! Resumable: what was recognised is consumed at once and kept in the decoder's state, so a half request costs nothing
+//! when more of it arrives. A command that lies whole in the chain's front slice, the common case, is recognised in one
+//! pass and copied once ([`Decoder::take_front`]); everything else goes through a state machine that sees each byte once.
+//! A body of [`LARGE_BODY_BYTES_MIN`] or more is received straight into its own blob.
+//!
+//! As lenient as redis-server: the byte after a header's CR and the two after a body are skipped unseen.
 
 use crate::args::Argv;
-use strand_chain::Chain;
+use crate::inline;
+use strand_chain::{Body, Chain};
+
+/// A bulk argument at least this long gets its own allocation and is read into it by the socket.
+pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
+/// Most arguments of a command before authentication.
+pub const UNAUTHENTICATED_ARGS_MAX: usize = 10;
+/// Longest bulk argument before authentication, in bytes.
+pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 
 /// Bounds on one request; named after redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Longest bulk argument in bytes (`proto-max-bulk-len`, 512 MB).
     pub bulk_bytes_max: usize,
-    /// Most arguments in one command (1,048,576; 10 before authentication).
+    /// Most arguments in one command (1,048,576).
     pub args_max: usize,
     /// Longest inline request or header line in bytes (64 KiB).
     pub inline_bytes_max: usize,
+    /// False: [`UNAUTHENTICATED_ARGS_MAX`] and [`UNAUTHENTICATED_BULK_BYTES_MAX`] bind too, with their own error texts.
+    pub authenticated: bool,
 }
 
 impl Limits {
     /// For a session that may run commands.
-    pub const FULL: Limits = Limits { bulk_bytes_max: 512 << 20, args_max: 1024 * 1024, inline_bytes_max: 64 * 1024 };
+    pub const FULL: Limits = Limits {
+        bulk_bytes_max: 512 << 20,
+        args_max: 1024 * 1024,
+        inline_bytes_max: 64 * 1024,
+        authenticated: true,
+    };
     /// Before authentication: 10 arguments of 16 KiB.
-    pub const UNAUTHENTICATED: Limits = Limits { bulk_bytes_max: 16 * 1024, args_max: 10, inline_bytes_max: 64 * 1024 };
+    pub const UNAUTHENTICATED: Limits = Limits { authenticated: false, ..Limits::FULL };
 }
 
 /// What a call of [`Decoder::decode`] found.
@@ -35,36 +57,410 @@ pub enum Progress {
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(pub String);
 
+impl ProtocolError {
+    #[cold]
+    pub(crate) fn new(text: &str) -> ProtocolError {
+        ProtocolError(text.into())
+    }
+}
+
+/// Where in a request the next byte belongs.
+#[derive(Debug)]
+enum State {
+    /// At the start of a request, or inside an inline one (which stays in the chain until its line is whole).
+    Start,
+    /// Inside the line of a `*` header.
+    Count(Header),
+    /// At the start of an argument's header.
+    Argument,
+    /// Inside the line of an argument's header.
+    Length(Header),
+    /// Inside a small argument: bytes still missing.
+    Small(usize),
+    /// Inside a large argument.
+    Large(Body),
+    /// After an argument: bytes of its CRLF still to skip.
+    End(usize),
+}
+
 /// A resumable request decoder, one per session.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
+    state: State,
+    /// Arguments of the current command that have not begun or not ended.
+    args_left: usize,
+    /// Part of a request is held here or in the chain.
+    in_frame: bool,
 }
 
 impl Decoder {
     /// With `limits`.
     pub fn new(limits: Limits) -> Decoder {
-        Decoder { limits }
+        Decoder { limits, state: State::Start, args_left: 0, in_frame: false }
     }
-    /// Changes the limits from the next request on.
+    /// Changes the limits for the headers that come from now on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
-    /// Consumes bytes from `input` towards one command in `argv`.
+    /// Consumes bytes from `input` towards one command in `argv`, which the caller cleared after the last command and
+    /// hands in unchanged while the answer is [`Progress::Incomplete`]. Empty requests are skipped.
     ///
     /// # Errors
-    /// [`ProtocolError`] with redis-server's text.
-    pub fn decode(&mut self, _input: &mut Chain, _argv: &mut Argv) -> Result<Progress, ProtocolError> {
-        Err(ProtocolError("not built yet".into()))
+    /// [`ProtocolError`] with redis-server's text. The decoder is of no use afterwards.
+    #[inline]
+    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
+        if matches!(self.state, State::Start | State::Argument) {
+            let (consumed, whole) = self.take_front(input.front(), argv);
+            input.advance(consumed);
+            if whole {
+                return Ok(Progress::Command);
+            }
+        }
+        self.decode_slowly(input, argv)
     }
     /// True when part of a request has been consumed or examined: the driver arms `TCP_QUICKACK` then.
     pub fn in_frame(&self) -> bool {
-        false
+        self.in_frame
     }
     /// Where the socket may read straight into, while a large body is under way (and the chain is empty).
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
-        None
+        match &mut self.state {
+            State::Large(body) if body.remaining() > 0 => Some(body.spare()),
+            _ => None,
+        }
     }
     /// Says that `n` bytes of the last `body_spare()` were filled.
-    pub fn body_filled(&mut self, _n: usize) {}
+    ///
+    /// # Panics
+    /// When there was no `body_spare()` or `n` is more than it gave.
+    pub fn body_filled(&mut self, n: usize) {
+        match &mut self.state {
+            State::Large(body) => body.filled(n),
+            _ => assert_eq!(n, 0, "body_spare() came first"),
+        }
+    }
+
+    /// Takes arguments from `front` as long as they lie in it whole and are ordinary: nothing over a limit, no large
+    /// body, no odd spelling of a length. Stops before anything else, which the state machine then judges. Says how much
+    /// it took and whether the command is whole.
+    #[inline]
+    fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
+        if !argv.has_room(front.len()) {
+            return (0, false);
+        }
+        let (args_max, bulk_max) = self.ordinary();
+        let mut at = 0;
+        let mut left = self.args_left;
+        if let State::Start = self.state {
+            if front.first() != Some(&b'*') {
+                return (0, false);
+            }
+            match short_number(front, 1) {
+                Some((n, after)) if n > 0 && n <= args_max => (left, at) = (n, after),
+                _ => return (0, false),
+            }
+        }
+        let from = at;
+        let shift = argv.buffer_len().wrapping_sub(from);
+        while left > 0 {
+            if front.get(at) != Some(&b'$') {
+                break;
+            }
+            let Some((n, start)) = short_number(front, at + 1) else { break };
+            let end = start + n + 2;
+            if n > bulk_max || end > front.len() {
+                break;
+            }
+            argv.push_span(shift.wrapping_add(start), n);
+            at = end;
+            left -= 1;
+        }
+        argv.append(&front[from..at]);
+        self.args_left = left;
+        self.in_frame = left > 0;
+        self.state = if left > 0 { State::Argument } else { State::Start };
+        (at, left == 0)
+    }
+
+    /// The largest count and length that need no closer look.
+    #[inline]
+    fn ordinary(&self) -> (usize, usize) {
+        let (mut args, mut bulk) =
+            (self.limits.args_max, self.limits.bulk_bytes_max.min(LARGE_BODY_BYTES_MIN - 1));
+        if !self.limits.authenticated {
+            args = args.min(UNAUTHENTICATED_ARGS_MAX);
+            bulk = bulk.min(UNAUTHENTICATED_BULK_BYTES_MAX);
+        }
+        (args, bulk)
+    }
+
+    /// The whole grammar, a byte or a body at a time.
+    #[inline(never)]
+    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
+        loop {
+            if input.is_empty() {
+                let body_done = matches!(&self.state, State::Large(body) if body.remaining() == 0);
+                if !body_done {
+                    self.in_frame = !matches!(self.state, State::Start);
+                    return Ok(Progress::Incomplete);
+                }
+            }
+            match &mut self.state {
+                State::Start if input.front()[0] == b'*' => self.state = State::Count(Header::default()),
+                State::Start => {
+                    let Some(line_len) = input.find(b'\n', self.limits.inline_bytes_max + 1) else {
+                        if input.len() > self.limits.inline_bytes_max {
+                            return Err(ProtocolError::new("too big inline request"));
+                        }
+                        self.in_frame = true;
+                        return Ok(Progress::Incomplete);
+                    };
+                    inline::take_line(input, line_len, argv)?;
+                    if !argv.is_empty() {
+                        self.in_frame = false;
+                        return Ok(Progress::Command);
+                    }
+                }
+                State::Count(header) => {
+                    let done = header.take(input, self.limits.inline_bytes_max);
+                    let header = *header;
+                    if done.map_err(|TooLong| ProtocolError::new("too big mbulk count string"))? {
+                        let n = self.judge_count(&header)?;
+                        self.args_left = n;
+                        self.state = if n == 0 { State::Start } else { State::Argument };
+                    }
+                }
+                State::Argument => self.state = State::Length(Header::default()),
+                State::Length(header) => {
+                    let done = header.take(input, self.limits.inline_bytes_max);
+                    let header = *header;
+                    if done.map_err(|TooLong| ProtocolError::new("too big bulk count string"))? {
+                        let n = self.judge_length(&header)?;
+                        self.state = if n >= LARGE_BODY_BYTES_MIN || !argv.has_room(n) {
+                            State::Large(Body::new(n))
+                        } else {
+                            argv.push_span(argv.buffer_len(), n);
+                            State::Small(n)
+                        };
+                    }
+                }
+                State::Small(0) => self.state = State::End(2),
+                State::Small(left) => {
+                    let front = input.front();
+                    let n = front.len().min(*left);
+                    argv.append(&front[..n]);
+                    *left -= n;
+                    input.advance(n);
+                }
+                State::Large(body) if body.remaining() == 0 => {
+                    let State::Large(body) = std::mem::replace(&mut self.state, State::End(2)) else {
+                        unreachable!("matched above")
+                    };
+                    argv.push_blob(body.into_blob());
+                }
+                State::Large(body) => {
+                    let n = body.fill_from(input.front());
+                    input.advance(n);
+                }
+                State::End(left) => {
+                    let n = input.len().min(*left);
+                    *left -= n;
+                    let ended = *left == 0;
+                    input.advance(n);
+                    if ended {
+                        self.args_left -= 1;
+                        self.state = if self.args_left == 0 { State::Start } else { State::Argument };
+                        if self.args_left == 0 {
+                            self.in_frame = false;
+                            return Ok(Progress::Command);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of arguments that a `*` header announces; 0 for an empty request.
+    fn judge_count(&self, header: &Header) -> Result<usize, ProtocolError> {
+        let max = self.limits.args_max as i64;
+        match header.number() {
+            Some(n) if n <= 0 => Ok(0),
+            Some(n) if n <= max => {
+                if n > UNAUTHENTICATED_ARGS_MAX as i64 && !self.limits.authenticated {
+                    return Err(ProtocolError::new("unauthenticated multibulk length"));
+                }
+                Ok(n as usize)
+            }
+            _ => Err(ProtocolError::new("invalid multibulk length")),
+        }
+    }
+
+    /// The length that a `$` header announces.
+    fn judge_length(&self, header: &Header) -> Result<usize, ProtocolError> {
+        if header.first != b'$' {
+            let got = header.first;
+            return Err(ProtocolError(format!("expected '$', got '{}'", got as char)));
+        }
+        match header.number() {
+            Some(n) if n >= 0 && n <= self.limits.bulk_bytes_max as i64 => {
+                if n > UNAUTHENTICATED_BULK_BYTES_MAX as i64 && !self.limits.authenticated {
+                    return Err(ProtocolError::new("unauthenticated bulk length"));
+                }
+                Ok(n as usize)
+            }
+            _ => Err(ProtocolError::new("invalid bulk length")),
+        }
+    }
+}
+
+/// A length in its usual spelling (1 to 7 digits, no zero in front) with its CRLF, at `at`; also says where what follows
+/// begins. `None` for anything else, a line that is cut off included.
+#[inline(always)]
+fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    const DIGITS_MAX: usize = 7;
+    let mut n = 0;
+    for (i, &b) in bytes.get(at..)?.iter().take(DIGITS_MAX + 1).enumerate() {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            let usual = b == b'\r' && i > 0 && (i == 1 || bytes[at] != b'0') && at + i + 1 < bytes.len();
+            return usual.then_some((n, at + i + 2));
+        }
+        n = n * 10 + usize::from(digit);
+    }
+    None
+}
+
+/// A header line in the making: its first byte and the number after it, taken in byte by byte.
+#[derive(Clone, Copy, Debug, Default)]
+struct Header {
+    first: u8,
+    /// Bytes seen before the CR, the first one included.
+    seen: usize,
+    negative: bool,
+    /// Magnitude of the number so far.
+    value: u64,
+    /// Not a number as redis-server spells them, or out of range.
+    bad: bool,
+    /// The CR has been seen; one more byte ends the line.
+    cr: bool,
+}
+
+/// A header line ran over its limit.
+struct TooLong;
+
+impl Header {
+    /// Takes bytes from `input`; true when the line is complete.
+    fn take(&mut self, input: &mut Chain, bytes_max: usize) -> Result<bool, TooLong> {
+        while !input.is_empty() {
+            let front = input.front();
+            let mut used = 0;
+            for &b in front {
+                used += 1;
+                if self.cr {
+                    input.advance(used);
+                    return Ok(true);
+                }
+                if b == b'\r' {
+                    self.cr = true;
+                    continue;
+                }
+                self.digit(b);
+                if self.seen > bytes_max {
+                    return Err(TooLong);
+                }
+            }
+            input.advance(used);
+        }
+        Ok(false)
+    }
+
+    fn digit(&mut self, b: u8) {
+        self.seen += 1;
+        match (self.seen, b) {
+            (1, first) => self.first = first,
+            (2, b'-') => self.negative = true,
+            (_, b'0'..=b'9') => {
+                // A zero is only right alone: "0", not "-0" and not "05".
+                let after_zero = self.value == 0 && self.seen > 2 && !(self.seen == 3 && self.negative);
+                self.bad |= after_zero || (b == b'0' && self.negative && self.seen == 3);
+                let next = self.value.checked_mul(10).and_then(|v| v.checked_add(u64::from(b - b'0')));
+                self.bad |= next.is_none();
+                self.value = next.unwrap_or(0);
+            }
+            _ => self.bad = true,
+        }
+    }
+
+    /// The number of a complete line.
+    fn number(&self) -> Option<i64> {
+        let empty = self.seen < 2 || (self.negative && self.seen < 3);
+        if self.bad || empty {
+            return None;
+        }
+        if self.negative { 0i64.checked_sub_unsigned(self.value) } else { i64::try_from(self.value).ok() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes `pieces` as they arrive; the commands, and the error that ended it.
+    fn decode(pieces: &[&[u8]], limits: Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
+        let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
+        let mut commands = Vec::new();
+        for piece in pieces {
+            input.push_slice(piece);
+            loop {
+                match decoder.decode(&mut input, &mut argv) {
+                    Ok(Progress::Incomplete) => break,
+                    Ok(Progress::Command) => {
+                        commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());
+                        argv.clear();
+                    }
+                    Err(error) => return (commands, Some(error.to_string())),
+                }
+            }
+        }
+        (commands, None)
+    }
+
+    #[test]
+    fn pipeline_at_every_split() {
+        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING \"a\\x41\"\r\n*0\r\n\r\n*1\r\n$0\r\n\r\n";
+        let whole = decode(&[bytes], Limits::FULL);
+        assert_eq!(
+            whole.0,
+            [vec![b"GET".to_vec(), b"k".to_vec()], vec![b"PING".to_vec(), b"aA".to_vec()], vec![vec![]]]
+        );
+        for cut in 0..=bytes.len() {
+            let (left, right) = bytes.split_at(cut);
+            assert_eq!(decode(&[left, right], Limits::FULL), whole, "cut at {cut}");
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(decode(&single, Limits::FULL), whole);
+    }
+
+    #[test]
+    fn large_body_is_read_straight_into_its_blob() {
+        let value = vec![7u8; 3 * LARGE_BODY_BYTES_MIN];
+        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        input.push_slice(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", value.len()).as_bytes());
+        input.push_slice(&value[..10]);
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+        assert!(input.is_empty() && decoder.in_frame());
+        let mut at = 10;
+        while let Some(spare) = decoder.body_spare() {
+            let n = spare.len().min(1000).min(value.len() - at);
+            spare[..n].copy_from_slice(&value[at..at + n]);
+            decoder.body_filled(n);
+            at += n;
+        }
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+        input.push_slice(b"\r\n");
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+        assert_eq!(argv.args().at(1), value);
+        assert!(!decoder.in_frame());
+    }
 }
