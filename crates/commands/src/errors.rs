@@ -104,8 +104,12 @@ pub(crate) fn full_name(container: Option<&CommandSpec>, spec: &CommandSpec) -> 
     }
 }
 
+/// The part of `bytes` that `%s` prints: up to the first zero byte.
+pub(crate) fn c_text(bytes: &[u8]) -> &[u8] {
+    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
+}
+
 /// The part of `bytes` that `%.*s` prints: up to `max` bytes, up to the first zero byte.
 fn quoted(bytes: &[u8], max: usize) -> &[u8] {
-    let cut = &bytes[..bytes.len().min(max)];
-    &cut[..memchr::memchr(0, cut).unwrap_or(cut.len())]
+    c_text(&bytes[..bytes.len().min(max)])
 }

@@ -14,6 +14,15 @@ pub(crate) fn integer(bytes: &[u8]) -> Result<i64, &'static str> {
     parse_int(bytes).ok_or(errors::NOT_AN_INTEGER)
 }
 
+/// An `i64` from `low` to `high`.
+pub(crate) fn integer_in(bytes: &[u8], low: i64, high: i64) -> Result<i64, Text> {
+    let n = integer(bytes)?;
+    if (low..=high).contains(&n) {
+        return Ok(n);
+    }
+    Err(format!("ERR value is out of range, value must between {low} and {high}").into())
+}
+
 /// An `i64` of at least 0; `text` is the error for a negative one.
 pub(crate) fn at_least_zero(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
     usize::try_from(integer(bytes)?).map_err(|_| text)

@@ -1,1 +1,267 @@
+//! The hash commands that read and write fields. HRANDFIELD is in [`random`].
+//!
+//! Reads go through [`hash_of`], writes through [`update`], which creates the key when the first field is set and so
+//! never leaves an empty hash behind.
 
+mod random;
+
+pub(crate) use random::hrandfield;
+
+use super::keyspace_wide::{Found, ScanOptions, cursor};
+use crate::call::Call;
+use crate::errors;
+use crate::long_double::LongDouble;
+use crate::parse::{self, Text};
+use strand_chain::Blob;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{HashValue, Record, Settings, Value};
+use strand_wire::reply::Reply;
+
+/// `HSET key field value [field value ...]`. Reply: how many fields are new.
+pub(crate) fn hset(call: &mut Call<'_, '_>) {
+    match set_pairs(call, "hset") {
+        Ok(created) => call.reply.int(created),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `HMSET key field value [field value ...]`: HSET of old. Reply: OK.
+pub(crate) fn hmset(call: &mut Call<'_, '_>) {
+    match set_pairs(call, "hmset") {
+        Ok(_) => call.reply.ok(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
+    let args = call.args;
+    if args.len() % 2 == 1 {
+        return Err(format!("ERR wrong number of arguments for '{command}' command").into());
+    }
+    update(call, |hash, settings| {
+        let pairs = (2..args.len()).step_by(2);
+        Ok(pairs.map(|i| i64::from(hash.set(args.at(i), args.blob(i + 1), settings))).sum())
+    })
+}
+
+/// `HSETNX key field value`: sets a field that is not there yet. Reply: 1 when set, 0 when it was there.
+pub(crate) fn hsetnx(call: &mut Call<'_, '_>) {
+    let args = call.args;
+    let set = update(call, |hash, settings| {
+        Ok(hash.get(args.at(2)).is_none() && hash.set(args.at(2), args.blob(3), settings))
+    });
+    match set {
+        Ok(set) => call.reply.int(set.into()),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `HINCRBY key field increment`: adds to an integer; a missing field counts as 0. Reply: the sum.
+pub(crate) fn hincrby(call: &mut Call<'_, '_>) {
+    match add_integer(call) {
+        Ok(sum) => call.reply.int(sum),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
+    let field = call.args.at(2);
+    let increment = parse::integer(call.args.at(3))?;
+    update(call, |hash, settings| {
+        let old = match hash.get(field) {
+            Some(value) => parse_int(&value).ok_or(errors::HASH_NOT_AN_INTEGER)?,
+            None => 0,
+        };
+        let sum = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
+        hash.set(field, Blob::from(sum.to_string().as_bytes()), settings);
+        Ok(sum)
+    })
+}
+
+/// `HINCRBYFLOAT key field increment`: adds to a number, in 80-bit arithmetic as redis-server does; a missing field
+/// counts as 0. Reply: the sum as text.
+pub(crate) fn hincrbyfloat(call: &mut Call<'_, '_>) {
+    match add_float(call) {
+        Ok(sum) => call.reply.bulk(sum.as_bytes()),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
+    let field = call.args.at(2);
+    let increment = parse::long_double(call.args.at(3))?;
+    if increment.is_infinite() {
+        return Err("ERR value is NaN or Infinity".into());
+    }
+    update(call, |hash, settings| {
+        let old = match hash.get(field) {
+            Some(value) => LongDouble::parse(&value).ok_or(errors::HASH_NOT_A_FLOAT)?,
+            None => LongDouble::ZERO,
+        };
+        let sum = old.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
+        hash.set(field, Blob::from(sum.as_bytes()), settings);
+        Ok(sum)
+    })
+}
+
+/// `HDEL key field [field ...]`: removes fields, and the key with the last of them. Reply: how many there were.
+pub(crate) fn hdel(call: &mut Call<'_, '_>) {
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.db);
+    match hash_of(db.peek(key)) {
+        Err(text) => return call.reply.error(text),
+        Ok(None) => return call.reply.int(0),
+        Ok(Some(_)) => {}
+    }
+    let (mut removed, mut emptied) = (0, false);
+    if let Some(Value::Hash(hash)) = db.get_mut(key).map(|r| &mut r.value) {
+        removed = call.args.skip(2).iter().filter(|field| hash.remove(field)).count();
+        emptied = hash.is_empty();
+    }
+    if emptied {
+        db.remove(key);
+    }
+    call.reply.int(removed as i64);
+}
+
+/// `HGET key field`. Reply: the value, or null.
+pub(crate) fn hget(call: &mut Call<'_, '_>) {
+    let field = call.args.at(2);
+    read(call, |hash, reply| send_or_null(reply, hash.and_then(|h| h.get(field))));
+}
+
+/// `HMGET key field [field ...]`. Reply: an array of values, null for a missing one.
+pub(crate) fn hmget(call: &mut Call<'_, '_>) {
+    let fields = call.args.skip(2);
+    read(call, |hash, reply| {
+        reply.array(fields.len());
+        fields.iter().for_each(|field| send_or_null(reply, hash.and_then(|h| h.get(field))));
+    });
+}
+
+/// `HEXISTS key field`. Reply: 1 or 0.
+pub(crate) fn hexists(call: &mut Call<'_, '_>) {
+    let field = call.args.at(2);
+    read(call, |hash, reply| reply.int(hash.is_some_and(|h| h.get(field).is_some()).into()));
+}
+
+/// `HSTRLEN key field`. Reply: the value's length in bytes, 0 for a missing one.
+pub(crate) fn hstrlen(call: &mut Call<'_, '_>) {
+    let field = call.args.at(2);
+    read(call, |hash, reply| reply.int(hash.and_then(|h| h.get(field)).map_or(0, |v| v.len() as i64)));
+}
+
+/// `HLEN key`. Reply: the number of fields.
+pub(crate) fn hlen(call: &mut Call<'_, '_>) {
+    read(call, |hash, reply| reply.int(hash.map_or(0, |h| h.len() as i64)));
+}
+
+/// `HGETALL key`. Reply: a map of fields and values (RESP2: a flat array), empty for a missing key.
+pub(crate) fn hgetall(call: &mut Call<'_, '_>) {
+    read(call, |hash, reply| {
+        reply.map(hash.map_or(0, HashValue::len));
+        for (field, value) in hash.iter().flat_map(|h| h.iter()) {
+            send(reply, field);
+            send(reply, value);
+        }
+    });
+}
+
+/// `HKEYS key`. Reply: an array of all fields.
+pub(crate) fn hkeys(call: &mut Call<'_, '_>) {
+    read(call, |hash, reply| {
+        reply.array(hash.map_or(0, HashValue::len));
+        hash.iter().flat_map(|h| h.iter()).for_each(|(field, _)| send(reply, field));
+    });
+}
+
+/// `HVALS key`. Reply: an array of all values.
+pub(crate) fn hvals(call: &mut Call<'_, '_>) {
+    read(call, |hash, reply| {
+        reply.array(hash.map_or(0, HashValue::len));
+        hash.iter().flat_map(|h| h.iter()).for_each(|(_, value)| send(reply, value));
+    });
+}
+
+/// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and
+/// values. A small hash comes whole. The options of a missing key are not looked at, as in redis-server.
+pub(crate) fn hscan(call: &mut Call<'_, '_>) {
+    let from = match cursor(call.args.at(2)) {
+        Ok(from) => from,
+        Err(text) => return call.reply.error(text),
+    };
+    let options = ScanOptions::parse(call.args.skip(3), false);
+    read(call, |hash, reply| {
+        let mut found = Found::new(reply);
+        let next = match (hash, options) {
+            (None, _) => 0,
+            (Some(_), Err(text)) => return reply.error(text),
+            (Some(hash), Ok(options)) => hash.scan(from, options.count, &mut |field, value| {
+                if options.filter.passes(&field) {
+                    found.encode(|reply| send(reply, field));
+                    found.encode(|reply| send(reply, value));
+                }
+            }),
+        };
+        found.send(reply, next);
+    });
+}
+
+/// The hash in a record, if there is a record.
+///
+/// # Errors
+/// The WRONGTYPE text when it is of another type.
+fn hash_of(record: Option<&Record>) -> Result<Option<&HashValue>, &'static str> {
+    match record.map(|r| &r.value) {
+        None => Ok(None),
+        Some(Value::Hash(hash)) => Ok(Some(hash)),
+        Some(_) => Err(errors::WRONG_TYPE),
+    }
+}
+
+/// Answers from the hash at the first key (`None`: no such key), or with WRONGTYPE.
+fn read(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&HashValue>, &mut Reply<'_>)) {
+    let mut db = call.locked.db(call.db);
+    match hash_of(db.get(&call.keys[0])) {
+        Ok(hash) => answer(hash, call.reply),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// Changes the hash at the first key; a missing one is created when `change` puts a field into it.
+fn update<T>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut HashValue, &Settings) -> Result<T, Text>,
+) -> Result<T, Text> {
+    let settings = call.locked.keyspace().settings();
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.db);
+    match db.get_mut(key).map(|r| &mut r.value) {
+        Some(Value::Hash(hash)) => change(hash, settings),
+        Some(_) => Err(errors::WRONG_TYPE.into()),
+        None => {
+            let mut hash = HashValue::new();
+            let done = change(&mut hash, settings);
+            if !hash.is_empty() {
+                db.insert(key, Value::Hash(Box::new(hash)), None);
+            }
+            done
+        }
+    }
+}
+
+/// A bulk string; a long value that has its own allocation is shared with the reply.
+pub(super) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
+    match bytes {
+        Bytes::Slice(slice) => reply.bulk(slice),
+        Bytes::Shared(blob) => reply.bulk_blob(blob),
+    }
+}
+
+pub(super) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
+    match bytes {
+        Some(bytes) => send(reply, bytes),
+        None => reply.null(),
+    }
+}

@@ -1,1 +1,85 @@
+//! IMPORT.VERSION: what `strand import` knows of the version of a dataset that is in this database.
+//!
+//! The state of a dataset is a hash, named as the dataset, in the system companion of the session's database: SELECT
+//! cannot reach it, no application key can collide with it, and FLUSHDB and SWAPDB take it along. A field is the path of
+//! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
+//! there, so a value of another type is met as if it were missing.
 
+use super::hash::{send, send_or_null};
+use crate::call::Call;
+use strand_keyspace::{HashValue, Record, Value};
+
+/// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
+pub(crate) fn get(call: &mut Call<'_, '_>) {
+    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
+    let hash = db.peek(&call.keys[0]).and_then(hash_of);
+    send_or_null(call.reply, hash.and_then(|h| h.get(call.args.at(3))));
+}
+
+/// `IMPORT.VERSION LIST dataset`. Reply: an array of the paths that have a container, in no order.
+pub(crate) fn list(call: &mut Call<'_, '_>) {
+    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
+    let hash = db.peek(&call.keys[0]).and_then(hash_of);
+    call.reply.array(hash.map_or(0, HashValue::len));
+    hash.iter().flat_map(|h| h.iter()).for_each(|(path, _)| send(call.reply, path));
+}
+
+/// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
+pub(crate) fn set(call: &mut Call<'_, '_>) {
+    let keyspace = call.locked.keyspace();
+    let (path, container) = (call.args.at(3), call.args.blob(4));
+    let key = &call.keys[0];
+    let mut db = call.locked.db(keyspace.system_db(call.db));
+    match db.get_mut(key).map(|r| &mut r.value) {
+        Some(Value::Hash(hash)) => {
+            hash.set(path, container, keyspace.settings());
+        }
+        _ => {
+            let mut hash = HashValue::new();
+            hash.set(path, container, keyspace.settings());
+            db.insert(key, Value::Hash(Box::new(hash)), None);
+        }
+    }
+    call.reply.ok();
+}
+
+/// `IMPORT.VERSION DEL dataset path [path ...]`: forgets containers, and the dataset with the last of them. Reply: how
+/// many there were.
+pub(crate) fn del(call: &mut Call<'_, '_>) {
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
+    let (mut removed, mut emptied) = (0, false);
+    if let Some(Value::Hash(hash)) = db.get_mut(key).map(|r| &mut r.value) {
+        removed = call.args.skip(3).iter().filter(|path| hash.remove(path)).count();
+        emptied = hash.is_empty();
+    }
+    if emptied {
+        db.remove(key);
+    }
+    call.reply.int(removed as i64);
+}
+
+/// `IMPORT.VERSION HELP`. Reply: lines of text.
+pub(crate) fn help(call: &mut Call<'_, '_>) {
+    super::help(
+        call,
+        "IMPORT.VERSION",
+        &[
+            "DEL <dataset> <path> [<path> ...]",
+            "    Forgets the containers at these paths; replies how many there were.",
+            "GET <dataset> <path>",
+            "    The container recorded at that path, or null.",
+            "LIST <dataset>",
+            "    The paths that have a container.",
+            "SET <dataset> <path> <container>",
+            "    Records a container.",
+        ],
+    );
+}
+
+fn hash_of(record: &Record) -> Option<&HashValue> {
+    match &record.value {
+        Value::Hash(hash) => Some(hash),
+        _ => None,
+    }
+}

@@ -1,1 +1,208 @@
+//! Commands on a whole database: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
+//!
+//! KEYS and the flushes run on the slow lane, shard by shard. [`ScanOptions`] is SCAN's and HSCAN's.
 
+use crate::call::{Call, LaneCall};
+use crate::parse;
+use crate::{errors, glob};
+use strand_chain::Chain;
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// What COUNT is when it is not given.
+const SCAN_COUNT: usize = 10;
+/// More than this many a call SCAN and HSCAN do not visit, whatever COUNT says: a worker is not held up for longer.
+const SCAN_COUNT_MAX: usize = 16 * 1024;
+
+/// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two shards, so a key that is
+/// written meanwhile may be in the reply or not.
+pub(crate) fn keys(call: &mut LaneCall<'_>) {
+    let filter = Filter::new(call.args.at(1));
+    let (mut found, mut count) = (Chain::new(), 0);
+    let mut encoded = Reply::new(&mut found, call.reply.protocol());
+    for shard in 0..call.keyspace.shards() {
+        if call.cancelled() {
+            break;
+        }
+        call.keyspace.for_each_in_shard(shard, call.db, call.now_ms, &mut |record| {
+            if filter.passes(record.key()) {
+                encoded.bulk(record.key());
+                count += 1;
+            }
+        });
+    }
+    call.reply.array(count);
+    call.reply.raw(found);
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE name]`. Reply: the next cursor (0 at the end) and some keys. A key that
+/// is there from the first call to the last is returned at least once.
+pub(crate) fn scan(call: &mut Call<'_, '_>) {
+    let parsed = cursor(call.args.at(1)).and_then(|c| Ok((c, ScanOptions::parse(call.args.skip(2), true)?)));
+    let (from, options) = match parsed {
+        Ok(parsed) => parsed,
+        Err(text) => return call.reply.error(text),
+    };
+    let mut found = Found::new(call.reply);
+    let visit = &mut |record: &strand_keyspace::Record| {
+        let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value.type_name().as_bytes());
+        if options.filter.passes(record.key()) && options.type_name.is_none_or(of_type) {
+            found.encode(|reply| reply.bulk(record.key()));
+        }
+    };
+    let next = call.locked.keyspace().scan(call.db, from, options.count, call.now_ms, visit);
+    found.send(call.reply, next);
+}
+
+/// `RANDOMKEY`. Reply: a key, or null in an empty database.
+pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
+    match call.locked.keyspace().random_key(call.db, call.now_ms, call.rng) {
+        Some(key) => call.reply.bulk(&key),
+        None => call.reply.null(),
+    }
+}
+
+/// `DBSIZE`. Reply: the number of keys, those counted too that have expired and are not removed yet.
+pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
+    call.reply.int(call.locked.keyspace().len(call.db) as i64);
+}
+
+/// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.
+pub(crate) fn flushdb(call: &mut LaneCall<'_>) {
+    let db = call.db;
+    flush(call, db..db + 1);
+}
+
+/// `FLUSHALL [ASYNC|SYNC]` (slow lane, whichever is said): empties every database. Reply: OK.
+pub(crate) fn flushall(call: &mut LaneCall<'_>) {
+    let all = 0..call.keyspace.databases();
+    flush(call, all);
+}
+
+fn flush(call: &mut LaneCall<'_>, dbs: std::ops::Range<usize>) {
+    let known = call.args.is(1, "ASYNC") || call.args.is(1, "SYNC");
+    if call.args.len() > 2 || (call.args.len() == 2 && !known) {
+        return call.reply.error(errors::SYNTAX);
+    }
+    dbs.for_each(|db| call.keyspace.flush(db));
+    call.reply.ok();
+}
+
+/// `SWAPDB index1 index2`: swaps the contents of two databases, at one moment for everybody. Reply: OK.
+pub(crate) fn swapdb(call: &mut Call<'_, '_>) {
+    let keyspace = call.locked.keyspace();
+    let index = |at: usize, text: &'static str| {
+        let n = parse::integer(call.args.at(at)).ok().and_then(|n| i32::try_from(n).ok());
+        n.ok_or(text)
+    };
+    let both = index(1, "ERR invalid first DB index")
+        .and_then(|a| Ok((a, index(2, "ERR invalid second DB index")?)))
+        .and_then(|(a, b)| {
+            let known = |i: i32| usize::try_from(i).ok().filter(|i| *i < keyspace.databases());
+            known(a).zip(known(b)).ok_or(errors::DB_INDEX_OUT_OF_RANGE)
+        });
+    match both {
+        Ok((a, b)) => {
+            if a != b {
+                keyspace.swap(a, b);
+            }
+            call.reply.ok();
+        }
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// The options of SCAN and HSCAN.
+#[derive(Debug)]
+pub(super) struct ScanOptions<'a> {
+    /// MATCH.
+    pub(super) filter: Filter<'a>,
+    /// COUNT, bounded.
+    pub(super) count: usize,
+    /// TYPE, SCAN's alone.
+    pub(super) type_name: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// From the arguments behind the cursor; the last of a repeated option counts.
+    pub(super) fn parse(args: Args<'a>, with_type: bool) -> Result<ScanOptions<'a>, &'static str> {
+        let mut options = ScanOptions { filter: Filter(None), count: SCAN_COUNT, type_name: None };
+        for at in (0..args.len()).step_by(2) {
+            let Some(value) = args.get(at + 1) else { return Err(errors::SYNTAX) };
+            if args.is(at, "COUNT") {
+                let count = parse::integer(value)?;
+                if count < 1 {
+                    return Err(errors::SYNTAX);
+                }
+                options.count = usize::try_from(count).map_or(SCAN_COUNT_MAX, |n| n.min(SCAN_COUNT_MAX));
+            } else if args.is(at, "MATCH") {
+                options.filter = Filter::new(value);
+            } else if with_type && args.is(at, "TYPE") {
+                options.type_name = Some(value);
+            } else {
+                return Err(errors::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// A glob pattern to keep to, or none.
+#[derive(Debug)]
+pub(super) struct Filter<'a>(Option<&'a [u8]>);
+
+impl<'a> Filter<'a> {
+    /// A lone `*` is no pattern at all: it lets the empty key pass, which the matcher does not.
+    fn new(pattern: &'a [u8]) -> Filter<'a> {
+        Filter((pattern != b"*").then_some(pattern))
+    }
+    pub(super) fn passes(&self, text: &[u8]) -> bool {
+        self.0.is_none_or(|pattern| glob::matches(pattern, text, false))
+    }
+}
+
+/// Elements encoded before their number is known.
+pub(super) struct Found {
+    encoded: Chain,
+    protocol: strand_wire::reply::Protocol,
+    count: usize,
+}
+
+impl Found {
+    pub(super) fn new(reply: &Reply<'_>) -> Found {
+        Found { encoded: Chain::new(), protocol: reply.protocol(), count: 0 }
+    }
+    /// Encodes one element.
+    pub(super) fn encode(&mut self, write: impl FnOnce(&mut Reply<'_>)) {
+        write(&mut Reply::new(&mut self.encoded, self.protocol));
+        self.count += 1;
+    }
+    /// The reply of a scan: the next cursor and the elements.
+    pub(super) fn send(self, reply: &mut Reply<'_>, next: u64) {
+        reply.array(2);
+        reply.bulk(next.to_string().as_bytes());
+        reply.array(self.count);
+        reply.raw(self.encoded);
+    }
+}
+
+/// A cursor, read as C's `strtoul` reads it: a sign is allowed and wraps, an empty text is 0, a zero byte ends it.
+pub(super) fn cursor(bytes: &[u8]) -> Result<u64, &'static str> {
+    let (negative, digits) = match errors::c_text(bytes) {
+        [] => return Ok(0),
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    if digits.is_empty() {
+        return Err(errors::INVALID_CURSOR);
+    }
+    let add = |n: u64, d: &u8| {
+        if !d.is_ascii_digit() {
+            return None;
+        }
+        n.checked_mul(10)?.checked_add(u64::from(d - b'0'))
+    };
+    let n = digits.iter().try_fold(0, add).ok_or(errors::INVALID_CURSOR)?;
+    Ok(if negative { n.wrapping_neg() } else { n })
+}

@@ -1,0 +1,156 @@
+//! Expiry of keys: the EXPIRE and TTL families, PERSIST.
+
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, Text};
+
+/// How a command gives a moment.
+#[derive(Clone, Copy)]
+struct Given {
+    /// The command's name in error texts.
+    command: &'static str,
+    /// In seconds, not milliseconds.
+    seconds: bool,
+    /// As unix time, not from now.
+    absolute: bool,
+}
+
+/// `EXPIRE key seconds [NX|XX|GT|LT]`. Reply: 1 when the expiry was set (or had passed and the key was deleted), 0 when
+/// the key is missing or the condition does not hold.
+pub(crate) fn expire(call: &mut Call<'_, '_>) {
+    reply_set(call, Given { command: "expire", seconds: true, absolute: false });
+}
+
+/// `PEXPIRE key milliseconds [NX|XX|GT|LT]`: as EXPIRE.
+pub(crate) fn pexpire(call: &mut Call<'_, '_>) {
+    reply_set(call, Given { command: "pexpire", seconds: false, absolute: false });
+}
+
+/// `EXPIREAT key unix-seconds [NX|XX|GT|LT]`: as EXPIRE.
+pub(crate) fn expireat(call: &mut Call<'_, '_>) {
+    reply_set(call, Given { command: "expireat", seconds: true, absolute: true });
+}
+
+/// `PEXPIREAT key unix-milliseconds [NX|XX|GT|LT]`: as EXPIRE.
+pub(crate) fn pexpireat(call: &mut Call<'_, '_>) {
+    reply_set(call, Given { command: "pexpireat", seconds: false, absolute: true });
+}
+
+fn reply_set(call: &mut Call<'_, '_>, given: Given) {
+    match set(call, given) {
+        Ok(done) => call.reply.int(done.into()),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
+    let condition = Condition::parse(call)?;
+    let at_ms = moment_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.db);
+    let Some(current) = db.peek(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
+    if !condition.holds(current, at_ms) {
+        return Ok(false);
+    }
+    if at_ms <= call.now_ms {
+        db.remove(key);
+    } else {
+        // The largest i64 stands for "no expiry" in a record.
+        db.set_expiry(key, Some(at_ms.min(i64::MAX - 1)));
+    }
+    Ok(true)
+}
+
+/// The unix milliseconds that an argument stands for; it may lie in the past.
+fn moment_ms(bytes: &[u8], now_ms: i64, given: Given) -> Result<i64, Text> {
+    let n = parse::integer(bytes)?;
+    let ms = if given.seconds { n.checked_mul(1000) } else { Some(n) };
+    let at = if given.absolute { ms } else { ms.and_then(|ms| ms.checked_add(now_ms)) };
+    at.ok_or_else(|| errors::invalid_expire_time(given.command).into())
+}
+
+/// The options of the EXPIRE family, which may be given together where that makes sense (`XX GT`).
+#[derive(Default)]
+struct Condition {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Condition {
+    fn parse(call: &Call<'_, '_>) -> Result<Condition, Vec<u8>> {
+        let mut condition = Condition::default();
+        for at in 3..call.args.len() {
+            let option = match call.args.at(at) {
+                o if o.eq_ignore_ascii_case(b"NX") => &mut condition.nx,
+                o if o.eq_ignore_ascii_case(b"XX") => &mut condition.xx,
+                o if o.eq_ignore_ascii_case(b"GT") => &mut condition.gt,
+                o if o.eq_ignore_ascii_case(b"LT") => &mut condition.lt,
+                o => return Err([b"ERR Unsupported option ", errors::c_text(o)].concat()),
+            };
+            *option = true;
+        }
+        if condition.nx && (condition.xx || condition.gt || condition.lt) {
+            return Err(b"ERR NX and XX, GT or LT options at the same time are not compatible".to_vec());
+        }
+        if condition.gt && condition.lt {
+            return Err(b"ERR GT and LT options at the same time are not compatible".to_vec());
+        }
+        Ok(condition)
+    }
+
+    /// A key without expiry counts as one that expires after everything else.
+    fn holds(&self, current_ms: Option<i64>, new_ms: i64) -> bool {
+        match current_ms {
+            None => !self.xx && !self.gt,
+            Some(current_ms) => {
+                !self.nx && (!self.gt || new_ms > current_ms) && (!self.lt || new_ms < current_ms)
+            }
+        }
+    }
+}
+
+/// `TTL key`. Reply: seconds to live, rounded; -1 without expiry, -2 for a missing key.
+pub(crate) fn ttl(call: &mut Call<'_, '_>) {
+    reply_expiry(call, |at_ms, now_ms| rounded_seconds((at_ms - now_ms).max(0)));
+}
+
+/// `PTTL key`: as TTL, in milliseconds.
+pub(crate) fn pttl(call: &mut Call<'_, '_>) {
+    reply_expiry(call, |at_ms, now_ms| (at_ms - now_ms).max(0));
+}
+
+/// `EXPIRETIME key`. Reply: the moment it expires as unix seconds, rounded; -1 and -2 as TTL.
+pub(crate) fn expiretime(call: &mut Call<'_, '_>) {
+    reply_expiry(call, |at_ms, _| rounded_seconds(at_ms));
+}
+
+/// `PEXPIRETIME key`: as EXPIRETIME, in milliseconds.
+pub(crate) fn pexpiretime(call: &mut Call<'_, '_>) {
+    reply_expiry(call, |at_ms, _| at_ms);
+}
+
+fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
+    let mut db = call.locked.db(call.db);
+    call.reply.int(match db.peek(&call.keys[0]).map(|r| r.expire_at_ms()) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at_ms)) => figure(at_ms, call.now_ms),
+    });
+}
+
+fn rounded_seconds(ms: i64) -> i64 {
+    ms.saturating_add(500) / 1000
+}
+
+/// `PERSIST key`: removes the expiry. Reply: 1 when there was one, 0 when there was none or no key.
+pub(crate) fn persist(call: &mut Call<'_, '_>) {
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.db);
+    let had = db.peek(key).is_some_and(|r| r.expire_at_ms().is_some());
+    if had {
+        db.set_expiry(key, None);
+    }
+    call.reply.int(had.into());
+}
