@@ -13,6 +13,7 @@ mod families;
 #[cfg(test)]
 mod fixture;
 pub mod glob;
+pub mod introspect;
 mod long_double;
 mod parse;
 pub mod spec;

@@ -1,1 +1,410 @@
+//! The string family: reading and setting whole values. [`number`] counts, [`range`] works on parts, [`lcs`] compares.
+//!
+//! A large argument becomes the value without being copied and a large value is shared with the reply.
 
+mod lcs;
+mod number;
+mod range;
+
+pub(crate) use lcs::lcs;
+pub(crate) use number::{decr, decrby, incr, incrby, incrbyfloat};
+pub(crate) use range::{append, getrange, setrange, strlen, substr};
+
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, ExpiryUnit, Text, string_of};
+use strand_keyspace::{Str, Value};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// Longest text of an integer, in bytes: a longer argument need not be tried as one.
+const INTEGER_BYTES_MAX: usize = 20;
+
+/// GET key
+pub(crate) fn get(call: &mut Call<'_, '_>) {
+    get_replied(call);
+}
+
+/// GETDEL key
+pub(crate) fn getdel(call: &mut Call<'_, '_>) {
+    if get_replied(call) == Some(true) {
+        call.locked.db(call.db).remove(&call.keys[0]);
+    }
+}
+
+/// GETSET key value
+pub(crate) fn getset(call: &mut Call<'_, '_>) {
+    if get_replied(call).is_some() {
+        call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 2), None);
+    }
+}
+
+/// MGET key [key ...]
+pub(crate) fn mget(call: &mut Call<'_, '_>) {
+    call.reply.array(call.keys.len());
+    let mut db = call.locked.db(call.db);
+    for key in call.keys {
+        match string_of(db.get(key)) {
+            Ok(Some(s)) => write(call.reply, s),
+            _ => call.reply.null(),
+        }
+    }
+}
+
+/// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]
+pub(crate) fn set(call: &mut Call<'_, '_>) {
+    if call.args.len() == 3 {
+        call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 2), None);
+        return call.reply.ok();
+    }
+    if let Err(text) = set_with_options(call) {
+        call.reply.error(&text);
+    }
+}
+
+/// SETNX key value
+pub(crate) fn setnx(call: &mut Call<'_, '_>) {
+    let mut db = call.locked.db(call.db);
+    let free = db.peek(&call.keys[0]).is_none();
+    if free {
+        db.insert(&call.keys[0], value_of(call.args, 2), None);
+    }
+    call.reply.int(free.into());
+}
+
+/// SETEX key seconds value
+pub(crate) fn setex(call: &mut Call<'_, '_>) {
+    set_expiring(call, ExpiryUnit::Seconds, "setex");
+}
+
+/// PSETEX key milliseconds value
+pub(crate) fn psetex(call: &mut Call<'_, '_>) {
+    set_expiring(call, ExpiryUnit::Millis, "psetex");
+}
+
+/// GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST]
+pub(crate) fn getex(call: &mut Call<'_, '_>) {
+    if let Err(text) = getex_with_options(call) {
+        call.reply.error(&text);
+    }
+}
+
+/// MSET key value [key value ...]
+pub(crate) fn mset(call: &mut Call<'_, '_>) {
+    if call.args.len().is_multiple_of(2) {
+        return call.reply.error("ERR wrong number of arguments for 'mset' command");
+    }
+    set_all(call);
+    call.reply.ok();
+}
+
+/// MSETNX key value [key value ...]
+pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
+    if call.args.len().is_multiple_of(2) {
+        return call.reply.error("ERR wrong number of arguments for 'msetnx' command");
+    }
+    let mut db = call.locked.db(call.db);
+    if call.keys.iter().any(|key| db.peek(key).is_some()) {
+        return call.reply.int(0);
+    }
+    set_all(call);
+    call.reply.int(1);
+}
+
+/// The reply of a string; a long one shares the value's allocation.
+fn write(reply: &mut Reply<'_>, s: &Str) {
+    match s {
+        Str::Int(n) => reply.bulk_int(*n),
+        Str::Raw(blob) | Str::Edited(blob) => reply.bulk_blob(blob),
+    }
+}
+
+/// Argument `i` as a value: an integer where it is one, its own allocation where it arrived in one.
+fn value_of(args: Args<'_>, i: usize) -> Value {
+    let bytes = args.at(i);
+    Value::Str(if bytes.len() <= INTEGER_BYTES_MAX { Str::from_slice(bytes) } else { Str::Raw(args.blob(i)) })
+}
+
+/// Replies as GET does. True when there was a string, `None` when the reply was an error.
+fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
+    let mut db = call.locked.db(call.db);
+    match string_of(db.get(&call.keys[0])) {
+        Ok(Some(s)) => write(call.reply, s),
+        Ok(None) => {
+            call.reply.null();
+            return Some(false);
+        }
+        Err(text) => {
+            call.reply.error(text);
+            return None;
+        }
+    }
+    Some(true)
+}
+
+fn set_all(call: &mut Call<'_, '_>) {
+    let mut db = call.locked.db(call.db);
+    for (i, key) in call.keys.iter().enumerate() {
+        db.insert(key, value_of(call.args, 2 + 2 * i), None);
+    }
+}
+
+fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
+    match parse::expiry_ms(call.args.at(2), unit, call.now_ms, command) {
+        Ok(at) => {
+            call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 3), Some(at));
+            call.reply.ok();
+        }
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// The options that SET and GETEX share, as given.
+#[derive(Default)]
+struct Options {
+    nx: bool,
+    xx: bool,
+    get: bool,
+    keep_ttl: bool,
+    persist: bool,
+    /// The unit and the argument that holds the number.
+    expiry: Option<(ExpiryUnit, usize)>,
+}
+
+impl Options {
+    /// Reads the options from argument `from` on. The same unit may be repeated (the last counts), as in Redis.
+    fn read(args: Args<'_>, from: usize, of_set: bool) -> Result<Options, Text> {
+        let mut options = Options::default();
+        let mut at = from;
+        while at < args.len() {
+            let (word, o) = (args.at(at), &mut options);
+            let is = |w: &str| word.eq_ignore_ascii_case(w.as_bytes());
+            let no_expiry = o.expiry.is_none() && !o.persist;
+            if of_set && is("NX") && !o.xx {
+                o.nx = true;
+            } else if of_set && is("XX") && !o.nx {
+                o.xx = true;
+            } else if of_set && is("GET") {
+                o.get = true;
+            } else if of_set && is("KEEPTTL") && no_expiry {
+                o.keep_ttl = true;
+            } else if !of_set && is("PERSIST") && o.expiry.is_none() {
+                o.persist = true;
+            } else if let Some(unit) = ExpiryUnit::from_option(word)
+                && !o.keep_ttl
+                && !o.persist
+                && o.expiry.is_none_or(|(other, _)| other == unit)
+                && at + 1 < args.len()
+            {
+                o.expiry = Some((unit, at + 1));
+                at += 1;
+            } else {
+                return Err(errors::SYNTAX.into());
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+    /// When the key shall expire, if an option says so.
+    fn expiry_ms(&self, call: &Call<'_, '_>, command: &str) -> Result<Option<i64>, Text> {
+        self.expiry
+            .map(|(unit, at)| parse::expiry_ms(call.args.at(at), unit, call.now_ms, command))
+            .transpose()
+    }
+}
+
+fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    let options = Options::read(call.args, 3, true)?;
+    let mut expire_at_ms = options.expiry_ms(call, "set")?;
+    let key = &call.keys[0];
+    let mut db = call.locked.db(call.db);
+    if options.get {
+        match string_of(db.get(key))? {
+            Some(s) => write(call.reply, s),
+            None => call.reply.null(),
+        }
+    }
+    let old = db.peek(key);
+    if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
+        if !options.get {
+            call.reply.null();
+        }
+        return Ok(());
+    }
+    if options.keep_ttl {
+        expire_at_ms = old.and_then(|r| r.expire_at_ms());
+    }
+    db.insert(key, value_of(call.args, 2), expire_at_ms);
+    if !options.get {
+        call.reply.ok();
+    }
+    Ok(())
+}
+
+fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    let options = Options::read(call.args, 2, false)?;
+    let key = &call.keys[0];
+    // The number is looked at only when there is a key, as Redis does it.
+    if string_of(call.locked.db(call.db).get(key))?.is_none() {
+        call.reply.null();
+        return Ok(());
+    }
+    let expire_at_ms = options.expiry_ms(call, "getex")?;
+    get_replied(call);
+    let mut db = call.locked.db(call.db);
+    match expire_at_ms {
+        Some(at) if at <= call.now_ms => {
+            db.remove(key);
+        }
+        Some(at) => {
+            db.set_expiry(key, Some(at));
+        }
+        None if options.persist && db.peek(key).is_some_and(|r| r.expire_at_ms().is_some()) => {
+            db.set_expiry(key, None);
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{Fixture, START_MS};
+
+    const SYNTAX: &str = "-ERR syntax error|";
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+    #[test]
+    fn set_and_get() {
+        Fixture::new().script(&[
+            ("GET a", "$-1|"),
+            ("SET a hello", "+OK|"),
+            ("GET a", "$5|hello|"),
+            ("SET a 0042", "+OK|"),
+            ("GET a", "$4|0042|"),
+            ("SET a -9223372036854775808", "+OK|"),
+            ("GET a", "$20|-9223372036854775808|"),
+            ("SET a ''", "+OK|"),
+            ("GET a", "$0||"),
+            ("MGET a b a", "*3|$0||$-1|$0||"),
+        ]);
+    }
+
+    #[test]
+    fn set_conditions() {
+        Fixture::new().script(&[
+            ("SET a 1 XX", "$-1|"),
+            ("SET a 1 NX", "+OK|"),
+            ("SET a 2 nx", "$-1|"),
+            ("SET a 2 NX GET", "$1|1|"),
+            ("GET a", "$1|1|"),
+            ("SET b 1 NX GET", "$-1|"),
+            ("GET b", "$1|1|"),
+            ("SET a 3 XX GET", "$1|1|"),
+            ("SET c 3 XX GET", "$-1|"),
+            ("GET c", "$-1|"),
+            ("GET a", "$1|3|"),
+            ("SET a 1 NX XX", SYNTAX),
+            ("SET a 1 EX", SYNTAX),
+            ("SET a 1 EX 1 PX 1", SYNTAX),
+            ("SET a 1 KEEPTTL EX 1", SYNTAX),
+            ("SET a 1 EX 1 KEEPTTL", SYNTAX),
+            ("SET a 1 PERSIST", SYNTAX),
+            ("SET a 1 FOO", SYNTAX),
+            ("SET a 1 EX 0", "-ERR invalid expire time in 'set' command|"),
+            ("SET a 1 EX x", "-ERR value is not an integer or out of range|"),
+            ("SET a 1 EX 1 EX 5", "+OK|"),
+            ("PTTL a", ":5000|"),
+        ]);
+    }
+
+    #[test]
+    fn expiry_is_set_kept_and_taken() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET a 1 PX 1500", "+OK|"),
+            ("PTTL a", ":1500|"),
+            ("SET a 2 KEEPTTL", "+OK|"),
+            ("PTTL a", ":1500|"),
+        ]);
+        f.advance_ms(1499);
+        f.script(&[("GET a", "$1|2|"), ("GETEX a", "$1|2|"), ("PTTL a", ":1|")]);
+        f.advance_ms(1);
+        f.script(&[
+            ("GET a", "$-1|"),
+            ("SETEX a 10 x", "+OK|"),
+            ("PTTL a", ":10000|"),
+            ("PSETEX a 10 x", "+OK|"),
+            ("PTTL a", ":10|"),
+        ]);
+        f.script(&[("SET a x", "+OK|"), ("PTTL a", ":-1|"), ("SET a x PXAT 1", "+OK|"), ("GET a", "$-1|")]);
+        let at = format!("SET a x PXAT {}", START_MS + 5000);
+        f.script(&[(&at, "+OK|"), ("PTTL a", ":3500|"), ("GETSET a y", "$1|x|"), ("PTTL a", ":-1|")]);
+        f.script(&[("SETEX a 0 x", "-ERR invalid expire time in 'setex' command|")]);
+        f.script(&[("PSETEX a -1 x", "-ERR invalid expire time in 'psetex' command|")]);
+    }
+
+    #[test]
+    fn getex_changes_the_expiry() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("GETEX a EX 0", "$-1|"),
+            ("SET a x", "+OK|"),
+            ("GETEX a EX 0", "-ERR invalid expire time in 'getex' command|"),
+            ("GETEX a EX 10", "$1|x|"),
+            ("PTTL a", ":10000|"),
+            ("GETEX a PERSIST", "$1|x|"),
+            ("PTTL a", ":-1|"),
+            ("GETEX a EX 1 PERSIST", SYNTAX),
+            ("GETEX a PERSIST EX 1", SYNTAX),
+            ("GETEX a NX", SYNTAX),
+            ("GETEX a KEEPTTL", SYNTAX),
+            ("GETEX a PXAT 1", "$1|x|"),
+            ("GET a", "$-1|"),
+            ("HSET h f v", ":1|"),
+            ("GETEX h", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn several_keys() {
+        Fixture::new().script(&[
+            ("MSET a 1 b 2 a 3", "+OK|"),
+            ("MGET a b c", "*3|$1|3|$1|2|$-1|"),
+            ("MSETNX c 1 a 9", ":0|"),
+            ("MSETNX c 1 d 2", ":1|"),
+            ("MGET c d", "*2|$1|1|$1|2|"),
+            ("MSET a", "-ERR wrong number of arguments for 'mset' command|"),
+            ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command|"),
+            ("MSETNX a 1 b", "-ERR wrong number of arguments for 'msetnx' command|"),
+            ("SETNX a 1", ":0|"),
+            ("SETNX e 1", ":1|"),
+            ("GETDEL e", "$1|1|"),
+            ("GETDEL e", "$-1|"),
+        ]);
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        let mut f = Fixture::new();
+        f.run("HSET h f v");
+        for line in ["GET h", "GETDEL h", "GETSET h x", "SET h x GET", "GETEX h EX 1"] {
+            assert_eq!(f.run(line), WRONG_TYPE, "{line}");
+        }
+        f.script(&[("MGET h", "*1|$-1|"), ("SETNX h x", ":0|"), ("SET h x", "+OK|"), ("GET h", "$1|x|")]);
+    }
+
+    #[test]
+    fn a_large_value_is_shared_and_not_copied() {
+        use strand_chain::Blob;
+        use strand_wire::args::Argv;
+        let mut argv = Argv::from_slices(&["SET", "a"]);
+        let blob = Blob::from(&vec![b'x'; 100_000][..]);
+        argv.push_blob(blob.clone());
+        let value = super::value_of(argv.args(), 2);
+        let strand_keyspace::Value::Str(strand_keyspace::Str::Raw(kept)) = value else {
+            panic!("a raw string")
+        };
+        assert_eq!(kept.as_slice().as_ptr(), blob.as_slice().as_ptr());
+    }
+}

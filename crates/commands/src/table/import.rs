@@ -1,31 +1,28 @@
-//! The rows of group import: the state of imported datasets.
+//! The rows of group `import`: what `strand import` keeps in the server.
 
 use crate::families::import_version;
-use crate::spec::{Arg, CommandSpec, Flags, Handler, KeySpec};
+use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
-/// Since which version of Strand the group exists.
-const SINCE: &str = "0.1.0";
-
-/// Group import, by name.
+/// Group `import`, by name.
 pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
     name: "import.version",
     arity: -2,
     acl: &["slow"],
-    summary: "Keeps the version of the datasets imported into this database.",
-    since: SINCE,
+    summary: "Groups the commands on imported versions of datasets.",
+    since: "0.1.0",
     group: "import",
-    complexity: "Depends on the subcommand",
+    complexity: "By subcommand",
     subcommands: &[
         CommandSpec {
             name: "del",
             arity: -4,
-            flags: Flags::WRITE,
-            acl: &["keyspace", "write", "slow"],
+            flags: F::WRITE,
+            acl: &["write", "slow", "import"],
             keys: &[KeySpec::one(2, &["RW", "delete"])],
             summary: "Forgets containers of a dataset.",
-            since: SINCE,
+            since: "0.1.0",
             group: "import",
-            complexity: "O(N) with the number of paths given",
+            complexity: "O(N), N paths given",
             args: &[Arg::key("dataset", 0), Arg::string("path").multiple()],
             handler: Handler::Data(import_version::del),
             ..CommandSpec::EMPTY
@@ -33,11 +30,11 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
         CommandSpec {
             name: "get",
             arity: 4,
-            flags: Flags::READONLY,
-            acl: &["keyspace", "read", "slow"],
+            flags: F::READONLY,
+            acl: &["read", "slow", "import"],
             keys: &[KeySpec::one(2, &["RO", "access"])],
-            summary: "Returns a container of a dataset.",
-            since: SINCE,
+            summary: "Reads a container of a dataset.",
+            since: "0.1.0",
             group: "import",
             complexity: "O(1)",
             args: &[Arg::key("dataset", 0), Arg::string("path")],
@@ -47,10 +44,10 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
         CommandSpec {
             name: "help",
             arity: 2,
-            flags: Flags::all(&[Flags::LOADING, Flags::STALE]),
-            acl: &["keyspace", "slow"],
+            flags: F::all(&[F::LOADING, F::STALE]),
+            acl: &["slow", "import"],
             summary: "Lists the subcommands of IMPORT.VERSION.",
-            since: SINCE,
+            since: "0.1.0",
             group: "import",
             complexity: "O(1)",
             handler: Handler::Data(import_version::help),
@@ -59,14 +56,13 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
         CommandSpec {
             name: "list",
             arity: 3,
-            flags: Flags::READONLY,
-            acl: &["keyspace", "read", "slow"],
+            flags: F::READONLY,
+            acl: &["read", "slow", "import"],
             keys: &[KeySpec::one(2, &["RO", "access"])],
-            summary: "Lists the paths of a dataset that have a container.",
-            since: SINCE,
+            summary: "Lists the paths of a dataset's containers.",
+            since: "0.1.0",
             group: "import",
-            complexity: "O(N) with the number of containers",
-            tips: &["nondeterministic_output_order"],
+            complexity: "O(N), N containers of the dataset",
             args: &[Arg::key("dataset", 0)],
             handler: Handler::Data(import_version::list),
             ..CommandSpec::EMPTY
@@ -74,11 +70,11 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
         CommandSpec {
             name: "set",
             arity: 5,
-            flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM]),
-            acl: &["keyspace", "write", "slow"],
+            flags: F::all(&[F::WRITE, F::DENYOOM]),
+            acl: &["write", "slow", "import"],
             keys: &[KeySpec::one(2, &["RW", "update"])],
             summary: "Records a container of a dataset.",
-            since: SINCE,
+            since: "0.1.0",
             group: "import",
             complexity: "O(1)",
             args: &[Arg::key("dataset", 0), Arg::string("path"), Arg::string("container")],

@@ -1,6 +1,378 @@
-//! The rows of group server.
+//! The rows of group `server`: commands about the server.
 
-use crate::spec::CommandSpec;
+use crate::families::{keyspace_wide, memory};
+use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec, SessionCommand};
 
-/// Group server, by name.
-pub(crate) static SERVER: &[CommandSpec] = &[];
+/// Group `server`, by name.
+pub(crate) static SERVER: &[CommandSpec] = &[
+    CommandSpec {
+        name: "command",
+        arity: -1,
+        flags: F::all(&[F::LOADING, F::STALE]),
+        acl: &["slow", "connection"],
+        summary: "Describes all commands.",
+        since: "2.8.13",
+        group: "server",
+        complexity: "O(N), N commands",
+        tips: &["nondeterministic_output_order"],
+        subcommands: &[
+            CommandSpec {
+                name: "count",
+                arity: 2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Counts the commands.",
+                since: "2.8.13",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::CommandCount),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "docs",
+                arity: -2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Documents commands.",
+                since: "7.0.0",
+                group: "server",
+                complexity: "O(N), N commands asked for",
+                tips: &["nondeterministic_output_order"],
+                args: &[Arg::string("command-name").optional().multiple()],
+                handler: Handler::Session(SessionCommand::CommandDocs),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "getkeys",
+                arity: -4,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Picks the keys out of a whole command.",
+                since: "2.8.13",
+                group: "server",
+                complexity: "O(N), N arguments",
+                handler: Handler::Session(SessionCommand::CommandGetKeys),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "getkeysandflags",
+                arity: -4,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Picks the keys out of a whole command and tells what it does to each.",
+                since: "7.0.0",
+                group: "server",
+                complexity: "O(N), N arguments",
+                handler: Handler::Session(SessionCommand::CommandGetKeysAndFlags),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "help",
+                arity: 2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Lists the subcommands of COMMAND.",
+                since: "5.0.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::CommandHelp),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "info",
+                arity: -2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Describes the given commands.",
+                since: "2.8.13",
+                group: "server",
+                complexity: "O(N), N commands asked for",
+                history: &[("7.0.0", "Without names it describes all commands.")],
+                tips: &["nondeterministic_output_order"],
+                args: &[Arg::string("command-name").optional().multiple()],
+                handler: Handler::Session(SessionCommand::CommandInfo),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "list",
+                arity: -2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow", "connection"],
+                summary: "Lists the names of commands.",
+                since: "7.0.0",
+                group: "server",
+                complexity: "O(N), N commands",
+                tips: &["nondeterministic_output_order"],
+                args: &[Arg::oneof(
+                    "filterby",
+                    &[
+                        Arg::string("module-name").token("MODULE"),
+                        Arg::string("category").token("ACLCAT"),
+                        Arg::pattern("pattern").token("PATTERN"),
+                    ],
+                )
+                .token("FILTERBY")
+                .optional()],
+                handler: Handler::Session(SessionCommand::CommandList),
+                ..CommandSpec::EMPTY
+            },
+        ],
+        handler: Handler::Session(SessionCommand::Command),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "config",
+        arity: -2,
+        acl: &["slow"],
+        summary: "Groups the commands about the configuration.",
+        since: "2.0.0",
+        group: "server",
+        complexity: "By subcommand",
+        subcommands: &[
+            CommandSpec {
+                name: "get",
+                arity: -3,
+                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Reads configuration parameters that match patterns.",
+                since: "2.0.0",
+                group: "server",
+                complexity: "O(N), N parameters",
+                history: &[("7.0.0", "Several patterns in one call.")],
+                args: &[Arg::block("parameter", &[Arg::string("parameter")]).multiple()],
+                handler: Handler::Session(SessionCommand::ConfigGet),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "help",
+                arity: 2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow"],
+                summary: "Lists the subcommands of CONFIG.",
+                since: "5.0.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::ConfigHelp),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "resetstat",
+                arity: 2,
+                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Sets the counters that INFO shows back to zero.",
+                since: "2.0.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::ConfigResetStat),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "rewrite",
+                arity: 2,
+                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Writes the configuration in effect into its file.",
+                since: "2.8.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::ConfigRewrite),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "set",
+                arity: -4,
+                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Changes configuration parameters while the server runs.",
+                since: "2.0.0",
+                group: "server",
+                complexity: "O(N), N parameters",
+                history: &[("7.0.0", "Several parameters in one call.")],
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                args: &[Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")])
+                    .multiple()],
+                handler: Handler::Session(SessionCommand::ConfigSet),
+                ..CommandSpec::EMPTY
+            },
+        ],
+        handler: Handler::Container,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "dbsize",
+        arity: 1,
+        flags: F::all(&[F::READONLY, F::FAST]),
+        acl: &["keyspace", "read", "fast"],
+        summary: "Counts the keys of the database.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "O(1)",
+        tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+        handler: Handler::Data(keyspace_wide::dbsize),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "debug",
+        arity: -2,
+        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+        acl: &["admin", "slow", "dangerous"],
+        summary: "Helps to test the server.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "By subcommand",
+        doc_flags: &["syscmd"],
+        handler: Handler::Session(SessionCommand::Debug),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "flushall",
+        arity: -1,
+        flags: F::WRITE,
+        acl: &["keyspace", "write", "slow", "dangerous"],
+        summary: "Removes every key of every database.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "O(N), N keys in all databases",
+        history: &[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")],
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        args: &[Arg::oneof(
+            "async",
+            &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+        )
+        .optional()],
+        handler: Handler::Lane(keyspace_wide::flushall),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "flushdb",
+        arity: -1,
+        flags: F::WRITE,
+        acl: &["keyspace", "write", "slow", "dangerous"],
+        summary: "Removes every key of the database.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "O(N), N keys in the database",
+        history: &[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")],
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        args: &[Arg::oneof(
+            "async",
+            &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+        )
+        .optional()],
+        handler: Handler::Lane(keyspace_wide::flushdb),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "info",
+        arity: -1,
+        flags: F::all(&[F::LOADING, F::STALE]),
+        acl: &["slow", "dangerous"],
+        summary: "Reports the state of the server, section by section.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "O(1)",
+        history: &[("7.0.0", "Several sections in one call.")],
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+        args: &[Arg::string("section").optional().multiple()],
+        handler: Handler::Session(SessionCommand::Info),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "lolwut",
+        arity: -1,
+        flags: F::all(&[F::READONLY, F::FAST]),
+        acl: &["read", "fast"],
+        summary: "Draws something and tells the version.",
+        since: "5.0.0",
+        group: "server",
+        complexity: "O(1)",
+        args: &[Arg::integer("version").token("VERSION").optional()],
+        handler: Handler::Session(SessionCommand::Lolwut),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "memory",
+        arity: -2,
+        acl: &["slow"],
+        summary: "Groups the commands about memory.",
+        since: "4.0.0",
+        group: "server",
+        complexity: "By subcommand",
+        subcommands: &[
+            CommandSpec {
+                name: "help",
+                arity: 2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow"],
+                summary: "Lists the subcommands of MEMORY.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Data(memory::help),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "usage",
+                arity: -3,
+                flags: F::READONLY,
+                acl: &["read", "slow"],
+                keys: &[KeySpec::one(2, &["RO"])],
+                summary: "Tells how many bytes a key takes in memory.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "O(1)",
+                args: &[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()],
+                handler: Handler::Data(memory::usage),
+                ..CommandSpec::EMPTY
+            },
+        ],
+        handler: Handler::Container,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "shutdown",
+        arity: -1,
+        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY]),
+        acl: &["admin", "slow", "dangerous"],
+        summary: "Stops the server.",
+        since: "1.0.0",
+        group: "server",
+        complexity: "O(1)",
+        history: &[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")],
+        args: &[
+            Arg::oneof("nosave_save", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
+            Arg::word("now", "NOW").optional().since("7.0.0"),
+            Arg::word("force", "FORCE").optional().since("7.0.0"),
+            Arg::word("abort", "ABORT").optional().since("7.0.0"),
+        ],
+        handler: Handler::Session(SessionCommand::Shutdown),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "swapdb",
+        arity: 3,
+        flags: F::all(&[F::WRITE, F::FAST]),
+        acl: &["keyspace", "write", "fast", "dangerous"],
+        summary: "Exchanges two databases.",
+        since: "4.0.0",
+        group: "server",
+        complexity: "O(1)",
+        args: &[Arg::integer("index1"), Arg::integer("index2")],
+        handler: Handler::Data(keyspace_wide::swapdb),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "time",
+        arity: 1,
+        flags: F::all(&[F::LOADING, F::STALE, F::FAST]),
+        acl: &["fast"],
+        summary: "Tells the server's clock.",
+        since: "2.6.0",
+        group: "server",
+        complexity: "O(1)",
+        tips: &["nondeterministic_output"],
+        handler: Handler::Session(SessionCommand::Time),
+        ..CommandSpec::EMPTY
+    },
+];

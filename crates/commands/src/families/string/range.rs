@@ -1,0 +1,213 @@
+//! Parts of strings: GETRANGE, SETRANGE, APPEND, and STRLEN.
+
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, string_of, string_of_mut};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use strand_chain::Blob;
+use strand_keyspace::{Str, Value};
+
+/// STRLEN key
+pub(crate) fn strlen(call: &mut Call<'_, '_>) {
+    let mut db = call.locked.db(call.db);
+    match string_of(db.get(&call.keys[0])) {
+        Ok(s) => call.reply.int(s.map_or(0, Str::len) as i64),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// GETRANGE key start end
+pub(crate) fn getrange(call: &mut Call<'_, '_>) {
+    let bounds =
+        parse::integer(call.args.at(2)).and_then(|start| Ok((start, parse::integer(call.args.at(3))?)));
+    let (start, end) = match bounds {
+        Ok(bounds) => bounds,
+        Err(text) => return call.reply.error(text),
+    };
+    let mut db = call.locked.db(call.db);
+    match string_of(db.get(&call.keys[0])) {
+        Ok(Some(s)) => {
+            let mut buffer = [0; 20];
+            let bytes = s.bytes(&mut buffer);
+            call.reply.bulk(&bytes[slice(start, end, bytes.len())]);
+        }
+        Ok(None) => call.reply.bulk(b""),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// SUBSTR key start end
+pub(crate) fn substr(call: &mut Call<'_, '_>) {
+    getrange(call);
+}
+
+/// SETRANGE key offset value
+pub(crate) fn setrange(call: &mut Call<'_, '_>) {
+    match overwrite(call) {
+        Ok(len) => call.reply.int(len as i64),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// APPEND key value
+pub(crate) fn append(call: &mut Call<'_, '_>) {
+    match extend(call) {
+        Ok(len) => call.reply.int(len as i64),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// The bytes from `start` to `end` inclusive, both counted from the end when negative.
+fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
+    let n = len as i64;
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let absolute = |i: i64| if i < 0 { i.saturating_add(n).max(0) } else { i };
+    let (start, end) = (absolute(start), absolute(end).min(n - 1));
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
+}
+
+/// `STRING_TOO_LONG` when `more` bytes at `at` would make a string longer than `proto-max-bulk-len`.
+fn check_length(call: &Call<'_, '_>, at: usize, more: usize) -> Result<(), &'static str> {
+    let max = call.locked.keyspace().settings().proto_max_bulk_len.load(Ordering::Relaxed);
+    let fits = (at as u64).checked_add(more as u64).is_some_and(|total| total <= max);
+    fits.then_some(()).ok_or(errors::STRING_TOO_LONG)
+}
+
+fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
+    let offset = parse::at_least_zero(call.args.at(2), errors::OFFSET_OUT_OF_RANGE)?;
+    let (key, bytes) = (&call.keys[0], call.args.at(3));
+    let len = string_of(call.locked.db(call.db).peek(key))?.map(Str::len);
+    if bytes.is_empty() {
+        return Ok(len.unwrap_or(0));
+    }
+    check_length(call, offset, bytes.len())?;
+    let end = offset + bytes.len();
+    let mut db = call.locked.db(call.db);
+    match string_of_mut(db.get_mut(key))? {
+        Some(s) => {
+            let blob = s.edit();
+            if blob.len() < end {
+                blob.resize(end, 0);
+            }
+            blob.make_mut()[offset..end].copy_from_slice(bytes);
+            Ok(blob.len())
+        }
+        None => {
+            let mut blob = Blob::with_capacity(end);
+            blob.resize(offset, 0);
+            blob.extend_from_slice(bytes);
+            db.insert(key, Value::Str(Str::Edited(blob)), None);
+            Ok(end)
+        }
+    }
+}
+
+fn extend(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
+    let (key, bytes) = (&call.keys[0], call.args.at(2));
+    match string_of(call.locked.db(call.db).peek(key))?.map(Str::len) {
+        Some(len) => check_length(call, len, bytes.len())?,
+        None => {
+            call.locked.db(call.db).insert(key, super::value_of(call.args, 2), None);
+            return Ok(bytes.len());
+        }
+    }
+    let mut db = call.locked.db(call.db);
+    let blob =
+        string_of_mut(db.get_mut(key))?.expect("it was there a moment ago, under the same lock").edit();
+    blob.extend_from_slice(bytes);
+    Ok(blob.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn slices_as_redis_does() {
+        for (start, end, want) in [
+            (0, 3, 0..4),
+            (-3, -1, 7..10),
+            (0, -1, 0..10),
+            (5, 100, 5..10),
+            (-100, 2, 0..3),
+            (3, 2, 0..0),
+            (-1, -3, 0..0),
+            (10, 11, 0..0),
+            (-100, -200, 0..0),
+            (-200, -100, 0..1),
+            (i64::MIN, i64::MAX, 0..10),
+            (i64::MAX, i64::MIN, 0..0),
+        ] {
+            assert_eq!(slice(start, end, 10), want, "{start} {end}");
+        }
+        assert_eq!(slice(0, -1, 0), 0..0);
+    }
+
+    #[test]
+    fn parts_are_read_and_written() {
+        Fixture::new().script(&[
+            ("SETRANGE a 0 ''", ":0|"),
+            ("GETRANGE a 0 -1", "$0||"),
+            ("SETRANGE a 3 xy", ":5|"),
+            ("GET a", "$5|\0\0\0xy|"),
+            ("SETRANGE a 0 hello-world", ":11|"),
+            ("SETRANGE a 6 W", ":11|"),
+            ("SETRANGE a 6 ''", ":11|"),
+            ("GETRANGE a 6 -1", "$5|World|"),
+            ("SUBSTR a 0 4", "$5|hello|"),
+            ("SETRANGE a -1 x", "-ERR offset is out of range|"),
+            ("SETRANGE a x x", "-ERR value is not an integer or out of range|"),
+            ("GETRANGE a x 1", "-ERR value is not an integer or out of range|"),
+            ("GETRANGE a 1 x", "-ERR value is not an integer or out of range|"),
+            ("APPEND b 12", ":2|"),
+            ("OBJECT ENCODING b", "$3|int|"),
+            ("APPEND b 34", ":4|"),
+            ("OBJECT ENCODING b", "$3|raw|"),
+            ("STRLEN b", ":4|"),
+            ("GET b", "$4|1234|"),
+            ("GETRANGE b 1 2", "$2|23|"),
+            ("STRLEN none", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn no_string_grows_past_the_limit() {
+        const TOO_LONG: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)|";
+        let mut f = Fixture::new();
+        f.keyspace.settings().proto_max_bulk_len.store(10, Ordering::Relaxed);
+        f.script(&[
+            ("SETRANGE a 9 xx", TOO_LONG),
+            ("SETRANGE a 9223372036854775807 x", TOO_LONG),
+            ("EXISTS a", ":0|"),
+            ("SETRANGE a 9 x", ":10|"),
+            ("APPEND a x", TOO_LONG),
+            ("APPEND a ''", ":10|"),
+            ("SETRANGE a 10 ''", ":10|"),
+        ]);
+    }
+
+    #[test]
+    fn writing_keeps_the_expiry_and_other_values_that_share_the_bytes() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET a hello PX 100", "+OK|"),
+            ("COPY a b", ":1|"),
+            ("APPEND a !", ":6|"),
+            ("SETRANGE a 0 J", ":6|"),
+        ]);
+        f.script(&[("GET a", "$6|Jello!|"), ("GET b", "$5|hello|"), ("PTTL a", ":100|")]);
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        let mut f = Fixture::new();
+        f.run("HSET h f v");
+        for line in ["STRLEN h", "GETRANGE h 0 1", "SETRANGE h 0 x", "SETRANGE h 0 ''", "APPEND h x"] {
+            assert_eq!(f.run(line), format!("-{}|", errors::WRONG_TYPE), "{line}");
+        }
+    }
+}
