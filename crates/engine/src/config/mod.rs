@@ -1,10 +1,35 @@
-//! The configuration: one table of options by redis-server's names.
+//! The configuration: one table of options by redis-server's names ([`table`]), their values ([`Value`]) and the text they
+//! come from ([`text`]).
+//!
+//! [`Config`] holds every option's present value. It is filled at the start from files and arguments
+//! ([`Config::load`]) and changed by CONFIG SET ([`Config::set`]); everybody reads it through typed getters. Options that
+//! would have no effect are rejected by name, never silently taken.
 
-/// Every option with its value; shared, changed by CONFIG SET.
-#[derive(Debug, Default)]
-pub struct Config {}
+pub mod table;
+pub mod text;
+pub mod value;
 
-/// An option or a line that cannot be taken.
+pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
+pub use text::text_of_arguments;
+pub use value::{OutputLimits, Value};
+
+use parking_lot::RwLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Deepest nesting of included files.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Every option with its value; shared by all.
+#[derive(Debug)]
+pub struct Config {
+    /// Numbers again, for reading without a lock.
+    numbers: Box<[AtomicI64]>,
+    values: RwLock<Box<[Value]>>,
+    /// Counts changes: a session that sees it move reads its settings again.
+    generation: AtomicU64,
+}
+
+/// A line that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: '{text}': {reason}")]
 pub struct ConfigError {
@@ -16,10 +41,35 @@ pub struct ConfigError {
     pub reason: String,
 }
 
+/// Why CONFIG SET changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// There is no such option.
+    Unknown(Vec<u8>),
+    /// This option cannot have this value.
+    Refused {
+        /// The option as the client named it.
+        name: Vec<u8>,
+        /// Why, as redis-server words it.
+        reason: String,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config::new()
+    }
+}
+
 impl Config {
     /// Every option at its default.
     pub fn new() -> Config {
-        Config::default()
+        let values: Box<[Value]> = OPTIONS.iter().map(default_value).collect();
+        Config {
+            numbers: values.iter().map(|v| AtomicI64::new(number(v))).collect(),
+            values: RwLock::new(values),
+            generation: AtomicU64::new(0),
+        }
     }
     /// Takes configuration text: one `name value ...` a line, as in redis.conf. `include` is asked for the text of an
     /// included file.
@@ -27,56 +77,200 @@ impl Config {
     /// # Errors
     /// At the first line that cannot be taken; options before it are set.
     pub fn load(&self, text: &str, include: &mut dyn FnMut(&str) -> Result<String, String>) -> Result<(), ConfigError> {
-        let _ = (text, include);
+        self.load_at_depth(text, include, 0)
+    }
+    fn load_at_depth(
+        &self,
+        text: &str,
+        include: &mut dyn FnMut(&str) -> Result<String, String>,
+        depth: usize,
+    ) -> Result<(), ConfigError> {
+        for (i, line) in text.lines().enumerate() {
+            let line = line.trim_matches([' ', '\t', '\r', '\n']);
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let failed = |reason: String| ConfigError { line: i + 1, text: line.into(), reason };
+            let words = text::split_words(line.as_bytes())
+                .ok_or_else(|| failed("Unbalanced quotes in configuration line".into()))?;
+            let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
+            let Some((name, rest)) = words.split_first() else { continue };
+            if name.eq_ignore_ascii_case(b"include") && rest.len() == 1 {
+                if depth == INCLUDE_DEPTH_MAX {
+                    return Err(failed(format!("files are included more than {INCLUDE_DEPTH_MAX} deep")));
+                }
+                let inner = include(&String::from_utf8_lossy(rest[0])).map_err(failed)?;
+                self.load_at_depth(&inner, include, depth + 1)?;
+                continue;
+            }
+            let Some(option) = find(name) else {
+                return Err(failed("Bad directive or wrong number of arguments".into()));
+            };
+            if rest.is_empty() {
+                return Err(failed("wrong number of arguments".into()));
+            }
+            let mut values = self.values.write();
+            let value = Value::parse(option.spec(), rest, Some(&values[option as usize])).map_err(failed)?;
+            self.put(&mut values, option, value);
+        }
         Ok(())
     }
-    /// `port` (default 6379).
+    /// CONFIG SET: changes all of `pairs` or nothing; says which options were set.
+    ///
+    /// # Errors
+    /// The first pair that cannot be taken.
+    pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Vec<Opt>, SetError> {
+        let refused = |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
+        let mut options = Vec::with_capacity(pairs.len());
+        for (name, _) in pairs {
+            options.push(find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?);
+        }
+        // As in redis-server the rules on names come before those on values, in the order of the arguments.
+        for (i, (name, _)) in pairs.iter().enumerate() {
+            if let Kind::Fixed(_) = options[i].spec().kind {
+                continue;
+            }
+            if options[i].spec().change == Change::Startup {
+                return Err(refused(name, "can't set immutable config"));
+            }
+            if pairs[..i].iter().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
+                return Err(refused(name, "duplicate parameter"));
+            }
+        }
+        let mut values = self.values.write();
+        let mut parsed: Vec<Value> = Vec::with_capacity(pairs.len());
+        for ((name, text), option) in pairs.iter().zip(&options) {
+            let words = match option.spec().kind {
+                Kind::Words | Kind::OutputLimits => text::split_words(text),
+                _ => Some(vec![text.to_vec()]),
+            };
+            let words = words.ok_or_else(|| refused(name, "Unbalanced quotes in configuration line"))?;
+            let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
+            let value = Value::parse(option.spec(), &words, Some(&values[*option as usize]));
+            parsed.push(value.map_err(|reason| refused(name, &reason))?);
+        }
+        for (option, value) in options.iter().zip(parsed) {
+            self.put(&mut values, *option, value);
+        }
+        Ok(options)
+    }
+    fn put(&self, values: &mut [Value], option: Opt, value: Value) {
+        let value = match (option, value) {
+            (Opt::Hz, Value::Number(n)) => Value::Number(n.clamp(1, HZ_MAX)),
+            (_, value) => value,
+        };
+        self.numbers[option as usize].store(number(&value), Ordering::Relaxed);
+        values[option as usize] = value;
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+    /// Moves at every change.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// An option's value as CONFIG GET shows it.
+    pub fn text(&self, option: Opt) -> Vec<u8> {
+        self.values.read()[option as usize].text(option.spec())
+    }
+    /// The text for a configuration file that gives the present values: `old` with its lines brought up to date.
+    pub fn rewrite(&self, old: &str) -> String {
+        let values = self.values.read();
+        let row = |spec: &'static OptionSpec, value: &Value| {
+            let line = match value {
+                Value::Text(t) => format!("{} {}", spec.name, text::quote(t)),
+                other => format!("{} {}", spec.name, String::from_utf8_lossy(&other.text(spec))),
+            };
+            (spec.name, spec.alias, line, *value == default_value(spec))
+        };
+        let rows: Vec<_> = OPTIONS.iter().zip(values.iter()).map(|(s, v)| row(s, v)).collect();
+        text::rewrite(old, &rows)
+    }
+    /// A number, bool (0, 1) or choice (index).
+    pub fn number(&self, option: Opt) -> i64 {
+        self.numbers[option as usize].load(Ordering::Relaxed)
+    }
+    fn string(&self, option: Opt) -> String {
+        String::from_utf8_lossy(&self.text(option)).into_owned()
+    }
+    /// `port` (default 6379); 0 is none.
     pub fn port(&self) -> u16 {
-        6379
+        self.number(Opt::Port) as u16
     }
     /// `bind`: addresses to listen on; a leading `-` means that an address that is not there is no error.
     pub fn bind(&self) -> Vec<String> {
-        vec!["127.0.0.1".into()]
+        self.string(Opt::Bind).split(' ').map(str::to_string).filter(|a| !a.is_empty()).collect()
     }
     /// `tcp-backlog` (default 511).
     pub fn tcp_backlog(&self) -> u32 {
-        511
+        self.number(Opt::TcpBacklog) as u32
     }
     /// `tcp-keepalive` in seconds; 0 is off (default 300).
     pub fn tcp_keepalive_s(&self) -> u64 {
-        300
+        self.number(Opt::TcpKeepAlive) as u64
     }
     /// `maxclients` (default 10000).
     pub fn maxclients(&self) -> usize {
-        10000
+        self.number(Opt::MaxClients) as usize
     }
     /// `databases` (default 16).
     pub fn databases(&self) -> usize {
-        16
+        self.number(Opt::Databases) as usize
     }
     /// `workers`: threads that serve connections; 0 (the default) is one a core.
     pub fn workers(&self) -> usize {
-        0
+        self.number(Opt::Workers) as usize
+    }
+    /// `shards`: locked parts of the keyspace; 0 (the default) is 64 for each worker.
+    pub fn shards(&self) -> usize {
+        self.number(Opt::Shards) as usize
     }
     /// `hz`: ticks a second (default 10).
     pub fn hz(&self) -> u64 {
-        10
+        self.number(Opt::Hz) as u64
     }
     /// `loglevel`: debug, verbose, notice (the default), warning.
     pub fn loglevel(&self) -> String {
-        "notice".into()
+        self.string(Opt::LogLevel)
     }
     /// `logfile`; empty is the standard output.
     pub fn logfile(&self) -> String {
-        String::new()
+        self.string(Opt::LogFile)
+    }
+    /// `timeout` in seconds; 0 is never.
+    pub fn timeout_s(&self) -> u64 {
+        self.number(Opt::Timeout) as u64
+    }
+    /// `requirepass`; empty is none.
+    pub fn requirepass(&self) -> Vec<u8> {
+        self.text(Opt::RequirePass)
+    }
+    /// `client-output-buffer-limit`.
+    pub fn output_limits(&self) -> OutputLimits {
+        match &self.values.read()[Opt::ClientOutputBufferLimit as usize] {
+            Value::Limits(limits) => *limits,
+            _ => unreachable!("its kind makes no other value"),
+        }
     }
 }
 
-/// Turns command line arguments (`--port 6380 --save ''`) into configuration text, as redis-server does.
-///
-/// # Errors
-/// When the first argument is no option.
-pub fn text_of_arguments(args: &[String]) -> Result<String, String> {
-    let _ = args;
-    Ok(String::new())
+/// Most ticks a second.
+pub const HZ_MAX: i64 = 500;
+
+fn default_value(spec: &OptionSpec) -> Value {
+    let words = match spec.kind {
+        Kind::Words | Kind::OutputLimits => text::split_words(spec.default.as_bytes()),
+        _ => Some(vec![spec.default.as_bytes().to_vec()]),
+    };
+    let words = words.expect("defaults have no open quotes");
+    let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
+    Value::parse(spec, &words, None).expect("defaults are within their bounds")
 }
+
+fn number(value: &Value) -> i64 {
+    match value {
+        Value::Number(n) => *n,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

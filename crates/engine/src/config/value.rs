@@ -1,0 +1,162 @@
+//! Values: from the words of a line to a [`Value`], and back; by redis-server's rules and with its texts.
+
+use super::table::{Kind, OptionSpec};
+
+/// The classes of client-output-buffer-limit.
+pub const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
+
+/// Bounds on unread output, one for each class: hard bytes, soft bytes, seconds over soft.
+pub type OutputLimits = [[u64; 3]; 3];
+
+/// A checked value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number; a bool is 0 or 1, a choice the index of its word.
+    Number(i64),
+    /// Text, as bytes: a password may be any.
+    Text(Vec<u8>),
+    /// Words, each a value of its own.
+    Words(Vec<Vec<u8>>),
+    /// Output limits of every class.
+    Limits(OutputLimits),
+}
+
+impl Value {
+    /// Reads `words` as a value of `spec`. `before` is the present value (client-output-buffer-limit keeps the classes
+    /// that are not named).
+    ///
+    /// # Errors
+    /// Why not, as redis-server words it.
+    pub fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+        if let Kind::OutputLimits = spec.kind {
+            return limits(words, before);
+        }
+        if let Kind::Words = spec.kind {
+            return Ok(Value::Words(words.iter().map(|w| w.to_vec()).filter(|w| !w.is_empty()).collect()));
+        }
+        if let Kind::Fixed(why) = spec.kind {
+            let given = words.join(&b' ');
+            return match given.eq_ignore_ascii_case(spec.default.as_bytes()) {
+                true => Ok(Value::Text(given)),
+                false => Err(format!("{why}; the only value is '{}'", spec.default)),
+            };
+        }
+        let [word] = words else { return Err("wrong number of arguments".into()) };
+        match spec.kind {
+            Kind::Integer(min, max) => {
+                let n = strand_keyspace::types::string::parse_int(word);
+                within(n.ok_or("argument couldn't be parsed into an integer")?, min, max)
+            }
+            Kind::Memory(min, max) => within(memory(word).ok_or("argument must be a memory value")?, min, max),
+            Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Value::Number(1)),
+            Kind::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Value::Number(0)),
+            Kind::Bool => Err("argument must be 'yes' or 'no'".into()),
+            Kind::Choice(choices) => match choices.iter().position(|c| word.eq_ignore_ascii_case(c.as_bytes())) {
+                Some(i) => Ok(Value::Number(i as i64)),
+                None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
+            },
+            Kind::Text => Ok(Value::Text(word.to_vec())),
+            Kind::Words | Kind::OutputLimits | Kind::Fixed(_) => unreachable!("handled above"),
+        }
+    }
+    /// As CONFIG GET shows it.
+    pub fn text(&self, spec: &OptionSpec) -> Vec<u8> {
+        match (self, spec.kind) {
+            (Value::Number(n), Kind::Bool) => if *n == 0 { "no" } else { "yes" }.into(),
+            (Value::Number(n), Kind::Choice(choices)) => choices[*n as usize].into(),
+            (Value::Number(n), _) => n.to_string().into_bytes(),
+            (Value::Text(t), _) => t.clone(),
+            (Value::Words(w), _) => w.join(&b' '),
+            (Value::Limits(limits), _) => {
+                let class = |(name, [hard, soft, seconds]): (&str, &[u64; 3])| format!("{name} {hard} {soft} {seconds}");
+                CLASSES.into_iter().zip(limits).map(class).collect::<Vec<_>>().join(" ").into_bytes()
+            }
+        }
+    }
+}
+
+fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
+    match (min..=max).contains(&n) {
+        true => Ok(Value::Number(n)),
+        false => Err(format!("argument must be between {min} and {max} inclusive")),
+    }
+}
+
+/// A number of bytes: digits and perhaps a unit; `1k` is 1000, `1kb` is 1024. Negative is none.
+pub fn memory(word: &[u8]) -> Option<i64> {
+    let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
+    if digits == 0 {
+        return None;
+    }
+    let factor: i64 = match word[digits..].to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    std::str::from_utf8(&word[..digits]).ok()?.parse::<i64>().ok()?.checked_mul(factor)
+}
+
+fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+    let mut out = match before {
+        Some(Value::Limits(limits)) => *limits,
+        _ => [[0; 3]; 3],
+    };
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".into());
+    }
+    for group in words.chunks(4) {
+        let class = match group[0].to_ascii_lowercase().as_slice() {
+            b"normal" => 0,
+            b"slave" | b"replica" => 1,
+            b"pubsub" => 2,
+            _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
+        };
+        let numbers = (memory(group[1]), memory(group[2]), strand_keyspace::types::string::parse_int(group[3]));
+        let (Some(hard), Some(soft), Some(seconds @ 0..)) = numbers else {
+            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
+        };
+        out[class] = [hard as u64, soft as u64, seconds as u64];
+    }
+    Ok(Value::Limits(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_units_are_those_of_redis() {
+        let cases: &[(&str, Option<i64>)] = &[
+            ("0", Some(0)),
+            ("1b", Some(1)),
+            ("2k", Some(2000)),
+            ("2KB", Some(2048)),
+            ("3m", Some(3_000_000)),
+            ("3mb", Some(3 << 20)),
+            ("1g", Some(1_000_000_000)),
+            ("1Gb", Some(1 << 30)),
+            ("", None),
+            ("kb", None),
+            ("1x", None),
+            ("-1", None),
+            ("1 kb", None),
+            ("99999999999999999999", None),
+            ("9999999999gb", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(memory(text.as_bytes()), *want, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_keep_the_classes_that_are_not_named() {
+        let first = limits(&[b"normal", b"1mb", b"2mb", b"3", b"pubsub", b"4", b"5", b"6"], None).unwrap();
+        let second = limits(&[b"replica", b"7", b"8", b"9"], Some(&first)).unwrap();
+        assert_eq!(second, Value::Limits([[1 << 20, 2 << 20, 3], [7, 8, 9], [4, 5, 6]]));
+    }
+}
