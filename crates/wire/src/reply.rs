@@ -20,12 +20,27 @@ pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 pub struct Reply<'a> {
     out: &'a mut Chain,
     protocol: Protocol,
+    error: ErrorCode,
+}
+
+/// Longest error code that is kept; redis-server's are shorter.
+const ERROR_CODE_BYTES_MAX: usize = 15;
+
+/// The first word of the first error written.
+#[derive(Clone, Copy, Debug)]
+struct ErrorCode {
+    len: u8,
+    bytes: [u8; ERROR_CODE_BYTES_MAX],
 }
 
 impl<'a> Reply<'a> {
     /// Writes to the end of `out`.
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
-        Reply { out, protocol }
+        Reply { out, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
+    }
+    /// The code (`ERR`, `WRONGTYPE`) of the first error written through this reply, if one was: for statistics.
+    pub fn error_code(&self) -> Option<&[u8]> {
+        (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
     }
     /// The protocol in use.
     pub fn protocol(&self) -> Protocol {
@@ -45,10 +60,17 @@ impl<'a> Reply<'a> {
     }
     /// `-text`: the code comes first (`ERR ...`, `WRONGTYPE ...`); CR and LF in it become spaces.
     pub fn error(&mut self, text: &str) {
-        self.line(b'-', text.as_bytes());
+        self.error_bytes(text.as_bytes());
     }
     /// As [`Reply::error`] for a text that quotes what a client sent (bytes, perhaps not UTF-8).
     pub fn error_bytes(&mut self, text: &[u8]) {
+        if self.error.len == 0 {
+            let code = text.iter().take(ERROR_CODE_BYTES_MAX).take_while(|b| !b.is_ascii_whitespace());
+            for (to, from) in self.error.bytes.iter_mut().zip(code) {
+                *to = *from;
+                self.error.len += 1;
+            }
+        }
         self.line(b'-', text);
     }
     /// `:n`
