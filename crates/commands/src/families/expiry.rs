@@ -154,3 +154,94 @@ pub(crate) fn persist(call: &mut Call<'_, '_>) {
     }
     call.reply.int(had.into());
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{Fixture, START_MS};
+
+    #[test]
+    fn a_key_lives_until_its_moment() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET k v", "+OK|"),
+            ("TTL k", ":-1|"),
+            ("TTL none", ":-2|"),
+            ("EXPIRE none 10", ":0|"),
+            ("EXPIRE k 10", ":1|"),
+            ("TTL k", ":10|"),
+            ("PTTL k", ":10000|"),
+        ]);
+        f.advance_ms(8_501);
+        f.script(&[("TTL k", ":1|"), ("PTTL k", ":1499|")]);
+        assert_eq!(f.run("PEXPIRETIME k"), format!(":{}|", START_MS + 10_000));
+        assert_eq!(f.run("EXPIRETIME k"), format!(":{}|", START_MS / 1000 + 10));
+        f.advance_ms(1_499);
+        f.script(&[("EXISTS k", ":0|"), ("PTTL k", ":-2|"), ("PERSIST k", ":0|"), ("TYPE k", "+none|")]);
+    }
+
+    #[test]
+    fn every_unit_and_the_past() {
+        let mut f = Fixture::new();
+        for (line, left) in [
+            ("EXPIRE k 5", 5_000),
+            ("PEXPIRE k 5", 5),
+            (&*format!("EXPIREAT k {}", START_MS / 1000 + 7), 7_000),
+            (&*format!("PEXPIREAT k {}", START_MS + 7), 7),
+        ] {
+            f.script(&[("SET k v", "+OK|"), (line, ":1|")]);
+            assert_eq!(f.run("PTTL k"), format!(":{left}|"), "{line}");
+            f.script(&[("PERSIST k", ":1|"), ("PERSIST k", ":0|"), ("TTL k", ":-1|")]);
+        }
+        for line in
+            ["EXPIRE k 0", "EXPIRE k -1", "PEXPIRE k -9223372036854775808", "EXPIREAT k 1", "PEXPIREAT k -5"]
+        {
+            f.script(&[("SET k v", "+OK|"), (line, ":1|"), ("EXISTS k", ":0|")]);
+        }
+    }
+
+    #[test]
+    fn conditions() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET k v", "+OK|"),
+            ("EXPIRE k 100 XX", ":0|"),
+            ("EXPIRE k 100 GT", ":0|"),
+            ("EXPIRE k 100 LT", ":1|"),
+            ("EXPIRE k 200 nx", ":0|"),
+            ("EXPIRE k 200 lt", ":0|"),
+            ("EXPIRE k 100 GT", ":0|"),
+            ("EXPIRE k 200 XX GT", ":1|"),
+            ("EXPIRE k 300 XX LT", ":0|"),
+            ("EXPIRE k 200 LT", ":0|"),
+            ("TTL k", ":200|"),
+            ("PERSIST k", ":1|"),
+            ("EXPIRE k 100 NX NX", ":1|"),
+            ("EXPIRE k -1 GT", ":0|"),
+            ("EXPIRE k -1 LT", ":1|"),
+            ("EXISTS k", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn errors_and_their_order() {
+        let mut f = Fixture::new();
+        let nx = "-ERR NX and XX, GT or LT options at the same time are not compatible|";
+        f.script(&[
+            ("EXPIRE k x FOO", "-ERR Unsupported option FOO|"),
+            ("EXPIRE k x NX XX", nx),
+            ("EXPIRE k x GT NX", nx),
+            ("EXPIRE k x NX GT LT", nx),
+            ("EXPIRE k x GT LT", "-ERR GT and LT options at the same time are not compatible|"),
+            ("EXPIRE k x", "-ERR value is not an integer or out of range|"),
+            ("EXPIRE k 9223372036854775807", "-ERR invalid expire time in 'expire' command|"),
+            ("EXPIRE k -9223372036854775808", "-ERR invalid expire time in 'expire' command|"),
+            ("PEXPIRE k 9223372036854775807", "-ERR invalid expire time in 'pexpire' command|"),
+            ("EXPIREAT k 9223372036854775807", "-ERR invalid expire time in 'expireat' command|"),
+            ("PEXPIREAT k 9223372036854775807", ":0|"),
+            ("EXPIRE k", "-ERR wrong number of arguments for 'expire' command|"),
+            ("SET k v", "+OK|"),
+            ("PEXPIREAT k 9223372036854775807", ":1|"),
+            ("PEXPIRETIME k", ":9223372036854775806|"),
+        ]);
+    }
+}

@@ -195,8 +195,8 @@ fn object_usage(call: &mut Call<'_, '_>, lfu: bool, text: &str, figure: impl Fn(
 
 /// `OBJECT HELP`. Reply: lines of text.
 pub(crate) fn object_help(call: &mut Call<'_, '_>) {
-    super::help(
-        call,
+    crate::introspect::help(
+        call.reply,
         "OBJECT",
         &[
             "ENCODING <key>",
@@ -209,4 +209,136 @@ pub(crate) fn object_help(call: &mut Call<'_, '_>) {
             "    How many references there are to the value of <key>.",
         ],
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn delete_and_count() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET a 1", "+OK|"),
+            ("HSET b f v", ":1|"),
+            ("EXISTS a b c a", ":3|"),
+            ("TOUCH a b c", ":2|"),
+            ("TYPE a", "+string|"),
+            ("TYPE b", "+hash|"),
+            ("TYPE c", "+none|"),
+            ("DEL a a c", ":1|"),
+            ("UNLINK b a", ":1|"),
+            ("EXISTS a b", ":0|"),
+            ("DEL", "-ERR wrong number of arguments for 'del' command|"),
+        ]);
+    }
+
+    #[test]
+    fn rename_takes_the_expiry_along() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("RENAME a b", "-ERR no such key|"),
+            ("RENAME a a", "-ERR no such key|"),
+            ("RENAMENX a b", "-ERR no such key|"),
+            ("SET a 1", "+OK|"),
+            ("RENAME a a", "+OK|"),
+            ("RENAMENX a a", ":0|"),
+            ("EXPIRE a 10", ":1|"),
+            ("SET b 2", "+OK|"),
+            ("RENAMENX a b", ":0|"),
+            ("RENAME a b", "+OK|"),
+            ("TTL b", ":10|"),
+            ("GET b", "$1|1|"),
+            ("EXISTS a", ":0|"),
+            ("SET plain 3", "+OK|"),
+            ("RENAME plain b", "+OK|"),
+            ("TTL b", ":-1|"),
+            ("RENAMENX b c", ":1|"),
+            ("GET c", "$1|3|"),
+        ]);
+    }
+
+    #[test]
+    fn copy_within_and_across_databases() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("COPY a b", ":0|"),
+            ("HSET a f v", ":1|"),
+            ("EXPIRE a 10", ":1|"),
+            ("COPY a b", ":1|"),
+            ("HSET a f w", ":0|"),
+            ("HGET b f", "$1|v|"),
+            ("TTL b", ":10|"),
+            ("COPY a b", ":0|"),
+            ("COPY a b replace", ":1|"),
+            ("HGET b f", "$1|w|"),
+            ("COPY a a DB 3", ":1|"),
+            ("COPY a a db 3 db 4 REPLACE", ":1|"),
+        ]);
+        f.db = 3;
+        f.script(&[("HGET a f", "$1|w|"), ("TTL a", ":10|")]);
+        f.db = 0;
+        f.script(&[
+            ("COPY a a", "-ERR source and destination objects are the same|"),
+            ("COPY none none", "-ERR source and destination objects are the same|"),
+            ("COPY a b DB", "-ERR syntax error|"),
+            ("COPY a b FOO", "-ERR syntax error|"),
+            ("COPY a b DB x FOO", "-ERR value is not an integer or out of range|"),
+            ("COPY a b DB 16", "-ERR DB index is out of range|"),
+            ("COPY a b DB -1", "-ERR DB index is out of range|"),
+            (
+                "COPY a b DB 2147483648",
+                "-ERR value is out of range, value must between -2147483648 and 2147483647|",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn move_between_databases() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("MOVE a x", "-ERR value is not an integer or out of range|"),
+            ("MOVE a 16", "-ERR DB index is out of range|"),
+            ("MOVE a 0", "-ERR source and destination objects are the same|"),
+            ("MOVE a 1", ":0|"),
+            ("SET a 1", "+OK|"),
+            ("EXPIRE a 10", ":1|"),
+            ("MOVE a 1", ":1|"),
+            ("EXISTS a", ":0|"),
+            ("SET a 2", "+OK|"),
+            ("MOVE a 1", ":0|"),
+            ("GET a", "$1|2|"),
+        ]);
+        f.db = 1;
+        f.script(&[("GET a", "$1|1|"), ("TTL a", ":10|")]);
+    }
+
+    #[test]
+    fn object_looks_inside() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET n 12", "+OK|"),
+            ("HSET h f v", ":1|"),
+            ("OBJECT ENCODING n", "$3|int|"),
+            ("OBJECT ENCODING h", "$8|listpack|"),
+            ("OBJECT ENCODING none", "$-1|"),
+            ("OBJECT REFCOUNT n", ":2147483647|"),
+            ("OBJECT REFCOUNT h", ":1|"),
+            ("OBJECT REFCOUNT none", "$-1|"),
+            ("OBJECT FREQ none", "$-1|"),
+            ("OBJECT", "-ERR wrong number of arguments for 'object' command|"),
+            ("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command|"),
+            ("OBJECT FOO n", "-ERR unknown subcommand 'FOO'. Try OBJECT HELP.|"),
+        ]);
+        assert!(f.run("OBJECT FREQ n").starts_with("-ERR An LFU maxmemory policy is not selected, access"));
+        assert!(f.run("OBJECT HELP").starts_with("*11|+OBJECT <subcommand>"));
+        f.advance_ms(5_000);
+        f.script(&[("OBJECT IDLETIME n", ":5|"), ("TOUCH n", ":1|"), ("OBJECT IDLETIME n", ":0|")]);
+        f.keyspace.settings().lfu.store(1, Ordering::Relaxed);
+        assert!(
+            f.run("OBJECT IDLETIME n").starts_with("-ERR An LFU maxmemory policy is selected, idle time")
+        );
+        assert!(f.run("OBJECT FREQ n").starts_with(':'));
+    }
 }

@@ -265,3 +265,175 @@ pub(super) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
         None => reply.null(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::errors;
+    use crate::fixture::Fixture;
+    use strand_wire::reply::Protocol;
+
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+    #[test]
+    fn set_get_delete() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("HSET h a 1 b 2 a 3", ":2|"),
+            ("HSET h a 4 c 5", ":1|"),
+            ("HMSET h d 6", "+OK|"),
+            ("HLEN h", ":4|"),
+            ("HGET h a", "$1|4|"),
+            ("HGET h x", "$-1|"),
+            ("HGET none x", "$-1|"),
+            ("HMGET h a x b", "*3|$1|4|$-1|$1|2|"),
+            ("HMGET none a x", "*2|$-1|$-1|"),
+            ("HEXISTS h a", ":1|"),
+            ("HEXISTS h x", ":0|"),
+            ("HSETNX h a 9", ":0|"),
+            ("HSETNX h e 10", ":1|"),
+            ("HSTRLEN h e", ":2|"),
+            ("HSTRLEN h x", ":0|"),
+            ("HSTRLEN none x", ":0|"),
+            ("HDEL h a a x", ":1|"),
+            ("HDEL none a", ":0|"),
+            ("HDEL h b c d e", ":4|"),
+            ("EXISTS h", ":0|"),
+            ("HSETNX new f v", ":1|"),
+            ("HSET h a", "-ERR wrong number of arguments for 'hset' command|"),
+            ("HSET h a b c", "-ERR wrong number of arguments for 'hset' command|"),
+            ("HMSET h a b c", "-ERR wrong number of arguments for 'hmset' command|"),
+        ]);
+    }
+
+    #[test]
+    fn the_whole_hash_in_both_protocols() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("HSET h a 1", ":1|"),
+            ("HGETALL h", "*2|$1|a|$1|1|"),
+            ("HKEYS h", "*1|$1|a|"),
+            ("HVALS h", "*1|$1|1|"),
+            ("HGETALL none", "*0|"),
+            ("HKEYS none", "*0|"),
+            ("HVALS none", "*0|"),
+        ]);
+        f.protocol = Protocol::Resp3;
+        f.script(&[
+            ("HGETALL h", "%1|$1|a|$1|1|"),
+            ("HKEYS h", "*1|$1|a|"),
+            ("HGETALL none", "%0|"),
+            ("HGET none a", "_|"),
+            ("HMGET h x", "*1|_|"),
+        ]);
+    }
+
+    #[test]
+    fn every_command_minds_the_type() {
+        let mut f = Fixture::new();
+        f.script(&[("SET s v", "+OK|")]);
+        for line in [
+            "HSET s f v",
+            "HMSET s f v",
+            "HSETNX s f v",
+            "HGET s f",
+            "HMGET s f",
+            "HDEL s f",
+            "HEXISTS s f",
+            "HSTRLEN s f",
+            "HLEN s",
+            "HKEYS s",
+            "HVALS s",
+            "HGETALL s",
+            "HINCRBY s f 1",
+            "HINCRBYFLOAT s f 1",
+            "HRANDFIELD s",
+            "HRANDFIELD s 1",
+            "HSCAN s 0",
+            "HSCAN s 0 FOO",
+        ] {
+            assert_eq!(f.run(line), WRONG_TYPE, "{line}");
+        }
+        // What is wrong with the arguments comes first.
+        f.script(&[
+            ("HSET s f", "-ERR wrong number of arguments for 'hset' command|"),
+            ("HSET s f v f", "-ERR wrong number of arguments for 'hset' command|"),
+            ("HINCRBY s f x", "-ERR value is not an integer or out of range|"),
+            ("HINCRBYFLOAT s f x", "-ERR value is not a valid float|"),
+            ("HINCRBYFLOAT s f inf", "-ERR value is NaN or Infinity|"),
+            ("HRANDFIELD s x", "-ERR value is not an integer or out of range|"),
+            ("HSCAN s x FOO", "-ERR invalid cursor|"),
+            ("GET s", "$1|v|"),
+        ]);
+    }
+
+    #[test]
+    fn increments() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("HINCRBY h n 5", ":5|"),
+            ("HINCRBY h n -7", ":-2|"),
+            ("HINCRBYFLOAT h n 2.5", "$3|0.5|"),
+            ("HINCRBY h n 1", &format!("-{}|", errors::HASH_NOT_AN_INTEGER)),
+            ("HINCRBYFLOAT h x 0.1", "$3|0.1|"),
+            ("HINCRBYFLOAT h x 0.2", "$3|0.3|"),
+            ("HINCRBYFLOAT h y 5.0e3", "$4|5000|"),
+            ("HSET h t text m 9223372036854775807", ":2|"),
+            ("HINCRBY h t 1", "-ERR hash value is not an integer|"),
+            ("HINCRBYFLOAT h t 1", "-ERR hash value is not a float|"),
+            ("HINCRBY h m 1", "-ERR increment or decrement would overflow|"),
+            ("HINCRBYFLOAT h m 1", "$19|9223372036854775808|"),
+            ("HINCRBY none n x", "-ERR value is not an integer or out of range|"),
+            ("EXISTS none", ":0|"),
+        ]);
+    }
+
+    #[test]
+    fn a_small_hash_is_scanned_whole() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("HSET h a 1", ":1|"),
+            ("HSCAN h 0", "*2|$1|0|*2|$1|a|$1|1|"),
+            ("HSCAN h 0 MATCH b*", "*2|$1|0|*0|"),
+            ("HSCAN h 0 COUNT 1 MATCH a", "*2|$1|0|*2|$1|a|$1|1|"),
+            ("HSCAN none 0 FOO", "*2|$1|0|*0|"),
+            ("HSCAN none x", "-ERR invalid cursor|"),
+            ("HSCAN h 0 FOO", "-ERR syntax error|"),
+            ("HSCAN h 0 TYPE hash", "-ERR syntax error|"),
+            ("HSCAN h 0 COUNT 0", "-ERR syntax error|"),
+            ("HSCAN h 0 COUNT", "-ERR syntax error|"),
+            ("HSCAN h 0 COUNT x", "-ERR value is not an integer or out of range|"),
+        ]);
+    }
+
+    #[test]
+    fn a_large_hash_is_scanned_to_the_end() {
+        let mut f = Fixture::new();
+        for n in 0..1000 {
+            f.run(&format!("HSET h field:{n} {n}"));
+        }
+        let (mut cursor, mut seen, mut calls) = (String::from("0"), std::collections::BTreeSet::new(), 0);
+        loop {
+            let reply = f.run(&format!("HSCAN h {cursor} COUNT 50"));
+            let parts: Vec<&str> = reply.split('|').collect();
+            cursor = parts[2].into();
+            seen.extend(parts.iter().filter(|p| p.starts_with("field:")).map(|p| p.to_string()));
+            calls += 1;
+            assert!(calls <= 1000, "no end");
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 1000);
+    }
+
+    #[test]
+    fn long_values_and_any_bytes() {
+        let mut f = Fixture::new();
+        let long = vec![0xab; 40_000];
+        let field = b"\x00\xff\r\n".as_slice();
+        assert_eq!(f.run_args(&[b"HSET", b"h".as_slice(), field, &long]), b":1\r\n");
+        let want = [b"$40000\r\n".as_slice(), &long, b"\r\n"].concat();
+        assert_eq!(f.run_args(&[b"HGET", b"h".as_slice(), field]), want);
+        f.script(&[("OBJECT ENCODING h", "$9|hashtable|")]);
+    }
+}

@@ -61,8 +61,8 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
 
 /// `IMPORT.VERSION HELP`. Reply: lines of text.
 pub(crate) fn help(call: &mut Call<'_, '_>) {
-    super::help(
-        call,
+    crate::introspect::help(
+        call.reply,
         "IMPORT.VERSION",
         &[
             "DEL <dataset> <path> [<path> ...]",
@@ -81,5 +81,66 @@ fn hash_of(record: &Record) -> Option<&HashValue> {
     match &record.value {
         Value::Hash(hash) => Some(hash),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+    use strand_wire::reply::Protocol;
+
+    #[test]
+    fn containers_are_kept_apart_from_keys() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION GET mail a/b", "$-1|"),
+            ("IMPORT.VERSION LIST mail", "*0|"),
+            ("IMPORT.VERSION SET mail a/b one", "+OK|"),
+            ("IMPORT.VERSION SET mail a/b two", "+OK|"),
+            ("IMPORT.VERSION GET mail a/b", "$3|two|"),
+            ("IMPORT.VERSION LIST mail", "*1|$3|a/b|"),
+            ("IMPORT.VERSION SET mail c three", "+OK|"),
+            ("EXISTS mail", ":0|"),
+            ("DBSIZE", ":0|"),
+            ("KEYS *", "*0|"),
+            ("SCAN 0", "*2|$1|0|*0|"),
+            ("RANDOMKEY", "$-1|"),
+            ("HSET mail f v", ":1|"),
+            ("DEL mail", ":1|"),
+            ("IMPORT.VERSION DEL mail c d c", ":1|"),
+            ("IMPORT.VERSION DEL mail a/b", ":1|"),
+            ("IMPORT.VERSION DEL mail a/b", ":0|"),
+            ("IMPORT.VERSION LIST mail", "*0|"),
+        ]);
+        f.protocol = Protocol::Resp3;
+        f.script(&[("IMPORT.VERSION GET mail a/b", "_|")]);
+    }
+
+    #[test]
+    fn containers_move_with_their_database() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION SET mail p one", "+OK|"),
+            ("SWAPDB 0 1", "+OK|"),
+            ("IMPORT.VERSION GET mail p", "$-1|"),
+        ]);
+        f.db = 1;
+        f.script(&[
+            ("IMPORT.VERSION GET mail p", "$3|one|"),
+            ("FLUSHDB", "+OK|"),
+            ("IMPORT.VERSION GET mail p", "$-1|"),
+        ]);
+    }
+
+    #[test]
+    fn arity() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("IMPORT.VERSION", "-ERR wrong number of arguments for 'import.version' command|"),
+            ("IMPORT.VERSION GET mail", "-ERR wrong number of arguments for 'import.version|get' command|"),
+            ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
+            ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
+        ]);
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*11|+IMPORT.VERSION "));
     }
 }

@@ -206,3 +206,132 @@ pub(super) fn cursor(bytes: &[u8]) -> Result<u64, &'static str> {
     let n = digits.iter().try_fold(0, add).ok_or(errors::INVALID_CURSOR)?;
     Ok(if negative { n.wrapping_neg() } else { n })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering;
+
+    /// The keys in a reply, sorted; keys of these tests start with `k`.
+    fn keys_in(reply: &str) -> BTreeSet<String> {
+        reply.split('|').filter(|p| p.starts_with('k')).map(String::from).collect()
+    }
+
+    fn fixture_with(keys: usize) -> Fixture {
+        let mut f = Fixture::new();
+        for n in 0..keys {
+            f.run(&format!("SET k{n} v"));
+        }
+        f
+    }
+
+    #[test]
+    fn keys_match_and_are_alive() {
+        let mut f = fixture_with(30);
+        f.script(&[
+            ("KEYS k7", "*1|$2|k7|"),
+            ("KEYS x*", "*0|"),
+            ("HSET k7 f v", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+        ]);
+        assert_eq!(keys_in(&f.run("KEYS k[12]?")).len(), 20);
+        assert_eq!(keys_in(&f.run("KEYS *")).len(), 30);
+        f.script(&[("EXPIRE k7 10", ":1|")]);
+        f.advance_ms(10_000);
+        f.script(&[("KEYS k7", "*0|")]);
+        assert_eq!(keys_in(&f.run("KEYS *")).len(), 29);
+        f.db = 1;
+        f.script(&[("KEYS *", "*0|"), ("SET '' v", "+OK|"), ("KEYS *", "*1|$0||"), ("KEYS **", "*0|")]);
+        f.cancel.store(true, Ordering::Relaxed);
+        f.script(&[("KEYS *", "*0|")]);
+    }
+
+    #[test]
+    fn a_scan_shows_every_key() {
+        let mut f = fixture_with(500);
+        let (mut cursor, mut seen, mut calls) = (String::from("0"), BTreeSet::new(), 0);
+        loop {
+            let reply = f.run(&format!("SCAN {cursor} COUNT 7"));
+            cursor = reply.split('|').nth(2).expect("a cursor").into();
+            seen.extend(keys_in(&reply));
+            calls += 1;
+            assert!(calls <= 1000, "no end");
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 500);
+    }
+
+    #[test]
+    fn scan_options() {
+        let mut f = fixture_with(20);
+        f.run("HSET khash f v");
+        let all =
+            |f: &mut Fixture, options: &str| keys_in(&f.run(&format!("SCAN 0 COUNT 10000 {options}"))).len();
+        assert_eq!(all(&mut f, ""), 21);
+        assert_eq!(all(&mut f, "MATCH k1?"), 10);
+        assert_eq!(all(&mut f, "match x match *"), 21);
+        assert_eq!(all(&mut f, "TYPE HASH"), 1);
+        assert_eq!(all(&mut f, "type string MATCH k1"), 1);
+        assert_eq!(all(&mut f, "TYPE list"), 0);
+        f.script(&[("PEXPIRE k1 5", ":1|")]);
+        f.advance_ms(5);
+        assert_eq!(all(&mut f, "MATCH k1"), 0);
+        f.script(&[
+            ("SCAN x FOO", "-ERR invalid cursor|"),
+            ("SCAN 0 FOO", "-ERR syntax error|"),
+            ("SCAN 0 FOO BAR", "-ERR syntax error|"),
+            ("SCAN 0 COUNT", "-ERR syntax error|"),
+            ("SCAN 0 COUNT 0", "-ERR syntax error|"),
+            ("SCAN 0 COUNT -1 FOO", "-ERR syntax error|"),
+            ("SCAN 0 COUNT x FOO", "-ERR value is not an integer or out of range|"),
+            ("SCAN", "-ERR wrong number of arguments for 'scan' command|"),
+        ]);
+    }
+
+    #[test]
+    fn cursors_as_strtoul_reads_them() {
+        let ok: &[(&[u8], u64)] = &[
+            (b"", 0),
+            (b"0", 0),
+            (b"007", 7),
+            (b"+1", 1),
+            (b"-1", u64::MAX),
+            (b"5\0x", 5),
+            (b"18446744073709551615", u64::MAX),
+        ];
+        for (text, want) in ok {
+            assert_eq!(cursor(text), Ok(*want), "{text:?}");
+        }
+        for text in ["x", "-", "+", " 1", "1 ", "1x", "0x1", "+-1", "18446744073709551616"] {
+            assert_eq!(cursor(text.as_bytes()), Err(errors::INVALID_CURSOR), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_flushes_and_swaps() {
+        let mut f = fixture_with(5);
+        assert_eq!(keys_in(&f.run("RANDOMKEY")).len(), 1);
+        f.script(&[
+            ("DBSIZE", ":5|"),
+            ("SWAPDB 0 1", "+OK|"),
+            ("DBSIZE", ":0|"),
+            ("RANDOMKEY", "$-1|"),
+            ("SWAPDB 1 1", "+OK|"),
+            ("SET a 1", "+OK|"),
+            ("FLUSHDB foo", "-ERR syntax error|"),
+            ("FLUSHDB ASYNC SYNC", "-ERR syntax error|"),
+            ("FLUSHDB async", "+OK|"),
+            ("DBSIZE", ":0|"),
+            ("SWAPDB x y", "-ERR invalid first DB index|"),
+            ("SWAPDB 2147483648 0", "-ERR invalid first DB index|"),
+            ("SWAPDB 99 y", "-ERR invalid second DB index|"),
+            ("SWAPDB 0 16", "-ERR DB index is out of range|"),
+            ("SWAPDB -1 0", "-ERR DB index is out of range|"),
+        ]);
+        f.db = 1;
+        f.script(&[("DBSIZE", ":5|"), ("FLUSHALL SYNC", "+OK|"), ("DBSIZE", ":0|")]);
+    }
+}

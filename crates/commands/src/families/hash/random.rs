@@ -106,3 +106,92 @@ fn send_pair(reply: &mut Reply<'_>, (field, value): (Bytes<'_>, Bytes<'_>), valu
         send(reply, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+    use std::collections::{BTreeMap, BTreeSet};
+    use strand_wire::reply::Protocol;
+
+    /// The words of a flat RESP2 array.
+    fn words(reply: &str) -> Vec<&str> {
+        reply.split('|').filter(|p| p.starts_with(['f', 'v'])).collect()
+    }
+
+    fn fixture_with(fields: usize) -> Fixture {
+        let mut f = Fixture::new();
+        for n in 0..fields {
+            f.run(&format!("HSET h f{n} v{n}"));
+        }
+        f
+    }
+
+    #[test]
+    fn one_and_none() {
+        let mut f = fixture_with(1);
+        f.script(&[
+            ("HRANDFIELD h", "$2|f0|"),
+            ("HRANDFIELD none", "$-1|"),
+            ("HRANDFIELD none 5", "*0|"),
+            ("HRANDFIELD none -5 WITHVALUES", "*0|"),
+            ("HRANDFIELD h 0", "*0|"),
+            ("HRANDFIELD h 5", "*1|$2|f0|"),
+            ("HRANDFIELD h -2", "*2|$2|f0|$2|f0|"),
+            ("HRANDFIELD h 5 withvalues", "*2|$2|f0|$2|v0|"),
+            ("HRANDFIELD h -2 WITHVALUES", "*4|$2|f0|$2|v0|$2|f0|$2|v0|"),
+        ]);
+        f.protocol = Protocol::Resp3;
+        f.script(&[
+            ("HRANDFIELD none", "_|"),
+            ("HRANDFIELD h 5 WITHVALUES", "*1|*2|$2|f0|$2|v0|"),
+            ("HRANDFIELD h -2 WITHVALUES", "*2|*2|$2|f0|$2|v0|*2|$2|f0|$2|v0|"),
+        ]);
+    }
+
+    #[test]
+    fn errors_and_their_order() {
+        let mut f = fixture_with(1);
+        let range = "-ERR value is out of range|";
+        f.script(&[
+            ("HRANDFIELD h x FOO", "-ERR value is not an integer or out of range|"),
+            ("HRANDFIELD h 1 FOO", "-ERR syntax error|"),
+            ("HRANDFIELD h 1 WITHVALUES FOO", "-ERR syntax error|"),
+            ("HRANDFIELD none 4611686018427387904 WITHVALUES", range),
+            ("HRANDFIELD none -4611686018427387904 WITHVALUES", range),
+            ("HRANDFIELD h 4611686018427387903 WITHVALUES", "*2|$2|f0|$2|v0|"),
+            ("HRANDFIELD h 9223372036854775807", "*1|$2|f0|"),
+            ("HRANDFIELD h -9223372036854775807", range),
+            (
+                "HRANDFIELD h -9223372036854775808",
+                "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807|",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn different_fields_whatever_the_share() {
+        for (fields, count) in [(10, 2), (10, 5), (10, 10), (10, 20), (600, 3), (600, 250), (600, 599)] {
+            let mut f = fixture_with(fields);
+            let reply = f.run(&format!("HRANDFIELD h {count} WITHVALUES"));
+            let words = words(&reply);
+            let pairs: BTreeMap<&str, &str> = words.chunks(2).map(|p| (p[0], p[1])).collect();
+            assert_eq!(words.len(), 2 * count.min(fields), "{count} of {fields}");
+            assert_eq!(pairs.len(), count.min(fields), "{count} of {fields}: all different");
+            assert!(pairs.iter().all(|(field, value)| field[1..] == value[1..]));
+        }
+    }
+
+    #[test]
+    fn every_field_comes_up_about_as_often() {
+        let mut f = fixture_with(20);
+        let mut times: BTreeMap<String, u32> = BTreeMap::new();
+        for line in ["HRANDFIELD h 4", "HRANDFIELD h 15", "HRANDFIELD h -10"] {
+            for _ in 0..200 {
+                words(&f.run(line)).into_iter().for_each(|w| *times.entry(w.into()).or_default() += 1);
+            }
+        }
+        // 200 * (4 + 15 + 10) / 20 = 290 on average.
+        assert_eq!(times.keys().collect::<BTreeSet<_>>().len(), 20);
+        assert!(times.values().all(|n| (200..380).contains(n)), "{times:?}");
+    }
+}
