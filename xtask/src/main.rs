@@ -1,2 +1,16 @@
-//! Project chores.
-fn main() {}
+//! Project chores: `cargo xtask tidy` checks what the compiler does not.
+
+mod tidy;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["tidy"] => tidy::run(),
+        _ => {
+            eprintln!("usage: cargo xtask tidy   dependency edges, module docs, dead paths in documents, file sizes, licences");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,46 @@
+# The two commands for everybody are `make run` and `make test`; the rest is for who works on Strand.
+CARGO ?= cargo
+PORT ?= 6379
+ARGS ?=
+VENV_PYTHON = .venv/bin/python
+
+.PHONY: help run test lint bench versus cliffs fuzz miri docs setup release
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
+	@PORT=$(PORT) scripts/run.sh
+
+test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py
+	$(CARGO) test --workspace --quiet
+	$(VENV_PYTHON) tests/clients.py target/debug/strand
+
+lint: ## format, clippy with warnings denied, tidy rules
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) xtask tidy
+
+bench: ## microbenchmarks: chain, decoder, keyspace, container diff
+	$(CARGO) bench --workspace --quiet $(ARGS)
+
+versus: release ## speed and memory beside redis-server in one run (ARGS='--only GET --json')
+	$(CARGO) run --release --quiet -p strand-testkit --bin versus -- --strand target/release/strand $(ARGS)
+
+cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--json')
+	$(CARGO) run --release --quiet -p strand-testkit --bin cliffs -- --strand target/release/strand $(ARGS)
+
+fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
+	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+
+miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
+	MIRIFLAGS=-Zmiri-strict-provenance $(CARGO) +nightly miri test -p strand-chain
+
+docs: ## rustdoc with warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+
+setup:
+	@scripts/setup.sh
+
+release:
+	$(CARGO) build --release --quiet

@@ -1,0 +1,97 @@
+//! [`Policy`]: how the replies of two servers to the same command are compared.
+
+use strand_wire::client::Value;
+
+/// What must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Every byte.
+    Exact,
+    /// The elements, in any order, at every depth (hash order is nobody's promise).
+    AnyOrder,
+    /// The same kind of reply, and the same number of elements.
+    Shape,
+    /// Integers that differ by at most this much, everything else exactly.
+    Near(i64),
+}
+
+impl Policy {
+    /// The policy a command's replies call for.
+    pub fn of(args: &[Vec<u8>]) -> Policy {
+        let name = args.first().map(|n| n.to_ascii_uppercase()).unwrap_or_default();
+        let sub = args.get(1).map(|n| n.to_ascii_uppercase()).unwrap_or_default();
+        match (name.as_slice(), sub.as_slice()) {
+            (b"HGETALL" | b"HKEYS" | b"HVALS" | b"KEYS" | b"HSCAN" | b"SCAN", _) => Policy::AnyOrder,
+            (b"HRANDFIELD" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _) | (b"MEMORY", b"USAGE") => Policy::Shape,
+            (b"TTL" | b"EXPIRETIME", _) | (b"OBJECT", b"IDLETIME") => Policy::Near(2),
+            (b"PTTL" | b"PEXPIRETIME", _) => Policy::Near(2_000),
+            _ => Policy::Exact,
+        }
+    }
+
+    /// True when `ours` will do where the other server said `theirs`.
+    pub fn accepts(self, ours: &Value, theirs: &Value) -> bool {
+        match self {
+            Policy::Exact => same(ours, theirs),
+            Policy::AnyOrder => same(&sorted(ours.clone()), &sorted(theirs.clone())),
+            Policy::Shape => shape(ours) == shape(theirs),
+            Policy::Near(by) => match (ours, theirs) {
+                (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
+                _ => same(ours, theirs),
+            },
+        }
+    }
+}
+
+/// Equality in which a NaN equals a NaN.
+fn same(a: &Value, b: &Value) -> bool {
+    a == b || format!("{a:?}") == format!("{b:?}")
+}
+
+fn sorted(value: Value) -> Value {
+    let sort = |mut items: Vec<Value>| {
+        items = items.into_iter().map(sorted).collect();
+        items.sort_by_key(|v| format!("{v:?}"));
+        items
+    };
+    match value {
+        Value::Array(items) => Value::Array(sort(items)),
+        Value::Set(items) => Value::Set(sort(items)),
+        Value::Map(mut pairs) => {
+            pairs.sort_by_key(|(k, v)| format!("{k:?}{v:?}"));
+            Value::Map(pairs)
+        }
+        other => other,
+    }
+}
+
+fn shape(value: &Value) -> (std::mem::Discriminant<Value>, usize) {
+    let len = match value {
+        Value::Array(items) | Value::Set(items) | Value::Push(items) => items.len(),
+        Value::Map(pairs) => pairs.len(),
+        _ => 0,
+    };
+    (std::mem::discriminant(value), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(s: &str) -> Value {
+        Value::Bulk(s.into())
+    }
+
+    #[test]
+    fn each_policy_tells_equal_from_different() {
+        let (ab, ba) = (Value::Array(vec![bulk("a"), bulk("b")]), Value::Array(vec![bulk("b"), bulk("a")]));
+        assert!(!Policy::Exact.accepts(&ab, &ba));
+        assert!(Policy::AnyOrder.accepts(&ab, &ba));
+        assert!(!Policy::AnyOrder.accepts(&ab, &Value::Array(vec![bulk("a"), bulk("a")])));
+        assert!(Policy::Shape.accepts(&bulk("x"), &bulk("y")));
+        assert!(!Policy::Shape.accepts(&bulk("x"), &Value::Int(1)));
+        assert!(Policy::Near(2).accepts(&Value::Int(9), &Value::Int(11)));
+        assert!(!Policy::Near(2).accepts(&Value::Int(8), &Value::Int(11)));
+        assert!(!Policy::Near(2).accepts(&Value::Int(-1), &Value::Int(-2)), "codes below zero are exact");
+    }
+}

@@ -1,0 +1,139 @@
+//! The differential runner: the same commands to two servers, replies compared under each command's [`Policy`].
+
+use crate::client::Client;
+use crate::compare::Policy;
+use crate::process::Server;
+use crate::quoting;
+use std::io;
+use std::path::Path;
+use strand_wire::client::{Value, encode_command};
+
+/// How the bytes of a request leave the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Each request in one write.
+    Whole,
+    /// Each byte in a write of its own.
+    Bytewise,
+}
+
+/// One disagreement.
+#[derive(Debug)]
+pub struct Difference {
+    /// The command, quoted as redis-cli reads it.
+    pub command: String,
+    /// What Strand said.
+    pub ours: Value,
+    /// What redis-server said.
+    pub theirs: Value,
+}
+
+/// Two connections that are given the same commands.
+#[derive(Debug)]
+pub struct Pair {
+    ours: Client,
+    theirs: Client,
+    delivery: Delivery,
+}
+
+impl Pair {
+    /// Connects to both and selects the protocol (2 or 3) and database 0, emptied.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub fn open(ours: &Server, theirs: &Server, protocol: u8, delivery: Delivery) -> io::Result<Pair> {
+        let mut pair = Pair { ours: ours.connect()?, theirs: theirs.connect()?, delivery };
+        for client in [&mut pair.ours, &mut pair.theirs] {
+            client.call(&["HELLO", &protocol.to_string()])?;
+            client.call(&["FLUSHALL"])?;
+        }
+        Ok(pair)
+    }
+
+    /// Sends `args` to both; the difference under `policy`, if there is one.
+    ///
+    /// # Errors
+    /// When a server goes away.
+    pub fn compare(&mut self, args: &[Vec<u8>], policy: Policy) -> io::Result<Option<Difference>> {
+        let context = |e: io::Error, who: &str| io::Error::new(e.kind(), format!("{who} at `{}`: {e}", quoting::join(args)));
+        let mut request = Vec::new();
+        encode_command(&mut request, args);
+        if self.delivery == Delivery::Bytewise {
+            self.ours.send_bytewise(&request).map_err(|e| context(e, "strand"))?;
+        } else {
+            self.ours.send(args).map_err(|e| context(e, "strand"))?;
+        }
+        self.theirs.send(args).map_err(|e| context(e, "redis-server"))?;
+        let ours = self.ours.reply().map_err(|e| context(e, "strand"))?;
+        let theirs = self.theirs.reply().map_err(|e| context(e, "redis-server"))?;
+        if policy.accepts(&ours, &theirs) {
+            return Ok(None);
+        }
+        Ok(Some(Difference { command: quoting::join(args), ours, theirs }))
+    }
+
+    /// Compares everything stored in databases 0 to 2: keys, types, encodings, values, expiries.
+    ///
+    /// # Errors
+    /// When a server goes away.
+    pub fn compare_data(&mut self) -> io::Result<Vec<Difference>> {
+        let mut out = Vec::new();
+        for db in 0..3 {
+            out.extend(self.compare(&words(&["SELECT", &db.to_string()]), Policy::Exact)?);
+            out.extend(self.compare(&words(&["DBSIZE"]), Policy::Exact)?);
+            let all = words(&["KEYS", "*"]);
+            out.extend(self.compare(&all, Policy::AnyOrder)?);
+            let Value::Array(keys) = self.theirs.call(&all)? else { continue };
+            for key in keys {
+                let Value::Bulk(key) = key else { continue };
+                for question in [&["TYPE"][..], &["OBJECT", "ENCODING"], &["GET"], &["HGETALL"], &["PEXPIRETIME"]] {
+                    let mut args = words(question);
+                    args.push(key.clone());
+                    out.extend(self.compare(&args, Policy::of(&args))?);
+                }
+            }
+        }
+        out.extend(self.compare(&words(&["SELECT", "0"]), Policy::Exact)?);
+        Ok(out)
+    }
+
+    /// Runs a corpus file: one command a line, `#` comments; a leading `~` compares in any order, `?` only the shape.
+    ///
+    /// # Errors
+    /// When the file cannot be read, a line is not a command, or a server goes away.
+    pub fn run_corpus(&mut self, file: &Path) -> io::Result<(usize, Vec<Difference>)> {
+        let text = std::fs::read_to_string(file)?;
+        let (mut count, mut out) = (0, Vec::new());
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (policy, command) = match line.split_at_checked(1) {
+                Some(("~", rest)) => (Some(Policy::AnyOrder), rest),
+                Some(("?", rest)) => (Some(Policy::Shape), rest),
+                _ => (None, line),
+            };
+            let args = quoting::split(command).map_err(|e| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("{}:{}: {e}", file.display(), number + 1))
+            })?;
+            count += 1;
+            out.extend(self.compare(&args, policy.unwrap_or_else(|| Policy::of(&args)))?);
+        }
+        Ok((count, out))
+    }
+}
+
+/// Words as arguments.
+pub fn words(args: &[&str]) -> Vec<Vec<u8>> {
+    args.iter().map(|a| a.as_bytes().to_vec()).collect()
+}
+
+/// The first differences as text, for an assertion's message.
+pub fn describe(differences: &[Difference]) -> String {
+    let mut text = format!("{} differences\n", differences.len());
+    for d in differences.iter().take(20) {
+        text += &format!("  {}\n    strand:       {:?}\n    redis-server: {:?}\n", d.command, d.ours, d.theirs);
+    }
+    text
+}

@@ -1,0 +1,168 @@
+//! Random commands from the command table's own argument trees: the fuzzer's vocabulary is the table.
+
+use fastrand::Rng;
+use strand_commands::spec::{Arg, CommandSpec};
+use strand_commands::table::COMMANDS;
+
+/// Commands never generated at random, each with the reason.
+pub const NOT_GENERATED: &[(&str, &str)] = &[
+    ("auth", "changes the session; own tests"),
+    ("client", "the sessions of two servers differ; corpus connection.txt"),
+    ("command", "compared as a whole by its own test"),
+    ("config", "changes the server; corpus and own tests"),
+    ("debug", "a tool for developers; own tests"),
+    ("flushall", "empties the data that makes the others interesting; corpus"),
+    ("flushdb", "as flushall"),
+    ("ft._list", "not in redis-server; own tests"),
+    ("ft.create", "not in redis-server; own tests"),
+    ("ft.dropindex", "not in redis-server; own tests"),
+    ("ft.info", "not in redis-server; own tests"),
+    ("ft.search", "not in redis-server; own tests"),
+    ("hello", "changes the session; own tests"),
+    ("import.version", "not in redis-server; own tests"),
+    ("info", "free text; own tests"),
+    ("lolwut", "art; corpus"),
+    ("quit", "ends the session; own tests"),
+    ("reset", "changes the session; own tests"),
+    ("rx.grep", "not in redis-server; own tests"),
+    ("scan", "its cursor is each server's own; compared by full walks in its own test"),
+    ("select", "the runner selects databases itself"),
+    ("shutdown", "ends the server; own tests"),
+];
+
+const KEYS: &[&str] = &["a", "b", "c", "d", "key:1", "key:2", "{tag}x", "\u{e9}", "", "k with space"];
+const FIELDS: &[&str] = &["f1", "f2", "f3", "n", "x", "", "long-field-name-that-is-not-so-short"];
+const INTEGERS: &[&str] = &[
+    "0", "1", "-1", "2", "3", "10", "100", "-5", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
+    "01", "+1", "abc", "", "1.5", " 1", "4294967296",
+];
+const DOUBLES: &[&str] = &[
+    "0", "1.5", "-2.25", "3e2", "0.1", "1e400", "nan", "inf", "-inf", "abc", "", "1.", ".5", "0x10", "17179869184.000001",
+];
+const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
+
+/// A source of random commands.
+#[derive(Debug)]
+pub struct Generator {
+    rng: Rng,
+    specs: Vec<(&'static CommandSpec, Option<&'static CommandSpec>)>,
+    now_s: i64,
+}
+
+impl Generator {
+    /// Repeats for the same `seed`; `now_s` is the unix time that absolute expiries lie around.
+    pub fn new(seed: u64, now_s: i64) -> Generator {
+        let mut specs = Vec::new();
+        for c in COMMANDS.iter().filter(|c| NOT_GENERATED.iter().all(|(n, _)| *n != c.name)) {
+            if c.subcommands.is_empty() {
+                specs.push((c, None));
+            }
+            specs.extend(c.subcommands.iter().map(|s| (s, Some(c))));
+        }
+        Generator { rng: Rng::with_seed(seed), specs, now_s }
+    }
+
+    /// The next command.
+    pub fn command(&mut self) -> Vec<Vec<u8>> {
+        let (spec, container) = self.specs[self.rng.usize(0..self.specs.len())];
+        let mut out: Vec<Vec<u8>> = Vec::new();
+        out.extend(container.map(|c| self.case(c.name)));
+        let name = self.case(spec.name);
+        out.push(name);
+        spec.args.iter().for_each(|a| self.arg(a, &mut out, 0));
+        match self.rng.u8(0..40) {
+            0 => {
+                out.pop();
+            }
+            1 => out.push(self.value()),
+            2 if out.len() > 2 => {
+                let (i, v) = (self.rng.usize(1..out.len()), self.value());
+                out[i] = v;
+            }
+            _ => {}
+        }
+        if out.is_empty() { vec![b"PING".to_vec()] } else { out }
+    }
+
+    fn case(&mut self, name: &str) -> Vec<u8> {
+        if self.rng.u8(0..8) == 0 { name.to_ascii_uppercase().into() } else { name.into() }
+    }
+
+    fn arg(&mut self, arg: &Arg, out: &mut Vec<Vec<u8>>, depth: usize) {
+        if arg.optional && self.rng.u8(0..10) < 6 {
+            return;
+        }
+        let times = if arg.multiple { self.rng.usize(1..4) } else { 1 };
+        for i in 0..times {
+            if let Some(token) = arg.token
+                && arg.kind != "pure-token"
+                && (i == 0 || arg.multiple_token)
+            {
+                let token = self.case(token);
+                out.push(token);
+            }
+            match arg.kind {
+                "pure-token" => {
+                    let token = self.case(arg.token.unwrap_or(arg.name));
+                    out.push(token);
+                }
+                "oneof" if depth < 8 => {
+                    let pick = self.rng.usize(0..arg.args.len().max(1));
+                    if let Some(a) = arg.args.get(pick) {
+                        self.arg(a, out, depth + 1);
+                    }
+                }
+                "block" if depth < 8 => arg.args.iter().for_each(|a| self.arg(a, out, depth + 1)),
+                _ => {
+                    let leaf = self.leaf(arg);
+                    out.push(leaf);
+                }
+            }
+        }
+    }
+
+    fn leaf(&mut self, arg: &Arg) -> Vec<u8> {
+        match (arg.kind, arg.name) {
+            ("key", _) => self.pick(KEYS),
+            ("pattern", _) => self.pick(PATTERNS),
+            ("double", _) => self.pick(DOUBLES),
+            ("unix-time", name) => {
+                let seconds = self.now_s + self.rng.i64(-1_000..100_000);
+                time(name, seconds)
+            }
+            ("integer", name) if name.contains("db") => self.pick(&["0", "1", "2", "15", "16", "-1", "x"]),
+            // Far enough away that both servers hold the key to the end of the run.
+            ("integer", name) if name.contains("second") && self.rng.u8(0..5) > 0 => {
+                let seconds = self.rng.i64(1_000..100_000);
+                time(name, seconds)
+            }
+            ("integer", "offset") => self.pick(&["0", "1", "5", "100", "-1", "536870912", "9223372036854775807", "x"]),
+            ("integer", "cursor") => b"0".to_vec(),
+            ("integer", _) => self.pick(INTEGERS),
+            (_, name) if name.contains("field") => self.pick(FIELDS),
+            _ => self.value(),
+        }
+    }
+
+    fn pick(&mut self, from: &[&str]) -> Vec<u8> {
+        from[self.rng.usize(0..from.len())].as_bytes().to_vec()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.rng.u8(0..10) {
+            0 | 1 => INTEGERS[self.rng.usize(0..INTEGERS.len())].into(),
+            2 => DOUBLES[self.rng.usize(0..DOUBLES.len())].into(),
+            3 => (0..self.rng.usize(0..20)).map(|_| self.rng.u8(..)).collect(),
+            4 => vec![b'x'; self.rng.usize(40..70)],
+            5 => b"hello world".to_vec(),
+            6 => KEYS[self.rng.usize(0..KEYS.len())].into(),
+            _ => (0..self.rng.usize(0..12)).map(|_| self.rng.alphanumeric() as u8).collect(),
+        }
+    }
+}
+
+/// `seconds` in the unit that the argument's name says.
+fn time(name: &str, seconds: i64) -> Vec<u8> {
+    let value = if name.contains("milli") { seconds * 1000 } else { seconds };
+    value.to_string().into()
+}

@@ -1,0 +1,171 @@
+//! [`Server`]: a real server as a child process on a free port of 127.0.0.1, ended by its own pid when dropped.
+
+use crate::client::Client;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for a server to answer PING.
+const START_MS_MAX: u64 = 20_000;
+
+/// Which program a [`Server`] runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Our own binary.
+    Strand,
+    /// Debian's `redis-server`.
+    Redis,
+}
+
+impl Kind {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Strand => "strand",
+            Kind::Redis => "redis-server",
+        }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Which program it is.
+    pub kind: Kind,
+    directory: PathBuf,
+}
+
+impl Server {
+    /// Starts `strand serve` from `binary` with `options` (as on its command line).
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer in time.
+    pub fn strand(binary: &Path, options: &[&str], core: Option<usize>) -> io::Result<Server> {
+        let mut args = vec!["serve".to_string()];
+        args.extend(options.iter().map(|s| s.to_string()));
+        Server::start(Kind::Strand, binary, &args, core)
+    }
+
+    /// Starts `redis-server`, without persistence.
+    ///
+    /// # Errors
+    /// When it is not installed or does not answer in time.
+    pub fn redis(options: &[&str], core: Option<usize>) -> io::Result<Server> {
+        let mut args: Vec<String> =
+            ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"].map(String::from).into();
+        args.extend(options.iter().map(|s| s.to_string()));
+        Server::start(Kind::Redis, Path::new("redis-server"), &args, core)
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// When the server does not accept.
+    pub fn connect(&self) -> io::Result<Client> {
+        Client::connect(self.address)
+    }
+
+    /// CPU time of the process so far, user and system, all threads.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn cpu(&self) -> io::Result<Duration> {
+        let mut total_ns = 0u64;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            total_ns += text.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(total_ns))
+    }
+
+    /// A line of `/proc/PID/status` in kB, such as `VmRSS` or `VmHWM`.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read or has no such line.
+    pub fn status_kb(&self, name: &str) -> io::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = text.lines().find_map(|l| l.strip_prefix(name).and_then(|r| r.strip_prefix(':')));
+        line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no {name} in /proc status")))
+    }
+
+    /// Sets the peak (`VmHWM`) back to what is resident now.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it.
+    pub fn reset_peak(&self) -> io::Result<()> {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
+    }
+
+    fn start(kind: Kind, binary: &Path, args: &[String], core: Option<usize>) -> io::Result<Server> {
+        let port = free_port()?;
+        let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let binary = if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
+        let mut command = match core {
+            Some(core) => {
+                let mut c = Command::new("taskset");
+                c.arg("-c").arg(core.to_string()).arg(&binary);
+                c
+            }
+            None => Command::new(&binary),
+        };
+        command.args(args).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        let log = std::fs::File::create(directory.join("log"))?;
+        let child = command
+            .current_dir(&directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", binary.display())))?;
+        let mut server = Server { child, address: SocketAddr::from(([127, 0, 0, 1], port)), kind, directory };
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    fn wait_ready(&mut self) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_millis(START_MS_MAX);
+        loop {
+            if let Ok(mut c) = self.connect()
+                && c.call(&["PING"]).is_ok()
+            {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+                return Err(io::Error::other(format!("{} ended at start ({status}): {log}", self.kind.name())));
+            }
+            if Instant::now() > end {
+                return Err(io::Error::other(format!("{} did not answer PING in time", self.kind.name())));
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A port of 127.0.0.1 that was free a moment ago.
+///
+/// # Errors
+/// When none can be had.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

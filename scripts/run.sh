@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# make run: start a server, import examples/mail into it, say what to try; Ctrl-C stops it gracefully.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+port=${PORT:-6379}
+strand=target/release/strand
+
+"$strand" serve --port "$port" --loglevel warning &
+server=$!
+trap 'kill -INT $server 2>/dev/null || true' INT TERM
+# The server either listens within a few seconds or ends with its own message (a busy port, for one).
+for _ in $(seq 1 100); do
+    kill -0 $server 2>/dev/null || { wait $server || exit $?; exit 1; }
+    "$strand" ping --server "127.0.0.1:$port" >/dev/null 2>&1 && break
+    sleep 0.05
+done
+if ! "$strand" import examples/mail --into mail --server "127.0.0.1:$port"; then
+    kill -INT $server; wait $server; exit 1
+fi
+cli="redis-cli"
+[ "$port" = 6379 ] || cli="redis-cli -p $port"
+cat <<EOF
+
+Strand listens on 127.0.0.1:$port and holds the example mails. Try, in another terminal:
+
+  $cli FT.SEARCH mail 'invoice -draft' LIMIT 0 5 RETURN 2 subject from
+  $cli RX.GREP VALUES 'ticket-[0-9]{4}' PREFIX mail: LIMIT 10
+  $cli HGETALL mail:invoices/inv-2041.eml
+  $cli SET greeting hello
+
+Ctrl-C stops the server.
+EOF
+while kill -0 $server 2>/dev/null; do wait $server && break || status=$?; done
+exit ${status:-0}

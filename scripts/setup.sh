@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks: a C compiler (jemalloc), Debian's redis-server and redis-tools,
+# and a Python virtual environment with redis-py in .venv. Does nothing when all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+command -v cc >/dev/null || missing+=(build-essential)
+command -v redis-server >/dev/null || missing+=(redis-server)
+command -v redis-cli >/dev/null || missing+=(redis-tools)
+command -v taskset >/dev/null || missing+=(util-linux)
+python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "setup: installing ${missing[*]}"
+    sudo=""
+    [ "$(id -u)" = 0 ] || sudo="sudo"
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq
+    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if ! .venv/bin/python -c 'import redis' 2>/dev/null; then
+    echo "setup: redis-py into .venv"
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --disable-pip-version-check 'redis>=5,<9'
+fi

@@ -1,0 +1,185 @@
+//! `cargo xtask tidy`: the rules of this tree that only prose would hold otherwise. Each finding names file and line.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Which crates of ours a crate may depend on (dev-dependencies aside). ARCHITECTURE.md says why.
+const EDGES: &[(&str, &[&str])] = &[
+    ("strand-chain", &[]),
+    ("strand-diag", &[]),
+    ("strand-wire", &["strand-chain"]),
+    ("strand-keyspace", &["strand-chain", "strand-diag"]),
+    ("strand-commands", &["strand-chain", "strand-wire", "strand-keyspace"]),
+    ("strand-engine", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
+    ("strand-search", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
+    ("strand-import", &["strand-chain", "strand-wire", "strand-diag"]),
+    (
+        "strand-server",
+        &[
+            "strand-chain",
+            "strand-wire",
+            "strand-keyspace",
+            "strand-commands",
+            "strand-engine",
+            "strand-search",
+            "strand-import",
+            "strand-diag",
+        ],
+    ),
+    ("strand-testkit", &["strand-chain", "strand-wire", "strand-commands", "strand-import"]),
+    ("xtask", &[]),
+];
+
+/// No source file is longer.
+const FILE_LINES_MAX: usize = 1000;
+/// No line of source or prose in it is longer.
+const LINE_CHARS_MAX: usize = 140;
+/// The only crate that may say `unsafe`.
+const UNSAFE_CRATE: &str = "crates/chain/";
+
+/// Runs every rule; prints the findings.
+pub fn run() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf();
+    let mut findings = Vec::new();
+    edges(&root, &mut findings);
+    sources(&root, &mut findings);
+    documents(&root, &mut findings);
+    findings.iter().for_each(|f| eprintln!("tidy: {f}"));
+    if findings.is_empty() {
+        println!("tidy: nothing found");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("tidy: {} findings", findings.len());
+    ExitCode::FAILURE
+}
+
+/// Each crate depends only on what EDGES allows, inherits the lints, and has its invariant written in lib.rs.
+fn edges(root: &Path, findings: &mut Vec<String>) {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
+    let mut manifests: Vec<PathBuf> = vec![root.join("xtask/Cargo.toml")];
+    manifests.extend(list(&root.join("crates")).into_iter().map(|d| d.join("Cargo.toml")).filter(|m| m.exists()));
+    for manifest in manifests {
+        let shown = shown(root, &manifest);
+        let text = read(&manifest);
+        let (mut section, mut name) = (String::new(), String::new());
+        for (n, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.starts_with('[') {
+                section = line.trim_matches(['[', ']']).into();
+            } else if section == "package" && line.starts_with("name") {
+                name = line.split('"').nth(1).unwrap_or_default().into();
+                if !allowed.contains_key(name.as_str()) {
+                    findings.push(format!("{shown}:{}: crate {name} is not in tidy's table of edges", n + 1));
+                }
+            } else if section == "dependencies" {
+                let on = line.split(['.', '=', ' ']).next().unwrap_or_default();
+                let ours = on.starts_with("strand-");
+                if ours && !allowed.get(name.as_str()).is_some_and(|a| a.contains(&on)) {
+                    findings.push(format!("{shown}:{}: {name} must not know {on}", n + 1));
+                }
+            }
+        }
+        if !text.contains("[lints]\nworkspace = true") {
+            findings.push(format!("{shown}: does not inherit the workspace's lints"));
+        }
+        if !text.contains("license.workspace = true") {
+            findings.push(format!("{shown}: does not inherit the licence"));
+        }
+        let lib = manifest.with_file_name("src").join("lib.rs");
+        if lib.exists() && !read(&lib).contains("**Invariant:**") {
+            findings.push(format!("{}: a crate says in lib.rs what it must not know (`**Invariant:**`)", self::shown(root, &lib)));
+        }
+    }
+}
+
+/// Module docs, sizes, left-over words, and no `unsafe` outside its crate.
+fn sources(root: &Path, findings: &mut Vec<String>) {
+    let mut files = Vec::new();
+    walk(&root.join("crates"), &mut files);
+    walk(&root.join("xtask"), &mut files);
+    for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
+        let (path, text) = (shown(root, file), read(file));
+        if !text.starts_with("//!") && !text.starts_with("#![") {
+            findings.push(format!("{path}:1: a module opens with its role (`//!`)"));
+        }
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            findings.push(format!("{path}: {lines} lines; at most {FILE_LINES_MAX}, 150-450 as a rule"));
+        }
+        for (n, line) in text.lines().enumerate() {
+            if line.chars().count() > LINE_CHARS_MAX {
+                findings.push(format!("{path}:{}: longer than {LINE_CHARS_MAX} characters", n + 1));
+            }
+            // Spelt in two parts so that this file does not find itself.
+            for word in [concat!("todo", "!("), concat!("FIX", "ME"), concat!("XX", "X "), concat!("STARTING ", "VERSION")] {
+                if line.contains(word) {
+                    findings.push(format!("{path}:{}: `{word}` is left", n + 1));
+                }
+            }
+            if line.contains(concat!("#[", "ignore")) {
+                findings.push(format!("{path}:{}: an ignored test proves nothing", n + 1));
+            }
+            let code = line.split("//").next().unwrap_or_default();
+            let says_unsafe = [concat!("unsafe", " {"), concat!("unsafe", " fn"), concat!("unsafe", " impl")];
+            let in_tests = path.contains("/tests/") || path.contains("/benches/");
+            if says_unsafe.iter().any(|w| code.contains(w)) && !path.starts_with(UNSAFE_CRATE) && !in_tests {
+                findings.push(format!("{path}:{}: `unsafe` may appear only in {UNSAFE_CRATE}", n + 1));
+            }
+        }
+    }
+}
+
+/// Paths that the documents name in backquotes or links exist.
+fn documents(root: &Path, findings: &mut Vec<String>) {
+    let mut files = vec![root.join("README.md"), root.join("ARCHITECTURE.md"), root.join("CHANGELOG.md")];
+    walk(&root.join("docs"), &mut files);
+    for file in files {
+        let path = shown(root, &file);
+        let Ok(text) = fs::read_to_string(&file) else {
+            findings.push(format!("{path}: missing"));
+            continue;
+        };
+        for (n, line) in text.lines().enumerate() {
+            let quoted = line.split('`').skip(1).step_by(2);
+            let linked = line.split("](").skip(1).filter_map(|l| l.split(')').next());
+            for target in quoted.chain(linked) {
+                let target = target.split('#').next().unwrap_or_default();
+                let is_path = ["crates/", "docs/", "examples/", "xtask/", "fuzz/", "scripts/", "tests/", ".ci/"]
+                    .iter()
+                    .any(|p| target.starts_with(p))
+                    && !target.contains([' ', '*', '<', '{']);
+                if is_path && !root.join(target).exists() {
+                    findings.push(format!("{path}:{}: `{target}` does not exist", n + 1));
+                }
+            }
+        }
+    }
+}
+
+fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in list(dir) {
+        if entry.is_dir() {
+            if entry.file_name().is_some_and(|n| n != "target") {
+                walk(&entry, out);
+            }
+        } else {
+            out.push(entry);
+        }
+    }
+}
+
+fn list(dir: &Path) -> Vec<PathBuf> {
+    let mut out: Vec<PathBuf> = fs::read_dir(dir).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    out.sort();
+    out
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn shown(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
