@@ -1,83 +1,376 @@
 //! [`Blob`]: a byte string in one allocation, shared by reference count.
-//! STARTING VERSION over `Arc<Vec<u8>>`; the final one is a thin pointer to one allocation (count, length, capacity, bytes).
+//!
+//! A blob is a thin pointer to a header (count, length, capacity) with the bytes right behind it; `Option<Blob>` is as
+//! small. The empty blob without capacity is a static header and allocates nothing. Readers share; a writer needs the
+//! only handle, and the methods that write copy first when there are others.
+//!
+//! Not here: ranges of a blob (a chain's links have them) and blocks for reuse (see `pool`).
 
-use std::sync::Arc;
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error, realloc};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// Bytes that a blob's allocation holds besides its capacity.
+pub const HEADER_BYTES: usize = size_of::<Header>();
+/// Up to this capacity a blob that must grow doubles; above it grows by a quarter, so that a value of many megabytes
+/// does not hold as many again in reserve.
+const DOUBLING_BYTES_MAX: usize = 1 << 20;
+/// The smallest capacity that growing leads to.
+const GROWN_BYTES_MIN: usize = 64 - HEADER_BYTES;
+/// More handles to one blob than this are a leak in a loop: the process is aborted before the count can overflow.
+const HANDLES_MAX: usize = isize::MAX as usize;
+
+/// The allocator gave no memory (or the size is beyond what can be addressed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+impl std::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("out of memory")
+    }
+}
+impl std::error::Error for OutOfMemory {}
+
+/// What stands in front of the bytes.
+#[repr(C)]
+struct Header {
+    /// Handles to this allocation. The static empty header's count is never touched and stays 1.
+    count: AtomicUsize,
+    /// Bytes that are initialised and belong to the value; at most `capacity`. Written only through the one handle.
+    len: usize,
+    /// Bytes of room behind the header; 0 only in the static empty header.
+    capacity: usize,
+}
+
+/// The header of every blob without capacity.
+static EMPTY: Header = Header { count: AtomicUsize::new(1), len: 0, capacity: 0 };
 
 /// A byte string in one allocation. Cloning shares it; writing needs it unique (see [`Blob::make_mut`]).
-#[derive(Clone, Default)]
-pub struct Blob(Arc<Vec<u8>>);
+pub struct Blob {
+    /// Points to [`EMPTY`] or to an allocation of [`layout`]`(capacity)` that this handle keeps alive, with provenance
+    /// over all of it.
+    header: NonNull<Header>,
+}
+
+const _: () = assert!(size_of::<Option<Blob>>() == 8);
+
+// SAFETY: a handle on another thread reads the header and the bytes, as this one does, and counts atomically. Writes to
+// either happen only through `&mut` on a handle seen to be the only one with Acquire, which orders them after all that
+// other threads did with handles they dropped (dropping is Release).
+unsafe impl Send for Blob {}
+// SAFETY: as for Send: `&Blob` gives shared reads and atomic counting only.
+unsafe impl Sync for Blob {}
 
 impl Blob {
-    /// An empty blob.
-    pub fn new() -> Blob {
-        Blob::default()
+    /// An empty blob; allocates nothing.
+    #[inline]
+    pub const fn new() -> Blob {
+        // SAFETY: a reference is not null. The pointer is never written through: a header without capacity has no room
+        // to write bytes to and no length but 0.
+        let header = unsafe { NonNull::new_unchecked(ptr::addr_of!(EMPTY).cast_mut()) };
+        Blob { header }
+    }
+    /// An empty blob with room for `capacity` bytes. For sizes that a peer chose use [`Blob::try_with_capacity`].
+    ///
+    /// A want of memory ends the process as it does for a `Vec`.
+    pub fn with_capacity(capacity: usize) -> Blob {
+        Blob::try_with_capacity(capacity).unwrap_or_else(|OutOfMemory| no_memory(capacity))
     }
     /// An empty blob with room for `capacity` bytes.
-    pub fn with_capacity(capacity: usize) -> Blob {
-        Blob(Arc::new(Vec::with_capacity(capacity)))
+    ///
+    /// # Errors
+    /// When the allocator gives none.
+    pub fn try_with_capacity(capacity: usize) -> Result<Blob, OutOfMemory> {
+        if capacity == 0 {
+            return Ok(Blob::new());
+        }
+        let layout = layout(capacity)?;
+        // SAFETY: the layout's size is not 0.
+        let memory = unsafe { alloc(layout) };
+        Blob::in_memory(memory, 0, capacity)
+    }
+    /// `len` zero bytes.
+    ///
+    /// # Errors
+    /// When the allocator gives no memory.
+    pub fn try_zeroed(len: usize) -> Result<Blob, OutOfMemory> {
+        if len == 0 {
+            return Ok(Blob::new());
+        }
+        let layout = layout(len)?;
+        // SAFETY: the layout's size is not 0.
+        let memory = unsafe { alloc_zeroed(layout) };
+        Blob::in_memory(memory, len, len)
     }
     /// Length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.header().len
     }
     /// True when the length is 0.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
     /// Bytes the allocation can hold without growing.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        self.0.capacity()
+        self.header().capacity
     }
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.0
+        // SAFETY: the first `len` bytes are initialised, lie in the allocation that this handle keeps alive, and are not
+        // written while `self` is borrowed (writing needs `&mut` on the only handle).
+        unsafe { slice::from_raw_parts(self.bytes(), self.len()) }
     }
     /// True when no other handle shares the allocation.
-    pub fn is_unique(&mut self) -> bool {
-        Arc::get_mut(&mut self.0).is_some()
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        // Acquire: pairs with the Release of other handles' drops, so that their reads are over before our writes. With
+        // a count of 1 the only handle is `self`, and while that is borrowed mutably nobody can clone it.
+        self.header().count.load(Ordering::Acquire) == 1
+    }
+    /// The bytes for writing, when no other handle shares them.
+    #[inline]
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        if !self.is_unique() {
+            return None;
+        }
+        // SAFETY: the first `len` bytes are initialised and in the allocation; `self` is its only handle and is borrowed
+        // mutably. For the empty header the slice is empty, at the one-past-the-end of a static.
+        Some(unsafe { slice::from_raw_parts_mut(self.bytes(), self.len()) })
     }
     /// The bytes for writing; copies first when shared.
     pub fn make_mut(&mut self) -> &mut [u8] {
-        Arc::<Vec<u8>>::make_mut(&mut self.0).as_mut_slice()
+        if !self.is_unique() {
+            *self = Blob::from(self.as_slice());
+        }
+        self.get_mut().expect("unique or just copied")
     }
-    /// Appends, growing geometrically; copies first when shared.
+    /// Appends, growing geometrically; copies first when shared. A want of memory ends the process.
+    #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
-        Arc::make_mut(&mut self.0).extend_from_slice(bytes);
+        self.reserve(bytes.len());
+        // SAFETY: `reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies elsewhere.
+        unsafe { self.append(bytes) };
     }
-    /// Sets the length, filling new bytes with `fill`; copies first when shared.
+    /// As [`Blob::extend_from_slice`].
+    ///
+    /// # Errors
+    /// When the allocator gives no memory; the blob is as it was.
+    pub fn try_extend_from_slice(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
+        self.try_reserve(bytes.len())?;
+        // SAFETY: `try_reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies
+        // elsewhere.
+        unsafe { self.append(bytes) };
+        Ok(())
+    }
+    /// Sets the length, filling new bytes with `fill`; copies first when shared. A want of memory ends the process.
     pub fn resize(&mut self, len: usize, fill: u8) {
-        Arc::make_mut(&mut self.0).resize(len, fill);
+        self.try_resize(len, fill).unwrap_or_else(|OutOfMemory| no_memory(len));
+    }
+    /// As [`Blob::resize`].
+    ///
+    /// # Errors
+    /// When the allocator gives no memory; the blob is as it was.
+    pub fn try_resize(&mut self, len: usize, fill: u8) -> Result<(), OutOfMemory> {
+        let old = self.len();
+        if len <= old {
+            self.truncate(len);
+            return Ok(());
+        }
+        self.try_reserve(len - old)?;
+        // SAFETY: `old` is at most the capacity.
+        let end = unsafe { self.bytes().add(old) };
+        // SAFETY: `try_reserve` made the allocation unique, with `len - old` bytes of room after `old`.
+        unsafe { ptr::write_bytes(end, fill, len - old) };
+        // SAFETY: unique, not the static header (it has room), and the bytes up to `len` are initialised now.
+        unsafe { self.set_len(len) };
+        Ok(())
+    }
+    /// Cuts the blob to `len` bytes, when it is longer; when it is shared copies only those.
+    pub fn truncate(&mut self, len: usize) {
+        if len >= self.len() {
+            return;
+        }
+        if self.is_unique() {
+            // SAFETY: unique, not the static header (it was longer), and the bytes up to `len` are initialised.
+            unsafe { self.set_len(len) };
+        } else {
+            *self = Blob::from(&self[..len]);
+        }
+    }
+    /// Makes room for `additional` bytes more, growing geometrically; copies when shared. A want of memory ends the
+    /// process.
+    #[inline]
+    pub fn reserve(&mut self, additional: usize) {
+        if self.capacity() - self.len() < additional || !self.is_unique() {
+            self.grow(additional).unwrap_or_else(|OutOfMemory| no_memory(additional));
+        }
+    }
+    /// As [`Blob::reserve`].
+    ///
+    /// # Errors
+    /// When the allocator gives no memory; the blob is as it was.
+    #[inline]
+    pub fn try_reserve(&mut self, additional: usize) -> Result<(), OutOfMemory> {
+        if self.capacity() - self.len() < additional || !self.is_unique() {
+            self.grow(additional)?;
+        }
+        Ok(())
+    }
+    /// Makes the capacity exactly `capacity`, or the length if that is more; in place when the blob is unique and the
+    /// allocator can.
+    ///
+    /// # Errors
+    /// When the allocator gives no memory; the blob is as it was.
+    pub fn try_set_capacity(&mut self, capacity: usize) -> Result<(), OutOfMemory> {
+        let capacity = capacity.max(self.len());
+        if capacity == self.capacity() && self.is_unique() {
+            return Ok(());
+        }
+        if capacity == 0 || self.capacity() == 0 || !self.is_unique() {
+            let mut copy = Blob::try_with_capacity(capacity)?;
+            // SAFETY: `copy` is new, so unique, and holds at least `len`.
+            unsafe { copy.append(self) };
+            *self = copy;
+            return Ok(());
+        }
+        let (old, new) = (layout(self.capacity())?, layout(capacity)?);
+        let memory = self.header.as_ptr().cast::<u8>();
+        // SAFETY: `memory` was allocated with `old` by this allocator, `self` is its only handle, and the new size is
+        // not 0 and was checked by `layout`.
+        let memory = unsafe { realloc(memory, old, new.size()) };
+        self.header = NonNull::new(memory.cast::<Header>()).ok_or(OutOfMemory)?;
+        // SAFETY: `realloc` moved the header along; the allocation is unique and may be written.
+        unsafe { (*self.header.as_ptr()).capacity = capacity };
+        Ok(())
+    }
+    /// Gives unused capacity back to the allocator, when the blob is unique and the allocator can.
+    pub fn shrink_to_fit(&mut self) {
+        if self.is_unique() {
+            // Without memory to shrink with, the blob keeps its room.
+            let _ = self.try_set_capacity(self.len());
+        }
     }
     /// Bytes of heap this blob holds, header included (shared or not).
+    #[inline]
     pub fn heap_bytes(&self) -> usize {
-        40 + self.0.capacity()
+        match self.capacity() {
+            0 => 0,
+            capacity => HEADER_BYTES + capacity,
+        }
+    }
+
+    /// Takes over `memory` from the allocator, which may be null and else has [`layout`]`(capacity)`, for `capacity` > 0,
+    /// and `len` initialised bytes behind the header.
+    #[inline]
+    fn in_memory(memory: *mut u8, len: usize, capacity: usize) -> Result<Blob, OutOfMemory> {
+        let header = NonNull::new(memory.cast::<Header>()).ok_or(OutOfMemory)?;
+        // SAFETY: the allocation is new, aligned for a header and large enough for one.
+        unsafe { header.write(Header { count: AtomicUsize::new(1), len, capacity }) };
+        Ok(Blob { header })
+    }
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the header is initialised and kept alive by this handle; its plain fields are written only through
+        // `&mut` on the only handle.
+        unsafe { self.header.as_ref() }
+    }
+    /// Where the bytes begin.
+    #[inline]
+    fn bytes(&self) -> *mut u8 {
+        // SAFETY: one header past the start is inside the allocation, or its one-past-the-end (the static header).
+        unsafe { self.header.as_ptr().add(1).cast::<u8>() }
+    }
+    /// # Safety
+    /// The blob is unique, is not the static header, and its first `len` bytes are initialised and within its capacity.
+    #[inline]
+    unsafe fn set_len(&mut self, len: usize) {
+        // SAFETY: by this function's contract nobody else reads or writes the header.
+        unsafe { (*self.header.as_ptr()).len = len };
+    }
+    /// # Safety
+    /// The blob is unique, has room for `more`, and `more` lies outside its allocation.
+    #[inline]
+    unsafe fn append(&mut self, more: &[u8]) {
+        if more.is_empty() {
+            return;
+        }
+        let len = self.len();
+        // SAFETY: the length is within the capacity.
+        let end = unsafe { self.bytes().add(len) };
+        // SAFETY: there is room for `more` after `len`, and it does not overlap.
+        unsafe { ptr::copy_nonoverlapping(more.as_ptr(), end, more.len()) };
+        // SAFETY: unique; there was room, so it is not the static header; the bytes are initialised now.
+        unsafe { self.set_len(len + more.len()) };
+    }
+    #[cold]
+    fn grow(&mut self, additional: usize) -> Result<(), OutOfMemory> {
+        let needed = self.len().checked_add(additional).ok_or(OutOfMemory)?;
+        let old = self.capacity();
+        if needed <= old {
+            return self.try_set_capacity(needed);
+        }
+        let grown = old.saturating_add(if old < DOUBLING_BYTES_MAX { old } else { old / 4 });
+        self.try_set_capacity(needed.max(grown).max(GROWN_BYTES_MIN))
+    }
+    #[cold]
+    fn free(&mut self) {
+        if self.capacity() == 0 {
+            return;
+        }
+        let layout = layout(self.capacity()).expect("it was allocated with this layout");
+        // SAFETY: allocated with this layout, and this was the last handle.
+        unsafe { dealloc(self.header.as_ptr().cast::<u8>(), layout) };
     }
 }
 
-impl From<&[u8]> for Blob {
-    fn from(bytes: &[u8]) -> Blob {
-        Blob(Arc::new(bytes.to_vec()))
+impl Clone for Blob {
+    #[inline]
+    fn clone(&self) -> Blob {
+        // The static header is shared by all threads: counting on it would make them fight for its cache line.
+        if self.capacity() != 0 {
+            // Relaxed: the new handle comes from one that exists, so the count cannot reach 0 meanwhile, and whoever
+            // passes the handle to another thread orders what it needs to.
+            let before = self.header().count.fetch_add(1, Ordering::Relaxed);
+            if before > HANDLES_MAX {
+                std::process::abort();
+            }
+        }
+        Blob { header: self.header }
     }
 }
-impl std::ops::Deref for Blob {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
+
+impl Drop for Blob {
+    #[inline]
+    fn drop(&mut self) {
+        // A count of 1 cannot change any more: this is the only handle. That saves the locked instruction.
+        if !self.is_unique() {
+            // Release: what this handle read is over before the last one frees.
+            if self.header().count.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            // Acquire: all other handles' reads happened before the free below.
+            fence(Ordering::Acquire);
+        }
+        self.free();
     }
 }
-impl AsRef<[u8]> for Blob {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
+
+/// The allocation for `capacity` bytes.
+#[inline]
+fn layout(capacity: usize) -> Result<Layout, OutOfMemory> {
+    let size = HEADER_BYTES.checked_add(capacity).ok_or(OutOfMemory)?;
+    Layout::from_size_align(size, align_of::<Header>()).map_err(|_| OutOfMemory)
 }
-impl PartialEq for Blob {
-    fn eq(&self, other: &Blob) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-impl Eq for Blob {}
-impl std::fmt::Debug for Blob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Blob({} bytes, {:?})", self.len(), String::from_utf8_lossy(&self[..self.len().min(32)]))
+
+#[cold]
+fn no_memory(capacity: usize) -> ! {
+    match layout(capacity) {
+        Ok(layout) => handle_alloc_error(layout),
+        Err(OutOfMemory) => panic!("a blob of {capacity} bytes is beyond the address space"),
     }
 }

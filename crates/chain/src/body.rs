@@ -1,58 +1,197 @@
-//! [`Body`]: the reservation for one value of known length, filled as bytes arrive. STARTING VERSION.
+//! [`Body`]: the reservation for one value of known length, filled as bytes arrive.
+//!
+//! The declared length is a claim. Until [`PROOF_BYTES`] have arrived the allocation grows geometrically with them; a
+//! peer that sent that much gets the whole length at once, which costs address space only, since pages that nothing was
+//! written to are not resident. Each byte is so copied at most twice, and values beyond twice the proof hardly at all.
 
 use crate::Blob;
+use crate::blob::OutOfMemory;
+
+/// After so many bytes have really arrived the rest of the declared length is reserved at once.
+pub const PROOF_BYTES: usize = 1 << 20;
+/// The first reservation for a value longer than this.
+const FIRST_BYTES: usize = 64 * 1024;
+/// Memory is initialised at most so far ahead of what has arrived.
+const AHEAD_BYTES_MAX: usize = 256 * 1024;
 
 /// Receives one value of declared length into its final allocation. A declared length is not trusted with memory:
 /// resident memory grows only as bytes really arrive.
 #[derive(Debug)]
 pub struct Body {
+    /// Its length is the part that is initialised: what has arrived, and what [`Body::spare`] handed out last.
     blob: Blob,
     filled: usize,
     len: usize,
 }
 
 impl Body {
-    /// Starts a body of `len` bytes.
+    /// Starts a body of `len` bytes. Allocates nothing yet.
     pub fn new(len: usize) -> Body {
         Body { blob: Blob::new(), filled: 0, len }
     }
     /// Bytes still to come.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.len - self.filled
     }
-    /// A place to read into: at least 1 byte while `remaining() > 0`, at most `remaining()`.
+    /// A place to read into: at least 1 byte while `remaining() > 0`, at most `remaining()`. What it holds is of no
+    /// meaning.
+    ///
+    /// # Panics
+    /// When the allocator gives no memory; see [`Body::try_spare`].
+    #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
-        let want = self.remaining().min(256 * 1024);
-        self.blob.resize(self.filled + want, 0);
-        &mut self.blob.make_mut()[self.filled..self.filled + want]
+        let len = self.len;
+        match self.try_spare() {
+            Ok(spare) => spare,
+            Err(OutOfMemory) => panic!("no memory for a value of {len} bytes"),
+        }
+    }
+    /// As [`Body::spare`].
+    ///
+    /// # Errors
+    /// When the allocator gives no memory. What has arrived is kept.
+    #[inline]
+    pub fn try_spare(&mut self) -> Result<&mut [u8], OutOfMemory> {
+        if self.filled == self.blob.len() && self.filled < self.len {
+            self.open_window()?;
+        }
+        Ok(&mut self.blob.make_mut()[self.filled..])
     }
     /// Says that `n` bytes of the last `spare()` were filled.
     ///
     /// # Panics
     /// When `n` is more than that `spare()` gave.
+    #[inline]
     pub fn filled(&mut self, n: usize) {
-        assert!(self.filled + n <= self.blob.len());
+        assert!(n <= self.blob.len() - self.filled, "filled more than spare() gave");
         self.filled += n;
     }
     /// Copies from `bytes` what still fits; says how much.
+    ///
+    /// # Panics
+    /// When the allocator gives no memory; see [`Body::try_fill_from`].
     pub fn fill_from(&mut self, bytes: &[u8]) -> usize {
-        let mut done = 0;
-        while done < bytes.len() && self.remaining() > 0 {
-            let spare = self.spare();
-            let n = spare.len().min(bytes.len() - done);
-            spare[..n].copy_from_slice(&bytes[done..done + n]);
-            self.filled(n);
-            done += n;
+        let len = self.len;
+        self.try_fill_from(bytes).unwrap_or_else(|OutOfMemory| panic!("no memory for a value of {len} bytes"))
+    }
+    /// As [`Body::fill_from`].
+    ///
+    /// # Errors
+    /// When the allocator gives no memory. What has arrived is kept.
+    pub fn try_fill_from(&mut self, bytes: &[u8]) -> Result<usize, OutOfMemory> {
+        let bytes = &bytes[..bytes.len().min(self.remaining())];
+        let mut left = bytes;
+        while !left.is_empty() {
+            // First what is initialised already, then by appending, which initialises nothing twice.
+            let open = self.blob.len() - self.filled;
+            let room = if open > 0 { open } else { self.make_room()? };
+            let (now, later) = left.split_at(left.len().min(room));
+            if open > 0 {
+                self.blob.make_mut()[self.filled..][..now.len()].copy_from_slice(now);
+            } else {
+                self.blob.try_extend_from_slice(now)?;
+            }
+            self.filled += now.len();
+            left = later;
         }
-        done
+        Ok(bytes.len())
     }
     /// The finished value.
     ///
     /// # Panics
     /// When bytes are still missing.
-    pub fn into_blob(mut self) -> Blob {
-        assert_eq!(self.remaining(), 0);
-        self.blob.resize(self.len, 0);
+    pub fn into_blob(self) -> Blob {
+        assert_eq!(self.remaining(), 0, "bytes of the value are missing");
+        debug_assert_eq!(self.blob.len(), self.len, "a window never reaches past the value");
         self.blob
+    }
+
+    /// Initialises some of the room after what has arrived.
+    #[cold]
+    fn open_window(&mut self) -> Result<(), OutOfMemory> {
+        let room = self.make_room()?;
+        self.blob.try_resize(self.filled + room.min(AHEAD_BYTES_MAX), 0)
+    }
+    /// Sees to room after what has arrived, all of it initialised; says how much there is (at most what remains).
+    fn make_room(&mut self) -> Result<usize, OutOfMemory> {
+        let capacity = self.blob.capacity();
+        if self.filled == capacity && capacity < self.len {
+            let next = if capacity < PROOF_BYTES {
+                (2 * capacity).clamp(FIRST_BYTES, PROOF_BYTES)
+            } else {
+                self.len
+            };
+            self.blob.try_set_capacity(next.min(self.len))?;
+        }
+        Ok(self.blob.capacity() - self.filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn byte(i: usize) -> u8 {
+        (i * 7 + i / 251) as u8
+    }
+
+    #[test]
+    fn memory_follows_what_arrives_until_the_proof() {
+        let len = 20 * PROOF_BYTES;
+        let mut body = Body::new(len);
+        assert_eq!(body.blob.heap_bytes(), 0, "a claim costs nothing");
+        let mut arrived = 0;
+        while arrived < PROOF_BYTES {
+            let n = body.spare().len().min(10_000);
+            body.filled(n);
+            arrived += n;
+            let bound = (2 * arrived).clamp(FIRST_BYTES, PROOF_BYTES);
+            assert!(body.blob.capacity() <= bound, "{} held, {arrived} arrived", body.blob.capacity());
+        }
+        body.spare();
+        assert_eq!(body.blob.capacity(), len, "the rest at once");
+        assert!(body.blob.len() - body.filled <= AHEAD_BYTES_MAX, "but not initialised far ahead");
+    }
+
+    #[test]
+    fn every_way_of_filling_gives_the_value() {
+        for len in [0, 1, 5, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 3 * FIRST_BYTES] {
+            for chunk in [1usize, 4096, 100_000] {
+                if cfg!(miri) && len / chunk > 100 {
+                    continue;
+                }
+                let value: Vec<u8> = (0..len).map(byte).collect();
+                let mut body = Body::new(len);
+                let mut turn = 0;
+                while body.remaining() > 0 {
+                    let at = len - body.remaining();
+                    turn += 1;
+                    if turn % 2 == 0 {
+                        let end = len.min(at + chunk);
+                        assert_eq!(body.fill_from(&value[at..end]), end - at);
+                    } else {
+                        let spare = body.spare();
+                        let n = spare.len().min(chunk);
+                        spare[..n].copy_from_slice(&value[at..at + n]);
+                        body.filled(n);
+                    }
+                }
+                assert_eq!(body.fill_from(b"more"), 0);
+                assert!(body.spare().is_empty());
+                assert_eq!(body.into_blob().as_slice(), value, "{len} bytes in chunks of {chunk}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_impossible_length_is_an_error_once_proven() {
+        let mut body = Body::new(usize::MAX / 2);
+        while body.blob.capacity() < PROOF_BYTES || body.remaining() > usize::MAX / 2 - PROOF_BYTES {
+            let n = body.try_spare().expect("a small claim so far").len();
+            body.filled(n);
+        }
+        assert_eq!(body.try_spare(), Err(OutOfMemory));
+        assert_eq!(body.try_fill_from(b"x"), Err(OutOfMemory));
     }
 }

@@ -1,14 +1,45 @@
-//! [`Chain`]: an ordered list of blob ranges with a read position. STARTING VERSION: one `Vec` and blobs between.
+//! [`Chain`]: an ordered list of blob ranges with a read position; the receive and the send buffer.
+//!
+//! Bytes are appended by copy into a pooled block at the tail, by reading into that block, or as whole blobs that are
+//! shared. They leave at the front: looked at in place, consumed, or split off sharing the blocks. A block goes back to
+//! its thread's pool when its last byte is consumed, so an empty chain holds none. How far the readable bytes were
+//! searched is remembered apart from how far they are consumed.
 
-use crate::Blob;
+use crate::{Blob, pool};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-#[derive(Debug, Clone)]
+/// A tail with less room than this is left as it is and reading goes on in a new block.
+const SPARE_BYTES_MIN: usize = 4 * 1024;
+/// A chain up to this length is appended by copying it, so that short replies do not become a block each.
+const COPY_CHAIN_BYTES_MAX: usize = 512;
+/// The longest stretch that [`Chain::room`] gives.
+pub const ROOM_BYTES_MAX: usize = 4 * 1024;
+
+/// The range `start..end` of a blob. Not empty, except at the tail between `spare()` and `filled()`. What the blob holds
+/// after `end` is free to be written while the blob is unique: no other link or handle sees it then.
+#[derive(Debug)]
 struct Link {
     blob: Blob,
     start: usize,
     end: usize,
+}
+
+impl Link {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.blob[self.start..self.end]
+    }
+    #[inline]
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+    /// What may be written after the range.
+    #[inline]
+    fn room(&mut self) -> Option<&mut [u8]> {
+        let end = self.end;
+        self.blob.get_mut().map(|all| &mut all[end..])
+    }
 }
 
 /// The receive and send buffer.
@@ -19,29 +50,29 @@ pub struct Chain {
     examined: usize,
 }
 
-/// Bytes of one pooled block.
-const BLOCK_BYTES: usize = 16 * 1024;
-
 impl Chain {
     /// An empty chain; holds no block.
     pub fn new() -> Chain {
         Chain::default()
     }
     /// Readable bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
     /// True when nothing is readable.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
     /// The first contiguous readable bytes (empty only when the chain is empty).
+    #[inline]
     pub fn front(&self) -> &[u8] {
-        self.links.iter().map(|l| &l.blob[l.start..l.end]).find(|s| !s.is_empty()).unwrap_or(&[])
+        self.links.front().map_or(&[], Link::bytes)
     }
     /// All readable bytes as slices, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.links.iter().map(|l| &l.blob[l.start..l.end]).filter(|s| !s.is_empty())
+        self.links.iter().map(Link::bytes).filter(|s| !s.is_empty())
     }
     /// Fills `out` with the first slices for a vectored write; says how many were set.
     pub fn io_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
@@ -57,55 +88,55 @@ impl Chain {
         if self.len < out.len() {
             return false;
         }
-        let mut at = 0;
+        let mut rest = out;
         for s in self.slices() {
-            let n = s.len().min(out.len() - at);
-            out[at..at + n].copy_from_slice(&s[..n]);
-            at += n;
-            if at == out.len() {
+            let n = s.len().min(rest.len());
+            rest[..n].copy_from_slice(&s[..n]);
+            rest = &mut rest[n..];
+            if rest.is_empty() {
                 break;
             }
         }
         true
     }
     /// Position (from the read position) of the first `byte` at or after the examined mark, searching at most `limit`
-    /// bytes from the read position. When it is not found the examined mark moves, so no byte is searched twice.
+    /// bytes from the read position. When it is not found the examined mark moves, so no byte is searched twice: a
+    /// search for another byte, or one that was to start over, comes after an [`Chain::advance`].
     pub fn find(&mut self, byte: u8, limit: usize) -> Option<usize> {
         let mut base = 0;
-        for l in &self.links {
-            let s = &l.blob[l.start..l.end];
+        for link in &self.links {
+            let s = link.bytes();
             let from = self.examined.saturating_sub(base).min(s.len());
             let to = s.len().min(limit.saturating_sub(base));
-            if from < to {
-                if let Some(i) = s[from..to].iter().position(|b| *b == byte) {
-                    return Some(base + from + i);
-                }
+            if from < to
+                && let Some(i) = memchr::memchr(byte, &s[from..to])
+            {
+                return Some(base + from + i);
             }
             base += s.len();
+            if base >= limit {
+                break;
+            }
         }
         self.examined = self.len.min(limit).max(self.examined);
         None
     }
-    /// Bytes from the read position that were searched and hold nothing of interest. Reset by `advance`.
+    /// Bytes from the read position that were searched and hold nothing of interest. Moves along with `advance`.
     pub fn examined(&self) -> usize {
         self.examined
     }
-    /// Consumes `n` bytes.
+    /// Consumes `n` bytes. Blocks whose last byte is consumed go back to the pool.
     ///
     /// # Panics
     /// When there are fewer.
-    pub fn advance(&mut self, mut n: usize) {
-        assert!(n <= self.len);
+    #[inline]
+    pub fn advance(&mut self, n: usize) {
+        assert!(n <= self.len, "advance past the end");
         self.len -= n;
         self.examined = self.examined.saturating_sub(n);
-        while let Some(l) = self.links.front_mut() {
-            let have = l.end - l.start;
-            if n < have {
-                l.start += n;
-                return;
-            }
-            n -= have;
-            self.links.pop_front();
+        match self.links.front_mut() {
+            Some(link) if n < link.len() => link.start += n,
+            _ => self.pop_links(n),
         }
     }
     /// Splits off and returns the first `n` bytes, sharing the blocks.
@@ -113,68 +144,229 @@ impl Chain {
     /// # Panics
     /// When there are fewer.
     pub fn split_to(&mut self, n: usize) -> Chain {
-        assert!(n <= self.len);
+        assert!(n <= self.len, "split past the end");
         let mut out = Chain::new();
         let mut left = n;
-        for l in &self.links {
-            if left == 0 {
+        while left > 0 {
+            let link = self.links.front_mut().expect("links hold `len` bytes");
+            let len = link.len();
+            if left < len {
+                let end = link.start + left;
+                out.links.push_back(Link { blob: link.blob.clone(), start: link.start, end });
+                link.start = end;
                 break;
             }
-            let take = left.min(l.end - l.start);
-            out.links.push_back(Link { blob: l.blob.clone(), start: l.start, end: l.start + take });
-            out.len += take;
-            left -= take;
+            out.links.extend(self.links.pop_front());
+            left -= len;
         }
-        self.advance(n);
+        out.len = n;
+        self.len -= n;
+        self.examined = self.examined.saturating_sub(n);
         out
     }
     /// Appends a copy of `bytes`.
+    #[inline]
     pub fn push_slice(&mut self, bytes: &[u8]) {
-        if let Some(l) = self.links.back_mut()
-            && l.end == l.blob.len()
-            && l.blob.is_unique()
-            && l.blob.capacity() - l.blob.len() >= bytes.len()
+        if let Some(link) = self.links.back_mut()
+            && let Some(room) = link.room()
+            && bytes.len() <= room.len()
         {
-            l.blob.extend_from_slice(bytes);
-            l.end += bytes.len();
+            room[..bytes.len()].copy_from_slice(bytes);
+            link.end += bytes.len();
+            self.len += bytes.len();
         } else {
-            let mut blob = Blob::with_capacity(BLOCK_BYTES.max(bytes.len()));
-            blob.extend_from_slice(bytes);
-            self.links.push_back(Link { blob, start: 0, end: bytes.len() });
+            self.push_beyond_tail(bytes);
         }
-        self.len += bytes.len();
     }
     /// Appends `blob` without copying it.
     pub fn push_blob(&mut self, blob: Blob) {
-        self.len += blob.len();
+        self.drop_empty_tail();
         let end = blob.len();
-        self.links.push_back(Link { blob, start: 0, end });
+        if end > 0 {
+            self.links.push_back(Link { blob, start: 0, end });
+            self.len += end;
+        }
     }
-    /// Appends all of `other`, sharing its blocks.
-    pub fn push_chain(&mut self, other: Chain) {
-        self.len += other.len;
-        self.links.extend(other.links);
+    /// Appends all of `other`, sharing its blocks (a few hundred bytes are copied).
+    pub fn push_chain(&mut self, mut other: Chain) {
+        if other.len <= COPY_CHAIN_BYTES_MAX {
+            return other.slices().for_each(|s| self.push_slice(s));
+        }
+        self.drop_empty_tail();
+        other.drop_empty_tail();
+        self.len += std::mem::take(&mut other.len);
+        self.links.append(&mut other.links);
     }
-    /// A place to read into at the tail: at least 1 byte (a pooled block is taken when the tail is full).
+    /// A place to read into at the tail: at least 4 KiB (a pooled block is taken when the tail has less room). It is
+    /// initialised, but what it holds is of no meaning.
+    #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
-        self.links.push_back(Link { blob: Blob::new(), start: 0, end: 0 });
-        let l = self.links.back_mut().expect("just pushed");
-        l.blob.resize(BLOCK_BYTES, 0);
-        l.blob.make_mut()
+        self.room(SPARE_BYTES_MIN)
     }
-    /// Says that `n` bytes of the last `spare()` were filled (0 gives an unused block back).
+    /// As [`Chain::spare`], with at least `n` bytes, for an encoder that writes in place.
     ///
     /// # Panics
-    /// When `n` is more than that `spare()` gave.
+    /// When `n` is more than [`ROOM_BYTES_MAX`].
+    #[inline]
+    pub fn room(&mut self, n: usize) -> &mut [u8] {
+        assert!(n <= ROOM_BYTES_MAX, "more than a block surely holds");
+        let enough = self.links.back_mut().and_then(Link::room).is_some_and(|room| room.len() >= n);
+        if !enough {
+            self.push_block();
+        }
+        let link = self.links.back_mut().expect("there or just pushed");
+        link.room().expect("unique: it has room")
+    }
+    /// Says that `n` bytes of the last `spare()` or `room()` were filled (0 gives an unused block back).
+    ///
+    /// # Panics
+    /// When `n` is more than that gave.
+    #[inline]
     pub fn filled(&mut self, n: usize) {
-        let l = self.links.back_mut().expect("spare() came first");
-        assert!(n <= l.blob.len() - l.end);
-        l.end += n;
-        l.blob.resize(l.end, 0);
+        if n == 0 {
+            return self.drop_empty_tail();
+        }
+        let link = self.links.back_mut().expect("spare() came first");
+        assert!(n <= link.blob.len() - link.end, "filled more than spare() gave");
+        link.end += n;
         self.len += n;
     }
     /// Drops all readable bytes and gives the blocks back.
     pub fn clear(&mut self) {
-        *self = Chain::new();
+        self.len = 0;
+        self.examined = 0;
+        self.links.drain(..).for_each(|link| pool::give(link.blob));
+    }
+    /// Bytes of heap that the chain holds, shared blobs included.
+    pub fn heap_bytes(&self) -> usize {
+        let blobs: usize = self.links.iter().map(|l| l.blob.heap_bytes()).sum();
+        blobs + self.links.capacity() * size_of::<Link>()
+    }
+
+    /// The part of `advance` that reaches the end of a link.
+    #[inline(never)]
+    fn pop_links(&mut self, mut n: usize) {
+        while n > 0 {
+            let link = self.links.front_mut().expect("links hold `len` bytes");
+            let len = link.len();
+            if n < len {
+                link.start += n;
+                return;
+            }
+            n -= len;
+            self.links.pop_front().into_iter().for_each(|link| pool::give(link.blob));
+        }
+    }
+    /// The part of `push_slice` that needs more room than the tail has.
+    #[inline(never)]
+    fn push_beyond_tail(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let room = self.links.back_mut().and_then(Link::room).map_or(0, |room| room.len());
+        // A long slice goes to its own blob in one piece; what is left of the tail is not worth a second copy.
+        if bytes.len() > pool::BLOCK_BYTES {
+            return self.push_blob(Blob::from(bytes));
+        }
+        let (now, later) = bytes.split_at(room);
+        if room > 0 {
+            self.push_slice(now);
+        }
+        self.push_block();
+        self.push_slice(later);
+    }
+    #[cold]
+    fn push_block(&mut self) {
+        self.drop_empty_tail();
+        self.links.push_back(Link { blob: pool::take(), start: 0, end: 0 });
+    }
+    /// Takes away the block that `spare()` put at the tail and nobody filled.
+    #[inline]
+    fn drop_empty_tail(&mut self) {
+        if self.links.back().is_some_and(|link| link.len() == 0) {
+            self.links.pop_back().into_iter().for_each(|link| pool::give(link.blob));
+        }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_chain_holds_no_block() {
+        let free = pool::free_blocks();
+        let mut chain = Chain::new();
+        chain.push_slice(b"some bytes");
+        chain.spare()[0] = b'!';
+        chain.filled(1);
+        let block = chain.front().as_ptr();
+        chain.advance(11);
+        assert_eq!((chain.heap_bytes() / pool::BLOCK_BYTES, pool::free_blocks()), (0, free + 1));
+        chain.spare();
+        assert_eq!(pool::free_blocks(), free, "the block is taken again");
+        chain.filled(0);
+        assert_eq!(pool::free_blocks(), free + 1, "an unused block is given back");
+        chain.push_slice(b"x");
+        assert_eq!(chain.front().as_ptr(), block);
+        chain.clear();
+        assert_eq!(pool::free_blocks(), free + 1);
+        chain.push_slice(b"");
+        assert_eq!(pool::free_blocks(), free + 1, "nothing to hold");
+    }
+
+    #[test]
+    fn a_shared_tail_is_not_written() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"headtail");
+        let head = chain.split_to(4);
+        chain.push_slice(b"more");
+        assert_eq!(
+            chain.slices().collect::<Vec<_>>(),
+            [b"tail", b"more"],
+            "the block is shared: a new one is begun"
+        );
+        drop(chain);
+        let mut head = head;
+        head.push_slice(b"er");
+        assert_eq!(head.front(), b"header", "alone again: what stood after it is free");
+    }
+
+    #[test]
+    fn blobs_and_long_chains_are_appended_without_copying() {
+        let blob = Blob::from(vec![b'v'; 1000]);
+        let mut chain = Chain::new();
+        chain.push_slice(b"x");
+        chain.push_blob(blob.clone());
+        let mut all = Chain::new();
+        all.push_slice(b"y");
+        all.push_chain(chain);
+        assert!(all.slices().any(|s| std::ptr::eq(s, blob.as_slice())));
+        let mut short = Chain::new();
+        short.push_slice(b"z");
+        all.push_chain(short);
+        all.push_slice(b"z");
+        assert_eq!(all.slices().map(<[u8]>::len).collect::<Vec<_>>(), [1, 1, 1000, 2]);
+        let mut slots = [IoSlice::new(&[]); 3];
+        assert_eq!(all.io_slices(&mut slots), 3);
+        assert_eq!(slots.map(|s| s.len()), [1, 1, 1000]);
+    }
+
+    #[test]
+    fn find_goes_on_from_the_examined_mark() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"abc");
+        assert_eq!((chain.find(b'\n', 100), chain.examined()), (None, 3));
+        chain.push_blob(Blob::from("de\nf\n"));
+        assert_eq!(chain.find(b'\n', 5), None, "not within the limit");
+        assert_eq!(chain.find(b'\n', 100), Some(5));
+        chain.advance(6);
+        assert_eq!((chain.examined(), chain.find(b'\n', 100)), (0, Some(1)));
     }
 }

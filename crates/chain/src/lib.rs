@@ -4,12 +4,15 @@
 //! blob ranges with a read position; [`Body`] receives one value of known length straight into its final blob.
 //!
 //! **Invariant:** this crate knows nothing of ours: no protocol, no keyspace, no socket. It is the only crate where
-//! `unsafe` may appear.
+//! `unsafe` may appear, and in it only in `blob`.
 
+#[allow(unsafe_code)]
 mod blob;
+mod blob_traits;
 mod body;
 mod chain;
+mod pool;
 
-pub use blob::Blob;
-pub use body::Body;
+pub use blob::{Blob, HEADER_BYTES, OutOfMemory};
+pub use body::{Body, PROOF_BYTES};
 pub use chain::Chain;
