@@ -1,18 +1,18 @@
 //! The `strand` binary: joins threads, clocks, sockets and files to the machines of the other crates.
 //!
-//! [`cli`] is the command line.
+//! [`cli`] is the command line, [`driver`] runs the server.
 //!
 //! **Invariant:** nothing is forbidden here, and nothing is decided here: what a command does is in `commands` and
 //! `engine`, this crate only drives them.
 
 mod cli;
+mod driver;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    cli::run(cli::Cli::parse())
+    cli::run(cli::parse())
 }

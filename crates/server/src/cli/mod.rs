@@ -4,13 +4,19 @@
 //! them through unread. What a subcommand does lives in its own module.
 
 pub mod import;
+pub mod serve;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
+
+/// What `strand --help` says below the subcommands.
+const AFTER_HELP: &str = "Try: strand serve --port 6379, then redis-cli ping.
+Exit codes: 0 done; 1 failed, with the reason on the standard error; 2 wrong usage.
+`strand serve --help` lists every configuration option.";
 
 /// An in-memory data server that speaks Redis, imports mail archives and folders, and searches them.
 #[derive(Debug, Parser)]
-#[command(name = "strand", version)]
+#[command(name = "strand", version, after_help = AFTER_HELP)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -20,13 +26,23 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a server
+    Serve(serve::ServeArgs),
     /// Make a running server hold the documents of a folder or Maildir, and keep it so at each further run
     Import(import::ImportArgs),
+}
+
+/// Reads the command line; prints help, version or what is wrong, and exits, where that is all there is to do.
+pub fn parse() -> Cli {
+    let grammar = Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()));
+    let matches = grammar.get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
 /// Runs the subcommand; the value is the process's exit code.
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
+        Command::Serve(args) => serve::run(args),
         Command::Import(args) => import::run(args),
     }
 }

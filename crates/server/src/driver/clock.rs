@@ -1,0 +1,29 @@
+//! [`Clock`]: the only place where time is read; the machines get it as an argument.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use strand_engine::Now;
+
+/// Unix time and a monotonic time that starts with the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// A clock whose monotonic side starts now.
+    pub fn start() -> Clock {
+        Clock { start: Instant::now() }
+    }
+    /// The time.
+    pub fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Now { unix_us: unix.as_micros() as i64, mono_us: self.start.elapsed().as_micros() as u64 }
+    }
+    /// The instant at which the monotonic side shows `mono_us`.
+    pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
+        // A deadline further away than this counts as this far away; what waits for it looks again then.
+        const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
+        let from_start = Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));
+        tokio::time::Instant::from_std(self.start + from_start)
+    }
+}

@@ -1,0 +1,350 @@
+//! One connection: moves bytes between a socket and its [`Session`], and waits when there is nothing to move.
+//!
+//! [`serve`] is the task. It decides nothing about commands: it reads into the session's target, calls
+//! [`Session::run`], writes the output in one vectored write, and does what the [`Turn`] says. The socket is read and
+//! written directly; the runtime only says when that is worth trying. A read or write that came up short has emptied
+//! or filled the kernel's buffer, so readiness is cleared there and then: a request costs one read and one write, and
+//! no system call that only learns that there is nothing to do.
+
+use super::wake::WakeCell;
+use super::worker::Context;
+use socket2::SockRef;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use strand_chain::Chain;
+use strand_engine::{PeerInfo, Session, Turn};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// Slices handed to the kernel in one vectored write.
+const WRITE_SLICES_MAX: usize = 64;
+/// Turns (of reading, running or writing) after which the task lets the worker's other connections go first.
+const TURNS_MAX: u32 = 16;
+/// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
+const LINGER_US: u64 = 5_000_000;
+/// Bytes of input that are read and dropped at the end, so that unread input does not reset the last reply away.
+const DISCARD_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a connection ended; shown in the log at debug level.
+type End = io::Result<&'static str>;
+
+/// Serves one accepted socket until it closes.
+///
+/// # Errors
+/// Those of the socket.
+pub async fn serve(stream: TcpStream, peer: PeerInfo, wake: Arc<WakeCell>, context: &Context) -> End {
+    let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
+    let session = match opened {
+        Ok(session) => session,
+        Err(refusal) => {
+            write_some(&stream, &refusal)?;
+            hang_up(&stream);
+            return Ok("refused");
+        }
+    };
+    let connection = Connection {
+        stream,
+        session,
+        wake,
+        context,
+        state: State::Reading,
+        unread: true,
+        unwritten: true,
+        ended: false,
+        timer: None,
+        turns: 0,
+    };
+    connection.run().await
+}
+
+/// What the session said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It wants more bytes.
+    Reading,
+    /// It has more to run.
+    Running,
+    /// It runs on when its output has drained.
+    Draining,
+    /// It waits for a lane job.
+    Parked,
+    /// It sleeps until then, in monotonic microseconds.
+    Sleeping(u64),
+    /// It ends when its output has drained, or then, in monotonic microseconds.
+    Closing(u64),
+    /// It ends now.
+    Aborted,
+}
+
+struct Connection<'c> {
+    stream: TcpStream,
+    session: Session,
+    wake: Arc<WakeCell>,
+    context: &'c Context,
+    state: State,
+    /// The socket may hold bytes: reading is worth a try.
+    unread: bool,
+    /// The socket may take bytes: writing is worth a try.
+    unwritten: bool,
+    /// The peer has ended its side; what it asked for before that is still answered.
+    ended: bool,
+    /// Armed only while something has a deadline.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Turns since this task last let the others go first.
+    turns: u32,
+}
+
+/// What a wait ended with.
+enum Event {
+    /// The socket is worth a try.
+    Socket,
+    /// Somebody woke the session.
+    Woken,
+    /// The deadline passed.
+    Time,
+    /// The peer is gone for both directions.
+    Gone,
+}
+
+impl Connection<'_> {
+    async fn run(mut self) -> End {
+        loop {
+            self.flush()?;
+            let drained = self.session.output().is_empty();
+            match self.state {
+                State::Running => self.run_turn(),
+                State::Draining if self.session.output_drained() => self.run_turn(),
+                State::Closing(_) if drained => return self.finish("closed"),
+                State::Aborted => return Ok("killed"),
+                State::Reading if self.ended && drained => return self.finish("peer closed"),
+                State::Reading if drained && self.context.stopping() => return self.finish("stopped"),
+                _ if self.unread && self.wants_read() => self.fill()?,
+                _ if !drained && self.unwritten => {}
+                _ => {
+                    self.turns = 0;
+                    match self.wait(drained).await {
+                        Event::Socket => {}
+                        Event::Gone => return Ok("peer gone"),
+                        Event::Woken => self.woken(),
+                        Event::Time => self.timed_out(),
+                    }
+                    continue;
+                }
+            }
+            self.turns += 1;
+            if self.turns >= TURNS_MAX {
+                self.turns = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Lets the session run once.
+    fn run_turn(&mut self) {
+        let now = self.context.clock.now();
+        self.state = match self.session.run(now) {
+            Turn::Read => State::Reading,
+            Turn::Again => {
+                // Write, then let the others go first.
+                self.turns = TURNS_MAX;
+                State::Running
+            }
+            Turn::Flush => State::Draining,
+            Turn::Lane(job) => {
+                self.context.lanes.submit(job, self.wake.clone());
+                State::Parked
+            }
+            Turn::Parked => State::Parked,
+            Turn::Sleep { until_mono_us } => State::Sleeping(until_mono_us),
+            Turn::Close => match self.state {
+                State::Closing(until) => State::Closing(until),
+                _ => State::Closing(now.mono_us + LINGER_US),
+            },
+            Turn::Abort => State::Aborted,
+        };
+    }
+
+    /// True while bytes may be taken from the socket; otherwise they wait there, which in the end stops the peer.
+    fn wants_read(&self) -> bool {
+        match self.state {
+            _ if self.ended => false,
+            State::Reading => true,
+            State::Draining | State::Parked | State::Sleeping(_) => self.session.wants_read(),
+            State::Running | State::Closing(_) | State::Aborted => false,
+        }
+    }
+
+    /// Reads once into the session.
+    fn fill(&mut self) -> io::Result<()> {
+        let target = self.session.read_target();
+        let room = target.len();
+        let socket = SockRef::from(&self.stream);
+        let read = (&*socket).read(target);
+        self.session.received(*read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => self.ended = true,
+            Ok(n) => {
+                if n < room {
+                    self.read_dry();
+                }
+                if self.state == State::Reading {
+                    self.state = State::Running;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => self.read_dry(),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    fn read_dry(&mut self) {
+        self.unread = false;
+        clear_readiness(&self.stream, Interest::READABLE);
+    }
+
+    /// Writes what the socket takes.
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.unwritten || self.session.output().is_empty() {
+            return Ok(());
+        }
+        let written = write_some(&self.stream, self.session.output())?;
+        self.session.output().advance(written.bytes);
+        if written.full {
+            self.unwritten = false;
+            clear_readiness(&self.stream, Interest::WRITABLE);
+        }
+        if written.bytes > 0
+            && let State::Closing(until) = &mut self.state
+        {
+            *until = self.context.clock.now().mono_us + LINGER_US;
+        }
+        Ok(())
+    }
+
+    /// Waits for whatever can move this connection on.
+    async fn wait(&mut self, drained: bool) -> Event {
+        if self.session.in_frame() {
+            // The rest of a frame is on its way: do not let the kernel hold back the acknowledgement that a peer with
+            // Nagle's algorithm waits for before it sends it. The option is not sticky, so it is set at each such wait.
+            let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
+        }
+        self.arm_timer();
+        let reading = self.wants_read();
+        // Whoever reads or writes learns that the peer is gone for good; the others have to ask. A peer that only ended
+        // its own side still wants its replies.
+        let watching = !reading && drained;
+        let Connection { stream, wake, timer, unread, unwritten, .. } = self;
+        let mut gone = pin!(async {
+            match watching {
+                true => stream.ready(Interest::ERROR).await.is_ok(),
+                false => std::future::pending().await,
+            }
+        });
+        poll_fn(|cx| {
+            if wake.poll(cx).is_ready() {
+                return Poll::Ready(Event::Woken);
+            }
+            *unread |= reading && stream.poll_read_ready(cx).is_ready();
+            *unwritten |= !drained && stream.poll_write_ready(cx).is_ready();
+            if (reading && *unread) || (!drained && *unwritten) {
+                return Poll::Ready(Event::Socket);
+            }
+            if watching && gone.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Gone);
+            }
+            match timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| Event::Time),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Arms the timer when the state has a deadline. An armed timer that is too early is left alone: it costs one
+    /// look when it fires, and re-arming it at each command would cost more.
+    fn arm_timer(&mut self) {
+        let deadline = match self.state {
+            State::Sleeping(until) | State::Closing(until) => Some(until),
+            _ => self.session.idle_deadline_us(),
+        };
+        let Some(deadline) = deadline else {
+            self.timer = None;
+            return;
+        };
+        let at = self.context.clock.instant(deadline);
+        match &mut self.timer {
+            Some(timer) if !timer.is_elapsed() && timer.deadline() <= at => {}
+            Some(timer) => timer.as_mut().reset(at),
+            None => self.timer = Some(Box::pin(tokio::time::sleep_until(at))),
+        }
+    }
+
+    /// CLIENT KILL, a finished job, a changed setting or the server's stop: the session knows what to make of it.
+    fn woken(&mut self) {
+        if let Some(done) = self.wake.take_lane() {
+            self.session.lane_done(done);
+        }
+        self.run_turn();
+    }
+
+    fn timed_out(&mut self) {
+        let now_us = self.context.clock.now().mono_us;
+        match self.state {
+            State::Closing(until) if until <= now_us => self.state = State::Aborted,
+            State::Sleeping(until) if until <= now_us => self.run_turn(),
+            State::Closing(_) | State::Sleeping(_) => {}
+            // The idle deadline, perhaps moved on meanwhile: the session looks again.
+            _ => self.run_turn(),
+        }
+    }
+
+    fn finish(&self, why: &'static str) -> End {
+        hang_up(&self.stream);
+        Ok(why)
+    }
+}
+
+struct Written {
+    bytes: usize,
+    /// The kernel's buffer is full.
+    full: bool,
+}
+
+/// One vectored write of the first slices of `output`.
+fn write_some(stream: &TcpStream, output: &Chain) -> io::Result<Written> {
+    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+    let n = output.io_slices(&mut slices);
+    let offered: usize = slices[..n].iter().map(|s| s.len()).sum();
+    let socket = SockRef::from(stream);
+    match (&*socket).write_vectored(&slices[..n]) {
+        Ok(bytes) => Ok(Written { bytes, full: bytes < offered }),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
+        Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Written { bytes: 0, full: false }),
+        Err(e) => Err(e),
+    }
+}
+
+/// Forgets the readiness that a short read or write has used up. Call it right after that, before any `await`: the
+/// runtime takes up new events only when this task has returned to it, so none of them can be lost here.
+fn clear_readiness(stream: &TcpStream, interest: Interest) {
+    let _ = stream.try_io(interest, || Err::<(), _>(ErrorKind::WouldBlock.into()));
+}
+
+/// Ends the sending side and drops what came unread, within a bound.
+fn hang_up(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let _ = socket.shutdown(Shutdown::Write);
+    let mut dropped = [0; 8 * 1024];
+    for _ in 0..DISCARD_BYTES_MAX / dropped.len() {
+        match (&*socket).read(&mut dropped) {
+            Ok(n) if n > 0 => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
+
+use super::lane::Reclaimer;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use strand_commands::call::LaneCall;
+use strand_commands::spec::ServiceCommand;
+use strand_engine::{CpuFacts, Host, MemoryFacts, ShutdownRequest};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Clock ticks a second in `/proc/self/stat`: fixed by Linux's interface to programs.
+const TICKS_PER_S: u64 = 100;
+
+/// What the engine asks of the server's main thread.
+#[derive(Debug)]
+pub enum Request {
+    /// SHUTDOWN.
+    Stop(ShutdownRequest),
+    /// CONFIG SET changed this option.
+    Changed(String),
+}
+
+/// The process as the engine sees it.
+pub struct ServerHost {
+    requests: UnboundedSender<Request>,
+    reclaimer: Reclaimer,
+    config_file: Option<PathBuf>,
+    system_bytes: u64,
+}
+
+impl ServerHost {
+    /// A host whose requests go to `requests`.
+    pub fn new(requests: UnboundedSender<Request>, reclaimer: Reclaimer, config_file: Option<PathBuf>) -> ServerHost {
+        ServerHost { requests, reclaimer, config_file, system_bytes: system_bytes() }
+    }
+}
+
+impl Host for ServerHost {
+    fn run_service(&self, _command: ServiceCommand, call: &mut LaneCall<'_>) {
+        call.reply.error("ERR search is not built yet");
+    }
+    fn memory(&self) -> MemoryFacts {
+        // jemalloc's figures are those of its last epoch; without statistics they are 0.
+        let _ = tikv_jemalloc_ctl::epoch::advance();
+        MemoryFacts {
+            used_bytes: tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64,
+            active_bytes: tikv_jemalloc_ctl::stats::active::read().unwrap_or(0) as u64,
+            resident_bytes: tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0) as u64,
+            rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),
+            system_bytes: self.system_bytes,
+        }
+    }
+    fn cpu(&self) -> CpuFacts {
+        let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
+        let (user, system) = ticks().unwrap_or_default();
+        // The total is exact, the shares are known to a tick.
+        let share = if user + system == 0 { 0.5 } else { user as f64 / (user + system) as f64 };
+        let user_us = ((total_us as f64 * share) as u64).max(user * 1_000_000 / TICKS_PER_S).min(total_us);
+        CpuFacts { system_us: total_us - user_us, user_us }
+    }
+    fn shutdown(&self, request: ShutdownRequest) {
+        // Nobody listens any more only when the server is stopping already.
+        let _ = self.requests.send(Request::Stop(request));
+    }
+    fn info_search(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn reclaim(&self, garbage: Box<dyn Send>) {
+        self.reclaimer.reclaim(garbage);
+    }
+    fn config_changed(&self, name: &str) {
+        let _ = self.requests.send(Request::Changed(name.to_string()));
+    }
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+        let Some(path) = &self.config_file else {
+            return Err("The server is running without a config file".into());
+        };
+        rewrite(path, edit).map_err(|e| e.to_string())
+    }
+}
+
+/// Replaces a file's text in one step: a reader, or a crash, sees the old text or the new.
+fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(e),
+    };
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let written = (|| {
+        let mut file = fs::File::create(&temporary)?;
+        if let Ok(old) = fs::metadata(path) {
+            file.set_permissions(old.permissions())?;
+        }
+        file.write_all(edit(&text).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Memory of the machine, or of the control group when that has less.
+fn system_bytes() -> u64 {
+    let machine = kilobytes("/proc/meminfo", "MemTotal:").unwrap_or(0);
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits.iter().filter_map(|p| fs::read_to_string(p).ok()?.trim().parse::<u64>().ok()).min();
+    limit.map_or(machine, |l| l.min(machine))
+}
+
+/// A line `name   123 kB` of a file of `/proc`, in bytes.
+fn kilobytes(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
+/// User and system time of this process in clock ticks.
+fn ticks() -> Option<(u64, u64)> {
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the program's name in parentheses and may hold anything; the times are fields 14 and 15.
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(config_file: Option<PathBuf>) -> ServerHost {
+        let (requests, _) = tokio::sync::mpsc::unbounded_channel();
+        ServerHost::new(requests, Reclaimer::start().expect("a thread"), config_file)
+    }
+
+    #[test]
+    fn the_facts_are_plausible() {
+        let held = vec![1u8; 8 << 20];
+        let facts = host(None).memory();
+        assert!(facts.used_bytes >= held.len() as u64, "{facts:?}");
+        assert!(facts.rss_bytes > 0 && facts.rss_bytes <= facts.system_bytes, "{facts:?}");
+        let mut x = 1u64;
+        (0..5_000_000u64).for_each(|i| x = x.wrapping_mul(31).wrapping_add(i));
+        let cpu = host(None).cpu();
+        assert!(cpu.user_us + cpu.system_us > 0, "{cpu:?} {x}");
+    }
+
+    #[test]
+    fn a_rewritten_file_is_replaced_whole_and_nothing_is_left_beside_it() {
+        let folder = std::env::temp_dir().join(format!("strand-host-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("strand.conf");
+        fs::write(&path, "port 1\n").expect("a file");
+        host(Some(path.clone())).rewrite_config(&|old| format!("{old}hz 20\n")).expect("rewritten");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "port 1\nhz 20\n");
+        assert_eq!(fs::read_dir(&folder).expect("there").count(), 1);
+        fs::remove_dir_all(&folder).expect("removed");
+        assert!(host(None).rewrite_config(&|_| String::new()).is_err());
+    }
+}

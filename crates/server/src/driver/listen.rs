@@ -1,0 +1,139 @@
+//! Listening sockets: redis-server's `bind` syntax, and errors that name the address and the port.
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct BindError {
+    address: String,
+    port: u16,
+    source: io::Error,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BindError { address, port, source } = self;
+        match source.kind() {
+            ErrorKind::AddrInUse => {
+                write!(f, "cannot listen on {address} port {port}: the port is in use by another program; choose one with --port")
+            }
+            ErrorKind::AddrNotAvailable => {
+                write!(f, "cannot listen on {address} port {port}: this machine has no such address; choose one with --bind")
+            }
+            ErrorKind::PermissionDenied => {
+                write!(f, "cannot listen on {address} port {port}: permission denied (ports below 1024 need privileges)")
+            }
+            _ => write!(f, "cannot listen on {address} port {port}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Listens on every address of `bind` (`127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, a host name;
+/// with `-` in front it is left out when the machine does not have it). With `port` 0 the first address picks a free
+/// port and the others take the same.
+///
+/// # Errors
+/// When an address that is not optional cannot be had, or none at all.
+pub fn listen(bind: &[String], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, BindError> {
+    let picked = port == 0;
+    let mut listeners = Vec::new();
+    for entry in bind {
+        let (name, optional) = match entry.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (entry.as_str(), false),
+        };
+        let opened = resolve(name, port).and_then(|address| open(address, backlog));
+        match opened {
+            Ok(listener) => {
+                if port == 0 {
+                    port = listener.local_addr().map_or(0, |a| a.port());
+                }
+                listeners.push(listener);
+            }
+            Err(e) if optional && (is_absent(&e) || (picked && e.kind() == ErrorKind::AddrInUse)) => {
+                tracing::debug!("not listening on {name}: {e}");
+            }
+            Err(source) => return Err(BindError { address: name.to_string(), port, source }),
+        }
+    }
+    if listeners.is_empty() {
+        let source = io::Error::new(ErrorKind::InvalidInput, "no address of `bind` can be had");
+        return Err(BindError { address: bind.join(" "), port, source });
+    }
+    Ok(listeners)
+}
+
+fn resolve(name: &str, port: u16) -> io::Result<SocketAddr> {
+    let ip = match name {
+        "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        "::*" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => {
+            let first = (name, port).to_socket_addrs()?.next();
+            return first.ok_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address"));
+        }
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+/// The machine lacks the address or the whole protocol.
+fn is_absent(e: &io::Error) -> bool {
+    // EAFNOSUPPORT, EPROTONOSUPPORT, ENOPROTOOPT have no kind of their own.
+    const NOT_SUPPORTED: [i32; 3] = [97, 93, 92];
+    matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported)
+        || e.raw_os_error().is_some_and(|code| NOT_SUPPORTED.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(names: &[&str]) -> Vec<String> {
+        names.iter().map(|n| n.to_string()).collect()
+    }
+
+    #[test]
+    fn a_free_port_is_shared_by_the_addresses() {
+        let listeners = listen(&addresses(&["127.0.0.1", "127.0.0.2"]), 0, 16).expect("loopback");
+        let ports: Vec<u16> = listeners.iter().map(|l| l.local_addr().expect("bound").port()).collect();
+        assert_eq!(ports.len(), 2);
+        assert!(ports[0] != 0 && ports[0] == ports[1]);
+    }
+
+    #[test]
+    fn an_absent_address_is_an_error_unless_optional() {
+        // 192.0.2.0/24 is reserved for documentation: no machine has it.
+        let error = listen(&addresses(&["192.0.2.1"]), 0, 16).expect_err("absent");
+        assert!(error.to_string().contains("192.0.2.1"), "{error}");
+        assert_eq!(listen(&addresses(&["127.0.0.1", "-192.0.2.1"]), 0, 16).expect("one is there").len(), 1);
+        assert!(listen(&addresses(&["-192.0.2.1"]), 0, 16).is_err());
+    }
+
+    #[test]
+    fn a_busy_port_is_named() {
+        let held = listen(&addresses(&["127.0.0.1"]), 0, 16).expect("loopback");
+        let port = held[0].local_addr().expect("bound").port();
+        let error = listen(&addresses(&["127.0.0.1"]), port, 16).expect_err("busy").to_string();
+        assert!(error.contains("127.0.0.1") && error.contains(&port.to_string()) && error.contains("in use"), "{error}");
+    }
+}

@@ -1,0 +1,55 @@
+//! The background threads: active expiry and samples, and the index that follows the data.
+
+use super::clock::Clock;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Something that is done again and again on a thread of its own, until this is dropped.
+pub struct Ticker {
+    // Dropping the sender ends the thread at once, in the middle of a pause.
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ticker {
+    /// Starts a thread that calls `work` and pauses for as long as it says.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> io::Result<Ticker> {
+        let (end, ended) = channel::<()>();
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            loop {
+                let pause = work();
+                if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Ticker { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic in it was logged.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The engine's regular work, `hz` times a second.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn engine_ticker(engine: Arc<strand_engine::Engine>, clock: Clock) -> io::Result<Ticker> {
+    Ticker::start("ticker", move || {
+        engine.tick(clock.now());
+        Duration::from_micros(1_000_000 / engine.config().hz().max(1))
+    })
+}

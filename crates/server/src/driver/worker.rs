@@ -1,0 +1,195 @@
+//! A worker: one thread, one event loop, and the connections that were handed to it, for their whole life.
+//!
+//! [`Worker`] is the acceptor's handle; [`Shared`] is what all workers use, [`Context`] what one of them has.
+
+use super::clock::Clock;
+use super::connection;
+use super::lane::LanePool;
+use super::wake::WakeCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::TcpStream as StdStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use strand_engine::{Engine, PeerInfo, Wake};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+
+/// What every worker shares.
+#[derive(Clone)]
+pub struct Shared {
+    /// The machine.
+    pub engine: Arc<Engine>,
+    /// The time.
+    pub clock: Clock,
+    /// The helper threads.
+    pub lanes: LanePool,
+}
+
+/// What the acceptor and the server tell a worker.
+enum Message {
+    /// Serve this socket.
+    Serve(StdStream, PeerInfo),
+    /// Every connection looks at its settings again.
+    Poke,
+    /// Finish what is in flight within this time, then end.
+    Stop(Duration),
+}
+
+/// The handle of a worker's thread.
+pub struct Worker {
+    messages: UnboundedSender<Message>,
+    connections: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Worker {
+    /// Starts worker number `index`.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no event queue.
+    pub fn start(index: usize, shared: Shared) -> io::Result<Worker> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (messages, inbox) = unbounded_channel();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let context = Rc::new(Context {
+                engine: shared.engine,
+                clock: shared.clock,
+                lanes: shared.lanes,
+                stopping: Cell::new(false),
+                connections: count,
+                emptied: Notify::new(),
+                wakes: RefCell::default(),
+                next: Cell::new(0),
+                rng: RefCell::new(fastrand::Rng::new()),
+            });
+            // Dropping the set drops what is left of the connections when the grace time is over.
+            LocalSet::new().block_on(&runtime, attend(inbox, context));
+        })?;
+        Ok(Worker { messages, connections, thread })
+    }
+    /// Connections handed to it and not ended yet.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+    /// Hands it a connection.
+    pub fn serve(&self, stream: StdStream, peer: PeerInfo) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        // A worker that is gone has stopped; the socket closes here.
+        let _ = self.messages.send(Message::Serve(stream, peer));
+    }
+    /// Has every connection look at its settings again.
+    pub fn poke(&self) {
+        let _ = self.messages.send(Message::Poke);
+    }
+    /// Has it finish what is in flight within `grace`, then end.
+    pub fn stop(&self, grace: Duration) {
+        let _ = self.messages.send(Message::Stop(grace));
+    }
+    /// Waits for its end.
+    pub fn join(self) {
+        // A panic of the worker itself was logged by the panic hook.
+        let _ = self.thread.join();
+    }
+}
+
+/// What the connections of one worker use.
+pub struct Context {
+    pub(super) engine: Arc<Engine>,
+    pub(super) clock: Clock,
+    pub(super) lanes: LanePool,
+    stopping: Cell<bool>,
+    connections: Arc<AtomicUsize>,
+    emptied: Notify,
+    wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
+    next: Cell<u64>,
+    rng: RefCell<fastrand::Rng>,
+}
+
+impl Context {
+    /// True when the server stops: finish what is in flight and close.
+    pub fn stopping(&self) -> bool {
+        self.stopping.get()
+    }
+    /// A seed for a session's randomness.
+    pub fn seed(&self) -> u64 {
+        self.rng.borrow_mut().u64(..)
+    }
+    fn wake_all(&self) {
+        self.wakes.borrow().values().for_each(|w| w.wake());
+    }
+}
+
+async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+    while let Some(message) = inbox.recv().await {
+        match message {
+            Message::Serve(stream, peer) => {
+                let guard = Guard::new(&context);
+                tokio::task::spawn_local(host(stream, peer, guard));
+            }
+            Message::Poke => context.wake_all(),
+            Message::Stop(grace) => {
+                context.stopping.set(true);
+                context.wake_all();
+                let _ = tokio::time::timeout(grace, async {
+                    while !context.wakes.borrow().is_empty() {
+                        context.emptied.notified().await;
+                    }
+                })
+                .await;
+                return;
+            }
+        }
+    }
+}
+
+async fn host(stream: StdStream, peer: PeerInfo, guard: Guard) {
+    let address = peer.addr.clone();
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(e) => {
+            tracing::warn!("cannot serve {address}: {e}");
+            return;
+        }
+    };
+    match connection::serve(stream, peer, guard.wake.clone(), &guard.context).await {
+        Ok(end) => tracing::debug!("{address}: {end}"),
+        Err(e) => tracing::debug!("{address}: {e}"),
+    }
+}
+
+/// Counts a connection for as long as its task lives, a panic of the task included.
+struct Guard {
+    context: Rc<Context>,
+    wake: Arc<WakeCell>,
+    id: u64,
+}
+
+impl Guard {
+    fn new(context: &Rc<Context>) -> Guard {
+        let id = context.next.get();
+        context.next.set(id + 1);
+        let wake = Arc::new(WakeCell::default());
+        context.wakes.borrow_mut().insert(id, wake.clone());
+        Guard { context: context.clone(), wake, id }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut wakes = self.context.wakes.borrow_mut();
+        wakes.remove(&self.id);
+        self.context.connections.fetch_sub(1, Ordering::Relaxed);
+        if wakes.is_empty() {
+            self.context.emptied.notify_one();
+        }
+    }
+}
