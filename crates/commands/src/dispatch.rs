@@ -1,8 +1,10 @@
-//! Finding the row, checking arity, finding the keys. STARTING VERSION: the signatures stay, `lookup` becomes O(1).
+//! Finding the row of a command, checking its arity, finding its keys.
 
-use crate::spec::{BeginSearch, CommandSpec, FindKeys, Handler};
-use crate::table::COMMANDS;
+use crate::errors;
+pub use crate::lookup::lookup;
+use crate::spec::{BeginSearch, CommandSpec, FindKeys, Handler, KeySpec};
 use smallvec::SmallVec;
+use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
 /// A command found in the table.
@@ -17,13 +19,14 @@ pub struct Resolved {
 impl Resolved {
     /// The name as error texts and COMMAND INFO have it: `get`, `client|setname`.
     pub fn full_name(&self) -> String {
-        crate::errors::full_name(self.container, self.spec)
+        errors::full_name(self.container, self.spec)
     }
-}
-
-/// Finds the row of `name`, ASCII case aside; no subcommands.
-pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
-    COMMANDS.iter().find(|c| name.eq_ignore_ascii_case(c.name.as_bytes()))
+    /// True when `args` are as many as the row wants.
+    pub fn arity_fits(&self, args: usize) -> bool {
+        let (n, arity) = (args as i64, i64::from(self.spec.arity));
+        let subcommand_missing = self.container.is_none() && matches!(self.spec.handler, Handler::Container);
+        !subcommand_missing && if arity >= 0 { n == arity } else { n >= -arity }
+    }
 }
 
 /// Finds the row for `args` (down to the subcommand) and checks its arity.
@@ -31,53 +34,236 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
 /// # Errors
 /// The whole error reply as redis-server words it (`ERR unknown command ...`, `ERR unknown subcommand ...`,
 /// `ERR wrong number of arguments for 'get' command`).
+///
+/// # Panics
+/// When `args` is empty: the decoder gives no such command.
 pub fn resolve(args: Args<'_>) -> Result<Resolved, Vec<u8>> {
-    let Some(spec) = lookup(args.at(0)) else { return Err(crate::errors::unknown_command(args)) };
+    let Some(spec) = lookup(args.at(0)) else { return Err(errors::unknown_command(args)) };
     let mut found = Resolved { spec, container: None };
     if !spec.subcommands.is_empty()
-        && let Some(sub) = args.get(1)
+        && let Some(word) = args.get(1)
     {
-        match spec.subcommands.iter().find(|c| sub.eq_ignore_ascii_case(c.name.as_bytes())) {
-            Some(c) => found = Resolved { spec: c, container: Some(spec) },
-            None => return Err(crate::errors::unknown_subcommand(args)),
+        let Some(sub) = subcommand(spec, word) else { return Err(errors::unknown_subcommand(args)) };
+        found = Resolved { spec: sub, container: Some(spec) };
+    }
+    if found.arity_fits(args.len()) { Ok(found) } else { Err(errors::wrong_arity(&found)) }
+}
+
+/// Finds the row of a subcommand, ASCII case aside.
+pub fn subcommand(container: &CommandSpec, word: &[u8]) -> Option<&'static CommandSpec> {
+    container.subcommands.iter().find(|c| word.eq_ignore_ascii_case(c.name.as_bytes()))
+}
+
+/// Finds a row by its full name, as COMMAND INFO and COMMAND DOCS take it: `get`, `client|setname`.
+pub fn lookup_full_name(name: &[u8]) -> Option<Resolved> {
+    match memchr::memchr(b'|', name) {
+        None => lookup(name).map(|spec| Resolved { spec, container: None }),
+        Some(at) => {
+            let container = lookup(&name[..at])?;
+            Some(Resolved { spec: subcommand(container, &name[at + 1..])?, container: Some(container) })
         }
     }
-    let (n, arity) = (args.len() as i32, found.spec.arity);
-    if (arity > 0 && n != arity)
-        || n < -arity
-        || (found.container.is_none() && matches!(spec.handler, Handler::Container))
-    {
-        return Err(crate::errors::wrong_arity(&found));
-    }
-    Ok(found)
 }
 
 /// Positions of the keys in `args`, by the key specs, in their order.
 ///
 /// # Errors
-/// When the specs cannot be followed (a count of keys that is no number or more than there are).
+/// When the specs cannot be followed: a count of keys that is no number or more than there are, a keyword that is not
+/// there, a spec that says it is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
-    for k in spec.keys {
-        let begin = match k.begin {
-            BeginSearch::Index(i) => i,
-            BeginSearch::Keyword(..) => return Err(InvalidKeys),
-        };
-        match k.find {
-            FindKeys::Range { last, step, .. } => {
-                let end = if last >= 0 {
-                    begin + last as usize
-                } else {
-                    (args.len() as i32 + last).max(0) as usize
-                };
-                out.extend((begin..=end).step_by(step).filter(|i| *i < args.len()));
-            }
-            FindKeys::KeyNumber { .. } => return Err(InvalidKeys),
+    for keys in spec.keys {
+        if !keys.has("not_key") {
+            spec_positions(keys, args, &mut out)?;
         }
     }
     Ok(out)
 }
 
 /// The key specs cannot be followed for these arguments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidKeys;
+
+/// Adds the keys of one spec.
+fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>) -> Result<(), InvalidKeys> {
+    let n = args.len();
+    let mut first = match spec.begin {
+        BeginSearch::Index(at) => at,
+        BeginSearch::Keyword(word, from) => after_keyword(args, word, from).ok_or(InvalidKeys)?,
+    };
+    // The last key's position; computed wide, since counts come from the client.
+    let (last, step) = match spec.find {
+        FindKeys::Range { last, step, .. } if last >= 0 => (first as i64 + i64::from(last), step),
+        FindKeys::Range { last, step, limit: 0 } => (n as i64 + i64::from(last), step),
+        FindKeys::Range { last, step, limit } => {
+            let rest = n.saturating_sub(first) / limit;
+            (first as i64 + rest as i64 + i64::from(last), step)
+        }
+        FindKeys::KeyNumber { number, first: offset, step } => {
+            let count = args.get(first + number).and_then(parse_int).ok_or(InvalidKeys)?;
+            first += offset;
+            let last = count.checked_sub(1).and_then(|c| c.checked_mul(step as i64)).ok_or(InvalidKeys)?;
+            if count < 0 {
+                return Err(InvalidKeys);
+            }
+            (last.saturating_add(first as i64), step)
+        }
+    };
+    if last >= n as i64 || last < first as i64 || first >= n {
+        return Err(InvalidKeys);
+    }
+    out.extend((first..=last as usize).step_by(step));
+    if spec.has("incomplete") { Err(InvalidKeys) } else { Ok(()) }
+}
+
+/// The position after `word`, searched from argument `from` on, or from the end backwards when `from` is negative.
+fn after_keyword(args: Args<'_>, word: &str, from: i32) -> Option<usize> {
+    let n = args.len();
+    let at = if from >= 0 {
+        (from as usize..n).find(|i| args.is(*i, word))
+    } else {
+        let start = n.checked_sub(from.unsigned_abs() as usize)?;
+        (1..=start).rev().find(|i| args.is(*i, word))
+    };
+    at.map(|i| i + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::COMMANDS;
+    use strand_wire::args::Argv;
+
+    fn error(args: &[&str]) -> String {
+        let argv = Argv::from_slices(args);
+        match resolve(argv.args()) {
+            Ok(found) => panic!("{} was found", found.full_name()),
+            Err(text) => String::from_utf8(text).expect("text"),
+        }
+    }
+    fn positions(spec: &CommandSpec, line: &str) -> Option<Vec<usize>> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let argv = Argv::from_slices(&words);
+        key_positions(spec, argv.args()).ok().map(|p| p.to_vec())
+    }
+    fn row(name: &str) -> &'static CommandSpec {
+        lookup_full_name(name.as_bytes()).expect("a row").spec
+    }
+    fn with(keys: &'static [KeySpec]) -> CommandSpec {
+        CommandSpec { keys, ..CommandSpec::EMPTY }
+    }
+
+    #[test]
+    fn unknown_commands_are_quoted_in_bounds() {
+        assert_eq!(error(&["foo"]), "ERR unknown command 'foo', with args beginning with: ");
+        assert_eq!(
+            error(&["foo", "a", "", "c"]),
+            "ERR unknown command 'foo', with args beginning with: 'a' '' 'c' "
+        );
+        let (f, a) = ("f".repeat(140), "a".repeat(129));
+        let want = format!("ERR unknown command '{}', with args beginning with: '{}' ", &f[..128], &a[..128]);
+        assert_eq!(error(&[&f, &a, "b"]), want);
+        let want = format!("ERR unknown command 'foo', with args beginning with: '{}' ", &a[..125]);
+        assert_eq!(error(&["foo", &a[..125], "b"]), want);
+        let want = format!("ERR unknown command 'foo', with args beginning with: '{}' 'bbbb' ", &a[..121]);
+        assert_eq!(error(&["foo", &a[..121], "bbbb", "c"]), want);
+        assert_eq!(error(&["a\0b", "c\0d"]), "ERR unknown command 'a', with args beginning with: 'c' ");
+    }
+
+    #[test]
+    fn subcommands_and_arity() {
+        assert_eq!(error(&["cLient", "foo"]), "ERR unknown subcommand 'foo'. Try CLIENT HELP.");
+        let b = "b".repeat(140);
+        assert_eq!(
+            error(&["client", &b]),
+            format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", &b[..128])
+        );
+        assert_eq!(error(&["CLIENT"]), "ERR wrong number of arguments for 'client' command");
+        assert_eq!(
+            error(&["CLIENT", "setname"]),
+            "ERR wrong number of arguments for 'client|setname' command"
+        );
+        assert_eq!(error(&["Get"]), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(error(&["get", "a", "b"]), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(error(&["mget"]), "ERR wrong number of arguments for 'mget' command");
+        assert_eq!(error(&["client|list"]), "ERR unknown command 'client|list', with args beginning with: ");
+        let argv = Argv::from_slices(&["Client", "SetName", "x"]);
+        assert_eq!(resolve(argv.args()).expect("found").full_name(), "client|setname");
+        let argv = Argv::from_slices(&["command"]);
+        assert_eq!(resolve(argv.args()).expect("found").full_name(), "command");
+    }
+
+    #[test]
+    fn full_names() {
+        assert!(lookup_full_name(b"GET").is_some());
+        assert!(lookup_full_name(b"client|LIST").is_some());
+        assert!(lookup_full_name(b"client|nope").is_none());
+        assert!(lookup_full_name(b"get|x").is_none());
+        assert!(lookup_full_name(b"|").is_none());
+    }
+
+    #[test]
+    fn keys_by_position() {
+        assert_eq!(positions(row("get"), "get a"), Some(vec![1]));
+        assert_eq!(positions(row("mset"), "mset a 1 b 2"), Some(vec![1, 3]));
+        assert_eq!(positions(row("mget"), "mget a b c d e f"), Some(vec![1, 2, 3, 4, 5, 6]));
+        assert_eq!(positions(row("copy"), "copy a b"), Some(vec![1, 2]));
+        assert_eq!(positions(row("object|encoding"), "object encoding a"), Some(vec![2]));
+        assert_eq!(positions(row("ping"), "ping"), Some(vec![]));
+    }
+
+    #[test]
+    fn keys_by_number_keyword_and_share() {
+        const BY_NUMBER: &[KeySpec] = &[KeySpec {
+            notes: "",
+            flags: &[],
+            begin: BeginSearch::Index(2),
+            find: FindKeys::KeyNumber { number: 0, first: 1, step: 1 },
+        }];
+        let eval = with(BY_NUMBER);
+        assert_eq!(positions(&eval, "eval x 2 a b c"), Some(vec![3, 4]));
+        for bad in [
+            "eval x",
+            "eval x y a",
+            "eval x 0",
+            "eval x -1 a",
+            "eval x 3 a b",
+            "eval x 9223372036854775807 a",
+            "eval x -9223372036854775808 a",
+        ] {
+            assert_eq!(positions(&eval, bad), None, "{bad}");
+        }
+        const BY_KEYWORD: &[KeySpec] = &[KeySpec {
+            notes: "",
+            flags: &[],
+            begin: BeginSearch::Keyword("STREAMS", 1),
+            find: FindKeys::Range { last: -1, step: 1, limit: 2 },
+        }];
+        let xread = with(BY_KEYWORD);
+        assert_eq!(positions(&xread, "xread count 1 streams a b 0 0"), Some(vec![4, 5]));
+        assert_eq!(positions(&xread, "xread count 1"), None);
+        assert_eq!(positions(&xread, "xread streams"), None);
+        const FROM_THE_END: &[KeySpec] = &[KeySpec {
+            notes: "",
+            flags: &["RW", "incomplete"],
+            begin: BeginSearch::Keyword("KEYS", -2),
+            find: FindKeys::Range { last: -1, step: 1, limit: 0 },
+        }];
+        assert_eq!(
+            after_keyword(Argv::from_slices(&["m", "KEYS", "a", "keys", "b"]).args(), "KEYS", -2),
+            Some(4)
+        );
+        assert_eq!(positions(&with(FROM_THE_END), "m x keys a"), None, "an incomplete spec");
+    }
+
+    #[test]
+    fn arities_below_the_keys_cannot_happen() {
+        // After the arity check the key specs of our rows can always be followed.
+        let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
+        for spec in rows {
+            let n = spec.arity.unsigned_abs() as usize;
+            let argv = Argv::from_slices(&vec!["x"; n]);
+            assert!(key_positions(spec, argv.args()).is_ok(), "{}", spec.name);
+        }
+    }
+}

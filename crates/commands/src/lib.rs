@@ -15,6 +15,7 @@ mod fixture;
 pub mod glob;
 pub mod introspect;
 mod long_double;
+mod lookup;
 mod parse;
 pub mod spec;
 pub mod table;

@@ -151,6 +151,10 @@ impl KeySpec {
             find: FindKeys::Range { last, step, limit: 0 },
         }
     }
+    /// True when `flag` is one of its flags.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
 }
 
 /// Where the search for keys begins.

@@ -1,0 +1,167 @@
+//! Finding a row by its name: a table built while compiling, one multiplication and one comparison to look into it.
+//!
+//! A name of up to 16 bytes is folded into two integers (its first and last eight bytes, lower case); they are hashed
+//! into an open-addressed table and compared there, so the hot commands touch no string.
+
+use crate::spec::CommandSpec;
+use crate::table::COMMANDS;
+
+/// Longest name of a command, in bytes: what fits two integers.
+const NAME_BYTES_MAX: usize = 16;
+/// Slots of the table: at most half of them are taken, so a search ends soon.
+const SLOTS: usize = (COMMANDS.len() * 2).next_power_of_two();
+const _: () = assert!(COMMANDS.len() < u16::MAX as usize);
+
+/// Finds the row of `name`, ASCII case aside; no subcommands.
+pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
+    let packed = pack(name)?;
+    let mut at = slot_of(packed);
+    loop {
+        let slot = &TABLE[at];
+        if slot.packed.low == packed.low && slot.packed.high == packed.high && slot.len as usize == name.len()
+        {
+            let spec = &COMMANDS[slot.row as usize];
+            // Folding also changes some bytes that are no letters; names that have such bytes are looked at closer.
+            return (slot.letters_only || name.eq_ignore_ascii_case(spec.name.as_bytes())).then_some(spec);
+        }
+        if slot.is_free() {
+            return None;
+        }
+        at = (at + 1) % SLOTS;
+    }
+}
+
+/// A name in two integers.
+#[derive(Clone, Copy)]
+struct Packed {
+    low: u64,
+    high: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    packed: Packed,
+    row: u16,
+    len: u8,
+    letters_only: bool,
+}
+
+impl Slot {
+    /// No name is packed into zeros.
+    const FREE: Slot = Slot { packed: Packed { low: 0, high: 0 }, row: 0, len: 0, letters_only: false };
+
+    const fn is_free(&self) -> bool {
+        self.packed.low == 0
+    }
+}
+
+static TABLE: [Slot; SLOTS] = build();
+
+const fn build() -> [Slot; SLOTS] {
+    let mut table = [Slot::FREE; SLOTS];
+    let mut row = 0;
+    while row < COMMANDS.len() {
+        let name = COMMANDS[row].name.as_bytes();
+        let Some(packed) = pack(name) else { panic!("a command's name is empty or longer than 16 bytes") };
+        let mut at = slot_of(packed);
+        while !table[at].is_free() {
+            at = (at + 1) % SLOTS;
+        }
+        let (mut letters_only, mut i) = (true, 0);
+        while i < name.len() {
+            letters_only &= name[i].is_ascii_lowercase();
+            i += 1;
+        }
+        table[at] = Slot { packed, row: row as u16, len: name.len() as u8, letters_only };
+        row += 1;
+    }
+    table
+}
+
+/// The name's bytes with the bit of lower case set. With the length it tells any two names of letters apart.
+const fn pack(name: &[u8]) -> Option<Packed> {
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let (low, high) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+            (Some(first), Some(last)) => {
+                (u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << 32, 0)
+            }
+            _ => match name {
+                [a] => (*a as u64, 0),
+                [a, b] => (*a as u64 | (*b as u64) << 8, 0),
+                [a, b, c] => (*a as u64 | (*b as u64) << 8 | (*c as u64) << 16, 0),
+                _ => return None,
+            },
+        },
+    };
+    Some(Packed { low: low | LOWER, high: high | LOWER })
+}
+
+const fn slot_of(packed: Packed) -> usize {
+    let mixed = (packed.low ^ packed.high.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 40) as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_found_in_any_case_and_nothing_else() {
+        for spec in COMMANDS {
+            let (lower, upper) = (spec.name.as_bytes(), spec.name.to_ascii_uppercase());
+            for name in [lower, upper.as_bytes()] {
+                assert_eq!(lookup(name).map(|s| s.name), Some(spec.name));
+            }
+            for i in 0..lower.len() {
+                let mut changed = lower.to_vec();
+                for byte in 0..=255 {
+                    changed[i] = byte;
+                    let want = COMMANDS.iter().find(|s| changed.eq_ignore_ascii_case(s.name.as_bytes()));
+                    assert_eq!(lookup(&changed).map(|s| s.name), want.map(|s| s.name), "{changed:?}");
+                }
+            }
+            for (name, known) in [(lower[1..].to_vec(), false), ([lower, lower].concat(), false)] {
+                assert!(
+                    lookup(&name).is_some() == known || COMMANDS.iter().any(|s| s.name.as_bytes() == name),
+                    "{name:?}"
+                );
+            }
+        }
+        assert!(lookup(b"").is_none());
+        assert!(lookup(b"a name that is far too long").is_none());
+        assert!(lookup(b"\0\0\0\0").is_none());
+    }
+
+    #[test]
+    fn searches_are_short() {
+        let longest = COMMANDS
+            .iter()
+            .map(|spec| {
+                let home = slot_of(pack(spec.name.as_bytes()).expect("a name of the table"));
+                let at =
+                    TABLE.iter().position(|s| !s.is_free() && COMMANDS[s.row as usize].name == spec.name);
+                (at.expect("it is there") + SLOTS - home) % SLOTS
+            })
+            .max();
+        assert!(longest < Some(8), "{longest:?}");
+    }
+
+    /// `cargo test --profile quick -p strand-commands lookup_speed -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn lookup_speed() {
+        for name in ["GET", "set", "INCRBYFLOAT", "HSET", "unknown"] {
+            let start = std::time::Instant::now();
+            let rounds = 20_000_000u32;
+            for _ in 0..rounds {
+                std::hint::black_box(lookup(std::hint::black_box(name.as_bytes())));
+            }
+            println!("{name}: {:.2} ns", start.elapsed().as_nanos() as f64 / f64::from(rounds));
+        }
+    }
+}
