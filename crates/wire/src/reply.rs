@@ -1,5 +1,10 @@
 //! [`Reply`]: replies encoded straight into the output chain, in RESP2 or RESP3.
+//!
+//! Short values are written with their header and line ends in one stretch at the chain's tail; nothing is allocated
+//! for them. Long blobs are shared with the chain. What a handler means is one method; which bytes that becomes in the
+//! session's protocol is decided here alone.
 
+use crate::digits::Digits;
 use strand_chain::{Blob, Chain};
 
 /// The protocol a session speaks.
@@ -14,76 +19,72 @@ pub enum Protocol {
 
 /// A blob at least this long is shared with the output chain; a shorter one is copied into it.
 pub const SHARE_BYTES_MIN: usize = 16 * 1024;
+/// A value up to this length is written together with its header and line ends.
+const TOGETHER_BYTES_MAX: usize = 2048;
 
 /// Encodes one command's reply. Aggregates announce their length first and are followed by that many values.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Chain,
     protocol: Protocol,
-    error: ErrorCode,
-}
-
-/// Longest error code that is kept; redis-server's are shorter.
-const ERROR_CODE_BYTES_MAX: usize = 15;
-
-/// The first word of the first error written.
-#[derive(Clone, Copy, Debug)]
-struct ErrorCode {
-    len: u8,
-    bytes: [u8; ERROR_CODE_BYTES_MAX],
 }
 
 impl<'a> Reply<'a> {
     /// Writes to the end of `out`.
+    #[inline]
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
-        Reply { out, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
-    }
-    /// The code (`ERR`, `WRONGTYPE`) of the first error written through this reply, if one was: for statistics.
-    pub fn error_code(&self) -> Option<&[u8]> {
-        (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
+        Reply { out, protocol }
     }
     /// The protocol in use.
+    #[inline]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
     /// Bytes queued so far in the output chain.
+    #[inline]
     pub fn out_len(&self) -> usize {
         self.out.len()
     }
     /// `+OK`
+    #[inline]
     pub fn ok(&mut self) {
         self.out.push_slice(b"+OK\r\n");
     }
-    /// `+text`; CR and LF in it become spaces.
+    /// `+text`; CR and LF in it become spaces, around it they are left out.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
-    /// `-text`: the code comes first (`ERR ...`, `WRONGTYPE ...`); CR and LF in it become spaces.
+    /// `-text`: the code comes first (`ERR ...`, `WRONGTYPE ...`); CR and LF in it become spaces, around it they are left out.
     pub fn error(&mut self, text: &str) {
-        self.error_bytes(text.as_bytes());
+        self.line(b'-', text.as_bytes());
     }
     /// As [`Reply::error`] for a text that quotes what a client sent (bytes, perhaps not UTF-8).
     pub fn error_bytes(&mut self, text: &[u8]) {
-        if self.error.len == 0 {
-            let code = text.iter().take(ERROR_CODE_BYTES_MAX).take_while(|b| !b.is_ascii_whitespace());
-            for (to, from) in self.error.bytes.iter_mut().zip(code) {
-                *to = *from;
-                self.error.len += 1;
-            }
-        }
         self.line(b'-', text);
     }
     /// `:n`
+    #[inline]
     pub fn int(&mut self, n: i64) {
         self.number(b':', n);
     }
     /// A bulk string.
+    #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.number(b'$', bytes.len() as i64);
-        self.out.push_slice(bytes);
-        self.out.push_slice(b"\r\n");
+        if bytes.len() > TOGETHER_BYTES_MAX {
+            return self.long_bulk(bytes);
+        }
+        let len = Digits::unsigned(bytes.len() as u64);
+        let len = len.as_slice();
+        let total = len.len() + bytes.len() + 5;
+        let (head, rest) = self.out.room(total)[..total].split_at_mut(len.len() + 3);
+        put_line(head, b'$', len);
+        let (body, end) = rest.split_at_mut(bytes.len());
+        body.copy_from_slice(bytes);
+        end.copy_from_slice(b"\r\n");
+        self.out.filled(total);
     }
     /// A bulk string that shares `blob` when it is long.
+    #[inline]
     pub fn bulk_blob(&mut self, blob: &Blob) {
         if blob.len() < SHARE_BYTES_MIN {
             return self.bulk(blob);
@@ -93,10 +94,12 @@ impl<'a> Reply<'a> {
         self.out.push_slice(b"\r\n");
     }
     /// A decimal integer as a bulk string.
+    #[inline]
     pub fn bulk_int(&mut self, n: i64) {
-        self.bulk(n.to_string().as_bytes());
+        self.bulk(Digits::int(n).as_slice());
     }
     /// The null of a missing value: `$-1` or `_`.
+    #[inline]
     pub fn null(&mut self) {
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
@@ -105,6 +108,7 @@ impl<'a> Reply<'a> {
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
     /// An array of `n` values.
+    #[inline]
     pub fn array(&mut self, n: usize) {
         self.number(b'*', n as i64);
     }
@@ -123,13 +127,19 @@ impl<'a> Reply<'a> {
     pub fn push(&mut self, n: usize) {
         self.number(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' }, n as i64);
     }
-    /// A double (RESP2: a bulk string), in Redis's shortest form.
+    /// A double (RESP2: a bulk string), printed as redis-server 7.0 does; see [`Digits::double`].
     pub fn double(&mut self, x: f64) {
-        let text =
-            if x.is_infinite() { if x > 0.0 { "inf".into() } else { "-inf".into() } } else { format!("{x}") };
+        let digits = Digits::double(x);
         match self.protocol {
-            Protocol::Resp3 => self.line(b',', text.as_bytes()),
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => self.short_line(b',', digits.as_slice()),
+            Protocol::Resp2 => self.bulk(digits.as_slice()),
+        }
+    }
+    /// An integer of any size, given as its decimal digits (RESP2: a bulk string).
+    pub fn big_number(&mut self, digits: &[u8]) {
+        match self.protocol {
+            Protocol::Resp3 => self.line(b'(', digits),
+            Protocol::Resp2 => self.bulk(digits),
         }
     }
     /// A boolean (RESP2: 1 or 0).
@@ -140,7 +150,11 @@ impl<'a> Reply<'a> {
         }
     }
     /// A verbatim string with a three-letter format (RESP2: a bulk string).
+    ///
+    /// # Panics
+    /// When the format is not three bytes long.
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
+        assert_eq!(format.len(), 3, "a verbatim format has three letters");
         match self.protocol {
             Protocol::Resp3 => {
                 self.number(b'=', text.len() as i64 + 4);
@@ -156,14 +170,124 @@ impl<'a> Reply<'a> {
     pub fn raw(&mut self, encoded: Chain) {
         self.out.push_chain(encoded);
     }
+
+    /// One line of text that came from anywhere.
+    #[inline(never)]
     fn line(&mut self, kind: u8, text: &[u8]) {
-        let mut line = Vec::with_capacity(text.len() + 3);
-        line.push(kind);
-        line.extend(text.iter().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b }));
-        line.extend_from_slice(b"\r\n");
-        self.out.push_slice(&line);
+        self.out.push_slice(&[kind]);
+        // Line ends around the text say nothing; one inside it must not end the reply.
+        let is_end = |b: &u8| matches!(b, b'\r' | b'\n');
+        let start = text.iter().position(|b| !is_end(b)).unwrap_or(text.len());
+        let end = text.iter().rposition(|b| !is_end(b)).map_or(start, |last| last + 1);
+        for (i, part) in text[start..end].split(is_end).enumerate() {
+            if i > 0 {
+                self.out.push_slice(b" ");
+            }
+            self.out.push_slice(part);
+        }
+        self.out.push_slice(b"\r\n");
     }
+    /// A header: a kind and a number on a line.
+    #[inline]
     fn number(&mut self, kind: u8, n: i64) {
-        self.out.push_slice(format!("{}{n}\r\n", kind as char).as_bytes());
+        self.short_line(kind, Digits::int(n).as_slice());
+    }
+    /// One line of a text known to be short and to hold no line end.
+    #[inline]
+    fn short_line(&mut self, kind: u8, text: &[u8]) {
+        let total = text.len() + 3;
+        let room = &mut self.out.room(total)[..total];
+        put_line(room, kind, text);
+        self.out.filled(total);
+    }
+    #[inline(never)]
+    fn long_bulk(&mut self, bytes: &[u8]) {
+        self.number(b'$', bytes.len() as i64);
+        self.out.push_slice(bytes);
+        self.out.push_slice(b"\r\n");
+    }
+}
+
+/// Fills `room` with a line.
+#[inline(always)]
+fn put_line(room: &mut [u8], kind: u8, text: &[u8]) {
+    room[0] = kind;
+    room[1..=text.len()].copy_from_slice(text);
+    room[text.len() + 1..].copy_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(protocol: Protocol, write: impl Fn(&mut Reply<'_>)) -> String {
+        let mut out = Chain::new();
+        write(&mut Reply::new(&mut out, protocol));
+        String::from_utf8(out.slices().flatten().copied().collect()).expect("the tests write text")
+    }
+
+    /// `write` gives `resp2` and `resp3`, which are as redis-server 7.0's `DEBUG PROTOCOL` gives them.
+    #[track_caller]
+    fn check(resp2: &str, resp3: &str, write: impl Fn(&mut Reply<'_>)) {
+        assert_eq!(encoded(Protocol::Resp2, &write), resp2);
+        assert_eq!(encoded(Protocol::Resp3, &write), resp3);
+    }
+
+    #[test]
+    fn every_kind_in_both_protocols() {
+        check("+OK\r\n", "+OK\r\n", |r| r.ok());
+        check(":-12\r\n", ":-12\r\n", |r| r.int(-12));
+        check("$11\r\nHello World\r\n", "$11\r\nHello World\r\n", |r| r.bulk(b"Hello World"));
+        check("$0\r\n\r\n", "$0\r\n\r\n", |r| r.bulk(b""));
+        check("$20\r\n-9223372036854775808\r\n", "$20\r\n-9223372036854775808\r\n", |r| r.bulk_int(i64::MIN));
+        check("$-1\r\n*-1\r\n", "_\r\n_\r\n", |r| {
+            r.null();
+            r.null_array();
+        });
+        check("*3\r\n", "*3\r\n", |r| r.array(3));
+        check("*6\r\n", "%3\r\n", |r| r.map(3));
+        check("*3\r\n", "~3\r\n", |r| r.set(3));
+        check("*2\r\n", ">2\r\n", |r| r.push(2));
+        check(":1\r\n:0\r\n", "#t\r\n#f\r\n", |r| {
+            r.bool(true);
+            r.bool(false);
+        });
+        check("$4\r\n3.25\r\n", ",3.25\r\n", |r| r.double(3.25));
+        check("$4\r\n-inf\r\n", ",-inf\r\n", |r| r.double(f64::NEG_INFINITY));
+        let big = "1234567999999999999999999999999999999";
+        check(&format!("$37\r\n{big}\r\n"), &format!("({big}\r\n"), |r| r.big_number(big.as_bytes()));
+        let text = "This is a verbatim\nstring";
+        check(&format!("$25\r\n{text}\r\n"), &format!("=29\r\ntxt:{text}\r\n"), |r| {
+            r.verbatim("txt", text.as_bytes());
+        });
+    }
+
+    #[test]
+    fn a_quoted_text_cannot_end_the_line() {
+        let error = |text: &'static [u8]| encoded(Protocol::Resp2, |r| r.error_bytes(text));
+        assert_eq!(error(b"ERR got 'a\r\n+OK\r\nb'"), "-ERR got 'a  +OK  b'\r\n");
+        assert_eq!(error(b"\r\nERR x\n\r"), "-ERR x\r\n");
+        assert_eq!(error(b"\n"), "-\r\n");
+        assert_eq!(encoded(Protocol::Resp2, |r| r.simple("a\nb")), "+a b\r\n");
+    }
+
+    #[test]
+    fn values_of_every_length_are_framed() {
+        for len in
+            [1, 9, 10, TOGETHER_BYTES_MAX, TOGETHER_BYTES_MAX + 1, SHARE_BYTES_MIN, 5 * SHARE_BYTES_MIN]
+        {
+            let value = "v".repeat(len);
+            let expected = format!("${len}\r\n{value}\r\n").repeat(20);
+            let blob = Blob::from(value.as_str());
+            assert_eq!(
+                encoded(Protocol::Resp2, |r| (0..20).for_each(|_| r.bulk(value.as_bytes()))),
+                expected
+            );
+            assert_eq!(encoded(Protocol::Resp3, |r| (0..20).for_each(|_| r.bulk_blob(&blob))), expected);
+        }
+        let blob = Blob::from(vec![0; SHARE_BYTES_MIN]);
+        let mut out = Chain::new();
+        Reply::new(&mut out, Protocol::Resp2).bulk_blob(&blob);
+        assert!(out.slices().any(|s| std::ptr::eq(s, blob.as_slice())), "a long blob is shared");
     }
 }

@@ -9,7 +9,8 @@
 
 use crate::args::Argv;
 use crate::inline;
-use strand_chain::{Body, Chain};
+use crate::reply::Reply;
+use strand_chain::{Body, Chain, OutOfMemory};
 
 /// A bulk argument at least this long gets its own allocation and is read into it by the socket.
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
@@ -52,12 +53,18 @@ pub enum Progress {
     Incomplete,
 }
 
-/// The peer broke the protocol: the session sends `-ERR Protocol error: <text>` and closes.
+/// The peer broke the protocol: the session sends `-ERR Protocol error: <text>` and closes. A character of the text is a
+/// byte of the message (a byte that the peer sent may be quoted in it).
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(pub String);
 
 impl ProtocolError {
+    /// Writes the error reply, byte for byte redis-server's.
+    pub fn write(&self, reply: &mut Reply<'_>) {
+        let message = "ERR Protocol error: ".chars().chain(self.0.chars());
+        reply.error_bytes(&message.map(|c| c as u8).collect::<Vec<u8>>());
+    }
     #[cold]
     pub(crate) fn new(text: &str) -> ProtocolError {
         ProtocolError(text.into())
@@ -123,10 +130,11 @@ impl Decoder {
     pub fn in_frame(&self) -> bool {
         self.in_frame
     }
-    /// Where the socket may read straight into, while a large body is under way (and the chain is empty).
+    /// Where the socket may read straight into, while a large body is under way (and the chain is empty). None too when
+    /// there is no memory for more of it: what is read into the chain instead makes [`Decoder::decode`] say so.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
-            State::Large(body) if body.remaining() > 0 => Some(body.spare()),
+            State::Large(body) if body.remaining() > 0 => body.try_spare().ok(),
             _ => None,
         }
     }
@@ -260,7 +268,9 @@ impl Decoder {
                     argv.push_blob(body.into_blob());
                 }
                 State::Large(body) => {
-                    let n = body.fill_from(input.front());
+                    let n = body.try_fill_from(input.front()).map_err(|OutOfMemory| {
+                        ProtocolError::new("no memory for a bulk argument of this length")
+                    })?;
                     input.advance(n);
                 }
                 State::End(left) => {
