@@ -75,15 +75,18 @@ fn start(config: Config, config_file: Option<PathBuf>, listeners: Vec<StdListene
     let _ticker = ticker::engine_ticker(engine.clone(), clock)?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let grace = runtime.block_on(accept_until_stopped(&engine, listeners, &workers, inbox, &level))?;
-    runtime.block_on(stop(workers, grace))?;
+    runtime.block_on(async {
+        // One set of listeners for both phases: no signal can fall between them.
+        let mut signals = Signals::new()?;
+        let grace = accept_until_stopped(&engine, listeners, &workers, inbox, &level, &mut signals).await?;
+        stop(workers, grace, &mut signals).await
+    })?;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Lets the workers finish what is in flight; a second signal does not wait for that.
-async fn stop(workers: Vec<Worker>, grace: Duration) -> io::Result<()> {
-    let mut signals = Signals::new()?;
+async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> io::Result<()> {
     workers.iter().for_each(|w| w.stop(grace));
     let (done, joined) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("stop".into()).spawn(move || {
@@ -107,9 +110,9 @@ async fn accept_until_stopped(
     workers: &[Worker],
     mut inbox: UnboundedReceiver<Request>,
     level: &logging::LogLevel,
+    signals: &mut Signals,
 ) -> io::Result<Duration> {
     let grace = Duration::from_millis(STOP_GRACE_MS);
-    let mut signals = Signals::new()?;
     let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
     announce(&listeners, workers.len())?;
     let mut next = 0;

@@ -1,0 +1,96 @@
+//! Command line, configuration, and what a server refuses to start with.
+
+use crate::harness::{Folder, Server, strand};
+
+#[track_caller]
+fn fails(args: &[&str], code: i32, said: &[&str]) {
+    let output = strand(args);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for s in said {
+        assert!(text.contains(s), "{text:?} does not say {s:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_named() {
+    fails(&["serve", "--no-such-option", "1"], 1, &["no-such-option"]);
+    fails(&["serve", "--port", "abc"], 1, &["port", "abc"]);
+    fails(&["serve", "--port", "70000"], 1, &["port", "70000"]);
+    fails(&["serve", "/no/such/file.conf"], 1, &["/no/such/file.conf"]);
+    fails(&["serve", "--bind", "192.0.2.1", "--port", "0"], 1, &["192.0.2.1"]);
+    fails(&["serve", "--port", "0", "--logfile", "/no/such/folder/log"], 1, &["/no/such/folder/log"]);
+    fails(&["no-such-command"], 2, &["no-such-command"]);
+}
+
+#[test]
+fn a_busy_port_is_a_clear_error() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = held.local_addr().expect("bound").port().to_string();
+    fails(&["serve", "--bind", "127.0.0.1", "--port", &port], 1, &["127.0.0.1", &port, "in use"]);
+}
+
+#[test]
+fn help_and_version_are_complete() {
+    let help = strand(&["serve", "--help"]);
+    let text = String::from_utf8_lossy(&help.stdout);
+    assert!(help.status.success());
+    for option in strand_engine::config::OPTIONS {
+        assert!(text.contains(&format!("--{} <", option.name)), "no {} in {text}", option.name);
+    }
+    let help = String::from_utf8_lossy(&strand(&["--help"]).stdout).into_owned();
+    assert!(help.contains("serve") && help.contains("import") && help.contains("Exit codes"), "{help}");
+    let version = String::from_utf8_lossy(&strand(&["--version"]).stdout).into_owned();
+    assert_eq!(version.trim(), format!("strand {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_configuration_file_an_include_stdin_and_options_add_up() {
+    let folder = Folder::new();
+    folder.write("more.conf", "timeout 77\n");
+    let include = folder.0.join("more.conf").display().to_string();
+    let file = folder.write("strand.conf", &format!("# a comment\nport 0\nBIND 127.0.0.1\ninclude {include}\ndatabases 4\n"));
+    let server = Server::start_as(&[&file, "--databases", "5", "-"], "hz 25\ndatabases 9\n");
+    let mut client = server.connect();
+    client.call("CONFIG GET timeout", "*2\r\n$7\r\ntimeout\r\n$2\r\n77\r\n");
+    client.call("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n25\r\n");
+    client.call("SELECT 4", "+OK\r\n");
+    client.call("SELECT 5", "-ERR DB index is out of range\r\n");
+    fails(&["serve", &folder.write("bad.conf", "port 0\n\nnonsense 1\n")], 1, &["bad.conf", "line 3", "nonsense"]);
+}
+
+#[test]
+fn several_addresses_share_the_port() {
+    let server = Server::start_as(&["--port", "0", "--bind", "127.0.0.1", "127.0.0.2", "-192.0.2.1"], "");
+    let mut first = server.connect();
+    first.call("PING", "+PONG\r\n");
+    let other = std::net::SocketAddr::from(([127, 0, 0, 2], server.address.port()));
+    assert!(std::net::TcpStream::connect(other).is_ok());
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let server = Server::start(&["--requirepass", "sesame"]);
+    let mut client = server.connect();
+    client.call("GET k", "-NOAUTH Authentication required.\r\n");
+    client.call("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    client.call("AUTH sesame", "+OK\r\n");
+    client.call("GET k", "$-1\r\n");
+    client.call("CONFIG SET requirepass other", "+OK\r\n");
+    let mut next = server.connect();
+    next.call("AUTH sesame", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    next.call("AUTH default other", "+OK\r\n");
+}
+
+#[test]
+fn the_log_level_changes_while_it_runs() {
+    let server = Server::start(&["--loglevel", "warning"]);
+    let mut client = server.connect();
+    assert!(!server.folder.log_text().contains("INFO"), "{}", server.folder.log_text());
+    client.call("CONFIG SET loglevel notice", "+OK\r\n");
+    client.send(b"SHUTDOWN\r\n");
+    client.expect_end();
+    let mut server = server;
+    assert!(server.end().success());
+    assert!(server.folder.log_text().contains("INFO"), "{}", server.folder.log_text());
+}

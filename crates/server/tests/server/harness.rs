@@ -1,0 +1,239 @@
+//! A real `strand serve` on a free port and connections that speak bytes. Nothing here waits without a bound.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// No reply takes longer.
+const REPLY_MS_MAX: u64 = 20_000;
+/// No process takes longer to end.
+const END_MS_MAX: u64 = 20_000;
+
+pub const STRAND: &str = env!("CARGO_BIN_EXE_strand");
+
+/// A running server, ended when dropped.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub folder: Folder,
+}
+
+impl Server {
+    /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
+    pub fn start(options: &[&str]) -> Server {
+        let mut args = options.to_vec();
+        args.extend(["--port", "0", "--bind", "127.0.0.1"]);
+        Server::start_as(&args, "")
+    }
+
+    /// `strand serve` with exactly these arguments and this text on stdin.
+    pub fn start_as(args: &[&str], stdin: &str) -> Server {
+        let folder = Folder::new();
+        let mut child = Command::new(STRAND)
+            .arg("serve")
+            .args(args)
+            .current_dir(&folder.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(folder.log())
+            .spawn()
+            .expect("the built binary starts");
+        child.stdin.take().expect("piped").write_all(stdin.as_bytes()).expect("it takes its stdin");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let line = out.lines().map_while(Result::ok).find(|l| l.starts_with("Ready to accept connections on "));
+        let Some(line) = line else {
+            panic!("the server did not start: {}", folder.log_text());
+        };
+        let address = line.rsplit(' ').next().and_then(|a| a.parse().ok()).expect("the line ends with an address");
+        Server { child, address, folder }
+    }
+
+    pub fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).expect("the server accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
+        stream.set_write_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
+        Client { stream, input: Vec::new() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).expect("a child's pid");
+        rustix::process::kill_process(pid, signal).expect("it lives");
+    }
+
+    /// Processor time of all its threads.
+    pub fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it lives");
+        let ns = tasks.filter_map(|task| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(ns.sum())
+    }
+
+    /// A line of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
+    pub fn memory(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it lives");
+        let line = text.lines().find_map(|l| l.strip_prefix(name)).expect("the kernel names it");
+        line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + Duration::from_millis(END_MS_MAX);
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end: {}", self.folder.log_text());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the server's log: {}", self.folder.log_text());
+        }
+    }
+}
+
+/// Runs `strand` to its end.
+pub fn strand(args: &[&str]) -> Output {
+    Command::new(STRAND).args(args).stdin(Stdio::null()).output().expect("the built binary starts")
+}
+
+/// A folder of its own, removed when dropped.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("strand-server-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder for temporary files");
+        Folder(path)
+    }
+    /// Writes a file; the value is its path.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("the folder is ours");
+        path.display().to_string()
+    }
+    fn log_path(&self) -> PathBuf {
+        self.0.join("log")
+    }
+    fn log(&self) -> std::fs::File {
+        std::fs::File::create(self.log_path()).expect("the folder is ours")
+    }
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+    }
+}
+
+/// One connection.
+pub struct Client {
+    pub stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Client {
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server takes them");
+    }
+    /// Reads exactly `expected`.
+    #[track_caller]
+    pub fn expect(&mut self, expected: &[u8]) {
+        let mut got = vec![0; expected.len()];
+        let mut have = 0;
+        while have < got.len() {
+            if !self.input.is_empty() {
+                let n = self.input.len().min(got.len() - have);
+                got[have..have + n].copy_from_slice(&self.input[..n]);
+                self.input.drain(..n);
+                have += n;
+                continue;
+            }
+            match self.stream.read(&mut got[have..]) {
+                Ok(n) if n > 0 => have += n,
+                end => panic!("{end:?} after {:?}, expected {:?}", text(&got[..have]), text(expected)),
+            }
+        }
+        assert!(got == expected, "got {:?}, expected {:?}", text(&got), text(expected));
+    }
+    /// Sends a command (words by spaces) and reads exactly `expected`.
+    #[track_caller]
+    pub fn call(&mut self, words: &str, expected: &str) {
+        self.send(&command(words));
+        self.expect(expected.as_bytes());
+    }
+    /// Reads one line, without its CR LF.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        loop {
+            if let Some(end) = self.input.windows(2).position(|w| w == b"\r\n") {
+                let line = text(&self.input[..end]);
+                self.input.drain(..end + 2);
+                return line;
+            }
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more) {
+                Ok(n) if n > 0 => self.input.extend_from_slice(&more[..n]),
+                end => panic!("{end:?} after {:?}", text(&self.input)),
+            }
+        }
+    }
+    /// Sends a command whose reply is a bulk string and reads that.
+    #[track_caller]
+    pub fn bulk(&mut self, words: &str) -> String {
+        self.send(&command(words));
+        let head = self.line();
+        let kind = &head[..1];
+        assert!(kind == "$" || kind == "=", "{head}");
+        let mut body = vec![0; head[1..].parse::<usize>().expect("a length") + 2];
+        let held = self.input.len().min(body.len());
+        body[..held].copy_from_slice(&self.input[..held]);
+        self.input.drain(..held);
+        self.stream.read_exact(&mut body[held..]).expect("the body follows");
+        body.truncate(body.len() - 2);
+        text(&body)
+    }
+    /// Reads to the end of the stream, which must come.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        let mut rest = std::mem::take(&mut self.input);
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => assert!(rest.is_empty(), "more came: {:?}", text(&rest)),
+            Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "{e}"),
+        }
+    }
+}
+
+/// A multibulk request of the words in `words`.
+pub fn command(words: &str) -> Vec<u8> {
+    let words: Vec<&str> = words.split(' ').collect();
+    let mut out = format!("*{}\r\n", words.len());
+    words.iter().for_each(|w| out.push_str(&format!("${}\r\n{w}\r\n", w.len())));
+    out.into_bytes()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
+}

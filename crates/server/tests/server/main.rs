@@ -1,0 +1,7 @@
+//! The built binary, over real sockets: what the driver promises whatever its peers do.
+
+mod cli;
+mod harness;
+mod neighbours;
+mod peers;
+mod stopping;
