@@ -141,7 +141,8 @@ fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
 }
 
 fn rounded_seconds(ms: i64) -> i64 {
-    ms.saturating_add(500) / 1000
+    // Unsigned: the largest expiry and a half second do not overflow.
+    ((ms.max(0) as u64 + 500) / 1000) as i64
 }
 
 /// `PERSIST key`: removes the expiry. Reply: 1 when there was one, 0 when there was none or no key.
@@ -242,6 +243,7 @@ mod tests {
             ("SET k v", "+OK|"),
             ("PEXPIREAT k 9223372036854775807", ":1|"),
             ("PEXPIRETIME k", ":9223372036854775806|"),
+            ("EXPIRETIME k", ":9223372036854776|"),
         ]);
     }
 }
