@@ -1,6 +1,42 @@
-//! The replies of COMMAND over the table.
+//! The replies of COMMAND over the table, in the shapes of redis-server 7.0, and the shape of every HELP.
+//!
+//! The session calls [`command`]; nothing here needs more than the arguments and the table.
 
+use crate::dispatch::{self, InvalidKeys, Resolved};
+use crate::errors;
+use crate::glob;
+use crate::spec::{Arg, BeginSearch, CommandSpec, FindKeys, Flags, KeySpec, SessionCommand};
+use crate::table::COMMANDS;
+use smallvec::SmallVec;
+use strand_wire::args::Args;
 use strand_wire::reply::Reply;
+
+/// Runs COMMAND or one of its subcommands.
+///
+/// # Panics
+/// When `which` is none of the `Command` variants.
+pub fn command(which: SessionCommand, args: Args<'_>, reply: &mut Reply<'_>) {
+    match which {
+        SessionCommand::Command => infos(reply),
+        SessionCommand::CommandCount => reply.int(COMMANDS.len() as i64),
+        SessionCommand::CommandInfo if args.len() == 2 => infos(reply),
+        SessionCommand::CommandInfo => {
+            reply.array(args.len() - 2);
+            for name in args.skip(2).iter() {
+                match dispatch::lookup_full_name(name) {
+                    Some(found) => info(reply, &found),
+                    None => reply.null(),
+                }
+            }
+        }
+        SessionCommand::CommandDocs => docs_of(args, reply),
+        SessionCommand::CommandList => list(args, reply),
+        SessionCommand::CommandGetKeys => get_keys(args, reply, false),
+        SessionCommand::CommandGetKeysAndFlags => get_keys(args, reply, true),
+        SessionCommand::CommandHelp => help(reply, "COMMAND", COMMAND_HELP),
+        other => panic!("{other:?} is not of COMMAND"),
+    }
+}
 
 /// The reply of a container's HELP: a heading, the lines given, and the line about HELP itself.
 pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
@@ -9,4 +45,441 @@ pub fn help(reply: &mut Reply<'_>, container: &str, lines: &[&str]) {
     lines.iter().for_each(|line| reply.simple(line));
     reply.simple("HELP");
     reply.simple("    Print this help.");
+}
+
+const COMMAND_HELP: &[&str] = &[
+    "(no subcommand)",
+    "    Describe every command.",
+    "COUNT",
+    "    Count the commands.",
+    "DOCS [<command-name> ...]",
+    "    Document the named commands, or all of them.",
+    "GETKEYS <full-command>",
+    "    Pick the keys out of a command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Pick the keys out of a command and tell what it does to each.",
+    "INFO [<command-name> ...]",
+    "    Describe the named commands, or all of them.",
+    "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]",
+    "    List the names of the commands, all or those that match.",
+];
+
+/// Command flags by name, in the order that COMMAND INFO has them.
+const FLAG_NAMES: [(Flags, &str); 21] = [
+    (Flags::WRITE, "write"),
+    (Flags::READONLY, "readonly"),
+    (Flags::DENYOOM, "denyoom"),
+    (Flags::ADMIN, "admin"),
+    (Flags::PUBSUB, "pubsub"),
+    (Flags::NOSCRIPT, "noscript"),
+    (Flags::BLOCKING, "blocking"),
+    (Flags::LOADING, "loading"),
+    (Flags::STALE, "stale"),
+    (Flags::SKIP_MONITOR, "skip_monitor"),
+    (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+    (Flags::ASKING, "asking"),
+    (Flags::FAST, "fast"),
+    (Flags::NO_AUTH, "no_auth"),
+    (Flags::MAY_REPLICATE, "may_replicate"),
+    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
+    (Flags::PROTECTED, "protected"),
+    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
+    (Flags::NO_MULTI, "no_multi"),
+    (Flags::MOVABLEKEYS, "movablekeys"),
+    (Flags::ALLOW_BUSY, "allow_busy"),
+];
+
+fn all() -> impl Iterator<Item = Resolved> {
+    COMMANDS.iter().map(|spec| Resolved { spec, container: None })
+}
+
+fn subcommands(container: &'static CommandSpec) -> impl Iterator<Item = Resolved> {
+    container.subcommands.iter().map(move |spec| Resolved { spec, container: Some(container) })
+}
+
+fn infos(reply: &mut Reply<'_>) {
+    reply.array(COMMANDS.len());
+    all().for_each(|found| info(reply, &found));
+}
+
+/// One entry of COMMAND INFO.
+fn info(reply: &mut Reply<'_>, found: &Resolved) {
+    let spec = found.spec;
+    reply.array(10);
+    reply.bulk(found.full_name().as_bytes());
+    reply.int(spec.arity.into());
+    let flags: SmallVec<[&str; 8]> =
+        FLAG_NAMES.iter().filter(|(flag, _)| spec.flags.has(*flag)).map(|(_, name)| *name).collect();
+    words(reply, "", &flags);
+    let (first, last, step) = legacy_range(spec.keys);
+    [first, last, step].iter().for_each(|n| reply.int(*n));
+    words(reply, "@", spec.acl);
+    reply.set(spec.tips.len());
+    spec.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
+    reply.set(spec.keys.len());
+    spec.keys.iter().for_each(|keys| key_spec(reply, keys));
+    if spec.subcommands.is_empty() {
+        return reply.set(0);
+    }
+    reply.array(spec.subcommands.len());
+    subcommands(spec).for_each(|sub| info(reply, &sub));
+}
+
+/// A set of simple strings.
+fn words(reply: &mut Reply<'_>, prefix: &str, words: &[&str]) {
+    reply.set(words.len());
+    words.iter().for_each(|word| reply.simple(&format!("{prefix}{word}")));
+}
+
+/// First key, last key and step of old clients: what the key specs say as far as those three can.
+fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
+    let range = |k: &KeySpec| match (k.begin, k.find) {
+        (BeginSearch::Index(at), FindKeys::Range { last, step, .. }) => {
+            let last = if last >= 0 { at as i64 + i64::from(last) } else { last.into() };
+            Some((at as i64, last, step as i64))
+        }
+        _ => None,
+    };
+    if let [only] = keys {
+        return range(only).unwrap_or_default();
+    }
+    let mut joined: Option<(i64, i64, i64)> = None;
+    for (first, last, step) in keys.iter().filter_map(range) {
+        // Only ranges that follow one another without a gap can be told as one.
+        if step != 1 || joined.is_some_and(|(_, before, _)| before != first - 1) {
+            return (0, 0, 0);
+        }
+        joined = Some((joined.map_or(first, |(f, ..)| f.min(first)), last, 1));
+    }
+    joined.unwrap_or_default()
+}
+
+fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
+    reply.map(if keys.notes.is_empty() { 3 } else { 4 });
+    if !keys.notes.is_empty() {
+        text(reply, "notes", keys.notes);
+    }
+    reply.bulk(b"flags");
+    words(reply, "", keys.flags);
+    reply.bulk(b"begin_search");
+    reply.map(2);
+    match keys.begin {
+        BeginSearch::Index(at) => {
+            text(reply, "type", "index");
+            numbers(reply, &[("index", at as i64)]);
+        }
+        BeginSearch::Keyword(word, from) => {
+            text(reply, "type", "keyword");
+            reply.bulk(b"spec");
+            reply.map(2);
+            text(reply, "keyword", word);
+            reply.bulk(b"startfrom");
+            reply.int(from.into());
+        }
+    }
+    reply.bulk(b"find_keys");
+    reply.map(2);
+    match keys.find {
+        FindKeys::Range { last, step, limit } => {
+            text(reply, "type", "range");
+            numbers(reply, &[("lastkey", last.into()), ("keystep", step as i64), ("limit", limit as i64)]);
+        }
+        FindKeys::KeyNumber { number, first, step } => {
+            text(reply, "type", "keynum");
+            numbers(
+                reply,
+                &[("keynumidx", number as i64), ("firstkey", first as i64), ("keystep", step as i64)],
+            );
+        }
+    }
+}
+
+fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
+    reply.bulk(name.as_bytes());
+    reply.bulk(value.as_bytes());
+}
+
+/// `spec` and a map of numbers.
+fn numbers(reply: &mut Reply<'_>, pairs: &[(&str, i64)]) {
+    reply.bulk(b"spec");
+    reply.map(pairs.len());
+    for (name, n) in pairs {
+        reply.bulk(name.as_bytes());
+        reply.int(*n);
+    }
+}
+
+/// COMMAND DOCS [name ...]: unknown names are left out.
+fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) {
+    let found: Vec<Resolved> = match args.len() {
+        2 => all().collect(),
+        _ => args.skip(2).iter().filter_map(dispatch::lookup_full_name).collect(),
+    };
+    reply.map(found.len());
+    for one in found {
+        reply.bulk(one.full_name().as_bytes());
+        docs(reply, &one);
+    }
+}
+
+fn docs(reply: &mut Reply<'_>, found: &Resolved) {
+    let spec = found.spec;
+    let optional = [
+        !spec.doc_flags.is_empty(),
+        spec.deprecated.is_some(),
+        spec.deprecated.is_some(),
+        !spec.history.is_empty(),
+        !spec.args.is_empty(),
+        !spec.subcommands.is_empty(),
+    ];
+    reply.map(4 + optional.iter().filter(|there| **there).count());
+    text(reply, "summary", spec.summary);
+    text(reply, "since", spec.since);
+    text(reply, "group", spec.group);
+    text(reply, "complexity", spec.complexity);
+    if !spec.doc_flags.is_empty() {
+        reply.bulk(b"doc_flags");
+        words(reply, "", spec.doc_flags);
+    }
+    if let Some((since, instead)) = spec.deprecated {
+        text(reply, "deprecated_since", since);
+        text(reply, "replaced_by", instead);
+    }
+    if !spec.history.is_empty() {
+        reply.bulk(b"history");
+        reply.set(spec.history.len());
+        for (version, change) in spec.history {
+            reply.array(2);
+            reply.bulk(version.as_bytes());
+            reply.bulk(change.as_bytes());
+        }
+    }
+    if !spec.args.is_empty() {
+        arguments(reply, spec.args);
+    }
+    if !spec.subcommands.is_empty() {
+        reply.bulk(b"subcommands");
+        reply.map(spec.subcommands.len());
+        for sub in subcommands(spec) {
+            reply.bulk(sub.full_name().as_bytes());
+            docs(reply, &sub);
+        }
+    }
+}
+
+fn arguments(reply: &mut Reply<'_>, args: &[Arg]) {
+    reply.bulk(b"arguments");
+    reply.array(args.len());
+    for arg in args {
+        let flags: SmallVec<[&str; 3]> =
+            [(arg.optional, "optional"), (arg.multiple, "multiple"), (arg.multiple_token, "multiple_token")]
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| *name)
+                .collect();
+        let optional = [
+            arg.key_spec.is_some(),
+            arg.token.is_some(),
+            arg.since.is_some(),
+            arg.deprecated_since.is_some(),
+            !flags.is_empty(),
+            !arg.args.is_empty(),
+        ];
+        reply.map(2 + optional.iter().filter(|there| **there).count());
+        text(reply, "name", arg.name);
+        text(reply, "type", arg.kind);
+        if let Some(at) = arg.key_spec {
+            reply.bulk(b"key_spec_index");
+            reply.int(at as i64);
+        }
+        for (name, value) in
+            [("token", arg.token), ("since", arg.since), ("deprecated_since", arg.deprecated_since)]
+        {
+            if let Some(value) = value {
+                text(reply, name, value);
+            }
+        }
+        if !flags.is_empty() {
+            reply.bulk(b"flags");
+            words(reply, "", &flags);
+        }
+        if !arg.args.is_empty() {
+            arguments(reply, arg.args);
+        }
+    }
+}
+
+/// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too, by full name.
+fn list(args: Args<'_>, reply: &mut Reply<'_>) {
+    let keep: &dyn Fn(&Resolved, &str) -> bool = match args.len() {
+        2 => &|_, _| true,
+        5 if args.is(2, "FILTERBY") && args.is(3, "MODULE") => &|_, _| false,
+        5 if args.is(2, "FILTERBY") && args.is(3, "ACLCAT") => {
+            &|found, _| found.spec.acl.iter().any(|category| args.is(4, category))
+        }
+        5 if args.is(2, "FILTERBY") && args.is(3, "PATTERN") => {
+            &|_, name| glob::matches(args.at(4), name.as_bytes(), true)
+        }
+        _ => return reply.error(errors::SYNTAX),
+    };
+    let names: Vec<String> = all()
+        .flat_map(|found| std::iter::once(found).chain(subcommands(found.spec)))
+        .map(|found| (found, found.full_name()))
+        .filter(|(found, name)| keep(found, name))
+        .map(|(_, name)| name)
+        .collect();
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.bulk(name.as_bytes()));
+}
+
+/// COMMAND GETKEYS and GETKEYSANDFLAGS: a whole command follows.
+fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
+    let args = args.skip(2);
+    let found = match dispatch::lookup(args.at(0)) {
+        Some(container) if !container.subcommands.is_empty() && args.len() > 1 => {
+            dispatch::subcommand(container, args.at(1))
+                .map(|spec| Resolved { spec, container: Some(container) })
+        }
+        other => other.map(|spec| Resolved { spec, container: None }),
+    };
+    let Some(found) = found else { return reply.error(errors::INVALID_COMMAND) };
+    if found.spec.keys.is_empty() {
+        return reply.error(errors::NO_KEY_ARGUMENTS);
+    }
+    if !found.arity_fits(args.len()) {
+        return reply.error(errors::INVALID_COMMAND_ARITY);
+    }
+    match keys_with_flags(found.spec, args) {
+        Ok(keys) => {
+            reply.array(keys.len());
+            for (at, flags) in keys {
+                if with_flags {
+                    reply.array(2);
+                }
+                reply.bulk(args.at(at));
+                if with_flags {
+                    words(reply, "", flags);
+                }
+            }
+        }
+        Err(InvalidKeys) if found.spec.flags.has(Flags::NO_MANDATORY_KEYS) => reply.array(0),
+        Err(InvalidKeys) => reply.error(errors::INVALID_COMMAND_ARGUMENTS),
+    }
+}
+
+/// Positions of the keys and what the command does to each.
+fn keys_with_flags(
+    spec: &'static CommandSpec,
+    args: Args<'_>,
+) -> Result<Vec<(usize, &'static [&'static str])>, InvalidKeys> {
+    let mut out = Vec::new();
+    for keys in spec.keys {
+        let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
+        let flags = if keys.has("variable_flags") { set_flags(args) } else { keys.flags };
+        out.extend(dispatch::key_positions(&one, args)?.into_iter().map(|at| (at, flags)));
+    }
+    Ok(out)
+}
+
+/// SET reads the old value only with GET; it is the only command whose flags vary so far.
+fn set_flags(args: Args<'_>) -> &'static [&'static str] {
+    let with_get = (3..args.len()).any(|i| args.is(i, "GET"));
+    if with_get { &["RW", "access", "update"] } else { &["OW", "update"] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_chain::Chain;
+    use strand_wire::args::Argv;
+    use strand_wire::reply::Protocol;
+
+    fn run(protocol: Protocol, line: &str) -> String {
+        let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
+        let found = dispatch::resolve(argv.args()).expect("a command");
+        let crate::spec::Handler::Session(which) = found.spec.handler else { panic!("{line}") };
+        let mut out = Chain::new();
+        command(which, argv.args(), &mut Reply::new(&mut out, protocol));
+        let bytes: Vec<u8> = out.slices().flatten().copied().collect();
+        String::from_utf8(bytes).expect("text").replace("\r\n", "|")
+    }
+    fn run2(line: &str) -> String {
+        run(Protocol::Resp2, line)
+    }
+
+    #[test]
+    fn info_has_the_shape_of_redis() {
+        assert_eq!(
+            run2("COMMAND INFO get nope"),
+            "*2|*10|$3|get|:2|*2|+readonly|+fast|:1|:1|:1|*3|+@read|+@string|+@fast|*0|*1|*6|$5|flags|*2|+RO|+access|\
+             $12|begin_search|*4|$4|type|$5|index|$4|spec|*2|$5|index|:1|$9|find_keys|*4|$4|type|$5|range|$4|spec|*6|\
+             $7|lastkey|:0|$7|keystep|:1|$5|limit|:0|*0|$-1|"
+        );
+        assert_eq!(
+            run(Protocol::Resp3, "COMMAND INFO GET"),
+            "*1|*10|$3|get|:2|~2|+readonly|+fast|:1|:1|:1|~3|+@read|+@string|+@fast|~0|~1|%3|$5|flags|~2|+RO|+access|\
+             $12|begin_search|%2|$4|type|$5|index|$4|spec|%1|$5|index|:1|$9|find_keys|%2|$4|type|$5|range|$4|spec|%3|\
+             $7|lastkey|:0|$7|keystep|:1|$5|limit|:0|~0|"
+        );
+        assert!(run2("COMMAND INFO client|setname").starts_with("*1|*10|$14|client|setname|:3|"));
+        assert_eq!(run2("COMMAND"), run2("COMMAND INFO"));
+        assert_eq!(run2("COMMAND COUNT"), format!(":{}|", COMMANDS.len()));
+    }
+
+    #[test]
+    fn docs_name_what_there_is() {
+        let docs = run2("COMMAND DOCS getset nope");
+        assert!(docs.starts_with("*2|$6|getset|*16|$7|summary|"), "{docs}");
+        assert!(
+            docs.contains("$9|doc_flags|*1|+deprecated|$16|deprecated_since|$5|6.2.0|$11|replaced_by|"),
+            "{docs}"
+        );
+        let tail = "$9|arguments|*2|*6|$4|name|$3|key|$4|type|$3|key|$14|key_spec_index|:0|*4|$4|name|$5|value|$4|type|$6|string|";
+        assert!(docs.ends_with(tail), "{docs}");
+        assert!(run(Protocol::Resp3, "COMMAND DOCS").starts_with(&format!("%{}|", COMMANDS.len())));
+    }
+
+    #[test]
+    fn lists_filter() {
+        assert_eq!(run2("COMMAND LIST FILTERBY PATTERN cLient|G*"), "*1|$14|client|getname|");
+        assert_eq!(run2("COMMAND LIST FILTERBY MODULE x"), "*0|");
+        assert_eq!(run2("COMMAND LIST FILTERBY ACLCAT nope"), "*0|");
+        assert!(run2("COMMAND LIST FILTERBY ACLCAT STRING").contains("|$3|get|"));
+        for bad in [
+            "COMMAND LIST x",
+            "COMMAND LIST FILTERBY PATTERN",
+            "COMMAND LIST FILTERBY x y",
+            "COMMAND LIST x PATTERN y",
+        ] {
+            assert_eq!(run2(bad), "-ERR syntax error|", "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_and_flags() {
+        for (line, want) in [
+            ("COMMAND GETKEYS get a", "*1|$1|a|"),
+            ("COMMAND GETKEYS mset a b c d", "*2|$1|a|$1|c|"),
+            ("COMMAND GETKEYS object encoding k", "*1|$1|k|"),
+            ("COMMAND GETKEYSANDFLAGS copy a b", "*2|*2|$1|a|*2|+RO|+access|*2|$1|b|*2|+OW|+update|"),
+            ("COMMAND GETKEYSANDFLAGS set a b", "*1|*2|$1|a|*2|+OW|+update|"),
+            ("COMMAND GETKEYSANDFLAGS set a b get", "*1|*2|$1|a|*3|+RW|+access|+update|"),
+            ("COMMAND GETKEYS nope a", "-ERR Invalid command specified|"),
+            ("COMMAND GETKEYS object nope a", "-ERR Invalid command specified|"),
+            ("COMMAND GETKEYS get a b", "-ERR Invalid number of arguments specified for command|"),
+            ("COMMAND GETKEYS config get", "-ERR The command has no key arguments|"),
+            ("COMMAND GETKEYS ping x", "-ERR The command has no key arguments|"),
+        ] {
+            assert_eq!(run2(line), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn old_clients_get_a_range() {
+        assert_eq!(legacy_range(&[]), (0, 0, 0));
+        assert_eq!(legacy_range(&[KeySpec::one(1, &[])]), (1, 1, 1));
+        assert_eq!(legacy_range(&[KeySpec::range(1, -1, 2, &[])]), (1, -1, 2));
+        assert_eq!(legacy_range(&[KeySpec::one(1, &[]), KeySpec::one(2, &[])]), (1, 2, 1));
+        assert_eq!(legacy_range(&[KeySpec::one(1, &[]), KeySpec::one(3, &[])]), (0, 0, 0));
+    }
 }
