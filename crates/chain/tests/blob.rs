@@ -49,7 +49,9 @@ fn writers_copy_what_is_shared() {
 
 #[test]
 fn absurd_sizes_are_errors_and_leave_the_blob_as_it_was() {
-    for size in [usize::MAX, usize::MAX - HEADER_BYTES, isize::MAX as usize, isize::MAX as usize - 100] {
+    // Miri has no allocator that says no: it gets only what no layout can describe.
+    let sizes = [usize::MAX, usize::MAX - HEADER_BYTES, isize::MAX as usize, isize::MAX as usize - 100];
+    for size in sizes.into_iter().take(if cfg!(miri) { 3 } else { 4 }) {
         assert_eq!(Blob::try_with_capacity(size), Err(OutOfMemory));
         assert_eq!(Blob::try_zeroed(size), Err(OutOfMemory));
         let mut blob = Blob::from("value");

@@ -1,13 +1,29 @@
-//! The client's side of RESP: encode a command, parse replies. For the importer, the benchmarks and the tests. STARTING VERSION.
+//! The client's side of RESP: encode a command, parse replies. For the importer, the benchmarks and the tests.
+//!
+//! [`ReplyParser`] consumes replies from a chain and keeps the half-built ones on a stack of its own, so it is resumable
+//! at every byte and no depth of nesting can exhaust the thread's stack. Both protocols' kinds are understood.
 
-use strand_chain::Chain;
+use crate::digits::Digits;
+use crate::resp::ProtocolError;
+use strand_chain::{Body, Chain, OutOfMemory};
+
+/// Longest line (a header, an error, a simple string) that a parser accepts, in bytes.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest bulk or verbatim string that a parser accepts, in bytes.
+pub const BULK_BYTES_MAX: usize = 512 << 20;
+/// Most items of one aggregate (a map's keys and values both count) that a parser accepts.
+pub const ITEMS_MAX: usize = 1 << 27;
+/// Deepest nesting of aggregates that a parser accepts.
+pub const DEPTH_MAX: usize = 64;
+/// Items that room is made for before any has arrived.
+const ITEMS_RESERVED_MAX: usize = 1024;
 
 /// A parsed reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `+text`
     Simple(Vec<u8>),
-    /// `-text`
+    /// `-text`, and RESP3's `!`
     Error(Vec<u8>),
     /// `:n`
     Int(i64),
@@ -35,18 +51,42 @@ pub enum Value {
 
 /// Appends `args` to `out` as a multibulk request.
 pub fn encode_command<T: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[T]) {
-    out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
-    for a in args {
-        let a = a.as_ref();
-        out.extend_from_slice(format!("${}\r\n", a.len()).as_bytes());
-        out.extend_from_slice(a);
+    let header = |out: &mut Vec<u8>, kind: u8, n: usize| {
+        out.push(kind);
+        out.extend_from_slice(Digits::unsigned(n as u64).as_slice());
+        out.extend_from_slice(b"\r\n");
+    };
+    header(out, b'*', args.len());
+    for arg in args.iter().map(T::as_ref) {
+        header(out, b'$', arg.len());
+        out.extend_from_slice(arg);
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// A resumable reply parser.
+/// A resumable reply parser. Attributes (`|`) are parsed and left out.
 #[derive(Debug, Default)]
-pub struct ReplyParser {}
+pub struct ReplyParser {
+    /// Aggregates that have begun, outermost first.
+    open: Vec<Aggregate>,
+    /// The string whose header has been read.
+    string: Option<StringBody>,
+}
+
+/// An aggregate in the making.
+#[derive(Debug)]
+struct Aggregate {
+    kind: u8,
+    missing: usize,
+    items: Vec<Value>,
+}
+
+/// A bulk, verbatim or blob-error string in the making: its bytes, then its line end.
+#[derive(Debug)]
+struct StringBody {
+    kind: u8,
+    body: Body,
+}
 
 impl ReplyParser {
     /// A parser at the start of a reply.
@@ -56,8 +96,292 @@ impl ReplyParser {
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are not RESP.
-    pub fn next(&mut self, _input: &mut Chain) -> Result<Option<Value>, crate::resp::ProtocolError> {
+    /// When the bytes are not RESP or go beyond a limit. The parser is of no use afterwards.
+    pub fn next(&mut self, input: &mut Chain) -> Result<Option<Value>, ProtocolError> {
+        loop {
+            let value = match &mut self.string {
+                Some(string) => {
+                    if !string.take(input)? {
+                        return Ok(None);
+                    }
+                    self.string.take().map(StringBody::into_value).transpose()?
+                }
+                None => {
+                    let Some(line) = take_line(input)? else { return Ok(None) };
+                    self.judge_line(&line)?
+                }
+            };
+            if let Some(value) = value
+                && let Some(reply) = self.place(value)
+            {
+                return Ok(Some(reply));
+            }
+        }
+    }
+    /// True when part of a reply has been consumed.
+    pub fn in_reply(&self) -> bool {
+        self.string.is_some() || !self.open.is_empty()
+    }
+
+    /// The value that a line is; `None` when the line opens a string or an aggregate.
+    fn judge_line(&mut self, line: &[u8]) -> Result<Option<Value>, ProtocolError> {
+        let Some((&kind, text)) = line.split_first() else {
+            return Err(error("an empty line where a reply begins"));
+        };
+        let value = match kind {
+            b'+' => Value::Simple(text.to_vec()),
+            b'-' => Value::Error(text.to_vec()),
+            b':' => Value::Int(number(text)?),
+            b'_' if text.is_empty() => Value::Null,
+            b'#' if text == b"t" => Value::Bool(true),
+            b'#' if text == b"f" => Value::Bool(false),
+            b',' => Value::Double(double(text)?),
+            b'(' => Value::BigNumber(big_number(text)?),
+            b'$' | b'*' if text == b"-1" => Value::Null,
+            b'$' | b'=' | b'!' => {
+                let len = length(text, BULK_BYTES_MAX, 1)?;
+                self.string = Some(StringBody { kind, body: Body::new(len) });
+                return Ok(None);
+            }
+            b'*' | b'~' | b'>' => return self.open(kind, length(text, ITEMS_MAX, 1)?),
+            b'%' | b'|' => return self.open(kind, length(text, ITEMS_MAX, 2)?),
+            _ => return Err(error(&format!("not a reply: '{}'", line[..line.len().min(32)].escape_ascii()))),
+        };
+        Ok(Some(value))
+    }
+    /// Opens an aggregate of `missing` items; gives it back at once when it has none.
+    fn open(&mut self, kind: u8, missing: usize) -> Result<Option<Value>, ProtocolError> {
+        if self.open.len() == DEPTH_MAX {
+            return Err(error("replies nested too deep"));
+        }
+        let items = Vec::with_capacity(missing.min(ITEMS_RESERVED_MAX));
+        let aggregate = Aggregate { kind, missing, items };
+        if missing == 0 {
+            return Ok(aggregate.into_value());
+        }
+        self.open.push(aggregate);
         Ok(None)
+    }
+    /// Puts a value where it belongs; gives back the reply that it completes.
+    fn place(&mut self, mut value: Value) -> Option<Value> {
+        loop {
+            let Some(top) = self.open.last_mut() else { return Some(value) };
+            top.items.push(value);
+            top.missing -= 1;
+            if top.missing > 0 {
+                return None;
+            }
+            // An attribute leaves nothing: the value that it was about follows.
+            value = self.open.pop()?.into_value()?;
+        }
+    }
+}
+
+impl Aggregate {
+    /// The finished aggregate; `None` for an attribute.
+    fn into_value(self) -> Option<Value> {
+        match self.kind {
+            b'*' => Some(Value::Array(self.items)),
+            b'~' => Some(Value::Set(self.items)),
+            b'>' => Some(Value::Push(self.items)),
+            b'%' => {
+                let mut pairs = Vec::with_capacity(self.items.len() / 2);
+                let mut items = self.items.into_iter();
+                while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                    pairs.push((key, value));
+                }
+                Some(Value::Map(pairs))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl StringBody {
+    /// Consumes what belongs to the string; true when that and its line end have come.
+    fn take(&mut self, input: &mut Chain) -> Result<bool, ProtocolError> {
+        while self.body.remaining() > 0 && !input.is_empty() {
+            let taken = self.body.try_fill_from(input.front());
+            input.advance(taken.map_err(|OutOfMemory| error("no memory for a string of this length"))?);
+        }
+        let mut end = [0; 2];
+        if self.body.remaining() > 0 || !input.peek(&mut end) {
+            return Ok(false);
+        }
+        if end != *b"\r\n" {
+            return Err(error("a string does not end where it should"));
+        }
+        input.advance(2);
+        Ok(true)
+    }
+    fn into_value(self) -> Result<Value, ProtocolError> {
+        let text = self.body.into_blob().to_vec();
+        match self.kind {
+            b'$' => Ok(Value::Bulk(text)),
+            b'!' => Ok(Value::Error(text)),
+            _ => match text.split_at_checked(4) {
+                Some(([format @ .., b':'], rest)) if format.is_ascii() => {
+                    Ok(Value::Verbatim(String::from_utf8_lossy(format).into_owned(), rest.to_vec()))
+                }
+                _ => Err(error("a verbatim string without its format")),
+            },
+        }
+    }
+}
+
+/// Consumes a line and its end.
+fn take_line(input: &mut Chain) -> Result<Option<Vec<u8>>, ProtocolError> {
+    let Some(len) = input.find(b'\n', LINE_BYTES_MAX + 2) else {
+        if input.len() > LINE_BYTES_MAX + 1 {
+            return Err(error("a line is too long"));
+        }
+        return Ok(None);
+    };
+    let mut line = vec![0; len];
+    input.peek(&mut line);
+    input.advance(len + 1);
+    match line.pop() {
+        Some(b'\r') => Ok(Some(line)),
+        _ => Err(error("a line does not end in CR LF")),
+    }
+}
+
+/// A length times `each`, within `max`.
+fn length(text: &[u8], max: usize, each: usize) -> Result<usize, ProtocolError> {
+    usize::try_from(number(text)?)
+        .ok()
+        .and_then(|n| n.checked_mul(each))
+        .filter(|n| *n <= max)
+        .ok_or_else(|| error("a length is out of range"))
+}
+
+fn number(text: &[u8]) -> Result<i64, ProtocolError> {
+    let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+    number.ok_or_else(|| error("not a number"))
+}
+
+fn double(text: &[u8]) -> Result<f64, ProtocolError> {
+    let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+    number.ok_or_else(|| error("not a double"))
+}
+
+fn big_number(text: &[u8]) -> Result<Vec<u8>, ProtocolError> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(error("not a number"));
+    }
+    Ok(text.to_vec())
+}
+
+fn error(text: &str) -> ProtocolError {
+    ProtocolError::new(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::{Protocol, Reply};
+
+    /// Parses `bytes`, arriving in pieces of `piece`, to the end or the first error.
+    fn parse(bytes: &[u8], piece: usize) -> Result<Vec<Value>, ProtocolError> {
+        let (mut parser, mut input, mut values) = (ReplyParser::new(), Chain::new(), Vec::new());
+        for part in bytes.chunks(piece) {
+            input.push_slice(part);
+            while let Some(value) = parser.next(&mut input)? {
+                values.push(value);
+            }
+        }
+        assert!(!parser.in_reply() && input.is_empty(), "nothing is left over");
+        Ok(values)
+    }
+
+    #[test]
+    fn every_kind_at_every_piece_size() {
+        let bytes = b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n_\r\n*2\r\n:1\r\n*1\r\n$0\r\n\r\n%1\r\n+k\r\n~1\r\n:2\r\n\
+            >1\r\n#t\r\n|1\r\n+ttl\r\n:3\r\n,1.5\r\n,inf\r\n#f\r\n=7\r\ntxt:a\nb\r\n(-12\r\n!5\r\nERR x\r\n*0\r\n%0\r\n|0\r\n:9\r\n";
+        let bulk = |b: &[u8]| Value::Bulk(b.to_vec());
+        let simple = |b: &[u8]| Value::Simple(b.to_vec());
+        let expected = vec![
+            simple(b"OK"),
+            Value::Error(b"ERR no".to_vec()),
+            Value::Int(-7),
+            bulk(b"a\r\n"),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Array(vec![Value::Int(1), Value::Array(vec![bulk(b"")])]),
+            Value::Map(vec![(simple(b"k"), Value::Set(vec![Value::Int(2)]))]),
+            Value::Push(vec![Value::Bool(true)]),
+            Value::Double(1.5),
+            Value::Double(f64::INFINITY),
+            Value::Bool(false),
+            Value::Verbatim("txt".into(), b"a\nb".to_vec()),
+            Value::BigNumber(b"-12".to_vec()),
+            Value::Error(b"ERR x".to_vec()),
+            Value::Array(vec![]),
+            Value::Map(vec![]),
+            Value::Int(9),
+        ];
+        for piece in [1, 2, 3, 7, bytes.len()] {
+            assert_eq!(parse(bytes, piece).as_ref(), Ok(&expected), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_writes_is_parsed() {
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, Protocol::Resp3);
+        reply.map(1);
+        reply.bulk(b"key");
+        reply.double(0.1);
+        let value = ReplyParser::new().next(&mut out).expect("it is RESP").expect("it is whole");
+        assert_eq!(value, Value::Map(vec![(Value::Bulk(b"key".to_vec()), Value::Double(0.1))]));
+    }
+
+    #[test]
+    fn limits_and_nonsense_are_errors() {
+        let deep = |n: usize| [b"*1\r\n".repeat(n), b":1\r\n".to_vec()].concat();
+        assert!(parse(&deep(DEPTH_MAX), 9).is_ok());
+        let long_line = [vec![b'+'], vec![b'x'; LINE_BYTES_MAX + 1]].concat();
+        for bad in [
+            &deep(DEPTH_MAX + 1)[..],
+            &long_line,
+            b"\r\n",
+            b"hello\r\n",
+            b":1\n",
+            b":\r\n",
+            b":9223372036854775808\r\n",
+            b"$-2\r\n",
+            b"$536870913\r\n",
+            b"*134217729\r\n",
+            b"%67108865\r\n",
+            b"$1\r\nab\r\n",
+            b"=3\r\nabc\r\n",
+            b"=4\r\ntxt;\r\n",
+            b",x\r\n",
+            b"(\r\n",
+            b"#x\r\n",
+            b"_x\r\n",
+        ] {
+            let shown = bad[..bad.len().min(40)].escape_ascii();
+            assert!(parse(bad, 1000).is_err(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_claimed_length_is_not_trusted_with_memory() {
+        let mut input = Chain::new();
+        input.push_slice(b"*134217728\r\n*134217728\r\n$536870912\r\nabc");
+        let mut parser = ReplyParser::new();
+        assert_eq!(parser.next(&mut input), Ok(None));
+        assert!(parser.in_reply());
+        assert!(parser.open.iter().all(|a| a.items.capacity() <= ITEMS_RESERVED_MAX));
+    }
+
+    #[test]
+    fn commands_are_encoded_as_multibulk() {
+        let mut out = Vec::new();
+        encode_command(&mut out, &[&b"SET"[..], b"", b"0123456789"]);
+        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$10\r\n0123456789\r\n");
     }
 }
