@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 /// Tunables by redis-server's names; read with `Relaxed`.
 #[derive(Debug)]
 pub struct Settings {
-    /// `hash-max-listpack-entries` (default 128).
+    /// `hash-max-listpack-entries` (default 512).
     pub hash_max_listpack_entries: AtomicU64,
     /// `hash-max-listpack-value` in bytes (default 64).
     pub hash_max_listpack_value: AtomicU64,
@@ -18,7 +18,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            hash_max_listpack_entries: AtomicU64::new(128),
+            hash_max_listpack_entries: AtomicU64::new(512),
             hash_max_listpack_value: AtomicU64::new(64),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
             lfu: AtomicU64::new(0),
