@@ -49,7 +49,6 @@ pub enum SessionCommand {
     ConfigResetStat,
     ConfigRewrite,
     ConfigSet,
-    DebugSleep,
     Debug,
     Echo,
     Hello,

@@ -71,3 +71,197 @@ const fn less(a: &str, b: &str) -> bool {
     }
     a.len() < b.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+    use crate::spec::{Arg, BeginSearch, FindKeys, Flags, Handler};
+    use std::collections::BTreeSet;
+    use strand_chain::Chain;
+    use strand_wire::client::ReplyParser;
+
+    /// Every row, with the full name for messages.
+    fn rows() -> impl Iterator<Item = (String, &'static CommandSpec)> {
+        COMMANDS.iter().flat_map(|c| {
+            let subs = c.subcommands.iter().map(|s| (format!("{}|{}", c.name, s.name), s));
+            std::iter::once((c.name.to_owned(), c)).chain(subs)
+        })
+    }
+
+    #[test]
+    fn names_are_sorted_unique_and_lower_case() {
+        assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
+        for c in COMMANDS {
+            assert!(c.subcommands.is_sorted_by(|a, b| a.name < b.name), "{}", c.name);
+        }
+        for (name, spec) in rows() {
+            let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
+            assert!(!spec.name.is_empty() && spec.name.bytes().all(allowed), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_documented() {
+        for (name, spec) in rows() {
+            let sentence =
+                spec.summary.starts_with(|c: char| c.is_ascii_uppercase()) && spec.summary.ends_with('.');
+            assert!(sentence, "{name}: {:?}", spec.summary);
+            for (field, text) in
+                [("since", spec.since), ("group", spec.group), ("complexity", spec.complexity)]
+            {
+                assert!(!text.is_empty(), "{name} has no {field}");
+            }
+            assert_eq!(spec.since.split('.').count(), 3, "{name}");
+            assert!(
+                spec.history
+                    .iter()
+                    .all(|(version, change)| version.split('.').count() == 3 && !change.is_empty())
+            );
+            let deprecated = spec.doc_flags.contains(&"deprecated");
+            assert_eq!(deprecated, spec.deprecated.is_some(), "{name}");
+            spec.args.iter().for_each(|arg| check_arg(&name, spec, arg));
+        }
+    }
+
+    fn check_arg(command: &str, spec: &CommandSpec, arg: &Arg) {
+        const KINDS: [&str; 9] =
+            ["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"];
+        let name = format!("{command} {}", arg.name);
+        assert!(KINDS.contains(&arg.kind) && !arg.name.is_empty(), "{name}");
+        assert_eq!(arg.kind == "key", arg.key_spec.is_some(), "{name}");
+        assert!(arg.key_spec.is_none_or(|at| at < spec.keys.len()), "{name}");
+        assert_eq!(["oneof", "block"].contains(&arg.kind), !arg.args.is_empty(), "{name}");
+        assert!(arg.kind != "pure-token" || arg.token.is_some(), "{name}");
+        arg.args.iter().for_each(|inner| check_arg(command, spec, inner));
+    }
+
+    #[test]
+    fn arity_flags_and_handlers_fit_together() {
+        for (name, spec) in rows() {
+            let depth = if name.contains('|') { 2 } else { 1 };
+            assert!(spec.arity.abs() >= depth && spec.arity != 0, "{name}");
+            assert!(!(spec.flags.has(Flags::WRITE) && spec.flags.has(Flags::READONLY)), "{name}");
+            if matches!(spec.handler, Handler::Container) {
+                assert!(!spec.subcommands.is_empty(), "{name}");
+            }
+            assert!(spec.subcommands.iter().all(|s| s.subcommands.is_empty()), "{name}");
+            let category = |c: &str| spec.acl.contains(&c);
+            assert!(category("fast") != category("slow"), "{name}");
+            assert_eq!(category("fast"), spec.flags.has(Flags::FAST), "{name}");
+            assert_eq!(category("write"), spec.flags.has(Flags::WRITE), "{name}");
+        }
+    }
+
+    #[test]
+    fn key_specs_are_sane() {
+        const WORDS: [&str; 11] = [
+            "RW",
+            "RO",
+            "OW",
+            "RM",
+            "access",
+            "update",
+            "insert",
+            "delete",
+            "not_key",
+            "incomplete",
+            "variable_flags",
+        ];
+        for (name, spec) in rows() {
+            for keys in spec.keys {
+                assert!(keys.flags.iter().all(|f| WORDS.contains(f)), "{name}");
+                let kinds = keys.flags.iter().filter(|f| WORDS[..4].contains(f)).count();
+                assert_eq!(kinds, 1, "{name} says once whether it reads or writes");
+                let writes = !keys.flags.contains(&"RO");
+                assert!(
+                    !writes || spec.flags.has(Flags::WRITE),
+                    "{name} writes a key but is no write command"
+                );
+                match keys.begin {
+                    BeginSearch::Index(at) => {
+                        assert!(at >= 1 && at < spec.arity.unsigned_abs() as usize, "{name}");
+                    }
+                    BeginSearch::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}"),
+                }
+                let (FindKeys::Range { step, .. } | FindKeys::KeyNumber { step, .. }) = keys.find;
+                assert!(step >= 1, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn groups_hold_what_they_are_for() {
+        let of = |group: &str| rows().filter(|(_, s)| s.group == group).count();
+        let groups: BTreeSet<&str> = rows().map(|(_, s)| s.group).collect();
+        let known = ["connection", "generic", "hash", "import", "regex", "search", "server", "string"];
+        assert_eq!(groups, BTreeSet::from(known));
+        assert_eq!((of("string"), of("hash"), of("search"), of("regex")), (22, 16, 5, 1));
+    }
+
+    /// Whatever the arguments, a handler writes exactly one reply of valid RESP and does not panic.
+    #[test]
+    fn every_command_answers_once_whatever_its_arguments() {
+        const WORDS: [&str; 30] = [
+            "a",
+            "b",
+            "h",
+            "",
+            "0",
+            "1",
+            "-1",
+            "5",
+            "10",
+            "3.5",
+            "inf",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "x",
+            "*",
+            "[a-",
+            "EX",
+            "PX",
+            "EXAT",
+            "NX",
+            "GET",
+            "MATCH",
+            "COUNT",
+            "TYPE",
+            "WITHVALUES",
+            "LEN",
+            "IDX",
+            "DB",
+            "REPLACE",
+            "\r\n",
+        ];
+        let seed = 20;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut f = Fixture::new();
+        let run_here: Vec<_> =
+            rows().filter(|(_, s)| matches!(s.handler, Handler::Data(_) | Handler::Lane(_))).collect();
+        for round in 0..12_000 {
+            let (name, spec) = &run_here[rng.usize(0..run_here.len())];
+            let mut args: Vec<&str> = name.split('|').collect();
+            let least = (spec.arity.unsigned_abs() as usize).saturating_sub(args.len());
+            let more = if spec.arity < 0 { rng.usize(0..6) } else { 0 };
+            args.extend((0..least + more).map(|_| WORDS[rng.usize(0..WORDS.len())]));
+            f.protocol = if rng.bool() {
+                strand_wire::reply::Protocol::Resp2
+            } else {
+                strand_wire::reply::Protocol::Resp3
+            };
+            f.advance_ms(rng.i64(0..3));
+            // Keep the strings small: SETRANGE may take one to the limit.
+            f.keyspace.settings().proto_max_bulk_len.store(1 << 16, std::sync::atomic::Ordering::Relaxed);
+            let bytes = f.run_args(&args);
+            let mut chain = Chain::new();
+            chain.push_slice(&bytes);
+            let reply = ReplyParser::new().next(&mut chain);
+            assert!(
+                matches!(reply, Ok(Some(_))) && chain.is_empty(),
+                "seed {seed}, round {round}: {args:?} gave {:?}",
+                String::from_utf8_lossy(&bytes)
+            );
+        }
+    }
+}
