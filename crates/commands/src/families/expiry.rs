@@ -48,7 +48,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
     let at_ms = moment_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    let Some(current) = db.peek(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
+    let Some(current) = db.get(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
     if !condition.holds(current, at_ms) {
         return Ok(false);
     }
@@ -149,7 +149,7 @@ fn rounded_seconds(ms: i64) -> i64 {
 pub(crate) fn persist(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    let had = db.peek(key).is_some_and(|r| r.expire_at_ms().is_some());
+    let had = db.get(key).is_some_and(|r| r.expire_at_ms().is_some());
     if had {
         db.set_expiry(key, None);
     }
