@@ -4,7 +4,7 @@
 //! for them. Long blobs are shared with the chain. What a handler means is one method; which bytes that becomes in the
 //! session's protocol is decided here alone.
 
-use crate::digits::Digits;
+use crate::digits::{Digits, put_int, put_unsigned};
 use strand_chain::{Blob, Chain};
 
 /// The protocol a session speaks.
@@ -21,19 +21,37 @@ pub enum Protocol {
 pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 /// A value up to this length is written together with its header and line ends.
 const TOGETHER_BYTES_MAX: usize = 2048;
+/// Room for a header: its kind, a number and the line end.
+const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
 /// Encodes one command's reply. Aggregates announce their length first and are followed by that many values.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Chain,
     protocol: Protocol,
+    error: ErrorCode,
+}
+
+/// Longest error code that is kept; redis-server's are shorter.
+const ERROR_CODE_BYTES_MAX: usize = 15;
+
+/// The first word of the first error written.
+#[derive(Clone, Copy, Debug)]
+struct ErrorCode {
+    len: u8,
+    bytes: [u8; ERROR_CODE_BYTES_MAX],
 }
 
 impl<'a> Reply<'a> {
     /// Writes to the end of `out`.
     #[inline]
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
-        Reply { out, protocol }
+        Reply { out, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
+    }
+    /// The code (`ERR`, `WRONGTYPE`) of the first error written through this reply, if one was: for statistics.
+    #[inline]
+    pub fn error_code(&self) -> Option<&[u8]> {
+        (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
     }
     /// The protocol in use.
     #[inline]
@@ -56,10 +74,17 @@ impl<'a> Reply<'a> {
     }
     /// `-text`: the code comes first (`ERR ...`, `WRONGTYPE ...`); CR and LF in it become spaces, around it they are left out.
     pub fn error(&mut self, text: &str) {
-        self.line(b'-', text.as_bytes());
+        self.error_bytes(text.as_bytes());
     }
     /// As [`Reply::error`] for a text that quotes what a client sent (bytes, perhaps not UTF-8).
     pub fn error_bytes(&mut self, text: &[u8]) {
+        if self.error.len == 0 {
+            let code = text.iter().take_while(|b| !b.is_ascii_whitespace());
+            for (to, from) in self.error.bytes.iter_mut().zip(code) {
+                *to = *from;
+                self.error.len += 1;
+            }
+        }
         self.line(b'-', text);
     }
     /// `:n`
@@ -73,15 +98,14 @@ impl<'a> Reply<'a> {
         if bytes.len() > TOGETHER_BYTES_MAX {
             return self.long_bulk(bytes);
         }
-        let len = Digits::unsigned(bytes.len() as u64);
-        let len = len.as_slice();
-        let total = len.len() + bytes.len() + 5;
-        let (head, rest) = self.out.room(total)[..total].split_at_mut(len.len() + 3);
-        put_line(head, b'$', len);
-        let (body, end) = rest.split_at_mut(bytes.len());
-        body.copy_from_slice(bytes);
-        end.copy_from_slice(b"\r\n");
-        self.out.filled(total);
+        let room = self.out.room(HEADER_BYTES_MAX + bytes.len() + 2);
+        room[0] = b'$';
+        let head = 1 + put_unsigned(&mut room[1..], bytes.len() as u64);
+        room[head..head + 2].copy_from_slice(b"\r\n");
+        let rest = &mut room[head + 2..];
+        rest[..bytes.len()].copy_from_slice(bytes);
+        rest[bytes.len()..bytes.len() + 2].copy_from_slice(b"\r\n");
+        self.out.filled(head + bytes.len() + 4);
     }
     /// A bulk string that shares `blob` when it is long.
     #[inline]
@@ -131,7 +155,7 @@ impl<'a> Reply<'a> {
     pub fn double(&mut self, x: f64) {
         let digits = Digits::double(x);
         match self.protocol {
-            Protocol::Resp3 => self.short_line(b',', digits.as_slice()),
+            Protocol::Resp3 => self.line(b',', digits.as_slice()),
             Protocol::Resp2 => self.bulk(digits.as_slice()),
         }
     }
@@ -190,15 +214,11 @@ impl<'a> Reply<'a> {
     /// A header: a kind and a number on a line.
     #[inline]
     fn number(&mut self, kind: u8, n: i64) {
-        self.short_line(kind, Digits::int(n).as_slice());
-    }
-    /// One line of a text known to be short and to hold no line end.
-    #[inline]
-    fn short_line(&mut self, kind: u8, text: &[u8]) {
-        let total = text.len() + 3;
-        let room = &mut self.out.room(total)[..total];
-        put_line(room, kind, text);
-        self.out.filled(total);
+        let room = self.out.room(HEADER_BYTES_MAX);
+        room[0] = kind;
+        let end = 1 + put_int(&mut room[1..], n);
+        room[end..end + 2].copy_from_slice(b"\r\n");
+        self.out.filled(end + 2);
     }
     #[inline(never)]
     fn long_bulk(&mut self, bytes: &[u8]) {
@@ -206,14 +226,6 @@ impl<'a> Reply<'a> {
         self.out.push_slice(bytes);
         self.out.push_slice(b"\r\n");
     }
-}
-
-/// Fills `room` with a line.
-#[inline(always)]
-fn put_line(room: &mut [u8], kind: u8, text: &[u8]) {
-    room[0] = kind;
-    room[1..=text.len()].copy_from_slice(text);
-    room[text.len() + 1..].copy_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
