@@ -1,3 +1,13 @@
-//! Counting: counters and clocks that everyone uses, so this crate depends on nothing of ours.
+//! Counting: counters and rates that everyone uses, so this crate depends on nothing of ours.
 //!
-//! **Invariant:** depends on no crate of ours; reads no data; a scrape costs the same however much data there is.
+//! [`Counters`] is a block of counters in one copy for each worker, so that adding never moves a cache line between
+//! cores; reading sums the copies. [`Rate`] makes "per second" of a growing counter.
+//!
+//! **Invariant:** depends on no crate of ours; reads no data and no clock; a scrape costs the same however much data
+//! there is.
+
+mod counters;
+mod rate;
+
+pub use counters::Counters;
+pub use rate::Rate;

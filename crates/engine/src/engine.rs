@@ -1,21 +1,64 @@
 //! [`Engine`]: what all sessions share.
 
+use crate::clients::Clients;
+use crate::config::Opt;
+use crate::pause::Pause;
+use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strand_keyspace::Keyspace;
+
+/// Keys that active expiry looks at in one tick, for each step of `active-expire-effort`.
+pub const EXPIRE_KEYS_PER_TICK: usize = 2000;
 
 /// What all workers share: keyspace, configuration, client registry, counters.
 pub struct Engine {
-    config: Config,
-    keyspace: Arc<Keyspace>,
-    host: Arc<dyn Host>,
+    pub(crate) config: Config,
+    pub(crate) keyspace: Arc<Keyspace>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) facts: ServerFacts,
+    pub(crate) clients: Clients,
+    pub(crate) stats: Stats,
+    pub(crate) pause: Pause,
+    pub(crate) started: Now,
+    /// 40 hexadecimal digits: `run_id` and `master_replid`.
+    pub(crate) run_id: String,
+    pub(crate) replication_id: String,
+    pub(crate) memory_peak_bytes: AtomicU64,
+    pub(crate) memory_startup_bytes: u64,
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub(crate) active_expire: AtomicBool,
 }
 
 impl Engine {
     /// Joins the parts. `config` is as read from file and arguments; its tunables are applied to `keyspace`.
-    pub fn new(config: Config, keyspace: Arc<Keyspace>, host: Arc<dyn Host>, facts: ServerFacts, now: Now) -> Arc<Engine> {
-        let _ = (facts, now);
-        Arc::new(Engine { config, keyspace, host })
+    pub fn new(
+        config: Config,
+        keyspace: Arc<Keyspace>,
+        host: Arc<dyn Host>,
+        facts: ServerFacts,
+        now: Now,
+    ) -> Arc<Engine> {
+        let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
+        let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
+        let engine = Engine {
+            run_id: id(),
+            replication_id: id(),
+            memory_peak_bytes: 0.into(),
+            memory_startup_bytes: host.memory().used_bytes,
+            config,
+            keyspace,
+            host,
+            facts,
+            clients: Clients::default(),
+            stats: Stats::new(),
+            pause: Pause::default(),
+            started: now,
+            active_expire: true.into(),
+        };
+        engine.apply_config();
+        Arc::new(engine)
     }
     /// The configuration.
     pub fn config(&self) -> &Config {
@@ -31,10 +74,30 @@ impl Engine {
     }
     /// Sessions that are open.
     pub fn clients(&self) -> usize {
-        0
+        self.clients.len()
     }
     /// The regular work, `hz` times a second from one thread: a slice of active expiry, the samples behind INFO.
     pub fn tick(&self, now: Now) {
-        let _ = now;
+        // A pause freezes the data: replicas are being moved, and an expiry is a write.
+        if self.active_expire.load(Relaxed) && self.pause.waits_until(true, now.mono_us).is_none() {
+            let effort = self.config.number(Opt::ActiveExpireEffort) as usize;
+            self.keyspace.expire_slice(now.unix_ms(), EXPIRE_KEYS_PER_TICK * effort);
+        }
+        let mut rates = self.stats.rates.lock();
+        rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
+        rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
+        rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
+        drop(rates);
+        self.memory_peak_bytes.fetch_max(self.host.memory().used_bytes, Relaxed);
+    }
+    /// Gives the keyspace the tunables that are its own.
+    pub(crate) fn apply_config(&self) {
+        let (config, settings) = (&self.config, self.keyspace.settings());
+        let number = |option| config.number(option) as u64;
+        settings.hash_max_listpack_entries.store(number(Opt::HashMaxListpackEntries), Relaxed);
+        settings.hash_max_listpack_value.store(number(Opt::HashMaxListpackValue), Relaxed);
+        settings.proto_max_bulk_len.store(number(Opt::ProtoMaxBulkLen), Relaxed);
+        let policy = config.text(Opt::MaxMemoryPolicy);
+        settings.lfu.store(u64::from(policy.ends_with(b"-lfu")), Relaxed);
     }
 }

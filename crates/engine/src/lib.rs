@@ -7,13 +7,17 @@
 //! **Invariant:** knows no runtime, no socket, no file, no thread and no clock: time is an argument ([`Now`]), so that a
 //! seeded simulator can drive it.
 
+mod clients;
+pub mod config;
 mod engine;
 mod host;
+mod pause;
 mod session;
-
-pub mod config;
+mod stats;
 
 pub use config::Config;
-pub use engine::Engine;
+pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use host::{CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ShutdownRequest, Wake};
-pub use session::{LaneDone, LaneJob, Session, Turn};
+pub use session::{
+    COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX, Session, Turn,
+};

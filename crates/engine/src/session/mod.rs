@@ -1,13 +1,36 @@
 //! [`Session`]: one connection as a state machine.
+//!
+//! The driver reads into [`Session::read_target`], calls [`Session::run`] and does what the [`Turn`] says; [`run`](mod@run)
+//! executes commands, [`lane`] makes jobs of slow ones, [`commands`] are the commands that belong to sessions. A session
+//! knows no socket: bytes and times are given to it.
 
+mod commands;
+mod lane;
+mod run;
+mod settings;
+
+pub use lane::{LaneDone, LaneJob};
+
+use crate::clients::{Client, Snapshot};
+use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
+use settings::SessionSettings;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
-use strand_commands::spec::CommandSpec;
 use strand_wire::args::Argv;
-use strand_wire::reply::Protocol;
-use strand_wire::resp::{Decoder, Limits};
+use strand_wire::reply::{Protocol, Reply};
+use strand_wire::resp::Decoder;
+
+/// Most commands that a session executes in one turn.
+pub const COMMANDS_PER_TURN_MAX: usize = 256;
+/// A session with more unwritten output than this executes nothing until it has drained.
+pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// A session that had too much output goes on when this much or less is left.
+pub const OUTPUT_RESUME_BYTES: usize = 64 * 1024;
+/// A session that holds this many bytes of unexecuted requests reads no more. Generous, because a client may well send
+/// all its requests before it reads the first reply, and requests cost less room than their replies would.
+pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 
 /// What the driver does next. In every case: write [`Session::output`] as far as the socket takes it.
 pub enum Turn {
@@ -23,23 +46,82 @@ pub enum Turn {
     Lane(LaneJob),
     /// A lane job is still out: as for [`Turn::Lane`], wait for it.
     Parked,
-    /// Run again at this time, or when woken.
+    /// Run again at this time, or when woken; go on reading meanwhile while [`Session::wants_read`].
     Sleep {
         /// On the clock of [`Now::mono_us`].
         until_mono_us: u64,
     },
     /// Write what is queued (for a bounded time), then close.
     Close,
-    /// Close at once: the client was killed or went over a limit.
+    /// Close at once: the client was killed, was idle too long or went over a limit.
     Abort,
 }
 
 /// One connection: bytes in, bytes out.
 pub struct Session {
     engine: Arc<Engine>,
+    client: Arc<Client>,
     input: Chain,
     out: Chain,
+    /// Where replies go that the client does not want (CLIENT REPLY).
+    sink: Chain,
     decoder: Decoder,
+    /// The command in hand: whole while it is executed, partly filled between reads, else empty.
+    argv: Argv,
+    state: State,
+    db: usize,
+    protocol: Protocol,
+    authenticated: bool,
+    mute: Mute,
+    settings: SessionSettings,
+    rng: fastrand::Rng,
+    tally: Tally,
+    /// Number of the last command, for CLIENT LIST.
+    last_command: u32,
+    /// Bytes received since the last whole command: what `client-query-buffer-limit` bounds.
+    frame_bytes: usize,
+    /// The last [`Session::read_target`] was a body's.
+    reading_body: bool,
+    /// Bytes came since the last turn.
+    active: bool,
+    last_active_us: u64,
+    /// Since when the output is over its soft limit.
+    over_soft_since_us: Option<u64>,
+    input_bytes: u64,
+    reads: u64,
+    no_evict: bool,
+    no_touch: bool,
+}
+
+/// What a session is waiting for.
+enum State {
+    /// Nothing.
+    Ready,
+    /// Its output to drain.
+    Draining,
+    /// The end of a CLIENT PAUSE; the command in hand comes then.
+    Postponed,
+    /// A time (DEBUG SLEEP); then `+OK`.
+    Sleeping { until_us: u64 },
+    /// Its lane job.
+    Parked { cancel: Arc<AtomicBool> },
+    /// The driver to write the rest and close.
+    Closing,
+    /// The driver to close.
+    Aborted,
+}
+
+/// Which replies the client wants (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mute {
+    /// All.
+    No,
+    /// None.
+    Off,
+    /// Not the next command's.
+    SkipNext,
+    /// Not this command's.
+    Skip,
 }
 
 impl Session {
@@ -47,30 +129,91 @@ impl Session {
     ///
     /// # Errors
     /// The reply to send before closing: too many clients, or a foreign address in protected mode.
-    pub fn open(engine: &Arc<Engine>, peer: PeerInfo, wake: Arc<dyn Wake>, rng_seed: u64, now: Now) -> Result<Session, Chain> {
-        let _ = (peer, wake, rng_seed, now);
-        Ok(Session { engine: engine.clone(), input: Chain::new(), out: Chain::new(), decoder: Decoder::new(Limits::FULL) })
+    pub fn open(
+        engine: &Arc<Engine>,
+        peer: PeerInfo,
+        wake: Arc<dyn Wake>,
+        rng_seed: u64,
+        now: Now,
+    ) -> Result<Session, Chain> {
+        let slot = peer.worker;
+        let settings = SessionSettings::of(engine);
+        let refusal = if settings.protects && !settings.password && !peer.local {
+            Some(PROTECTED_MODE)
+        } else {
+            None
+        };
+        let max = engine.config.maxclients();
+        let client = match refusal {
+            Some(text) => Err(text),
+            None => engine.clients.add(peer, wake, max, now).ok_or(MAX_CLIENTS),
+        };
+        let client = client.map_err(|text| {
+            engine.stats.add(slot, Stat::Rejected, 1);
+            let mut out = Chain::new();
+            Reply::new(&mut out, Protocol::Resp2).error(text);
+            out
+        })?;
+        engine.stats.add(slot, Stat::Connections, 1);
+        let authenticated = !settings.password;
+        Ok(Session {
+            engine: engine.clone(),
+            client,
+            input: Chain::new(),
+            out: Chain::new(),
+            sink: Chain::new(),
+            decoder: Decoder::new(settings.limits(authenticated)),
+            argv: Argv::new(),
+            state: State::Ready,
+            db: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            mute: Mute::No,
+            settings,
+            rng: fastrand::Rng::with_seed(rng_seed),
+            tally: Tally::default(),
+            last_command: u32::MAX,
+            frame_bytes: 0,
+            reading_body: false,
+            active: false,
+            last_active_us: now.mono_us,
+            over_soft_since_us: None,
+            input_bytes: 0,
+            reads: 0,
+            no_evict: false,
+            no_touch: false,
+        })
     }
     /// The client id (CLIENT ID).
     pub fn id(&self) -> u64 {
-        0
+        self.client.id
     }
     /// Where the next socket read goes: straight into a large body, or the chain's spare room. Never empty.
     pub fn read_target(&mut self) -> &mut [u8] {
+        self.reading_body = false;
+        if self.input.is_empty()
+            && let Some(body) = self.decoder.body_spare()
+        {
+            self.reading_body = true;
+            return body;
+        }
         self.input.spare()
     }
     /// Says how many bytes of the last [`Session::read_target`] were filled; 0 gives the room back. Must follow it.
     pub fn received(&mut self, n: usize) {
-        self.input.filled(n);
+        if std::mem::take(&mut self.reading_body) {
+            self.decoder.body_filled(n);
+        } else {
+            self.input.filled(n);
+        }
+        self.frame_bytes += n;
+        self.input_bytes += n as u64;
+        self.reads += u64::from(n > 0);
+        self.active |= n > 0;
     }
     /// False while enough requests are held unexecuted: let the peer's bytes wait in the socket.
     pub fn wants_read(&self) -> bool {
-        true
-    }
-    /// Executes a bounded number of the requests that are held.
-    pub fn run(&mut self, now: Now) -> Turn {
-        let _ = (now, &self.engine);
-        Turn::Read
+        self.input.len() < READ_AHEAD_BYTES_MAX && !matches!(self.state, State::Closing | State::Aborted)
     }
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
@@ -82,58 +225,54 @@ impl Session {
     }
     /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
-        self.out.is_empty()
-    }
-    /// The parked command's result; call [`Session::run`] next.
-    pub fn lane_done(&mut self, done: LaneDone) {
-        let _ = done;
+        self.out.len() <= OUTPUT_RESUME_BYTES
     }
     /// When to close the session for idleness (`timeout`), on the clock of [`Now::mono_us`]; call [`Session::run`] then.
     /// Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
-        None
+        let idles = matches!(self.state, State::Ready | State::Draining) && self.settings.timeout_us > 0;
+        idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
+    }
+
+    /// The worker's copy of the counters.
+    fn slot(&self) -> usize {
+        self.client.peer.worker
+    }
+    /// Where this command's reply goes.
+    fn reply(&mut self) -> Reply<'_> {
+        let out = match self.mute {
+            Mute::No | Mute::SkipNext => &mut self.out,
+            Mute::Off | Mute::Skip => &mut self.sink,
+        };
+        Reply::new(out, self.protocol)
+    }
+    fn publish(&self) {
+        self.client.publish(Snapshot {
+            last_us: self.last_active_us,
+            command: self.last_command,
+            db: self.db,
+            resp3: self.protocol == Protocol::Resp3,
+            no_evict: self.no_evict,
+            no_touch: self.no_touch,
+            input_bytes: self.input.len(),
+            args_bytes: self.frame_bytes.saturating_sub(self.input.len()),
+            output_bytes: self.out.len(),
+        });
     }
 }
 
-/// A command that runs on a helper thread.
-pub struct LaneJob {
-    argv: Argv,
-    spec: &'static CommandSpec,
-    protocol: Protocol,
-    cancel: Arc<AtomicBool>,
-}
-
-impl LaneJob {
-    /// Runs it; may take long. A panic in it must not take the helper thread down: catch it there and give the session
-    /// [`LaneDone::panicked`].
-    pub fn run(self, now: Now) -> LaneDone {
-        let _ = (now, self.protocol, self.spec);
-        LaneDone { argv: self.argv, out: Chain::new() }
-    }
-    /// Set it to cancel (the session does when it is dropped).
-    pub fn cancel_handle(&self) -> Arc<AtomicBool> {
-        self.cancel.clone()
-    }
-    /// The command's name, for logs.
-    pub fn name(&self) -> &'static str {
-        self.spec.name
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let State::Parked { cancel } = &self.state {
+            cancel.store(true, Relaxed);
+        }
+        self.engine.clients.remove(self.client.id);
     }
 }
 
-/// What came of a [`LaneJob`].
-pub struct LaneDone {
-    argv: Argv,
-    out: Chain,
-}
+const MAX_CLIENTS: &str = "ERR max number of clients reached";
 
-impl LaneDone {
-    /// For a job that panicked: the client gets an error.
-    pub fn panicked() -> LaneDone {
-        LaneDone { argv: Argv::new(), out: Chain::new() }
-    }
-    /// Bytes of reply.
-    pub fn reply_bytes(&self) -> usize {
-        let _ = &self.argv;
-        self.out.len()
-    }
-}
+/// Clients look at the code only; the text tells the administrator what to do.
+const PROTECTED_MODE: &str = "DENIED Strand is running in protected mode: no password is set, so only clients on this \
+    machine are served. To be reached from elsewhere, set a password (requirepass), or turn the protection off with \
+    'CONFIG SET protected-mode no' from this machine or 'protected-mode no' in the configuration file.";

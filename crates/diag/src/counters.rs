@@ -1,0 +1,76 @@
+//! [`Counters`]: numbered counters, added to by many threads without sharing cache lines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters in one cache line.
+const PER_LINE: usize = 8;
+
+/// A cache line of counters. 128: neighbouring lines are fetched in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line([AtomicU64; PER_LINE]);
+
+/// A block of counters `0..len`, in one copy for each slot (a worker, or a group of sessions).
+#[derive(Debug)]
+pub struct Counters {
+    lines: Box<[Line]>,
+    lines_per_slot: usize,
+    slots: usize,
+}
+
+impl Counters {
+    /// `len` counters in `slots` copies, all 0. Memory: 16 bytes a counter and slot.
+    ///
+    /// # Panics
+    /// When `slots` is 0.
+    pub fn new(len: usize, slots: usize) -> Counters {
+        assert!(slots > 0, "counters need at least one copy");
+        let lines_per_slot = len.div_ceil(PER_LINE);
+        Counters { lines: (0..lines_per_slot * slots).map(|_| Line::default()).collect(), lines_per_slot, slots }
+    }
+    /// Adds `n` to counter `index` in the copy of `slot` (taken modulo the number of copies).
+    ///
+    /// # Panics
+    /// When `index` is past the block's end by a line or more.
+    pub fn add(&self, slot: usize, index: usize, n: u64) {
+        self.cell(slot % self.slots, index).fetch_add(n, Ordering::Relaxed);
+    }
+    /// The sum over all copies; adds that are under way may be missing.
+    pub fn get(&self, index: usize) -> u64 {
+        (0..self.slots).fold(0, |sum, slot| sum.wrapping_add(self.cell(slot, index).load(Ordering::Relaxed)))
+    }
+    /// Sets counter `index` to 0; adds that are under way may survive.
+    pub fn reset(&self, index: usize) {
+        (0..self.slots).for_each(|slot| self.cell(slot, index).store(0, Ordering::Relaxed));
+    }
+    fn cell(&self, slot: usize, index: usize) -> &AtomicU64 {
+        assert!(index / PER_LINE < self.lines_per_slot, "counter {index} is past the end");
+        &self.lines[slot * self.lines_per_slot + index / PER_LINE].0[index % PER_LINE]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_from_many_threads_add_up() {
+        let counters = Counters::new(11, 3);
+        std::thread::scope(|s| {
+            for slot in 0..8 {
+                let counters = &counters;
+                s.spawn(move || (0..1000).for_each(|i| counters.add(slot, i % 11, 2)));
+            }
+        });
+        assert_eq!((0..11).map(|i| counters.get(i)).sum::<u64>(), 16_000);
+        counters.reset(3);
+        assert_eq!(counters.get(3), 0);
+        assert!(counters.get(4) > 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "counter 8 is past the end")]
+    fn a_counter_past_the_end_is_a_mistake() {
+        Counters::new(8, 2).add(0, 8, 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! The registry of clients: what CLIENT LIST shows and CLIENT KILL reaches, shared by all workers.
+//!
+//! Each session owns an [`Arc<Client>`] and writes its moving fields once a turn, relaxed; names change rarely and are
+//! behind a lock. The registry itself is locked only when a client comes, goes or is asked for.
+
+use crate::stats::CommandIds;
+use crate::{Now, PeerInfo, Wake};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// The shared part of a session.
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) peer: PeerInfo,
+    wake: Arc<dyn Wake>,
+    opened_us: u64,
+    killed: AtomicBool,
+    texts: Mutex<Texts>,
+    moving: Moving,
+}
+
+/// What a client says about itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts {
+    pub(crate) name: String,
+    pub(crate) lib_name: String,
+    pub(crate) lib_ver: String,
+}
+
+/// What changes with every turn.
+#[derive(Debug, Default)]
+struct Moving {
+    last_us: AtomicU64,
+    command: AtomicU32,
+    db: AtomicU32,
+    resp3: AtomicBool,
+    no_evict: AtomicBool,
+    no_touch: AtomicBool,
+    input_bytes: AtomicU64,
+    args_bytes: AtomicU64,
+    output_bytes: AtomicU64,
+}
+
+/// A session's state as it is put into its [`Client`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) last_us: u64,
+    pub(crate) command: u32,
+    pub(crate) db: usize,
+    pub(crate) resp3: bool,
+    pub(crate) no_evict: bool,
+    pub(crate) no_touch: bool,
+    pub(crate) input_bytes: usize,
+    pub(crate) args_bytes: usize,
+    pub(crate) output_bytes: usize,
+}
+
+impl Client {
+    pub(crate) fn publish(&self, s: Snapshot) {
+        let m = &self.moving;
+        m.last_us.store(s.last_us, Relaxed);
+        m.command.store(s.command, Relaxed);
+        m.db.store(s.db as u32, Relaxed);
+        m.resp3.store(s.resp3, Relaxed);
+        m.no_evict.store(s.no_evict, Relaxed);
+        m.no_touch.store(s.no_touch, Relaxed);
+        m.input_bytes.store(s.input_bytes as u64, Relaxed);
+        m.args_bytes.store(s.args_bytes as u64, Relaxed);
+        m.output_bytes.store(s.output_bytes as u64, Relaxed);
+    }
+    pub(crate) fn texts(&self) -> Texts {
+        self.texts.lock().clone()
+    }
+    pub(crate) fn set_texts(&self, change: impl FnOnce(&mut Texts)) {
+        change(&mut self.texts.lock());
+    }
+    /// Marks it for closing and wakes its session.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Relaxed);
+        self.wake.wake();
+    }
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed)
+    }
+    /// Bytes held for it: requests, arguments, replies.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let m = &self.moving;
+        m.input_bytes.load(Relaxed) + m.args_bytes.load(Relaxed) + m.output_bytes.load(Relaxed)
+    }
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.moving.input_bytes.load(Relaxed)
+    }
+    pub(crate) fn output_bytes(&self) -> u64 {
+        self.moving.output_bytes.load(Relaxed)
+    }
+    /// One line of CLIENT LIST, without its end.
+    pub(crate) fn line(&self, ids: &CommandIds, now: Now) -> String {
+        let (m, texts) = (&self.moving, self.texts());
+        let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
+        let mut flags = String::new();
+        for (set, letter) in [(m.no_evict.load(Relaxed), 'e'), (m.no_touch.load(Relaxed), 'T')] {
+            if set {
+                flags.push(letter);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let mut line = format!(
+            "id={} addr={} laddr={} fd={} name={}",
+            self.id, self.peer.addr, self.peer.laddr, self.peer.fd, texts.name
+        );
+        let (age, idle) = (seconds_since(self.opened_us), seconds_since(m.last_us.load(Relaxed)));
+        let out = m.output_bytes.load(Relaxed);
+        // Sizes of redis-server's own buffers (qbuf-free, rbs, rbp) have no counterpart here and are 0.
+        let written = write!(
+            line,
+            " age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 qbuf={} qbuf-free=0 argv-mem={} \
+             multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} user=default redir=-1 resp={} \
+             lib-name={} lib-ver={}",
+            m.db.load(Relaxed),
+            m.input_bytes.load(Relaxed),
+            m.args_bytes.load(Relaxed),
+            self.held_bytes(),
+            ids.name(m.command.load(Relaxed)),
+            if m.resp3.load(Relaxed) { 3 } else { 2 },
+            texts.lib_name,
+            texts.lib_ver,
+        );
+        written.expect("writing to a string does not fail");
+        line
+    }
+}
+
+/// All clients by id.
+#[derive(Default)]
+pub(crate) struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last_id: AtomicU64,
+    open: AtomicU64,
+}
+
+impl Clients {
+    /// Registers a client; `None` when there are `max` already.
+    pub(crate) fn add(&self, peer: PeerInfo, wake: Arc<dyn Wake>, max: usize, now: Now) -> Option<Arc<Client>> {
+        let mut by_id = self.by_id.lock();
+        if by_id.len() >= max {
+            return None;
+        }
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
+        let moving = Moving { last_us: now.mono_us.into(), command: u32::MAX.into(), ..Moving::default() };
+        let client =
+            Arc::new(Client { id, peer, wake, opened_us: now.mono_us, killed: false.into(), texts: Mutex::default(), moving });
+        by_id.insert(id, client.clone());
+        self.open.store(by_id.len() as u64, Relaxed);
+        Some(client)
+    }
+    pub(crate) fn remove(&self, id: u64) {
+        let mut by_id = self.by_id.lock();
+        by_id.remove(&id);
+        self.open.store(by_id.len() as u64, Relaxed);
+    }
+    /// Clients that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.open.load(Relaxed) as usize
+    }
+    /// All clients, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+    /// Wakes every session.
+    pub(crate) fn wake_all(&self) {
+        self.all().iter().for_each(|c| c.wake.wake());
+    }
+}

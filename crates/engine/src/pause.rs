@@ -1,0 +1,60 @@
+//! [`Pause`]: CLIENT PAUSE, looked at before every command and therefore one number.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Until when which commands wait. 0: nothing does; else the end in microseconds of the driver's clock, shifted, and in
+/// the lowest bit whether all commands wait or only writes.
+#[derive(Debug, Default)]
+pub(crate) struct Pause(AtomicU64);
+
+impl Pause {
+    /// True while a pause was asked for and not found to be over.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+    /// Pauses until `until_us`; a running pause is only made longer and stricter.
+    pub(crate) fn begin(&self, until_us: u64, all: bool, now_us: u64) {
+        let new = (until_us << 1) | u64::from(all);
+        let merge = |old: u64| match old >> 1 > now_us {
+            true => Some(((old >> 1).max(until_us) << 1) | (old & 1) | u64::from(all)),
+            false => Some(new),
+        };
+        let _ = self.0.fetch_update(Relaxed, Relaxed, merge);
+    }
+    pub(crate) fn end(&self) {
+        self.0.store(0, Relaxed);
+    }
+    /// When a command (a `write` or not) may run, if it has to wait.
+    #[cold]
+    pub(crate) fn waits_until(&self, write: bool, now_us: u64) -> Option<u64> {
+        let state = self.0.load(Relaxed);
+        let until_us = state >> 1;
+        if until_us <= now_us {
+            // Over. A pause that began meanwhile stays.
+            let _ = self.0.compare_exchange(state, 0, Relaxed, Relaxed);
+            return None;
+        }
+        (write || state & 1 == 1).then_some(until_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_gets_longer_and_stricter_and_ends() {
+        let pause = Pause::default();
+        assert!(!pause.is_set());
+        pause.begin(100, false, 0);
+        assert_eq!((pause.waits_until(true, 1), pause.waits_until(false, 1)), (Some(100), None));
+        pause.begin(50, true, 1);
+        assert_eq!((pause.waits_until(true, 1), pause.waits_until(false, 1)), (Some(100), Some(100)));
+        assert_eq!(pause.waits_until(true, 100), None);
+        assert!(!pause.is_set());
+        pause.begin(200, true, 100);
+        pause.end();
+        assert!(!pause.is_set());
+    }
+}

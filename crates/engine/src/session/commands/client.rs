@@ -1,0 +1,193 @@
+//! CLIENT and its subcommands, except KILL.
+
+use super::connection::{BAD_NAME, valid_name};
+use super::{DONE, Outcome, SYNTAX, Session};
+use crate::Now;
+use crate::session::Mute;
+use strand_commands::errors;
+use strand_commands::introspect;
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
+
+/// The kinds of client that TYPE can ask for; all that are served now are normal.
+const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
+
+/// Longest CLIENT PAUSE in milliseconds that the clock's arithmetic takes.
+const PAUSE_MS_MAX: i64 = i64::MAX / 4_000;
+
+impl Session {
+    pub(super) fn client_id(&mut self) -> Outcome {
+        let id = self.client.id as i64;
+        self.reply().int(id);
+        DONE
+    }
+    pub(super) fn client_get_name(&mut self) -> Outcome {
+        let name = self.client.texts().name;
+        match name.is_empty() {
+            true => self.reply().null(),
+            false => self.reply().bulk(name.as_bytes()),
+        }
+        DONE
+    }
+    pub(super) fn client_set_name(&mut self, args: Args<'_>) -> Outcome {
+        let name = valid_name(args.at(2)).ok_or(BAD_NAME)?;
+        self.client.set_texts(|t| t.name = name);
+        self.ok()
+    }
+    pub(super) fn client_set_info(&mut self, args: Args<'_>) -> Outcome {
+        let is_name = args.is(2, "LIB-NAME");
+        if !is_name && !args.is(2, "LIB-VER") {
+            return Err([b"ERR Unrecognized option '", args.at(2), b"'"].concat());
+        }
+        let Some(text) = valid_name(args.at(3)) else {
+            let attribute = args.at(2).to_ascii_lowercase();
+            return Err([b"ERR ", &attribute[..], b" cannot contain spaces, newlines or special characters."].concat());
+        };
+        self.client.set_texts(|t| *(if is_name { &mut t.lib_name } else { &mut t.lib_ver }) = text);
+        self.ok()
+    }
+    pub(super) fn client_info(&mut self, now: Now) -> Outcome {
+        self.publish();
+        let line = self.client.line(&self.engine.stats.ids, now) + "\n";
+        self.reply().verbatim("txt", line.as_bytes());
+        DONE
+    }
+    pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        self.publish();
+        let clients = if args.len() == 2 {
+            self.engine.clients.all()
+        } else if args.is(2, "TYPE") && args.len() == 4 {
+            match known_type(args.at(3))? {
+                "normal" => self.engine.clients.all(),
+                _ => Vec::new(),
+            }
+        } else if args.is(2, "ID") && args.len() > 3 {
+            let mut found = Vec::new();
+            for id in args.skip(3).iter() {
+                let id = parse_int(id).ok_or("ERR Invalid client ID")?;
+                found.extend(u64::try_from(id).ok().and_then(|id| self.engine.clients.get(id)));
+            }
+            found
+        } else {
+            return Err(SYNTAX.into());
+        };
+        let mut text = String::new();
+        for client in clients {
+            text += &client.line(&self.engine.stats.ids, now);
+            text.push('\n');
+        }
+        self.reply().verbatim("txt", text.as_bytes());
+        DONE
+    }
+    pub(super) fn client_no_evict(&mut self, args: Args<'_>) -> Outcome {
+        self.no_evict = on_or_off(args, 2)?;
+        self.ok()
+    }
+    pub(super) fn client_no_touch(&mut self, args: Args<'_>) -> Outcome {
+        self.no_touch = on_or_off(args, 2)?;
+        self.ok()
+    }
+    pub(super) fn client_reply(&mut self, args: Args<'_>) -> Outcome {
+        if args.is(2, "ON") {
+            self.mute = Mute::No;
+            return self.ok();
+        }
+        if args.is(2, "OFF") {
+            self.mute = Mute::Off;
+        } else if !args.is(2, "SKIP") {
+            return Err(SYNTAX.into());
+        } else if self.mute != Mute::Off {
+            self.mute = Mute::SkipNext;
+        }
+        DONE
+    }
+    pub(super) fn client_pause(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        let all = match args.len() {
+            3 => true,
+            4 if args.is(3, "ALL") => true,
+            4 if args.is(3, "WRITE") => false,
+            4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+            _ => return Err(SYNTAX.into()),
+        };
+        let ms = parse_int(args.at(2)).filter(|ms| *ms <= PAUSE_MS_MAX);
+        let ms = ms.ok_or("ERR timeout is not an integer or out of range")?;
+        let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
+        self.engine.pause.begin(now.mono_us + ms * 1000, all, now.mono_us);
+        self.ok()
+    }
+    pub(super) fn client_unpause(&mut self) -> Outcome {
+        self.engine.pause.end();
+        self.engine.clients.wake_all();
+        self.ok()
+    }
+    pub(super) fn client_unblock(&mut self, args: Args<'_>) -> Outcome {
+        if args.len() > 3 && !args.is(3, "TIMEOUT") && !args.is(3, "ERROR") {
+            return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
+        }
+        parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?;
+        // No command blocks on data, so no client is ever blocked.
+        self.reply().int(0);
+        DONE
+    }
+    pub(super) fn client_help(&mut self) -> Outcome {
+        introspect::help(&mut self.reply(), "CLIENT", HELP);
+        DONE
+    }
+}
+
+/// The name of a client type, in lower case.
+pub(super) fn known_type(name: &[u8]) -> Result<&'static str, Vec<u8>> {
+    let found = TYPES.into_iter().find(|t| name.eq_ignore_ascii_case(t.as_bytes()));
+    found.ok_or_else(|| [b"ERR Unknown client type '", name, b"'"].concat())
+}
+
+fn on_or_off(args: Args<'_>, i: usize) -> Result<bool, Vec<u8>> {
+    match args.is(i, "ON") {
+        true => Ok(true),
+        false if args.is(i, "OFF") => Ok(false),
+        false => Err(SYNTAX.into()),
+    }
+}
+
+const HELP: &[&str] = &[
+    "GETNAME",
+    "    Return the name of this connection.",
+    "ID",
+    "    Return the id of this connection.",
+    "INFO",
+    "    Return what is known of this connection.",
+    "KILL <ip:port>",
+    "    Close the connection from <ip:port>.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Close all connections that every option is true of:",
+    "    * ADDR <ip:port>",
+    "      It comes from this address.",
+    "    * LADDR <ip:port>",
+    "      It came to this address.",
+    "    * ID <client-id>",
+    "      It has this id.",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      It is of this type.",
+    "    * USER <username>",
+    "      It is authenticated as this user.",
+    "    * SKIPME (YES|NO)",
+    "      Whether this connection is spared (default: yes).",
+    "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB) | ID <client-id> [<client-id> ...]]",
+    "    Return what is known of all connections, of a type or of these ids.",
+    "NO-EVICT (ON|OFF)",
+    "    Spare this connection when clients are closed to save memory.",
+    "NO-TOUCH (ON|OFF)",
+    "    Let this connection's commands leave no trace in the keys' access times.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Let all commands, or writes, wait for <timeout> milliseconds.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Whether replies are sent to this connection; SKIP leaves out the next.",
+    "SETINFO (LIB-NAME|LIB-VER) <text>",
+    "    Tell which library this connection uses.",
+    "SETNAME <name>",
+    "    Name this connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    End a client's wait in a blocking command.",
+    "UNPAUSE",
+    "    End a pause at once.",
+];

@@ -1,0 +1,165 @@
+//! PING ECHO SELECT AUTH HELLO RESET QUIT.
+
+use super::{DONE, Outcome, SYNTAX, Session};
+use crate::session::Mute;
+use crate::session::run::Next;
+use strand_commands::errors;
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
+use strand_wire::reply::Protocol;
+
+/// The version of Redis whose behaviour clients may count on.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// The one user there is.
+const DEFAULT_USER: &[u8] = b"default";
+
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
+    sure your configuration is correct?";
+const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+    AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+impl Session {
+    pub(super) fn ping(&mut self, args: Args<'_>) -> Outcome {
+        match args.len() {
+            1 => self.reply().simple("PONG"),
+            2 => self.reply().bulk(args.at(1)),
+            _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+        }
+        DONE
+    }
+    pub(super) fn echo(&mut self, args: Args<'_>) -> Outcome {
+        self.reply().bulk_blob(&args.blob(1));
+        DONE
+    }
+    pub(super) fn select(&mut self, args: Args<'_>) -> Outcome {
+        let db = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
+        if i32::try_from(db).is_err() {
+            let text = format!("ERR value is out of range, value must between {} and {}", i32::MIN, i32::MAX);
+            return Err(text.into());
+        }
+        match usize::try_from(db) {
+            Ok(db) if db < self.engine.keyspace.databases() => self.db = db,
+            _ => return Err(errors::DB_INDEX_OUT_OF_RANGE.into()),
+        }
+        self.ok()
+    }
+    pub(super) fn auth(&mut self, args: Args<'_>) -> Outcome {
+        let (user, password) = match args.len() {
+            2 if !self.settings.password => return Err(NO_PASSWORD_SET.into()),
+            2 => (DEFAULT_USER, args.at(1)),
+            3 => (args.at(1), args.at(2)),
+            _ => return Err(SYNTAX.into()),
+        };
+        self.authenticate(user, password)?;
+        self.ok()
+    }
+    fn authenticate(&mut self, user: &[u8], password: &[u8]) -> Result<(), Vec<u8>> {
+        let expected = self.engine.config.requirepass();
+        let right = expected.is_empty() || equal_in_constant_time(password, &expected);
+        if user != DEFAULT_USER || !right {
+            return Err(WRONG_PASSWORD.into());
+        }
+        self.authenticated = true;
+        self.limits_changed();
+        Ok(())
+    }
+    pub(super) fn hello(&mut self, args: Args<'_>) -> Outcome {
+        let mut protocol = self.protocol;
+        if let Some(version) = args.get(1) {
+            protocol = match parse_int(version) {
+                Some(2) => Protocol::Resp2,
+                Some(3) => Protocol::Resp3,
+                Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+                None => return Err("ERR Protocol version is not an integer or out of range".into()),
+            };
+        }
+        let (mut login, mut name) = (None, None);
+        let mut i = 2;
+        while i < args.len() {
+            let more = args.len() - i - 1;
+            if args.is(i, "AUTH") && more >= 2 {
+                login = Some((args.at(i + 1), args.at(i + 2)));
+                i += 3;
+            } else if args.is(i, "SETNAME") && more >= 1 {
+                name = Some(valid_name(args.at(i + 1)).ok_or(BAD_NAME)?);
+                i += 2;
+            } else {
+                return Err([b"ERR Syntax error in HELLO option '", args.at(i), b"'"].concat());
+            }
+        }
+        if let Some((user, password)) = login {
+            self.authenticate(user, password)?;
+        }
+        if self.settings.password && !self.authenticated {
+            return Err(HELLO_NEEDS_AUTH.into());
+        }
+        if let Some(name) = name {
+            self.client.set_texts(|t| t.name = name);
+        }
+        self.protocol = protocol;
+        let id = self.client.id as i64;
+        let mut reply = self.reply();
+        reply.map(7);
+        reply.bulk(b"server");
+        reply.bulk(b"redis");
+        reply.bulk(b"version");
+        reply.bulk(REDIS_VERSION.as_bytes());
+        reply.bulk(b"proto");
+        reply.int(if protocol == Protocol::Resp3 { 3 } else { 2 });
+        reply.bulk(b"id");
+        reply.int(id);
+        reply.bulk(b"mode");
+        reply.bulk(b"standalone");
+        reply.bulk(b"role");
+        reply.bulk(b"master");
+        reply.bulk(b"modules");
+        reply.array(0);
+        DONE
+    }
+    pub(super) fn reset(&mut self) -> Outcome {
+        self.db = 0;
+        self.protocol = Protocol::Resp2;
+        self.authenticated = !self.settings.password;
+        self.mute = Mute::No;
+        self.client.set_texts(|t| t.name.clear());
+        self.limits_changed();
+        self.reply().simple("RESET");
+        DONE
+    }
+    pub(super) fn quit(&mut self) -> Outcome {
+        self.reply().ok();
+        Ok(Next::Stop(self.close()))
+    }
+}
+
+/// A client's name (or library): printable ASCII without blanks.
+pub(super) fn valid_name(name: &[u8]) -> Option<String> {
+    let valid = name.iter().all(|b| (b'!'..=b'~').contains(b));
+    valid.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+/// Compares a password such that the time does not tell how much of it was right.
+fn equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
+    let mut different = given.len() ^ expected.len();
+    for (i, b) in given.iter().enumerate() {
+        // Beyond its end the expected password repeats: the loop's length depends on what was given only.
+        different |= usize::from(b ^ expected[i % expected.len().max(1)]);
+    }
+    std::hint::black_box(different) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::equal_in_constant_time as equal;
+
+    #[test]
+    fn passwords_are_compared_whole() {
+        assert!(equal(b"secret", b"secret"));
+        for wrong in ["", "s", "secre", "secrets", "Secret", "secretsecret", "sxcret"] {
+            assert!(!equal(wrong.as_bytes(), b"secret"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! DEBUG: what clients' tests call. Nothing here stops or harms anybody else.
+
+use super::{DONE, Outcome, Session};
+use crate::Now;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::{errors, introspect};
+use strand_wire::args::Args;
+use strand_wire::reply::Protocol;
+
+/// Longest DEBUG SLEEP in seconds.
+const SLEEP_SECONDS_MAX: f64 = 1e9;
+
+impl Session {
+    pub(super) fn debug(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        let is = |name: &str, len: usize| args.is(1, name) && args.len() == len;
+        if is("HELP", 2) {
+            introspect::help(&mut self.reply(), "DEBUG", HELP);
+            return DONE;
+        }
+        if is("SLEEP", 3) {
+            let seconds = leading_float(args.at(2)).clamp(0.0, SLEEP_SECONDS_MAX);
+            return self.sleep(now.mono_us + (seconds * 1e6) as u64);
+        }
+        if is("OBJECT", 3) {
+            return self.debug_object(args.at(2), now);
+        }
+        if is("PROTOCOL", 3) {
+            return self.debug_protocol(args);
+        }
+        if is("SET-ACTIVE-EXPIRE", 3) {
+            let on = leading_float(args.at(2)) as i64 != 0;
+            self.engine.active_expire.store(on, Relaxed);
+            return self.ok();
+        }
+        if is("ERROR", 3) {
+            return Err(args.at(2).to_vec());
+        }
+        if is("LOG", 3) || is("CHANGE-REPL-ID", 2) {
+            return self.ok();
+        }
+        let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
+        Err([head, args.at(1), b"'. Try DEBUG HELP."].concat())
+    }
+    fn debug_object(&mut self, key: &[u8], now: Now) -> Outcome {
+        let engine = self.engine.clone();
+        let key = engine.keyspace.key(key);
+        let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
+        let mut db = locked.db(self.db);
+        let record = db.peek(&key).ok_or(errors::NO_SUCH_KEY)?;
+        let idle_s = (now.unix_ms() - record.used_at_ms()).max(0) / 1000;
+        let lru_clock = record.used_at_ms() / 1000 & super::info_sections::LRU_CLOCK_MASK;
+        let text = format!(
+            "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{lru_clock} lru_seconds_idle:{idle_s}",
+            key.hash.0,
+            record.value.encoding(),
+            record.value.heap_bytes(),
+        );
+        drop(locked);
+        self.reply().simple(&text);
+        DONE
+    }
+    /// A sample of every reply type.
+    fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
+        let resp3 = self.protocol == Protocol::Resp3;
+        let mut reply = self.reply();
+        let kind = args.at(2).to_ascii_lowercase();
+        match kind.as_slice() {
+            b"string" => reply.bulk(b"Hello World"),
+            b"integer" => reply.int(12345),
+            b"double" => reply.double(3.141),
+            b"null" => reply.null(),
+            b"array" => {
+                reply.array(3);
+                (0..3).for_each(|i| reply.int(i));
+            }
+            b"set" => {
+                reply.set(3);
+                (0..3).for_each(|i| reply.int(i));
+            }
+            b"map" => {
+                reply.map(3);
+                for i in 0..3 {
+                    reply.int(i);
+                    reply.bool(i == 1);
+                }
+            }
+            b"attrib" => {
+                if resp3 {
+                    let mut attribute = strand_chain::Chain::new();
+                    attribute.push_slice(b"|1\r\n$14\r\nkey-popularity\r\n*2\r\n$7\r\nkey:123\r\n:90\r\n");
+                    reply.raw(attribute);
+                }
+                reply.bulk(b"Some real reply following the attribute");
+            }
+            b"push" if !resp3 => return Err("ERR RESP2 is not supported by this command".into()),
+            b"push" => {
+                reply.push(2);
+                reply.bulk(b"server-cpu-usage");
+                reply.int(42);
+                reply.bulk(b"Some real reply following the push reply");
+            }
+            b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+            b"true" => reply.bool(true),
+            b"false" => reply.bool(false),
+            b"bignum" if resp3 => {
+                let mut number = strand_chain::Chain::new();
+                number.push_slice(b"(1234567999999999999999999999999999999\r\n");
+                reply.raw(number);
+            }
+            b"bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
+            _ => {
+                let names = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
+                let text = format!("ERR Wrong protocol type name. Please use one of the following: {names}");
+                return Err(text.into());
+            }
+        }
+        DONE
+    }
+}
+
+/// As C's `strtod` for plain decimals: the number at the beginning, 0 when there is none.
+fn leading_float(bytes: &[u8]) -> f64 {
+    let text = std::str::from_utf8(bytes).unwrap_or("");
+    let end = text.find(|c: char| !c.is_ascii_digit() && !".+-eE".contains(c)).unwrap_or(text.len());
+    (0..=end).rev().find_map(|n| text[..n].parse().ok()).unwrap_or(0.0)
+}
+
+const HELP: &[&str] = &[
+    "CHANGE-REPL-ID",
+    "    Accepted without effect.",
+    "ERROR <string>",
+    "    Return an error with this text.",
+    "LOG <message>",
+    "    Accepted without effect.",
+    "OBJECT <key>",
+    "    Return what is known of a key's value.",
+    "PROTOCOL <type>",
+    "    Return a sample of this type: string, integer, double, bignum, null, array,",
+    "    set, map, attrib, push, verbatim, true, false.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Whether expired keys are removed that nobody asks for.",
+    "SLEEP <seconds>",
+    "    Let this connection wait; all others are served. Decimals are allowed.",
+];

@@ -1,0 +1,53 @@
+//! INFO: which sections, in which order.
+
+use super::info_sections::{self as sections, Facts};
+use super::{DONE, Outcome, Session};
+use crate::Now;
+use strand_wire::args::Args;
+
+/// A section: its name, whether a plain INFO shows it, and what writes it.
+type Section = (&'static str, bool, fn(&Facts<'_>, &mut String));
+
+/// All sections, in the order in which they are shown.
+const SECTIONS: &[Section] = &[
+    ("server", true, sections::server),
+    ("clients", true, sections::clients),
+    ("memory", true, sections::memory),
+    ("persistence", true, sections::persistence),
+    ("stats", true, sections::stats),
+    ("replication", true, sections::replication),
+    ("cpu", true, sections::cpu),
+    ("modules", true, sections::modules),
+    ("commandstats", false, sections::commandstats),
+    ("errorstats", true, sections::errorstats),
+    ("cluster", true, sections::cluster),
+    ("keyspace", true, sections::keyspace),
+    ("search", true, sections::search),
+];
+
+impl Session {
+    pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        self.publish();
+        let facts = Facts { engine: &self.engine, now };
+        let mut text = String::new();
+        for (name, by_default, write) in SECTIONS {
+            if wanted(args, name, *by_default) {
+                if !text.is_empty() {
+                    text.push_str("\r\n");
+                }
+                write(&facts, &mut text);
+            }
+        }
+        self.reply().verbatim("txt", text.as_bytes());
+        DONE
+    }
+}
+
+fn wanted(args: Args<'_>, name: &str, by_default: bool) -> bool {
+    let named = |asked: &[u8]| {
+        let is = |word: &str| asked.eq_ignore_ascii_case(word.as_bytes());
+        // As in redis-server, "all" leaves out what modules say and "everything" does not.
+        is(name) || is("everything") || (is("all") && name != "modules") || (is("default") && by_default)
+    };
+    if args.len() == 1 { by_default } else { args.skip(1).iter().any(named) }
+}

@@ -1,0 +1,83 @@
+//! The commands that sessions run themselves: they read or change the session, the clients or the server, not the data.
+//!
+//! Each is a method of [`Session`] that writes its reply or returns the text of an error.
+
+mod client;
+mod client_kill;
+mod config;
+mod connection;
+mod debug;
+mod info;
+mod info_sections;
+mod introspection;
+mod server;
+
+use super::run::Next;
+use super::{Session, State, Turn};
+use crate::Now;
+use strand_commands::spec::SessionCommand;
+use strand_wire::args::Args;
+
+/// What comes of a command: how to go on, or the whole text of an error reply (without the `-`).
+type Outcome = Result<Next, Vec<u8>>;
+
+/// The usual end of a command.
+const DONE: Outcome = Ok(Next::Go);
+
+const SYNTAX: &str = strand_commands::errors::SYNTAX;
+
+impl Session {
+    /// Runs one of them.
+    pub(super) fn session_command(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
+        use SessionCommand as C;
+        match command {
+            C::Auth => self.auth(args),
+            C::Echo => self.echo(args),
+            C::Hello => self.hello(args),
+            C::Ping => self.ping(args),
+            C::Quit => self.quit(),
+            C::Reset => self.reset(),
+            C::Select => self.select(args),
+            C::ClientGetName => self.client_get_name(),
+            C::ClientHelp => self.client_help(),
+            C::ClientId => self.client_id(),
+            C::ClientInfo => self.client_info(now),
+            C::ClientKill => self.client_kill(args),
+            C::ClientList => self.client_list(args, now),
+            C::ClientNoEvict => self.client_no_evict(args),
+            C::ClientNoTouch => self.client_no_touch(args),
+            C::ClientPause => self.client_pause(args, now),
+            C::ClientReply => self.client_reply(args),
+            C::ClientSetInfo => self.client_set_info(args),
+            C::ClientSetName => self.client_set_name(args),
+            C::ClientUnblock => self.client_unblock(args),
+            C::ClientUnpause => self.client_unpause(),
+            C::Command
+            | C::CommandCount
+            | C::CommandDocs
+            | C::CommandGetKeys
+            | C::CommandGetKeysAndFlags
+            | C::CommandHelp
+            | C::CommandInfo
+            | C::CommandList => self.command_family(command, args),
+            C::ConfigGet => self.config_get(args),
+            C::ConfigHelp => self.config_help(),
+            C::ConfigResetStat => self.config_reset_stat(),
+            C::ConfigRewrite => self.config_rewrite(),
+            C::ConfigSet => self.config_set(args),
+            C::Debug | C::DebugSleep => self.debug(args, now),
+            C::Info => self.info(args, now),
+            C::Lolwut => self.lolwut(args),
+            C::Shutdown => self.shutdown(args),
+            C::Time => self.time(now),
+        }
+    }
+    fn sleep(&mut self, until_us: u64) -> Outcome {
+        self.state = State::Sleeping { until_us };
+        Ok(Next::Stop(Turn::Sleep { until_mono_us: until_us }))
+    }
+    fn ok(&mut self) -> Outcome {
+        self.reply().ok();
+        DONE
+    }
+}

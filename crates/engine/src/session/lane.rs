@@ -1,0 +1,115 @@
+//! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
+
+use super::{Session, State};
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_chain::Chain;
+use strand_commands::call::LaneCall;
+use strand_commands::spec::{CommandSpec, Handler};
+use strand_wire::args::Argv;
+use strand_wire::reply::{Protocol, Reply};
+
+/// A command that runs on a helper thread while its session waits.
+pub struct LaneJob {
+    pub(super) engine: Arc<Engine>,
+    pub(super) argv: Argv,
+    pub(super) spec: &'static CommandSpec,
+    pub(super) db: usize,
+    pub(super) protocol: Protocol,
+    pub(super) rng_seed: u64,
+    pub(super) cancel: Arc<AtomicBool>,
+}
+
+impl LaneJob {
+    /// Runs it; may take long. A panic in it must not take the helper thread down: catch it there and give the session
+    /// [`LaneDone::panicked`].
+    pub fn run(self, now: Now) -> LaneDone {
+        let LaneJob { engine, argv, spec, db, protocol, rng_seed, cancel } = self;
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, protocol);
+        let mut call = LaneCall {
+            args: argv.args(),
+            db,
+            now_ms: now.unix_ms(),
+            keyspace: &engine.keyspace,
+            reply: &mut reply,
+            rng: &mut fastrand::Rng::with_seed(rng_seed),
+            cancel: &cancel,
+        };
+        match spec.handler {
+            Handler::Lane(run) => run(&mut call),
+            Handler::Service(command) => engine.host.run_service(command, &mut call),
+            Handler::Data(_) | Handler::Session(_) | Handler::Container => unreachable!("no job is made of these"),
+        }
+        let error = call.reply.error_code().map(<[u8]>::to_vec);
+        LaneDone { argv, out, error }
+    }
+    /// Set it to cancel (the session does when it is dropped).
+    pub fn cancel_handle(&self) -> Arc<AtomicBool> {
+        self.cancel.clone()
+    }
+    /// The command's name, for logs.
+    pub fn name(&self) -> &'static str {
+        self.spec.name
+    }
+}
+
+/// What came of a [`LaneJob`].
+pub struct LaneDone {
+    argv: Argv,
+    out: Chain,
+    error: Option<Vec<u8>>,
+}
+
+impl LaneDone {
+    /// For a job that panicked: the client gets an error.
+    pub fn panicked() -> LaneDone {
+        let mut out = Chain::new();
+        Reply::new(&mut out, Protocol::Resp2).error("ERR the command failed inside the server, see its log");
+        LaneDone { argv: Argv::new(), out, error: Some(b"ERR".to_vec()) }
+    }
+    /// Bytes of reply.
+    pub fn reply_bytes(&self) -> usize {
+        self.out.len()
+    }
+}
+
+impl Session {
+    /// The parked command's result; call [`Session::run`] next.
+    ///
+    /// # Panics
+    /// When no job is out.
+    pub fn lane_done(&mut self, done: LaneDone) {
+        assert!(matches!(self.state, State::Parked { .. }), "a job is out");
+        self.state = State::Ready;
+        self.argv = done.argv;
+        self.argv.clear();
+        if let Some(code) = &done.error {
+            self.count_error(PerCommand::Failed, code);
+        }
+        self.reply().raw(done.out);
+        self.command_ends();
+    }
+    /// Makes a job of the command in hand.
+    pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
+        let cancel = Arc::new(AtomicBool::new(false));
+        self.state = State::Parked { cancel: cancel.clone() };
+        LaneJob {
+            engine: self.engine.clone(),
+            argv: std::mem::take(&mut self.argv),
+            spec,
+            db: self.db,
+            protocol: self.protocol,
+            rng_seed: self.rng.u64(..),
+            cancel,
+        }
+    }
+    /// Tells the job that is out, if one is, that nobody waits for it.
+    pub(super) fn cancel_job(&self) {
+        if let State::Parked { cancel } = &self.state {
+            cancel.store(true, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A turn: decode, find the row, check the gates, lock, call the handler; again, within bounds.
+//!
+//! What every command passes is here and small: no clock, no shared counter, one lock. Gates look at the table's flags
+//! only, never at which command it is.
+
+use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
+use crate::stats::{PerCommand, Stat};
+use crate::Now;
+use crate::config::Opt;
+use smallvec::SmallVec;
+use strand_commands::call::Call;
+use strand_commands::dispatch::{self, Resolved};
+use strand_commands::errors;
+use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_keyspace::{Key, KeyHash};
+use strand_wire::reply::Reply;
+use strand_wire::resp::Progress;
+
+/// After a command.
+pub(super) enum Next {
+    /// The next one.
+    Go,
+    /// The turn ends; the session's state says why.
+    Stop(Turn),
+}
+
+impl Session {
+    /// Executes a bounded number of the requests that are held. May be called at any time: it does nothing while the
+    /// session waits for something else.
+    pub fn run(&mut self, now: Now) -> Turn {
+        if self.client.is_killed() {
+            self.abort();
+        }
+        if self.settings.is_stale(&self.engine) {
+            self.refresh_settings();
+        }
+        if std::mem::take(&mut self.active) {
+            self.last_active_us = now.mono_us;
+        } else if self.idle_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
+            self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
+            self.abort();
+        }
+        let out_before = self.out.len();
+        let turn = self.work(now);
+        let turn = self.check_output(turn, now);
+        self.end_turn(self.out.len() - out_before);
+        turn
+    }
+
+    fn work(&mut self, now: Now) -> Turn {
+        match self.state {
+            State::Ready => {}
+            State::Draining if !self.output_drained() => return Turn::Flush,
+            State::Draining => self.state = State::Ready,
+            State::Postponed => {
+                self.state = State::Ready;
+                if let Next::Stop(turn) = self.execute(now) {
+                    return turn;
+                }
+            }
+            State::Sleeping { until_us } if now.mono_us < until_us => return Turn::Sleep { until_mono_us: until_us },
+            State::Sleeping { .. } => {
+                self.state = State::Ready;
+                self.reply().ok();
+                self.command_ends();
+            }
+            State::Parked { .. } => return Turn::Parked,
+            State::Closing => return Turn::Close,
+            State::Aborted => return Turn::Abort,
+        }
+        for _ in 0..COMMANDS_PER_TURN_MAX {
+            if self.out.len() >= OUTPUT_BYTES_MAX {
+                self.state = State::Draining;
+                return Turn::Flush;
+            }
+            match self.decoder.decode(&mut self.input, &mut self.argv) {
+                Ok(Progress::Command) => {}
+                Ok(Progress::Incomplete) => return self.half_frame(),
+                Err(error) => {
+                    self.fail(PerCommand::Failed, format!("ERR {error}").as_bytes());
+                    return self.close();
+                }
+            }
+            if self.argv.is_empty() {
+                continue;
+            }
+            if let Next::Stop(turn) = self.execute(now) {
+                return turn;
+            }
+        }
+        if self.input.is_empty() { Turn::Read } else { Turn::Again }
+    }
+
+    /// Executes the command in hand.
+    #[inline]
+    fn execute(&mut self, now: Now) -> Next {
+        let found = match dispatch::resolve(self.argv.args()) {
+            Ok(found) => found,
+            Err(text) => return self.unresolved(&text),
+        };
+        let spec = found.spec;
+        let gated = !self.authenticated || spec.flags.0 & Flags::PROTECTED.0 != 0 || self.engine.pause.is_set();
+        if gated && let Some(next) = self.gate(&found, now) {
+            return next;
+        }
+        self.last_command = self.engine.stats.ids.of(spec);
+        self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+        match spec.handler {
+            Handler::Data(run) => self.data(spec, run, now),
+            Handler::Session(command) => {
+                let argv = std::mem::take(&mut self.argv);
+                let outcome = self.session_command(command, argv.args(), now);
+                self.argv = argv;
+                match outcome {
+                    Ok(Next::Go) => {}
+                    // A command that ends the turn says itself how it ends.
+                    Ok(stop) => {
+                        self.argv.clear();
+                        return stop;
+                    }
+                    Err(text) => self.fail(PerCommand::Failed, &text),
+                }
+            }
+            Handler::Lane(_) | Handler::Service(_) => {
+                return Next::Stop(Turn::Lane(self.park(spec)));
+            }
+            Handler::Container => unreachable!("resolve rejects a container without subcommand"),
+        }
+        self.argv.clear();
+        self.command_ends();
+        Next::Go
+    }
+
+    /// A command on keys: lock their shards, run.
+    #[inline]
+    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) {
+        let args = self.argv.args();
+        let Ok(positions) = dispatch::key_positions(spec, args) else {
+            return self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
+        };
+        let keyspace = &*self.engine.keyspace;
+        let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|i| keyspace.key(args.at(*i))).collect();
+        let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+        let now_ms = now.unix_ms();
+        let out = match self.mute {
+            Mute::No | Mute::SkipNext => &mut self.out,
+            Mute::Off | Mute::Skip => &mut self.sink,
+        };
+        let mut reply = Reply::new(out, self.protocol);
+        let mut locked = keyspace.lock(&hashes, now_ms);
+        let mut call = Call {
+            args,
+            keys: &keys,
+            db: self.db,
+            now_ms,
+            locked: &mut locked,
+            reply: &mut reply,
+            rng: &mut self.rng,
+        };
+        run(&mut call);
+        if let Some(code) = call.reply.error_code() {
+            let stats = &self.engine.stats;
+            stats.error(self.client.peer.worker, code);
+            stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
+        }
+    }
+
+    /// The gates that few commands come near. `Some`: the command does not run now.
+    #[cold]
+    fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
+        let flags = found.spec.flags;
+        if flags.has(Flags::PROTECTED) && !self.debug_allowed() {
+            let name = found.spec.name.to_ascii_uppercase();
+            let text = format!(
+                "ERR {name} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+                 from a local connection, otherwise you need to set this option in the configuration file, and then \
+                 restart the server."
+            );
+            return Some(self.reject(found.spec, text.as_bytes()));
+        }
+        if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
+            return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
+        }
+        let until_mono_us = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us)?;
+        self.state = State::Postponed;
+        Some(Next::Stop(Turn::Sleep { until_mono_us }))
+    }
+
+    fn debug_allowed(&self) -> bool {
+        match self.engine.config.number(Opt::EnableDebugCommand) {
+            0 => false,
+            1 => true,
+            _ => self.client.peer.local,
+        }
+    }
+
+    #[cold]
+    fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
+        self.last_command = self.engine.stats.ids.of(spec);
+        self.fail(PerCommand::Rejected, text);
+        self.argv.clear();
+        self.command_ends();
+        Next::Go
+    }
+
+    /// No such command or subcommand, or not so many arguments.
+    #[cold]
+    fn unresolved(&mut self, text: &[u8]) -> Next {
+        let args = self.argv.args();
+        let row = dispatch::lookup(args.at(0)).map(|c| {
+            let mut subs = c.subcommands.iter();
+            subs.find(|s| args.is(1, s.name)).unwrap_or(c)
+        });
+        match row {
+            Some(spec) => self.reject(spec, text),
+            None => {
+                self.last_command = u32::MAX;
+                self.fail(PerCommand::Rejected, text);
+                self.argv.clear();
+                self.command_ends();
+                Next::Go
+            }
+        }
+    }
+
+    /// Replies with an error and counts it for the last command.
+    #[cold]
+    pub(super) fn fail(&mut self, what: PerCommand, text: &[u8]) {
+        let mut reply = self.reply();
+        reply.error_bytes(text);
+        let code = reply.error_code().unwrap_or_default().to_vec();
+        self.count_error(what, &code);
+    }
+
+    #[cold]
+    pub(super) fn count_error(&self, what: PerCommand, code: &[u8]) {
+        self.engine.stats.error(self.slot(), code);
+        if self.last_command != u32::MAX {
+            self.engine.stats.command(self.slot(), self.last_command, what, 1);
+        }
+    }
+
+    /// What follows every command: CLIENT REPLY moves on.
+    #[inline]
+    pub(super) fn command_ends(&mut self) {
+        self.frame_bytes = self.input.len();
+        match self.mute {
+            Mute::No => {}
+            Mute::Off => self.sink.clear(),
+            Mute::SkipNext => self.mute = Mute::Skip,
+            Mute::Skip => {
+                self.sink.clear();
+                self.mute = Mute::No;
+            }
+        }
+    }
+
+    /// Waits for the rest of a request, within the limit on what is held of it.
+    fn half_frame(&mut self) -> Turn {
+        if self.frame_bytes <= self.settings.query_bytes_max {
+            return Turn::Read;
+        }
+        self.engine.stats.add(self.slot(), Stat::QueryLimitCloses, 1);
+        self.abort();
+        Turn::Abort
+    }
+
+    /// `client-output-buffer-limit normal`.
+    fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
+        let (held, limits) = (self.out.len(), &self.settings);
+        let over = |bytes: usize| bytes > 0 && held > bytes;
+        let mut over_for_too_long = false;
+        if !over(limits.output_soft_bytes) {
+            self.over_soft_since_us = None;
+        } else {
+            let since = *self.over_soft_since_us.get_or_insert(now.mono_us);
+            over_for_too_long = now.mono_us.saturating_sub(since) > limits.output_soft_us;
+        }
+        if !over(limits.output_hard_bytes) && !over_for_too_long {
+            return turn;
+        }
+        self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
+        self.abort();
+        Turn::Abort
+    }
+
+    pub(super) fn refresh_settings(&mut self) {
+        self.settings = super::SessionSettings::of(&self.engine);
+        self.limits_changed();
+    }
+    /// To be called when the session's authentication or its settings changed.
+    pub(super) fn limits_changed(&mut self) {
+        self.decoder.set_limits(self.settings.limits(self.authenticated));
+    }
+    /// Ends the session when its replies are written.
+    pub(super) fn close(&mut self) -> Turn {
+        self.state = State::Closing;
+        self.input.clear();
+        Turn::Close
+    }
+    fn abort(&mut self) {
+        self.cancel_job();
+        self.state = State::Aborted;
+        self.input.clear();
+    }
+
+    /// Hands the turn's counts to everybody.
+    fn end_turn(&mut self, out_bytes: usize) {
+        let (slot, stats) = (self.client.peer.worker, &self.engine.stats);
+        let commands = self.tally.fold(slot, stats);
+        for (stat, n) in [
+            (Stat::Commands, commands),
+            (Stat::InputBytes, std::mem::take(&mut self.input_bytes)),
+            (Stat::OutputBytes, out_bytes as u64),
+            (Stat::Reads, std::mem::take(&mut self.reads)),
+        ] {
+            if n > 0 {
+                stats.add(slot, stat, n);
+            }
+        }
+        self.publish();
+    }
+}
+
+const NO_AUTH: &str = "NOAUTH Authentication required.";

@@ -1,0 +1,51 @@
+//! [`SessionSettings`]: a session's copy of the configuration, read again when it changes.
+
+use crate::Engine;
+use crate::config::Opt;
+use strand_wire::resp::Limits;
+
+/// What every turn needs of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionSettings {
+    generation: u64,
+    /// A password is set.
+    pub(crate) password: bool,
+    /// `protected-mode`.
+    pub(crate) protects: bool,
+    pub(crate) timeout_us: u64,
+    pub(crate) query_bytes_max: usize,
+    /// `client-output-buffer-limit` of class normal; 0 is none.
+    pub(crate) output_hard_bytes: usize,
+    pub(crate) output_soft_bytes: usize,
+    pub(crate) output_soft_us: u64,
+    bulk_bytes_max: usize,
+}
+
+impl SessionSettings {
+    pub(crate) fn of(engine: &Engine) -> SessionSettings {
+        let config = &engine.config;
+        // The generation first: a change that comes between is then seen as a change.
+        let generation = config.generation();
+        let [hard, soft, soft_seconds] = config.output_limits()[0];
+        SessionSettings {
+            generation,
+            password: !config.requirepass().is_empty(),
+            protects: config.number(Opt::ProtectedMode) == 1,
+            timeout_us: config.timeout_s() * 1_000_000,
+            query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
+            output_hard_bytes: hard as usize,
+            output_soft_bytes: soft as usize,
+            output_soft_us: soft_seconds.saturating_mul(1_000_000),
+            bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
+        }
+    }
+    /// True when the configuration has changed since.
+    #[inline]
+    pub(crate) fn is_stale(&self, engine: &Engine) -> bool {
+        self.generation != engine.config.generation()
+    }
+    /// The decoder's limits.
+    pub(crate) fn limits(&self, authenticated: bool) -> Limits {
+        Limits { bulk_bytes_max: self.bulk_bytes_max, authenticated: authenticated || !self.password, ..Limits::FULL }
+    }
+}

@@ -1,0 +1,209 @@
+//! What is counted: [`Stats`] for all workers, and [`Tally`], a session's own counts of one turn, which cost no atomic
+//! operation until the turn ends.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use strand_commands::spec::CommandSpec;
+use strand_commands::table::COMMANDS;
+use strand_diag::{Counters, Rate};
+
+/// Copies of the counters; sessions share them by their worker.
+const SLOTS: usize = 16;
+
+/// Most different error codes that are counted apart; clients can make up codes only by DEBUG ERROR.
+const ERROR_CODES_MAX: usize = 128;
+
+/// Counters by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stat {
+    Connections,
+    Rejected,
+    Commands,
+    InputBytes,
+    OutputBytes,
+    Reads,
+    Errors,
+    QueryLimitCloses,
+    OutputLimitCloses,
+    IdleCloses,
+}
+
+/// Number of [`Stat`]s.
+const STATS: usize = Stat::IdleCloses as usize + 1;
+
+/// Counted of each command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PerCommand {
+    Calls,
+    Rejected,
+    Failed,
+}
+
+/// Number of [`PerCommand`]s.
+const PER_COMMAND: usize = 3;
+
+/// Every row of the command table, subcommands included, by a dense number.
+pub(crate) struct CommandIds {
+    names: Vec<String>,
+    subcommands: HashMap<usize, u32>,
+}
+
+impl CommandIds {
+    fn new() -> CommandIds {
+        let mut names: Vec<String> = COMMANDS.iter().map(|c| c.name.to_string()).collect();
+        let mut subcommands = HashMap::new();
+        for container in COMMANDS {
+            for sub in container.subcommands {
+                subcommands.insert(address(sub), names.len() as u32);
+                names.push(format!("{}|{}", container.name, sub.name));
+            }
+        }
+        CommandIds { names, subcommands }
+    }
+    /// The number of a row of the table.
+    pub(crate) fn of(&self, spec: &'static CommandSpec) -> u32 {
+        let offset = address(spec).wrapping_sub(COMMANDS.as_ptr() as usize) / size_of::<CommandSpec>();
+        if offset < COMMANDS.len() {
+            return offset as u32;
+        }
+        self.subcommands.get(&address(spec)).copied().unwrap_or(0)
+    }
+    /// The name as CLIENT LIST and INFO have it: `get`, `client|id`. `NULL` when there is none.
+    pub(crate) fn name(&self, id: u32) -> &str {
+        self.names.get(id as usize).map_or("NULL", |n| n)
+    }
+}
+
+fn address(spec: &'static CommandSpec) -> usize {
+    std::ptr::from_ref(spec) as usize
+}
+
+/// Counters of all workers.
+pub(crate) struct Stats {
+    pub(crate) ids: CommandIds,
+    counters: Counters,
+    commands: Counters,
+    errors: Mutex<BTreeMap<Vec<u8>, u64>>,
+    pub(crate) rates: Mutex<Rates>,
+}
+
+/// Rates behind `INFO stats`, sampled by [`crate::Engine::tick`].
+#[derive(Default)]
+pub(crate) struct Rates {
+    pub(crate) commands: Rate,
+    pub(crate) input_bytes: Rate,
+    pub(crate) output_bytes: Rate,
+}
+
+impl Stats {
+    pub(crate) fn new() -> Stats {
+        let ids = CommandIds::new();
+        let commands = Counters::new(ids.names.len() * PER_COMMAND, SLOTS);
+        Stats { ids, counters: Counters::new(STATS, SLOTS), commands, errors: Mutex::default(), rates: Mutex::default() }
+    }
+    pub(crate) fn add(&self, slot: usize, stat: Stat, n: u64) {
+        self.counters.add(slot, stat as usize, n);
+    }
+    pub(crate) fn get(&self, stat: Stat) -> u64 {
+        self.counters.get(stat as usize)
+    }
+    pub(crate) fn command(&self, slot: usize, id: u32, what: PerCommand, n: u64) {
+        self.commands.add(slot, id as usize * PER_COMMAND + what as usize, n);
+    }
+    /// An error reply; `code` is its first word.
+    #[cold]
+    pub(crate) fn error(&self, slot: usize, code: &[u8]) {
+        self.add(slot, Stat::Errors, 1);
+        let mut errors = self.errors.lock();
+        if let Some(n) = errors.get_mut(code) {
+            *n += 1;
+        } else if errors.len() < ERROR_CODES_MAX {
+            errors.insert(code.into(), 1);
+        }
+    }
+    /// Error codes with their counts.
+    pub(crate) fn errors(&self) -> Vec<(String, u64)> {
+        let own = |(code, n): (&Vec<u8>, &u64)| (String::from_utf8_lossy(code).into_owned(), *n);
+        self.errors.lock().iter().map(own).collect()
+    }
+    /// Commands that were called or rejected: name, calls, rejected, failed.
+    pub(crate) fn commands(&self) -> Vec<(&str, [u64; PER_COMMAND])> {
+        let get = |id: usize, what: usize| self.commands.get(id * PER_COMMAND + what);
+        let rows = self.ids.names.iter().enumerate();
+        let rows = rows.map(|(id, name)| (name.as_str(), std::array::from_fn(|what| get(id, what))));
+        rows.filter(|(_, n): &(&str, [u64; PER_COMMAND])| n.iter().any(|n| *n > 0)).collect()
+    }
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset(&self) {
+        (0..STATS).for_each(|i| self.counters.reset(i));
+        (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
+        self.errors.lock().clear();
+        *self.rates.lock() = Rates::default();
+    }
+}
+
+/// Places in a tally for calls of different commands.
+const TALLY_PLACES: usize = 8;
+
+/// Calls of one session in one turn, by command.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    places: [(u32, u32); TALLY_PLACES],
+    calls: u64,
+}
+
+impl Tally {
+    /// Counts a call of command `id`.
+    #[inline]
+    pub(crate) fn call(&mut self, id: u32, slot: usize, stats: &Stats) {
+        self.calls += 1;
+        let place = &mut self.places[id as usize % TALLY_PLACES];
+        if place.0 != id && place.1 > 0 {
+            stats.command(slot, place.0, PerCommand::Calls, u64::from(place.1));
+            place.1 = 0;
+        }
+        *place = (id, place.1 + 1);
+    }
+    /// Adds everything to the shared counters; says how many calls there were in all.
+    pub(crate) fn fold(&mut self, slot: usize, stats: &Stats) -> u64 {
+        for (id, n) in &mut self.places {
+            if *n > 0 {
+                stats.command(slot, *id, PerCommand::Calls, u64::from(*n));
+                *n = 0;
+            }
+        }
+        std::mem::take(&mut self.calls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tally_loses_no_call() {
+        let stats = Stats::new();
+        let mut tally = Tally::default();
+        let ids = (stats.ids.names.len() as u32).min(20);
+        for i in 0..1000 {
+            tally.call(i * 7 % ids, 3, &stats);
+        }
+        assert_eq!(tally.fold(3, &stats), 1000);
+        assert_eq!(tally.fold(3, &stats), 0);
+        assert_eq!(stats.commands().iter().map(|(_, n)| n[0]).sum::<u64>(), 1000);
+        stats.reset();
+        assert!(stats.commands().is_empty());
+    }
+
+    #[test]
+    fn every_row_has_a_number_and_a_name() {
+        let ids = CommandIds::new();
+        for c in COMMANDS {
+            assert_eq!(ids.name(ids.of(c)), c.name);
+            for s in c.subcommands {
+                assert_eq!(ids.name(ids.of(s)), format!("{}|{}", c.name, s.name));
+            }
+        }
+        assert_eq!(ids.name(u32::MAX), "NULL");
+    }
+}
