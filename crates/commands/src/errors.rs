@@ -31,6 +31,8 @@ pub const DB_INDEX_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
 /// A string that would grow past `proto-max-bulk-len`.
 pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+/// The allocator has no room for a value. Redis has no text for it: it stops.
+pub const OUT_OF_MEMORY: &str = "ERR not enough memory for the value";
 /// SCAN and its kin: a cursor that is no number.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
 /// RENAME, COPY, MOVE onto the very same key.

@@ -224,15 +224,17 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
             None => call.reply.null(),
         }
     }
-    let old = db.peek(key);
-    if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
-        if !options.get {
-            call.reply.null();
+    if options.nx || options.xx || options.keep_ttl {
+        let old = db.peek(key);
+        if (options.nx && old.is_some()) || (options.xx && old.is_none()) {
+            if !options.get {
+                call.reply.null();
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
-    if options.keep_ttl {
-        expire_at_ms = old.and_then(|r| r.expire_at_ms());
+        if options.keep_ttl {
+            expire_at_ms = old.and_then(|r| r.expire_at_ms());
+        }
     }
     db.insert(key, value_of(call.args, 2), expire_at_ms);
     if !options.get {

@@ -12,6 +12,7 @@ const NOT_STRINGS: &str = "ERR The specified keys must contain string values";
 const LEN_AND_IDX: &str = "ERR If you want both the length and indexes, please just use IDX.";
 const TOO_LONG: &str = "ERR String too long for LCS";
 const TOO_MUCH_MEMORY: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
+const NO_MEMORY: &str = "ERR Insufficient memory, failed allocating transient memory for LCS";
 /// Bytes of one cell of Redis's table: its memory bound is in these.
 const CELL_BYTES: u64 = 4;
 
@@ -53,7 +54,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
         call.reply.int(len.into());
         return Ok(());
     }
-    let table = Table::fill(call, a, b);
+    let table = Table::fill(call, a, b).ok_or(NO_MEMORY)?;
     let (common, matches) = table.walk(a, b);
     if !options.idx {
         call.reply.bulk(&common);
@@ -143,9 +144,12 @@ struct Table {
 }
 
 impl Table {
-    fn fill(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> Table {
+    /// `None` when there is no memory for it.
+    fn fill(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> Option<Table> {
         let width = b.len() + 1;
-        let mut cells = vec![0u32; (a.len() + 1) * width];
+        let mut cells: Vec<u32> = Vec::new();
+        cells.try_reserve_exact((a.len() + 1) * width).ok()?;
+        cells.resize((a.len() + 1) * width, 0);
         for (i, x) in a.iter().enumerate() {
             if call.cancelled() {
                 break;
@@ -153,7 +157,7 @@ impl Table {
             cells.copy_within(i * width..(i + 1) * width, (i + 1) * width);
             next_row(*x, b, &mut cells[(i + 1) * width..(i + 2) * width]);
         }
-        Table { cells, width }
+        Some(Table { cells, width })
     }
     fn at(&self, i: usize, j: usize) -> u32 {
         self.cells[i * self.width + j]

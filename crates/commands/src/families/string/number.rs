@@ -53,21 +53,13 @@ fn add(call: &mut Call<'_, '_>, n: i64) {
 fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    if let Some(Str::Int(old)) = string_of_mut(db.get_mut(key))? {
-        *old = old.checked_add(n).ok_or(errors::OVERFLOW)?;
-        return Ok(*old);
+    if let Some(s) = string_of_mut(db.get_mut(key))? {
+        let sum = s.as_int().ok_or(errors::NOT_AN_INTEGER)?.checked_add(n).ok_or(errors::OVERFLOW)?;
+        *s = Str::Int(sum);
+        return Ok(sum);
     }
-    match string_of_mut(db.get_mut(key))? {
-        Some(s) => {
-            let sum = s.as_int().ok_or(errors::NOT_AN_INTEGER)?.checked_add(n).ok_or(errors::OVERFLOW)?;
-            *s = Str::Int(sum);
-            Ok(sum)
-        }
-        None => {
-            db.insert(key, Value::Str(Str::Int(n)), None);
-            Ok(n)
-        }
-    }
+    db.insert(key, Value::Str(Str::Int(n)), None);
+    Ok(n)
 }
 
 fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {

@@ -6,7 +6,7 @@ use crate::parse::{self, string_of, string_of_mut};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use strand_chain::Blob;
-use strand_keyspace::{Str, Value};
+use strand_keyspace::{Settings, Str, Value};
 
 /// STRLEN key
 pub(crate) fn strlen(call: &mut Call<'_, '_>) {
@@ -69,56 +69,49 @@ fn slice(start: i64, end: i64, len: usize) -> Range<usize> {
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
-/// `STRING_TOO_LONG` when `more` bytes at `at` would make a string longer than `proto-max-bulk-len`.
-fn check_length(call: &Call<'_, '_>, at: usize, more: usize) -> Result<(), &'static str> {
-    let max = call.locked.keyspace().settings().proto_max_bulk_len.load(Ordering::Relaxed);
-    let fits = (at as u64).checked_add(more as u64).is_some_and(|total| total <= max);
-    fits.then_some(()).ok_or(errors::STRING_TOO_LONG)
+/// The length of a string that has `more` bytes at `at`.
+///
+/// # Errors
+/// `STRING_TOO_LONG` when it is more than `proto-max-bulk-len`.
+fn checked_len(settings: &Settings, at: usize, more: usize) -> Result<usize, &'static str> {
+    let max = settings.proto_max_bulk_len.load(Ordering::Relaxed);
+    at.checked_add(more).filter(|len| *len as u64 <= max).ok_or(errors::STRING_TOO_LONG)
 }
 
 fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let offset = parse::at_least_zero(call.args.at(2), errors::OFFSET_OUT_OF_RANGE)?;
-    let (key, bytes) = (&call.keys[0], call.args.at(3));
-    let len = string_of(call.locked.db(call.db).peek(key))?.map(Str::len);
-    if bytes.is_empty() {
-        return Ok(len.unwrap_or(0));
-    }
-    check_length(call, offset, bytes.len())?;
-    let end = offset + bytes.len();
+    let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.locked.keyspace().settings());
     let mut db = call.locked.db(call.db);
-    match string_of_mut(db.get_mut(key))? {
-        Some(s) => {
-            let blob = s.edit();
-            if blob.len() < end {
-                blob.resize(end, 0);
-            }
-            blob.make_mut()[offset..end].copy_from_slice(bytes);
-            Ok(blob.len())
-        }
-        None => {
-            let mut blob = Blob::with_capacity(end);
-            blob.resize(offset, 0);
-            blob.extend_from_slice(bytes);
-            db.insert(key, Value::Str(Str::Edited(blob)), None);
-            Ok(end)
-        }
+    if bytes.is_empty() {
+        // Nothing to write, so not even a limit to mind.
+        return Ok(string_of(db.peek(key))?.map_or(0, Str::len));
     }
+    if let Some(s) = string_of_mut(db.get_mut(key))? {
+        let end = checked_len(settings, offset, bytes.len())?;
+        let blob = s.edit();
+        if blob.len() < end {
+            blob.try_resize(end, 0).map_err(|_| errors::OUT_OF_MEMORY)?;
+        }
+        blob.make_mut()[offset..end].copy_from_slice(bytes);
+        return Ok(blob.len());
+    }
+    let end = checked_len(settings, offset, bytes.len())?;
+    let mut blob = Blob::try_zeroed(end).map_err(|_| errors::OUT_OF_MEMORY)?;
+    blob.make_mut()[offset..].copy_from_slice(bytes);
+    db.insert(key, Value::Str(Str::Edited(blob)), None);
+    Ok(end)
 }
 
 fn extend(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
-    let (key, bytes) = (&call.keys[0], call.args.at(2));
-    match string_of(call.locked.db(call.db).peek(key))?.map(Str::len) {
-        Some(len) => check_length(call, len, bytes.len())?,
-        None => {
-            call.locked.db(call.db).insert(key, super::value_of(call.args, 2), None);
-            return Ok(bytes.len());
-        }
-    }
+    let (key, bytes, settings) = (&call.keys[0], call.args.at(2), call.locked.keyspace().settings());
     let mut db = call.locked.db(call.db);
-    let blob =
-        string_of_mut(db.get_mut(key))?.expect("it was there a moment ago, under the same lock").edit();
-    blob.extend_from_slice(bytes);
-    Ok(blob.len())
+    if let Some(s) = string_of_mut(db.get_mut(key))? {
+        let len = checked_len(settings, s.len(), bytes.len())?;
+        s.edit().try_extend_from_slice(bytes).map_err(|_| errors::OUT_OF_MEMORY)?;
+        return Ok(len);
+    }
+    db.insert(key, super::value_of(call.args, 2), None);
+    Ok(bytes.len())
 }
 
 #[cfg(test)]
