@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use strand_chain::{Blob, Chain};
 
 /// Longest slice that is appended: beyond a pooled block, so that every way of appending is met.
-const SLICE_BYTES_MAX: usize = if cfg!(miri) { 600 } else { 40_000 };
+const SLICE_BYTES_MAX: usize = if cfg!(miri) { 400 } else { 40_000 };
+/// Most bytes that are filled in place at once.
+const FILL_BYTES_MAX: usize = if cfg!(miri) { 200 } else { 20_000 };
 
 fn cases(native: u32) -> ProptestConfig {
     let cases = if cfg!(miri) { 6 } else { native };
@@ -79,13 +81,14 @@ proptest! {
                 Op::Read(part) => {
                     let spare = chain.spare();
                     prop_assert!(spare.len() >= 4096);
-                    let n = spare.len() * part / 1000;
+                    let n = (spare.len() * part / 1000).min(FILL_BYTES_MAX);
                     let b = bytes(&mut seed, n);
                     spare[..n].copy_from_slice(&b);
                     chain.filled(n);
                     model.extend(b);
                 }
                 Op::Write(n) => {
+                    let n = n.min(FILL_BYTES_MAX);
                     let b = bytes(&mut seed, n);
                     chain.room(n)[..n].copy_from_slice(&b);
                     chain.filled(n);

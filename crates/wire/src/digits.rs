@@ -23,7 +23,6 @@ const PAIRS: [[u8; 2]; 100] = {
 #[derive(Clone, Copy)]
 pub struct Digits {
     text: [u8; TEXT_BYTES_MAX],
-    start: u8,
     end: u8,
 }
 
@@ -31,31 +30,16 @@ impl Digits {
     /// The decimal form of `n`.
     #[inline]
     pub fn int(n: i64) -> Digits {
-        let mut digits = Digits::unsigned(n.unsigned_abs());
-        if n < 0 {
-            digits.start -= 1;
-            digits.text[usize::from(digits.start)] = b'-';
-        }
+        let mut digits = Digits { text: [0; TEXT_BYTES_MAX], end: 0 };
+        digits.end = put_int(&mut digits.text, n) as u8;
         digits
     }
     /// The decimal form of `n`.
     #[inline]
-    pub fn unsigned(mut n: u64) -> Digits {
-        let mut text = [0; TEXT_BYTES_MAX];
-        let mut start = TEXT_BYTES_MAX;
-        while n >= 100 {
-            start -= 2;
-            text[start..start + 2].copy_from_slice(&PAIRS[(n % 100) as usize]);
-            n /= 100;
-        }
-        if n >= 10 {
-            start -= 2;
-            text[start..start + 2].copy_from_slice(&PAIRS[n as usize]);
-        } else {
-            start -= 1;
-            text[start] = b'0' + n as u8;
-        }
-        Digits { text, start: start as u8, end: TEXT_BYTES_MAX as u8 }
+    pub fn unsigned(n: u64) -> Digits {
+        let mut digits = Digits { text: [0; TEXT_BYTES_MAX], end: 0 };
+        digits.end = put_unsigned(&mut digits.text, n) as u8;
+        digits
     }
     /// `x` as redis-server 7.0 prints a score or another double: C's `%.17g`, and `inf`, `-inf`, `nan`.
     pub fn double(x: f64) -> Digits {
@@ -63,7 +47,7 @@ impl Digits {
         if x.trunc() == x && x.abs() < 1e17 && (x != 0.0 || x.is_sign_positive()) {
             return Digits::int(x as i64);
         }
-        let mut digits = Digits { text: [0; TEXT_BYTES_MAX], start: 0, end: 0 };
+        let mut digits = Digits { text: [0; TEXT_BYTES_MAX], end: 0 };
         if !x.is_finite() {
             digits.put(if x.is_nan() { b"nan" } else { b"inf" }, x == f64::NEG_INFINITY);
             return digits;
@@ -85,7 +69,7 @@ impl Digits {
     /// The text.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.text[usize::from(self.start)..usize::from(self.end)]
+        &self.text[..usize::from(self.end)]
     }
 
     /// The `%g` form of `figures` with the point after the first, times ten to the `exponent`.
@@ -125,6 +109,41 @@ impl Digits {
             self.end += 1;
         }
     }
+}
+
+/// Writes the decimal form of `n` to the start of `to`; says how long it is.
+///
+/// # Panics
+/// When `to` is shorter than that (20 bytes always do).
+#[inline]
+pub(crate) fn put_int(to: &mut [u8], n: i64) -> usize {
+    if n >= 0 {
+        return put_unsigned(to, n as u64);
+    }
+    to[0] = b'-';
+    1 + put_unsigned(&mut to[1..], n.unsigned_abs())
+}
+
+/// As [`put_int`].
+#[inline]
+pub(crate) fn put_unsigned(to: &mut [u8], n: u64) -> usize {
+    if n < 10 {
+        to[0] = b'0' + n as u8;
+        return 1;
+    }
+    let len = n.ilog10() as usize + 1;
+    let (to, mut end, mut left) = (&mut to[..len], len, n);
+    while left >= 100 {
+        end -= 2;
+        to[end..end + 2].copy_from_slice(&PAIRS[(left % 100) as usize]);
+        left /= 100;
+    }
+    if left >= 10 {
+        to[..2].copy_from_slice(&PAIRS[left as usize]);
+    } else {
+        to[0] = b'0' + left as u8;
+    }
+    len
 }
 
 impl std::fmt::Debug for Digits {

@@ -1,0 +1,202 @@
+//! What receiving and answering costs: `cargo bench -p strand-wire --bench receive [-- --json]`.
+//!
+//! Two tables. The first receives one value through decoder and body as a session does, for each size and chunk:
+//! nanoseconds per byte, and how far memory grew beyond what was held before, as the allocator counts it and as the
+//! kernel does. The second gives nanoseconds per command for decoding and for encoding replies. `cargo test` runs it
+//! with small sizes, as a check that the promised bounds hold.
+
+mod measure;
+
+use measure::{CountingAllocator, Growth};
+use std::hint::black_box;
+use std::time::Instant;
+use strand_chain::{Blob, Chain};
+use strand_wire::args::Argv;
+use strand_wire::client::encode_command;
+use strand_wire::reply::{Protocol, Reply};
+use strand_wire::resp::{Decoder, Limits, Progress};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const SIZES: [usize; 5] = [1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
+const CHUNKS: [usize; 4] = [1, 64, 4 << 10, 64 << 10];
+/// Sizes that `cargo test` runs, in a debug build.
+const TEST_SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
+/// A row receives so many bytes in all, in values that are kept as a keyspace keeps them: memory is fresh for each.
+const ROW_BYTES: usize = 64 << 20;
+/// A row of small values stops at so many.
+const ROW_VALUES_MAX: usize = 2_000;
+/// A cost is measured so often and the best is shown.
+const ROUNDS: usize = 20;
+
+fn main() {
+    let has = |flag: &str| std::env::args().any(|a| a == flag);
+    // `cargo bench` passes --bench; without it this is a test run.
+    let full = has("--bench");
+    let json = has("--json");
+    let sizes: &[usize] = if full { &SIZES } else { &TEST_SIZES };
+    if !json {
+        println!("receive one value: SET key <value>, arriving in chunks\n");
+        println!(
+            "{:>10} {:>9} {:>10} {:>17} {:>15}",
+            "value", "chunk", "ns/byte", "allocator growth", "resident growth"
+        );
+    }
+    for &size in sizes {
+        for chunk in CHUNKS {
+            let values = if full { (ROW_BYTES / size).clamp(1, ROW_VALUES_MAX) } else { 1 };
+            let row = receive(size, chunk, values);
+            let bound = size + size / 10 + (1 << 20);
+            assert!(
+                row.growth.allocated <= bound,
+                "{size} in {chunk}: {} held at once",
+                row.growth.allocated
+            );
+            if json {
+                println!(
+                    r#"{{"bench":"receive","value_bytes":{size},"chunk_bytes":{chunk},"ns_per_byte":{:.4},"allocated_bytes":{},"resident_bytes":{}}}"#,
+                    row.ns_per_byte, row.growth.allocated, row.growth.resident
+                );
+            } else {
+                println!(
+                    "{size:>10} {chunk:>9} {:>10.3} {:>17} {:>15}",
+                    row.ns_per_byte, row.growth.allocated, row.growth.resident
+                );
+            }
+        }
+    }
+    if !json {
+        println!("\n{:<44} {:>10}", "one command of a pipeline", "ns");
+    }
+    for (name, ns) in costs(if full { 5_000 } else { 20 }) {
+        if json {
+            println!(r#"{{"bench":"cost","name":"{name}","ns":{ns:.2}}}"#);
+        } else {
+            println!("{name:<44} {ns:>10.1}");
+        }
+    }
+}
+
+struct Row {
+    ns_per_byte: f64,
+    growth: Growth,
+}
+
+/// Receives `values` values of `size` bytes in `chunk`s and keeps them. Time is that of all, growth that of the first.
+fn receive(size: usize, chunk: usize, values: usize) -> Row {
+    let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${size}\r\n");
+    // The peer's bytes come from one small buffer: what is measured is the receiver.
+    let source = vec![b'v'; chunk];
+    let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+    let mut kept = Vec::with_capacity(values);
+    let mut growth = None;
+    let before = Growth::start();
+    let started = Instant::now();
+    for _ in 0..values {
+        feed(&mut decoder, &mut input, &mut argv, head.as_bytes());
+        let mut left = size;
+        while left > 0 {
+            let n = left.min(chunk);
+            feed(&mut decoder, &mut input, &mut argv, black_box(&source[..n]));
+            left -= n;
+        }
+        assert!(feed(&mut decoder, &mut input, &mut argv, b"\r\n"), "the command is whole");
+        kept.push(argv.args().blob(2));
+        argv.clear();
+        growth.get_or_insert_with(|| before.end());
+    }
+    let ns = started.elapsed().as_nanos() as f64;
+    assert!(kept.iter().all(|value| value.len() == size));
+    Row { ns_per_byte: ns / (size * values) as f64, growth: growth.expect("at least one value") }
+}
+
+/// Hands `bytes` over as a session reads: into the body where one is under way, into the chain's tail otherwise. True
+/// when they completed a command.
+fn feed(decoder: &mut Decoder, input: &mut Chain, argv: &mut Argv, mut bytes: &[u8]) -> bool {
+    let mut done = false;
+    while !bytes.is_empty() {
+        let n;
+        if let Some(spare) = decoder.body_spare() {
+            n = spare.len().min(bytes.len());
+            spare[..n].copy_from_slice(&bytes[..n]);
+            decoder.body_filled(n);
+        } else {
+            let spare = input.spare();
+            n = spare.len().min(bytes.len());
+            spare[..n].copy_from_slice(&bytes[..n]);
+            input.filled(n);
+        }
+        bytes = &bytes[n..];
+        done = decoder.decode(input, argv).expect("it is RESP") == Progress::Command;
+    }
+    done
+}
+
+/// Nanoseconds per command for what every command pays here.
+fn costs(pipelines: usize) -> Vec<(String, f64)> {
+    /// Commands in a pipeline, as the versus benchmark sends them.
+    const PIPELINE: usize = 30;
+    let value = [b'v'; 256];
+    let pipeline = |args: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        (0..PIPELINE).for_each(|_| encode_command(&mut bytes, args));
+        bytes
+    };
+    let inline = b"GET key:000000000001\r\n".repeat(PIPELINE);
+    let mut rows = Vec::new();
+    for (name, bytes) in [
+        ("decode SET key:000000000001 <256 bytes>", pipeline(&[b"SET", b"key:000000000001", &value])),
+        ("decode GET key:000000000001", pipeline(&[b"GET", b"key:000000000001"])),
+        ("decode PING", pipeline(&[b"PING"])),
+        ("decode inline GET key:000000000001", inline),
+    ] {
+        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        rows.push((
+            name.to_owned(),
+            best_of(ROUNDS, pipelines * PIPELINE, || {
+                for _ in 0..pipelines {
+                    // Into the chain as a read would put it there, so the copy counts too.
+                    let spare = input.spare();
+                    spare[..bytes.len()].copy_from_slice(black_box(&bytes));
+                    input.filled(bytes.len());
+                    while decoder.decode(&mut input, &mut argv).expect("it is RESP") == Progress::Command {
+                        black_box(argv.args().at(0));
+                        argv.clear();
+                    }
+                }
+            }),
+        ));
+    }
+    let long = Blob::from(vec![b'v'; 64 << 10]);
+    let mut reply = |name: &str, write: &dyn Fn(&mut Reply<'_>)| {
+        let mut out = Chain::new();
+        rows.push((
+            name.to_owned(),
+            best_of(ROUNDS, pipelines * PIPELINE, || {
+                for _ in 0..pipelines {
+                    (0..PIPELINE).for_each(|_| write(&mut Reply::new(black_box(&mut out), Protocol::Resp2)));
+                    black_box(out.front());
+                    out.clear();
+                }
+            }),
+        ));
+    };
+    reply("reply: bulk of 256 bytes", &|r| r.bulk(black_box(&value)));
+    reply("reply: OK", &|r| r.ok());
+    reply("reply: null", &|r| r.null());
+    reply("reply: integer", &|r| r.int(black_box(1_234_567)));
+    reply("reply: double 0.1", &|r| r.double(black_box(0.1)));
+    reply("reply: shared blob of 64 KiB", &|r| r.bulk_blob(black_box(&long)));
+    rows
+}
+
+/// Nanoseconds per item of the best of `rounds` runs of `work` over `items`.
+fn best_of(rounds: usize, items: usize, mut work: impl FnMut()) -> f64 {
+    let run = |_| {
+        let started = Instant::now();
+        work();
+        started.elapsed().as_nanos() as f64 / items as f64
+    };
+    (0..rounds).map(run).fold(f64::MAX, f64::min)
+}
