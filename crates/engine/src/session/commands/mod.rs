@@ -65,7 +65,7 @@ impl Session {
             C::ConfigResetStat => self.config_reset_stat(),
             C::ConfigRewrite => self.config_rewrite(),
             C::ConfigSet => self.config_set(args),
-            C::Debug | C::DebugSleep => self.debug(args, now),
+            C::Debug => self.debug(args, now),
             C::Info => self.info(args, now),
             C::Lolwut => self.lolwut(args),
             C::Shutdown => self.shutdown(args),
