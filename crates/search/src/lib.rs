@@ -1,1 +1,26 @@
-//! STARTING VERSION.
+//! Search: the `FT.*` commands over a text index, and `RX.GREP`.
+//!
+//! [`Search`] is the whole service: it holds the indexes, follows the keyspace's touched keys (so that a search sees
+//! every write acknowledged before it), and runs the commands, each on a helper thread.
+//!
+//! **Invariant:** knows neither the engine nor sessions; it is reached as a job and by keyspace events, never from the
+//! hot path, and holds a shard's lock only for a bounded slice of records.
+
+mod error;
+mod exec;
+mod follow;
+mod grep;
+mod index;
+mod info;
+mod options;
+mod query;
+mod regex;
+mod reply;
+mod schema;
+mod service;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+
+pub use error::SearchError;
+pub use service::{INDEXES_MAX, Search};

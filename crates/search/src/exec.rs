@@ -1,0 +1,388 @@
+//! FT.SEARCH: catch up, plan, walk the matches of every segment, keep the best, write the reply.
+//!
+//! Every match is counted (the total is exact) and the best `offset + count` are kept in a heap for each segment, so
+//! memory is bounded by the page asked for. Within a segment the order is decided by column values and by the ordinals
+//! of keys and strings, which sort as the strings do; only the ones that are kept are resolved to bytes, to merge the
+//! segments. Ties go by key, so a page is the same however the segments lie.
+
+use crate::error::SearchError;
+use crate::index::{EXPIRE, Index, KEY, number_column, sort_column};
+use crate::options::{Options, SortBy};
+use crate::query::{parser, plan::Planner};
+use crate::reply;
+use crate::schema::{FieldKind, parse_number};
+use crate::service::{Search, check_arity};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::atomic;
+use std::time::{Duration, Instant};
+use strand_commands::call::LaneCall;
+use strand_keyspace::{Keyspace, Value};
+use tantivy::columnar::{BytesColumn, StrColumn};
+use tantivy::fastfield::Column;
+use tantivy::query::{BooleanQuery, ConstScoreQuery, EnableScoring, Occur, Query, TermSetQuery};
+use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, Term, f64_to_u64, u64_to_f64};
+
+/// Matches between two looks at the clock and at whether anybody waits.
+const CHECK_DOCS: usize = 1024;
+
+/// One result.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    pub(crate) key: Vec<u8>,
+    pub(crate) score: f64,
+    pub(crate) sort: SortValue,
+}
+
+/// What a result is sorted by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SortValue {
+    /// Its score.
+    Score,
+    /// A number.
+    Number(f64),
+    /// A text.
+    Text(Vec<u8>),
+    /// It does not have the field: last in either direction.
+    Missing,
+}
+
+/// Runs FT.SEARCH.
+pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 3)?;
+    search.drain(call.now_ms)?;
+    let name = call.args.at(1);
+    let entry = search.entry(name).ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
+    let index = &entry.index;
+    let options = Options::parse(call.args, &index.schema)?;
+    let text = String::from_utf8_lossy(call.args.at(2));
+    let node = parser::parse(&text, &options.params)?;
+    let planner = Planner {
+        schema: &index.schema,
+        fields: &index.fields,
+        verbatim: options.verbatim,
+        keep_stop_words: options.no_stop_words,
+        in_fields: options.in_fields.clone(),
+    };
+    let mut query = planner.plan(&node)?;
+    for (field, min, max) in &options.filters {
+        query = both(query, planner.filter(*field, *min, *max));
+    }
+    if let Some(keys) = &options.keys {
+        let keys = TermSetQuery::new(keys.iter().map(|k| Term::from_field_bytes(index.fields.key, k)));
+        query = both(query, Box::new(ConstScoreQuery::new(Box::new(keys), 0.0)));
+    }
+
+    let cancel = call.cancel;
+    search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
+    index.counts.uses.fetch_add(1, atomic::Ordering::Relaxed);
+    let deadline =
+        (options.timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(options.timeout_ms));
+    let scan = Scan {
+        keyspace: &search.keyspace,
+        index,
+        sort: options.sort,
+        keep: if options.count == 0 { 0 } else { options.offset + options.count },
+        with_scores: options.with_scores || options.sort.is_none() && options.count > 0,
+        now_ms: call.now_ms,
+        deadline,
+        cancel,
+    };
+    let (total, hits) = scan.run(&index.searcher(), &*query)?;
+    let page = hits.into_iter().skip(options.offset).take(options.count).collect();
+    reply::write(&search.keyspace, &options, total, page, call);
+    Ok(())
+}
+
+/// The keys of all documents of an index.
+pub(crate) fn all_keys(index: &Index) -> Result<Vec<Vec<u8>>, SearchError> {
+    let mut keys = Vec::new();
+    for reader in index.searcher().segment_readers() {
+        let Some(column) = reader.fast_fields().bytes(KEY)? else { continue };
+        for doc in reader.doc_ids_alive() {
+            keys.extend(key_of(&column, doc)?);
+        }
+    }
+    Ok(keys)
+}
+
+fn both(query: Box<dyn Query>, also: Box<dyn Query>) -> Box<dyn Query> {
+    Box::new(BooleanQuery::new(vec![(Occur::Must, query), (Occur::Must, also)]))
+}
+
+/// One walk over the matches.
+struct Scan<'a> {
+    keyspace: &'a Keyspace,
+    index: &'a Index,
+    sort: Option<SortBy>,
+    /// Best results to keep.
+    keep: usize,
+    with_scores: bool,
+    now_ms: i64,
+    deadline: Option<Instant>,
+    cancel: &'a atomic::AtomicBool,
+}
+
+/// A candidate within a segment: less is better.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// Missing values come last.
+    missing: bool,
+    /// Order-preserving image of the value; turned round for descending order.
+    rank: u64,
+    /// The key's ordinal.
+    key_ord: u64,
+    doc: DocId,
+    score: Score,
+}
+
+impl Candidate {
+    fn order(&self) -> (bool, u64, u64) {
+        (self.missing, self.rank, self.key_ord)
+    }
+}
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Candidate) -> bool {
+        self.order() == other.order()
+    }
+}
+impl Eq for Candidate {}
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Candidate) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Candidate {
+    fn cmp(&self, other: &Candidate) -> Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+/// Where a segment's sort values come from.
+enum Source {
+    Score,
+    Number(Column<f64>),
+    Text(Option<StrColumn>),
+    /// The field is not SORTABLE: its values are read from the hashes.
+    Hashes,
+}
+
+impl Scan<'_> {
+    /// The number of matches and the best of them, best first.
+    fn run(&self, searcher: &Searcher, query: &dyn Query) -> Result<(usize, Vec<Hit>), SearchError> {
+        let scoring = match self.with_scores {
+            true => EnableScoring::enabled_from_searcher(searcher),
+            false => EnableScoring::disabled_from_searcher(searcher),
+        };
+        let weight = query.weight(scoring)?;
+        let (mut total, mut best) = (0, Vec::new());
+        for reader in searcher.segment_readers() {
+            let source = self.source(reader)?;
+            let keys = reader.fast_fields().bytes(KEY)?;
+            let Some(keys) = keys else { continue };
+            if let Source::Hashes = source {
+                let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
+                total += self.walk(reader, &*weight, &mut |doc, score| {
+                    if self.keep > 0 {
+                        self.keep_by_hash(&mut heap, &keys, doc, score)?;
+                    }
+                    Ok(())
+                })?;
+                best.extend(heap.into_iter().map(|ranked: Ranked| ranked.0));
+            } else {
+                let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
+                total += self.walk(reader, &*weight, &mut |doc, score| {
+                    self.keep_by_column(&mut heap, &source, &keys, doc, score);
+                    Ok(())
+                })?;
+                for candidate in heap {
+                    best.extend(self.resolve(candidate, &source, &keys)?);
+                }
+            }
+            best.sort_by(|a, b| self.compare(a, b));
+            best.truncate(self.keep);
+        }
+        Ok((total, best))
+    }
+
+    /// Calls `visit` for each live match and returns their number.
+    fn walk(
+        &self,
+        reader: &SegmentReader,
+        weight: &dyn tantivy::query::Weight,
+        visit: &mut dyn FnMut(DocId, Score) -> Result<(), SearchError>,
+    ) -> Result<usize, SearchError> {
+        let expire = reader.fast_fields().column_opt::<i64>(EXPIRE)?;
+        let alive = reader.alive_bitset();
+        let mut scorer = weight.scorer(reader, 1.0)?;
+        let (mut seen, mut total) = (0usize, 0);
+        let mut doc = scorer.doc();
+        while doc != TERMINATED {
+            seen += 1;
+            if seen.is_multiple_of(CHECK_DOCS) {
+                self.check()?;
+            }
+            let is_dead = alive.is_some_and(|a| a.is_deleted(doc))
+                || expire.as_ref().and_then(|e| e.first(doc)).is_some_and(|at| at <= self.now_ms);
+            if !is_dead {
+                total += 1;
+                let score = if self.with_scores { scorer.score() } else { 0.0 };
+                visit(doc, score)?;
+            }
+            doc = scorer.advance();
+        }
+        Ok(total)
+    }
+
+    fn check(&self) -> Result<(), SearchError> {
+        if self.cancel.load(atomic::Ordering::Relaxed) {
+            return Err(SearchError::Cancelled);
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(SearchError::Timeout),
+            _ => Ok(()),
+        }
+    }
+
+    fn source(&self, reader: &SegmentReader) -> Result<Source, SearchError> {
+        let Some(sort) = self.sort else { return Ok(Source::Score) };
+        let spec = sort.spec(&self.index.schema);
+        Ok(match spec.kind {
+            FieldKind::Numeric => Source::Number(reader.fast_fields().f64(&number_column(sort.field))?),
+            _ if spec.sortable => Source::Text(reader.fast_fields().str(&sort_column(sort.field))?),
+            _ => Source::Hashes,
+        })
+    }
+
+    fn keep_by_column(
+        &self,
+        heap: &mut BinaryHeap<Candidate>,
+        source: &Source,
+        keys: &BytesColumn,
+        doc: DocId,
+        score: Score,
+    ) {
+        if self.keep == 0 {
+            return;
+        }
+        let value = match source {
+            // Scores are not negative, so their bits sort as they do; the highest is best.
+            Source::Score => Some(!u64::from(score.max(0.0).to_bits())),
+            Source::Number(column) => column.first(doc).map(f64_to_u64),
+            Source::Text(column) => column.as_ref().and_then(|c| c.ords().first(doc)),
+            Source::Hashes => None,
+        };
+        let descending = self.sort.is_some_and(|s| s.descending);
+        let missing = value.is_none();
+        let rank = value.map_or(0, |v| if descending { !v } else { v });
+        if heap.len() == self.keep {
+            let worst = heap.peek().expect("keep is not 0");
+            if (missing, rank) > (worst.missing, worst.rank) {
+                return;
+            }
+        }
+        let key_ord = keys.ords().first(doc).unwrap_or(u64::MAX);
+        let candidate = Candidate { missing, rank, key_ord, doc, score };
+        if heap.len() < self.keep {
+            heap.push(candidate);
+        } else if let Some(mut worst) = heap.peek_mut()
+            && candidate < *worst
+        {
+            *worst = candidate;
+        }
+    }
+
+    fn keep_by_hash(
+        &self,
+        heap: &mut BinaryHeap<Ranked>,
+        keys: &BytesColumn,
+        doc: DocId,
+        score: Score,
+    ) -> Result<(), SearchError> {
+        let Some(key) = key_of(keys, doc)? else { return Ok(()) };
+        let spec = self.sort.expect("sorted by a field").spec(&self.index.schema);
+        let found = self.keyspace.key(&key);
+        let mut locked = self.keyspace.lock(&[found.hash], self.now_ms);
+        let sort = match locked.db(0).peek(&found).map(|r| &r.value) {
+            Some(Value::Hash(hash)) => match (hash.get(&spec.identifier), &spec.kind) {
+                (None, _) => SortValue::Missing,
+                (Some(v), FieldKind::Numeric) => {
+                    parse_number(&v).map_or(SortValue::Missing, SortValue::Number)
+                }
+                (Some(v), _) => SortValue::Text(v.to_vec()),
+            },
+            _ => SortValue::Missing,
+        };
+        drop(locked);
+        let hit = Hit { key, score: f64::from(score) * self.index.schema.score, sort };
+        let descending = self.sort.is_some_and(|s| s.descending);
+        heap.push(Ranked(hit, descending));
+        if heap.len() > self.keep {
+            heap.pop();
+        }
+        Ok(())
+    }
+
+    fn resolve(&self, c: Candidate, source: &Source, keys: &BytesColumn) -> Result<Option<Hit>, SearchError> {
+        let Some(key) = key_of(keys, c.doc)? else { return Ok(None) };
+        let rank = if self.sort.is_some_and(|s| s.descending) { !c.rank } else { c.rank };
+        let sort = match source {
+            _ if c.missing => SortValue::Missing,
+            Source::Number(_) => SortValue::Number(u64_to_f64(rank)),
+            Source::Text(Some(column)) => {
+                let mut text = String::new();
+                column.ord_to_str(rank, &mut text)?;
+                SortValue::Text(text.into_bytes())
+            }
+            _ => SortValue::Score,
+        };
+        let score = f64::from(c.score) * self.index.schema.score;
+        Ok(Some(Hit { key, score, sort }))
+    }
+
+    fn compare(&self, a: &Hit, b: &Hit) -> Ordering {
+        compare(a, b, self.sort.is_some_and(|s| s.descending))
+    }
+}
+
+/// The order of results: by value, then by key.
+fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
+    let turn = |o: Ordering| if descending { o.reverse() } else { o };
+    let by_value = match (&a.sort, &b.sort) {
+        (SortValue::Score, SortValue::Score) => b.score.total_cmp(&a.score),
+        (SortValue::Number(x), SortValue::Number(y)) => turn(x.total_cmp(y)),
+        (SortValue::Text(x), SortValue::Text(y)) => turn(x.cmp(y)),
+        (SortValue::Missing, SortValue::Missing) => Ordering::Equal,
+        (SortValue::Missing, _) => Ordering::Greater,
+        (_, SortValue::Missing) => Ordering::Less,
+        // One sort has values of one kind.
+        _ => Ordering::Equal,
+    };
+    by_value.then_with(|| a.key.cmp(&b.key))
+}
+
+/// A result in a heap whose top is the worst one, with the direction it is compared in.
+struct Ranked(Hit, bool);
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Ranked) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Ranked {}
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Ranked) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Ranked {
+    fn cmp(&self, other: &Ranked) -> Ordering {
+        compare(&self.0, &other.0, self.1)
+    }
+}
+
+fn key_of(column: &BytesColumn, doc: DocId) -> Result<Option<Vec<u8>>, SearchError> {
+    let Some(ord) = column.ords().first(doc) else { return Ok(None) };
+    let mut key = Vec::new();
+    Ok(column.ord_to_bytes(ord, &mut key)?.then_some(key))
+}

@@ -1,0 +1,196 @@
+//! Following the keyspace: touched keys are read again and put into the indexes, so that a search sees every write
+//! that was acknowledged before it.
+//!
+//! A write notes its key in its shard while it holds the shard's lock, so before its reply. A search first takes the
+//! notes of all shards under one lock of ours ([`Search::drain`]), and whoever held that lock before has put what it
+//! took into the writers; then it commits the index it reads. So nothing acknowledged can be missing. Keys are read in
+//! slices of [`READ_KEYS_MAX`] under their shard's lock; values that lie in blobs of their own are shared, not copied.
+//! A new index first scans the keyspace, a slice at a time, under the same lock.
+
+use crate::error::SearchError;
+use crate::index::{Index, Source};
+use crate::service::{Entry, Search};
+use std::sync::Arc;
+use strand_chain::Blob;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::{Key, Record, ScanCursor, Value};
+
+/// Keys read under one hold of a shard's lock.
+const READ_KEYS_MAX: usize = 64;
+/// Records visited by one slice of a new index's first scan (one hold of a shard's lock).
+const SCAN_RECORDS: usize = 128;
+/// Slices of a first scan that are done before our own lock is given to others.
+const SCAN_SLICES: usize = 16;
+/// Keys that the background drain takes at a time.
+const TICK_KEYS_MAX: usize = 20_000;
+/// How long changes wait for a search before the background commits them.
+const COMMIT_INTERVAL_MS: i64 = 1000;
+
+/// The state of following; whoever holds its lock is the one that drains.
+#[derive(Debug, Default)]
+pub(crate) struct Follow {
+    /// Where the background drain goes on.
+    next_shard: usize,
+}
+
+/// How far an index's first scan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// Going on from here; keys visited so far.
+    At(ScanCursor, usize),
+    /// All keys are in the index.
+    Done,
+}
+
+impl Search {
+    /// Takes the touched keys of all shards into the writers.
+    pub(crate) fn drain(&self, now_ms: i64) -> Result<(), SearchError> {
+        let mut follow = self.follow.lock();
+        self.drain_held(&mut follow, now_ms, usize::MAX)
+    }
+
+    /// As [`Search::drain`] for who holds the lock: stops after about `keys_max` keys.
+    pub(crate) fn drain_held(
+        &self,
+        follow: &mut Follow,
+        now_ms: i64,
+        keys_max: usize,
+    ) -> Result<(), SearchError> {
+        let shards = self.keyspace.shards();
+        let mut indexes = self.entries();
+        let (mut keys, mut failure) = (0, Ok(()));
+        for _ in 0..shards {
+            if keys >= keys_max {
+                break;
+            }
+            let shard = follow.next_shard;
+            follow.next_shard = (shard + 1) % shards;
+            let touched = self.keyspace.take_touched(shard);
+            if touched.flushed {
+                // As in RediSearch: an emptied database has no indexes.
+                self.drop_all();
+                indexes.clear();
+            }
+            keys += touched.keys.len();
+            if !indexes.is_empty() {
+                // A failed index answers with its failure; the others go on.
+                let result = self.index_keys(&indexes, shard, &touched.keys, now_ms);
+                failure = failure.and(result);
+            }
+        }
+        failure
+    }
+
+    /// Brings `entry` up to date: its first scan is finished, all acknowledged writes are visible.
+    pub(crate) fn catch_up(
+        &self,
+        entry: &Entry,
+        now_ms: i64,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), SearchError> {
+        loop {
+            {
+                let _follow = self.follow.lock();
+                if self.scan_slices(entry, now_ms)? == Scan::Done {
+                    break;
+                }
+            }
+            if cancelled() {
+                return Err(SearchError::Cancelled);
+            }
+            // Others (and the background) get their turn between slices.
+            std::thread::yield_now();
+        }
+        entry.index.refresh(now_ms)
+    }
+
+    /// The background's share: a bounded drain, a part of each first scan, commits of what waited long. Does nothing
+    /// where a search is at it already.
+    pub(crate) fn tick_follow(&self, now_ms: i64) {
+        let entries = self.entries();
+        if entries.is_empty() {
+            return;
+        }
+        // A failure here shows again, and is answered, in the next search of that index.
+        if let Some(mut follow) = self.follow.try_lock() {
+            let _ = self.drain_held(&mut follow, now_ms, TICK_KEYS_MAX);
+            for entry in &entries {
+                let _ = self.scan_slices(entry, now_ms);
+            }
+        }
+        for entry in &entries {
+            let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
+        }
+    }
+
+    /// Some slices of the first scan. The caller holds the lock of following: a record read here cannot overwrite a
+    /// newer one that a drain puts in.
+    fn scan_slices(&self, entry: &Entry, now_ms: i64) -> Result<Scan, SearchError> {
+        let mut scan = entry.scan.lock();
+        for _ in 0..SCAN_SLICES {
+            let Scan::At(cursor, mut visited) = *scan else { break };
+            let mut found: Vec<(Vec<u8>, Source)> = Vec::new();
+            let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
+                visited += 1;
+                if entry.index.schema.follows(record.key())
+                    && let Some(source) = read(&entry.index, record)
+                {
+                    found.push((record.key().to_vec(), source));
+                }
+            });
+            for (key, source) in &found {
+                entry.index.put(&self.keyspace.key(key), source)?;
+            }
+            *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
+        }
+        Ok(*scan)
+    }
+
+    /// Reads `keys` of one shard and brings them into every index that follows them.
+    fn index_keys(
+        &self,
+        entries: &[Arc<Entry>],
+        shard: usize,
+        keys: &[Vec<u8>],
+        now_ms: i64,
+    ) -> Result<(), SearchError> {
+        let mut failure = Ok(());
+        for slice in keys.chunks(READ_KEYS_MAX) {
+            let mut jobs: Vec<(&Index, Key<'_>, Option<Source>)> = Vec::with_capacity(slice.len());
+            {
+                let mut locked = self.keyspace.lock_shard(shard, now_ms);
+                let mut db = locked.db(0);
+                for key in slice {
+                    let key = self.keyspace.key(key);
+                    let record = db.peek(&key);
+                    for entry in entries.iter().filter(|e| e.index.schema.follows(key.bytes)) {
+                        jobs.push((&entry.index, key, record.and_then(|r| read(&entry.index, r))));
+                    }
+                }
+            }
+            for (index, key, source) in jobs {
+                let result = match source {
+                    Some(source) => index.put(&key, &source),
+                    None => index.delete(&key),
+                };
+                failure = failure.and(result);
+            }
+        }
+        failure
+    }
+}
+
+/// What `record` holds for `index`; `None` when it is no hash.
+fn read(index: &Index, record: &Record) -> Option<Source> {
+    let Value::Hash(hash) = &record.value else { return None };
+    let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
+    Some(Source { expire_at_ms: record.expire_at_ms(), values })
+}
+
+/// Shares a blob, copies a slice of a packed value.
+pub(crate) fn to_blob(bytes: Bytes<'_>) -> Blob {
+    match bytes {
+        Bytes::Slice(s) => Blob::from(s),
+        Bytes::Shared(b) => b.clone(),
+    }
+}

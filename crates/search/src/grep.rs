@@ -1,0 +1,314 @@
+//! `RX.GREP KEYS|VALUES pattern [PREFIX p] [LIMIT n] [NOCASE] [WITHVALUES]`: a regular expression over the session's
+//! database, in time linear in its bytes.
+//!
+//! KEYS looks at the names of keys, VALUES at string values and at the field values of hashes. The reply is an array of
+//! keys, each once, in no order. With WITHVALUES (VALUES only) it is an array of rows `[key, field, line]`: the first
+//! match found in that key, its field (null for a string) and the line in which the match ends, cut to
+//! [`LINE_BYTES_MAX`] around it. Without LIMIT all matches are returned, up to [`MATCHES_MAX`] and
+//! [`MATCH_BYTES_MAX`]; past those the command is refused, not cut short.
+//!
+//! The keyspace is walked in slices: under a shard's lock a slice's values are shared or copied out, the matching
+//! happens after it. Text is bytes, in the pattern (`\xFF`) and in the data.
+
+use crate::error::{SearchError, lossy};
+use crate::follow::to_blob;
+use crate::regex::{Counts, Matcher, Pattern};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strand_chain::Blob;
+use strand_commands::call::LaneCall;
+use strand_keyspace::types::string::Str;
+use strand_keyspace::{Keyspace, Record, Value};
+
+/// Most matches of one command.
+pub(crate) const MATCHES_MAX: usize = 1_000_000;
+/// Most bytes of keys and lines of one command.
+pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
+/// Longest part of a line that is returned, in bytes.
+pub(crate) const LINE_BYTES_MAX: usize = 1024;
+/// Records visited under one hold of a shard's lock.
+const SLICE_RECORDS: usize = 64;
+/// Fields of a hash read under one hold of its shard's lock; a larger hash is read in several.
+const SLICE_FIELDS: usize = 512;
+
+/// What all greps went through, for INFO.
+#[derive(Debug, Default)]
+pub(crate) struct Grep {
+    pub(crate) greps: AtomicU64,
+    pub(crate) searches: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) clears: AtomicU64,
+    pub(crate) give_ups: AtomicU64,
+    pub(crate) quits: AtomicU64,
+    pub(crate) resets: AtomicU64,
+}
+
+impl Grep {
+    fn add(&self, c: Counts) {
+        self.greps.fetch_add(1, Relaxed);
+        self.searches.fetch_add(c.searches, Relaxed);
+        self.bytes.fetch_add(c.bytes, Relaxed);
+        self.clears.fetch_add(c.clears, Relaxed);
+        self.give_ups.fetch_add(c.give_ups, Relaxed);
+        self.quits.fetch_add(c.quits, Relaxed);
+        self.resets.fetch_add(c.resets, Relaxed);
+    }
+}
+
+/// What the command asks for.
+#[derive(Debug, PartialEq)]
+struct Request {
+    values: bool,
+    prefix: Vec<u8>,
+    limit: Option<usize>,
+    nocase: bool,
+    with_values: bool,
+}
+
+/// One row of the reply.
+struct Row {
+    key: Vec<u8>,
+    field: Option<Blob>,
+    line: Vec<u8>,
+}
+
+/// A key's data outside its shard's lock.
+enum Held {
+    Name,
+    Text(Blob),
+    Fields(Vec<(Blob, Blob)>),
+    /// A hash too large to be taken out at once.
+    Large,
+}
+
+/// Runs the command.
+pub(crate) fn run(keyspace: &Keyspace, totals: &Grep, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let request = parse(call)?;
+    let pattern = Pattern::new(call.args.at(2), request.nocase)?;
+    let mut walk = Walk {
+        keyspace,
+        request: &request,
+        db: call.db,
+        now_ms: call.now_ms,
+        matcher: Matcher::new(&pattern),
+        cancelled: &|| call.cancelled(),
+        rows: Vec::new(),
+        row_bytes: 0,
+        seen: HashSet::new(),
+    };
+    let result = walk.run();
+    totals.add(walk.matcher.counts);
+    let rows = walk.rows;
+    result?;
+    call.reply.array(rows.len());
+    for row in &rows {
+        if request.with_values {
+            call.reply.array(3);
+            call.reply.bulk(&row.key);
+            match &row.field {
+                Some(field) => call.reply.bulk_blob(field),
+                None => call.reply.null(),
+            }
+            call.reply.bulk(&row.line);
+        } else {
+            call.reply.bulk(&row.key);
+        }
+    }
+    Ok(())
+}
+
+fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
+    crate::service::check_arity(call, 3)?;
+    let args = call.args;
+    let values = args.is(1, "VALUES");
+    if !values && !args.is(1, "KEYS") {
+        let text = format!("ERR Unknown argument `{}`: KEYS or VALUES is expected", lossy(args.at(1)));
+        return Err(SearchError::Refused(text));
+    }
+    let mut request = Request { values, prefix: Vec::new(), limit: None, nocase: false, with_values: false };
+    let mut at = 3;
+    while at < args.len() {
+        let argument = |name: &str| {
+            args.get(at + 1).ok_or(SearchError::Refused(format!("ERR {name} needs an argument")))
+        };
+        if args.is(at, "PREFIX") {
+            request.prefix = argument("PREFIX")?.to_vec();
+            at += 1;
+        } else if args.is(at, "LIMIT") {
+            let n = std::str::from_utf8(argument("LIMIT")?).ok().and_then(|n| n.parse::<usize>().ok());
+            let wrong = || SearchError::refused("ERR LIMIT is not an integer or out of range");
+            request.limit = Some(n.filter(|n| *n > 0).ok_or_else(wrong)?);
+            at += 1;
+        } else if args.is(at, "NOCASE") {
+            request.nocase = true;
+        } else if args.is(at, "WITHVALUES") {
+            request.with_values = true;
+        } else {
+            return Err(SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(args.at(at)))));
+        }
+        at += 1;
+    }
+    if request.with_values && !values {
+        return Err(SearchError::refused("ERR WITHVALUES goes with VALUES only"));
+    }
+    Ok(request)
+}
+
+struct Walk<'a> {
+    keyspace: &'a Keyspace,
+    request: &'a Request,
+    db: usize,
+    now_ms: i64,
+    matcher: Matcher<'a>,
+    cancelled: &'a dyn Fn() -> bool,
+    rows: Vec<Row>,
+    row_bytes: usize,
+    /// Keys reported: a scan may come by a key twice while the table grows.
+    seen: HashSet<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self) -> Result<(), SearchError> {
+        let request = self.request;
+        let mut cursor = 0;
+        let mut slice: Vec<(Vec<u8>, Held)> = Vec::new();
+        loop {
+            slice.clear();
+            cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
+                if record.key().starts_with(&request.prefix) {
+                    slice.push((
+                        record.key().to_vec(),
+                        if request.values { hold(record) } else { Held::Name },
+                    ));
+                }
+            });
+            for (key, held) in slice.drain(..) {
+                self.look_at(key, held)?;
+                if request.limit.is_some_and(|l| self.rows.len() >= l) {
+                    return Ok(());
+                }
+            }
+            if cursor == 0 {
+                return Ok(());
+            }
+            if (self.cancelled)() {
+                return Err(SearchError::Cancelled);
+            }
+        }
+    }
+
+    fn look_at(&mut self, key: Vec<u8>, held: Held) -> Result<(), SearchError> {
+        match held {
+            Held::Name => {
+                if self.find(&key)?.is_some() {
+                    self.report(key, None, Vec::new())?;
+                }
+            }
+            Held::Text(text) => {
+                if let Some(end) = self.find(&text)? {
+                    let line = self.line(&text, end);
+                    self.report(key, None, line)?;
+                }
+            }
+            Held::Fields(fields) => {
+                self.look_at_fields(&key, fields)?;
+            }
+            Held::Large => {
+                let mut cursor = 0;
+                loop {
+                    let mut fields = Vec::with_capacity(SLICE_FIELDS);
+                    {
+                        let key = self.keyspace.key(&key);
+                        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+                        let mut db = locked.db(self.db);
+                        let Some(Value::Hash(hash)) = db.peek(&key).map(|r| &r.value) else { return Ok(()) };
+                        cursor = hash
+                            .scan(cursor, SLICE_FIELDS, &mut |f, v| fields.push((to_blob(f), to_blob(v))));
+                    }
+                    if self.look_at_fields(&key, fields)? || cursor == 0 {
+                        return Ok(());
+                    }
+                    if (self.cancelled)() {
+                        return Err(SearchError::Cancelled);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when one of them matched and was reported.
+    fn look_at_fields(&mut self, key: &[u8], fields: Vec<(Blob, Blob)>) -> Result<bool, SearchError> {
+        for (field, value) in fields {
+            if let Some(end) = self.find(&value)? {
+                let line = self.line(&value, end);
+                self.report(key.to_vec(), Some(field), line)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn find(&mut self, haystack: &[u8]) -> Result<Option<usize>, SearchError> {
+        self.matcher.find_end(haystack, !self.request.with_values, self.cancelled)
+    }
+
+    fn line(&self, text: &[u8], end: usize) -> Vec<u8> {
+        if self.request.with_values { line_at(text, end).to_vec() } else { Vec::new() }
+    }
+
+    fn report(&mut self, key: Vec<u8>, field: Option<Blob>, line: Vec<u8>) -> Result<(), SearchError> {
+        if !self.seen.insert(key.clone()) {
+            return Ok(());
+        }
+        self.row_bytes += key.len() + line.len() + field.as_ref().map_or(0, |f| f.len());
+        if self.rows.len() == MATCHES_MAX || self.row_bytes > MATCH_BYTES_MAX {
+            let text =
+                format!("ERR More than {MATCHES_MAX} matches or {MATCH_BYTES_MAX} bytes of them: use LIMIT");
+            return Err(SearchError::Refused(text));
+        }
+        self.rows.push(Row { key, field, line });
+        Ok(())
+    }
+}
+
+/// Takes a record's data out of the lock: what has a blob of its own is shared.
+fn hold(record: &Record) -> Held {
+    match &record.value {
+        Value::Str(Str::Int(n)) => Held::Text(Blob::from(n.to_string().as_bytes())),
+        Value::Str(Str::Raw(b) | Str::Edited(b)) => Held::Text(b.clone()),
+        Value::Hash(hash) if hash.len() > SLICE_FIELDS => Held::Large,
+        Value::Hash(hash) => Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect()),
+    }
+}
+
+/// The line of `text` in which a match that ends at `end` ends, cut to [`LINE_BYTES_MAX`] around that place.
+fn line_at(text: &[u8], end: usize) -> &[u8] {
+    let last = end.saturating_sub(1).min(text.len());
+    let start = memchr::memrchr(b'\n', &text[..last]).map_or(0, |i| i + 1);
+    let stop = memchr::memchr(b'\n', &text[last..]).map_or(text.len(), |i| last + i).max(last);
+    if stop - start <= LINE_BYTES_MAX {
+        return &text[start..stop];
+    }
+    let from = last.saturating_sub(LINE_BYTES_MAX / 2).max(start);
+    &text[from..stop.min(from + LINE_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_match() {
+        let text = b"one\ntwo three\n\nfour";
+        assert_eq!(line_at(text, 2), b"one");
+        assert_eq!(line_at(text, 7), b"two three");
+        assert_eq!(line_at(text, 13), b"two three");
+        assert_eq!(line_at(text, text.len()), b"four");
+        assert_eq!(line_at(b"", 0), b"");
+        assert_eq!(line_at(b"\n", 1), b"");
+        let long = [vec![b'a'; 5000], b"X".to_vec(), vec![b'b'; 5000]].concat();
+        let line = line_at(&long, 5001);
+        assert!(line.len() == LINE_BYTES_MAX && line.contains(&b'X'));
+    }
+}

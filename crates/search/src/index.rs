@@ -1,0 +1,361 @@
+//! [`Index`]: one text index: its schema, its tantivy segments in memory, its one writer.
+//!
+//! A document per key. `key` finds and names it, `expire` (a column) hides it once its time has passed; each schema
+//! field is up to three tantivy fields: exact words or tags, stems, and a column to sort by. Nothing is stored: values
+//! are read from the keyspace when a result is written. Changes are buffered by [`Index::put`] and [`Index::delete`],
+//! and become visible with [`Index::refresh`], which a search calls first: commit on read.
+
+use crate::error::{SearchError, lossy};
+use crate::schema::{FieldKind, Schema, parse_number};
+use crate::tokenizer::{TextTokenizer, push_lower};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use strand_chain::Blob;
+use strand_keyspace::Key;
+use tantivy::directory::RamDirectory;
+use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
+use tantivy::schema::{
+    BytesOptions, Field, IndexRecordOption, NumericOptions, TextFieldIndexing, TextOptions,
+};
+use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, TantivyDocument, Term};
+
+/// Memory of an index's writer, in bytes: a full buffer becomes a segment (not yet visible).
+pub(crate) const WRITER_BYTES_MAX: usize = 32 << 20;
+/// Longest key that is indexed, in bytes: tantivy's terms end at 64 KiB.
+pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
+/// Longest value that is kept to sort by, in bytes; a longer one is cut.
+pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
+/// A segment with more than this share of deleted documents is rewritten.
+const DELETED_SHARE_MAX: f32 = 0.3;
+
+/// Name of the column with the keys.
+pub(crate) const KEY: &str = "key";
+/// Name of the column with the expiry times (unix milliseconds).
+pub(crate) const EXPIRE: &str = "expire";
+
+/// The tantivy fields of the schema's fields, by their number.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    pub(crate) key: Field,
+    expire: Field,
+    pub(crate) words: Vec<Option<Field>>,
+    pub(crate) stems: Vec<Option<Field>>,
+    pub(crate) tags: Vec<Option<Field>>,
+    pub(crate) numbers: Vec<Option<Field>>,
+    sorts: Vec<Option<Field>>,
+}
+
+/// Name of the numeric column of a field.
+pub(crate) fn number_column(field: usize) -> String {
+    format!("n{field}")
+}
+/// Name of the column that a SORTABLE text or tag field is sorted by.
+pub(crate) fn sort_column(field: usize) -> String {
+    format!("s{field}")
+}
+
+/// What a key's hash holds for one index: read under the shard's lock, indexed after it.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) expire_at_ms: Option<i64>,
+    /// The values of the schema's fields, in order.
+    pub(crate) values: Vec<Option<Blob>>,
+}
+
+/// One index.
+pub(crate) struct Index {
+    pub(crate) name: Vec<u8>,
+    pub(crate) schema: Schema,
+    pub(crate) fields: Fields,
+    directory: RamDirectory,
+    writer: Mutex<Writer>,
+    reader: IndexReader,
+    fingerprint: RandomState,
+    pub(crate) counts: Counts,
+}
+
+/// What FT.INFO counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Documents that could not be indexed.
+    pub(crate) failures: AtomicU64,
+    /// Searches of this index and looks at it.
+    pub(crate) uses: AtomicU64,
+    /// Documents added since the start.
+    pub(crate) added: AtomicU64,
+    /// Commits.
+    pub(crate) commits: AtomicU64,
+    /// Time spent adding and committing, in microseconds.
+    pub(crate) indexing_us: AtomicU64,
+}
+
+struct Writer {
+    tantivy: IndexWriter,
+    /// Fingerprints (128 bits) of the keys in the index: a key that is not here needs no delete, which would be looked
+    /// up in every segment.
+    indexed: HashSet<u128>,
+    uncommitted: usize,
+    committed_at_ms: i64,
+}
+
+impl Index {
+    /// An empty index.
+    pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<Index, SearchError> {
+        let (tantivy_schema, fields) = build_fields(&schema);
+        let directory = RamDirectory::create();
+        // Documents store nothing, so a thread to compress them would only cost its start at every commit.
+        let settings =
+            IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
+        let index = tantivy::Index::create(directory.clone(), tantivy_schema, settings)?;
+        index.tokenizers().register("words", TextTokenizer::new(schema.stop_words.clone(), false));
+        index.tokenizers().register("stems", TextTokenizer::new(schema.stop_words.clone(), true));
+        let options = IndexWriterOptions::builder()
+            .memory_budget_per_thread(WRITER_BYTES_MAX)
+            .num_worker_threads(1)
+            .num_merge_threads(1)
+            .build();
+        let tantivy: IndexWriter = index.writer_with_options(options)?;
+        // Every commit on read leaves a small segment: merging them by size keeps their number logarithmic, and
+        // rewriting segments with many deletes keeps memory in line with the live documents.
+        let mut merges = LogMergePolicy::default();
+        merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
+        tantivy.set_merge_policy(Box::new(merges));
+        let reader = index
+            .reader_builder()
+            .reload_policy(ReloadPolicy::Manual)
+            .doc_store_cache_num_blocks(0)
+            .try_into()?;
+        Ok(Index {
+            name,
+            schema,
+            fields,
+            directory,
+            writer: Mutex::new(Writer {
+                tantivy,
+                indexed: HashSet::new(),
+                uncommitted: 0,
+                committed_at_ms: 0,
+            }),
+            reader,
+            fingerprint: RandomState::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Puts the document of `key` in the place of what the index has; one that has no field, or a number that is none,
+    /// leaves the index.
+    pub(crate) fn put(&self, key: &Key<'_>, source: &Source) -> Result<(), SearchError> {
+        let document = match self.document(key.bytes, source) {
+            Ok(Some(document)) => document,
+            Ok(None) => return self.delete(key),
+            Err(Unindexable) => {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                return self.delete(key);
+            }
+        };
+        let mut writer = self.writer.lock();
+        if !writer.indexed.insert(self.fingerprint(key)) {
+            writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
+        }
+        writer.tantivy.add_document(document)?;
+        writer.uncommitted += 1;
+        self.counts.added.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes the document of `key`, if there is one.
+    pub(crate) fn delete(&self, key: &Key<'_>) -> Result<(), SearchError> {
+        let mut writer = self.writer.lock();
+        if writer.indexed.remove(&self.fingerprint(key)) {
+            writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
+            writer.uncommitted += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes all changes so far visible to [`Index::searcher`]. Costs nothing when there are none.
+    pub(crate) fn refresh(&self, now_ms: i64) -> Result<(), SearchError> {
+        let mut writer = self.writer.lock();
+        if writer.uncommitted > 0 {
+            let start = std::time::Instant::now();
+            writer.tantivy.commit()?;
+            self.reader.reload()?;
+            writer.uncommitted = 0;
+            writer.committed_at_ms = now_ms;
+            self.counts.commits.fetch_add(1, Ordering::Relaxed);
+            self.counts.indexing_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// [`Index::refresh`], when the last one is at least `interval_ms` ago and nobody else is at it.
+    pub(crate) fn refresh_if_old(&self, now_ms: i64, interval_ms: i64) -> Result<(), SearchError> {
+        let due = match self.writer.try_lock() {
+            Some(w) => w.uncommitted > 0 && now_ms.saturating_sub(w.committed_at_ms) >= interval_ms,
+            None => false,
+        };
+        if due { self.refresh(now_ms) } else { Ok(()) }
+    }
+
+    /// The documents visible now.
+    pub(crate) fn searcher(&self) -> Searcher {
+        self.reader.searcher()
+    }
+    /// Bytes of all segments.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.directory.total_mem_usage()
+    }
+    /// Bytes of the set of indexed keys.
+    pub(crate) fn key_set_bytes(&self) -> usize {
+        self.writer.lock().indexed.capacity() * 17
+    }
+
+    fn fingerprint(&self, key: &Key<'_>) -> u128 {
+        u128::from(key.hash.0) << 64 | u128::from(self.fingerprint.hash_one(key.bytes))
+    }
+
+    fn document(&self, key: &[u8], source: &Source) -> Result<Option<TantivyDocument>, Unindexable> {
+        if source.values.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        if key.len() > INDEXED_KEY_BYTES_MAX {
+            return Err(Unindexable);
+        }
+        let mut document = TantivyDocument::new();
+        document.add_bytes(self.fields.key, key);
+        if let Some(at_ms) = source.expire_at_ms {
+            document.add_i64(self.fields.expire, at_ms);
+        }
+        for (i, spec) in self.schema.fields.iter().enumerate() {
+            let Some(value) = &source.values[i] else { continue };
+            if let FieldKind::Numeric = spec.kind {
+                let number = parse_number(value).ok_or(Unindexable)?;
+                if let Some(field) = self.fields.numbers[i] {
+                    document.add_f64(field, number + 0.0);
+                }
+                continue;
+            }
+            let text = String::from_utf8_lossy(value);
+            for field in [self.fields.words[i], self.fields.stems[i]].into_iter().flatten() {
+                document.add_text(field, &text);
+            }
+            if let (Some(field), FieldKind::Tag { separator, case_sensitive }) =
+                (self.fields.tags[i], &spec.kind)
+            {
+                for tag in tags(&text, *separator) {
+                    document
+                        .add_text(field, if *case_sensitive { tag.to_string() } else { tag.to_lowercase() });
+                }
+            }
+            if let Some(field) = self.fields.sorts[i] {
+                document.add_text(field, sort_value(&text, spec.unnormalized));
+            }
+        }
+        Ok(Some(document))
+    }
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Index({}, {} documents)", lossy(&self.name), self.searcher().num_docs())
+    }
+}
+
+/// A value does not fit its field: the document is not indexed.
+struct Unindexable;
+
+/// The values of a tag field.
+fn tags(text: &str, separator: u8) -> impl Iterator<Item = &str> {
+    text.split(separator as char).map(str::trim).filter(|t| !t.is_empty())
+}
+
+/// What a SORTABLE field is sorted by.
+fn sort_value(text: &str, unnormalized: bool) -> String {
+    let mut value = String::new();
+    for c in text.chars() {
+        if value.len() >= SORT_VALUE_BYTES_MAX {
+            break;
+        }
+        if unnormalized { value.push(c) } else { push_lower(&mut value, c) }
+    }
+    value
+}
+
+fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
+    let mut builder = tantivy::schema::Schema::builder();
+    let key = builder.add_bytes_field(KEY, BytesOptions::default().set_indexed().set_fast());
+    let expire = builder.add_i64_field(EXPIRE, NumericOptions::default().set_fast());
+    let indexed = |tokenizer: &str, option, norms| {
+        let indexing = TextFieldIndexing::default()
+            .set_tokenizer(tokenizer)
+            .set_index_option(option)
+            .set_fieldnorms(norms);
+        TextOptions::default().set_indexing_options(indexing)
+    };
+    let mut fields = Fields {
+        key,
+        expire,
+        words: Vec::new(),
+        stems: Vec::new(),
+        tags: Vec::new(),
+        numbers: Vec::new(),
+        sorts: Vec::new(),
+    };
+    for (i, spec) in schema.fields.iter().enumerate() {
+        let (mut words, mut stems, mut tags, mut numbers, mut sorts) = (None, None, None, None, None);
+        let is_searched = !spec.no_index;
+        match spec.kind {
+            FieldKind::Text { no_stem, .. } if is_searched => {
+                let exact = indexed("words", IndexRecordOption::WithFreqsAndPositions, true);
+                words = Some(builder.add_text_field(&format!("w{i}"), exact));
+                stems = (!no_stem).then(|| {
+                    builder.add_text_field(
+                        &format!("z{i}"),
+                        indexed("stems", IndexRecordOption::WithFreqs, true),
+                    )
+                });
+            }
+            FieldKind::Tag { .. } if is_searched => {
+                tags = Some(
+                    builder.add_text_field(&format!("t{i}"), indexed("raw", IndexRecordOption::Basic, false)),
+                );
+            }
+            FieldKind::Numeric => {
+                // A column alone: ranges scan it, sorting reads it.
+                numbers =
+                    Some(builder.add_f64_field(&number_column(i), NumericOptions::default().set_fast()));
+            }
+            _ => {}
+        }
+        if spec.sortable && spec.kind != FieldKind::Numeric {
+            sorts = Some(builder.add_text_field(&sort_column(i), TextOptions::default().set_fast("raw")));
+        }
+        fields.words.push(words);
+        fields.stems.push(stems);
+        fields.tags.push(tags);
+        fields.numbers.push(numbers);
+        fields.sorts.push(sorts);
+    }
+    (builder.build(), fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_split_and_trimmed() {
+        assert_eq!(tags(" a, b c ,,d,", b',').collect::<Vec<_>>(), ["a", "b c", "d"]);
+        assert_eq!(tags("a,b;c", b';').collect::<Vec<_>>(), ["a,b", "c"]);
+        assert_eq!(tags("", b',').count(), 0);
+    }
+
+    #[test]
+    fn sort_values_are_folded_and_cut() {
+        assert_eq!(sort_value("ÄbC", false), "äbc");
+        assert_eq!(sort_value("ÄbC", true), "ÄbC");
+        assert_eq!(sort_value(&"x".repeat(9000), false).len(), SORT_VALUE_BYTES_MAX);
+    }
+}

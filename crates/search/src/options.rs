@@ -1,0 +1,252 @@
+//! [`Options`]: the arguments of FT.SEARCH behind the query.
+
+use crate::error::{SearchError, lossy};
+use crate::query::Limit;
+use crate::schema::{Cursor, FieldKind, Schema, parse_number};
+use std::collections::HashMap;
+use strand_wire::args::Args;
+
+/// Largest offset and largest number of results: RediSearch's MAXSEARCHRESULTS.
+pub(crate) const RESULTS_MAX: usize = 1_000_000;
+/// Results without LIMIT.
+const RESULTS_DEFAULT: usize = 10;
+/// The query dialects that are understood (as one: 3 and 4 differ for JSON only).
+const DIALECTS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Options that RediSearch knows and Strand refuses.
+const REFUSED: [&str; 12] = [
+    "SUMMARIZE",
+    "HIGHLIGHT",
+    "GEOFILTER",
+    "SLOP",
+    "INORDER",
+    "EXPANDER",
+    "EXPLAINSCORE",
+    "PAYLOAD",
+    "WITHPAYLOADS",
+    "WITHCOUNT",
+    "WITHOUTCOUNT",
+    "WITHCURSOR",
+];
+
+/// What to return and how.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) no_content: bool,
+    pub(crate) verbatim: bool,
+    pub(crate) no_stop_words: bool,
+    pub(crate) with_scores: bool,
+    pub(crate) with_sort_keys: bool,
+    /// Fields to return, as (hash's field, name in the reply); `None`: all.
+    pub(crate) fields: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    pub(crate) sort: Option<SortBy>,
+    pub(crate) offset: usize,
+    pub(crate) count: usize,
+    pub(crate) keys: Option<Vec<Vec<u8>>>,
+    pub(crate) in_fields: Option<Vec<usize>>,
+    pub(crate) filters: Vec<(usize, Limit, Limit)>,
+    /// Milliseconds; 0: none.
+    pub(crate) timeout_ms: u64,
+    pub(crate) params: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+/// SORTBY: a field of the schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SortBy {
+    pub(crate) field: usize,
+    pub(crate) descending: bool,
+}
+
+impl Options {
+    /// Parses `FT.SEARCH index query ...`.
+    pub(crate) fn parse(args: Args<'_>, schema: &Schema) -> Result<Options, SearchError> {
+        let mut o = Options {
+            no_content: false,
+            verbatim: false,
+            no_stop_words: false,
+            with_scores: false,
+            with_sort_keys: false,
+            fields: None,
+            sort: None,
+            offset: 0,
+            count: RESULTS_DEFAULT,
+            keys: None,
+            in_fields: None,
+            filters: Vec::new(),
+            timeout_ms: 0,
+            params: HashMap::new(),
+        };
+        let mut at = Cursor { args, at: 3 };
+        while let Some(word) = at.peek() {
+            at.at += 1;
+            match word.to_ascii_uppercase().as_slice() {
+                b"NOCONTENT" => o.no_content = true,
+                b"VERBATIM" => o.verbatim = true,
+                b"NOSTOPWORDS" => o.no_stop_words = true,
+                b"WITHSCORES" => o.with_scores = true,
+                b"WITHSORTKEYS" => o.with_sort_keys = true,
+                b"RETURN" => o.fields = Some(parse_return(&mut at, schema)?),
+                b"SORTBY" => o.parse_sort(&mut at, schema)?,
+                b"LIMIT" => o.parse_limit(&mut at)?,
+                b"INKEYS" => {
+                    o.keys = Some(at.list("INKEYS", RESULTS_MAX)?.into_iter().map(|k| k.to_vec()).collect())
+                }
+                b"INFIELDS" => {
+                    // A name that is no field matches nothing, as in RediSearch.
+                    let names = at.list("INFIELDS", usize::MAX)?;
+                    let is_text = |f: &usize| {
+                        matches!(schema.fields[*f].kind, FieldKind::Text { .. })
+                            && !schema.fields[*f].no_index
+                    };
+                    o.in_fields =
+                        Some(names.into_iter().filter_map(|n| schema.field(n)).filter(is_text).collect());
+                }
+                b"FILTER" => o.filters.push(parse_filter(&mut at, schema)?),
+                b"TIMEOUT" => {
+                    let wrong = || SearchError::refused("TIMEOUT requires a non negative integer");
+                    if at.peek().is_none() {
+                        return Err(SearchError::refused("Need an argument for TIMEOUT"));
+                    }
+                    o.timeout_ms = at.count("TIMEOUT").map_err(|_| wrong())? as u64;
+                }
+                b"LANGUAGE" => {
+                    let language = at.word("LANGUAGE")?;
+                    if !language.eq_ignore_ascii_case(b"english") {
+                        return Err(SearchError::NotSupported(format!("LANGUAGE {}", lossy(language))));
+                    }
+                }
+                b"SCORER" => {
+                    let scorer = at.word("SCORER")?;
+                    if !scorer.eq_ignore_ascii_case(b"BM25") && !scorer.eq_ignore_ascii_case(b"BM25STD") {
+                        return Err(SearchError::NotSupported(format!("SCORER {}", lossy(scorer))));
+                    }
+                }
+                b"DIALECT" => {
+                    if at.peek().is_none() {
+                        return Err(SearchError::refused("Need an argument for DIALECT"));
+                    }
+                    match at.count("DIALECT") {
+                        Ok(d) if DIALECTS.contains(&d) => {}
+                        Ok(1) => return Err(SearchError::NotSupported("DIALECT 1".into())),
+                        _ => {
+                            let text = "DIALECT requires a non negative integer >=1 and <= 4";
+                            return Err(SearchError::refused(text));
+                        }
+                    }
+                }
+                b"PARAMS" => o.parse_params(&mut at)?,
+                upper if REFUSED.iter().any(|r| r.as_bytes() == upper) => {
+                    return Err(SearchError::NotSupported(lossy(upper)));
+                }
+                _ => {
+                    let text =
+                        format!("Unknown argument `{}` at position {} for <main>", lossy(word), at.at - 3);
+                    return Err(SearchError::refused(text));
+                }
+            }
+        }
+        Ok(o)
+    }
+
+    fn parse_limit(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
+        if at.args.len() - at.at < 2 {
+            return Err(SearchError::refused("LIMIT requires two arguments"));
+        }
+        let mut number =
+            || at.count("LIMIT").map_err(|_| SearchError::refused("LIMIT needs two numeric arguments"));
+        (self.offset, self.count) = (number()?, number()?);
+        if self.count == 0 && self.offset != 0 {
+            return Err(SearchError::refused("The `offset` of the LIMIT must be 0 when `num` is 0"));
+        }
+        for (what, n) in [("LIMIT", self.count), ("OFFSET", self.offset)] {
+            if n > RESULTS_MAX {
+                return Err(SearchError::refused(format!("{what} exceeds maximum of {RESULTS_MAX}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn parse_sort(&mut self, at: &mut Cursor<'_>, schema: &Schema) -> Result<(), SearchError> {
+        if self.sort.is_some() {
+            return Err(SearchError::refused("Multiple SORTBY steps are not allowed"));
+        }
+        let name = at.peek().ok_or_else(|| SearchError::refused("Bad SORTBY arguments"))?;
+        at.at += 1;
+        let descending = at.takes("DESC");
+        if !descending {
+            at.takes("ASC");
+        }
+        let unknown = || SearchError::refused(format!("Property `{}` not loaded nor in schema", lossy(name)));
+        let field = schema.field(name).ok_or_else(unknown)?;
+        self.sort = Some(SortBy { field, descending });
+        Ok(())
+    }
+
+    fn parse_params(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
+        if !self.params.is_empty() {
+            return Err(SearchError::refused(
+                "Multiple PARAMS are not allowed. Parameters can be defined only once",
+            ));
+        }
+        let list = at.list("PARAMS", usize::MAX)?;
+        if list.is_empty() || list.len() % 2 != 0 {
+            return Err(SearchError::refused("Parameters must be specified in PARAM VALUE pairs"));
+        }
+        for pair in list.chunks(2) {
+            if self.params.insert(pair[0].to_vec(), pair[1].to_vec()).is_some() {
+                return Err(SearchError::refused(format!("Duplicate parameter `{}`", lossy(pair[0]))));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SearchError> {
+    let list = at.list("RETURN", usize::MAX)?;
+    let (mut fields, mut i) = (Vec::new(), 0);
+    while i < list.len() {
+        let name = list[i];
+        // A name of the schema means the hash's field behind it; any other is a hash's field itself.
+        let source = schema.field(name).map_or(name, |f| &schema.fields[f].identifier);
+        let renamed = list.get(i + 1).is_some_and(|w| w.eq_ignore_ascii_case(b"AS"));
+        let shown = match (renamed, list.get(i + 2)) {
+            (false, _) => name,
+            (true, Some(shown)) => shown,
+            (true, None) => {
+                return Err(SearchError::refused("RETURN path AS name - must be accompanied with NAME"));
+            }
+        };
+        fields.push((source.to_vec(), shown.to_vec()));
+        i += if renamed { 3 } else { 1 };
+    }
+    Ok(fields)
+}
+
+fn parse_filter(at: &mut Cursor<'_>, schema: &Schema) -> Result<(usize, Limit, Limit), SearchError> {
+    if at.args.len() - at.at < 3 {
+        return Err(SearchError::refused("FILTER requires 3 arguments"));
+    }
+    let name = at.word("FILTER")?;
+    let mut limit = |what: &'static str| {
+        let word = at.word("FILTER")?;
+        let (exclusive, digits) = match word {
+            [b'(', rest @ ..] => (true, rest),
+            _ => (false, word),
+        };
+        let value = parse_number(digits)
+            .ok_or_else(|| SearchError::refused(format!("Bad {what} range: {}", lossy(word))))?;
+        Ok::<_, SearchError>(Limit { value, exclusive })
+    };
+    let (min, max) = (limit("lower")?, limit("upper")?);
+    match schema.field(name).filter(|f| schema.fields[*f].kind == FieldKind::Numeric) {
+        Some(field) => Ok((field, min, max)),
+        None => Err(SearchError::refused(format!("Unknown Field '{}'", lossy(name)))),
+    }
+}
+
+impl SortBy {
+    /// The schema's spec of the field.
+    pub(crate) fn spec<'s>(&self, schema: &'s Schema) -> &'s crate::schema::FieldSpec {
+        &schema.fields[self.field]
+    }
+}

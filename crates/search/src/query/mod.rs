@@ -1,0 +1,81 @@
+//! The query language (RediSearch's, DIALECT 2): text to [`Node`] ([`parser`]), [`Node`] to a tantivy query ([`plan`]).
+
+pub(crate) mod affix;
+pub(crate) mod parser;
+pub(crate) mod plan;
+
+/// Longest query, in bytes.
+pub(crate) const QUERY_BYTES_MAX: usize = 64 * 1024;
+/// Deepest nesting of a query.
+pub(crate) const QUERY_DEPTH_MAX: usize = 64;
+/// Most nodes of a query.
+pub(crate) const QUERY_NODES_MAX: usize = 4096;
+/// Shortest prefix, suffix or infix that is looked for, in characters; a shorter one matches nothing, as in RediSearch.
+pub(crate) const AFFIX_CHARS_MIN: usize = 2;
+/// Largest distance of a fuzzy term.
+pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
+
+/// A query as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node {
+    /// `*`
+    All,
+    /// A word, or the value of a `$parameter`.
+    Word(String),
+    /// `"some words"`
+    Phrase(String),
+    /// `te*`, `*xt`, `*ex*`
+    Affix(AffixKind, String),
+    /// `%word%`, `%%word%%`
+    Fuzzy(u8, String),
+    /// All of them.
+    And(Vec<Node>),
+    /// One of them.
+    Or(Vec<Node>),
+    /// `-x`
+    Not(Box<Node>),
+    /// `~x`: counts for the score only.
+    Optional(Box<Node>),
+    /// `@a|b:x`: text in these fields.
+    In(Vec<FieldName>, Box<Node>),
+    /// `@t:{a|b}`
+    Tag(FieldName, Vec<TagValue>),
+    /// `@n:[a b]`
+    Range(FieldName, Limit, Limit),
+}
+
+/// Which side of a word is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AffixKind {
+    /// `te*`
+    Prefix,
+    /// `*xt`
+    Suffix,
+    /// `*ex*`
+    Infix,
+}
+
+/// A field's name and where it stands in the query.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FieldName {
+    pub(crate) name: String,
+    pub(crate) offset: usize,
+}
+
+/// One value between the braces of a tag.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TagValue {
+    /// The whole value.
+    Exact(String),
+    /// A part of it.
+    Affix(AffixKind, String),
+}
+
+/// One end of a range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit {
+    /// The number; infinite for none.
+    pub(crate) value: f64,
+    /// `(`: without the number itself.
+    pub(crate) exclusive: bool,
+}

@@ -1,0 +1,462 @@
+//! [`parse`]: a recursive-descent parser for the query language, DIALECT 2.
+//!
+//! ```text
+//! or    := and ('|' and)*
+//! and   := unary+
+//! unary := '-' unary | '~' unary | atom
+//! atom  := '*' | '(' or ')' | word | word'*' | '*'word | '*'word'*' | '%'word'%' | '"' words '"' | '$'name
+//!        | '@'name('|'name)* ':' ( unary | '{' tag ('|' tag)* '}' | '[' limit limit ']' )
+//! ```
+//! Punctuation that means nothing here parts words, as in a text. Length, depth and number of nodes are limited.
+
+use super::*;
+use crate::error::SearchError;
+use crate::schema::parse_number;
+use crate::tokenizer::is_separator;
+use std::collections::HashMap;
+
+/// Parses a query; `params` are the values of PARAMS.
+///
+/// # Errors
+/// With the byte offset and the token that does not fit.
+pub(crate) fn parse(query: &str, params: &HashMap<Vec<u8>, Vec<u8>>) -> Result<Node, SearchError> {
+    if query.len() > QUERY_BYTES_MAX {
+        return Err(SearchError::QueryLimit {
+            what: "Query length",
+            max: QUERY_BYTES_MAX,
+            offset: QUERY_BYTES_MAX,
+        });
+    }
+    let mut parser = Parser { text: query, at: 0, last: (0, 0), nodes: 0, depth: 0, params };
+    parser.skip();
+    if parser.at == query.len() {
+        return Err(parser.unexpected());
+    }
+    let node = parser.or()?;
+    match parser.peek() {
+        None => Ok(node),
+        Some(_) => Err(parser.unexpected()),
+    }
+}
+
+struct Parser<'q> {
+    text: &'q str,
+    at: usize,
+    /// The last token read, as a byte range: what an error at the end of the query names.
+    last: (usize, usize),
+    nodes: usize,
+    depth: usize,
+    params: &'q HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Parser<'_> {
+    fn or(&mut self) -> Result<Node, SearchError> {
+        let mut any = vec![self.and()?];
+        while self.takes('|') {
+            any.push(self.and()?);
+        }
+        Ok(if any.len() == 1 { any.swap_remove(0) } else { Node::Or(any) })
+    }
+
+    fn and(&mut self) -> Result<Node, SearchError> {
+        let mut all = vec![self.unary()?];
+        while !matches!(self.peek(), None | Some('|' | ')')) {
+            all.push(self.unary()?);
+        }
+        Ok(if all.len() == 1 { all.swap_remove(0) } else { Node::And(all) })
+    }
+
+    fn unary(&mut self) -> Result<Node, SearchError> {
+        self.descend()?;
+        let node = match self.peek() {
+            Some('-') => {
+                self.token(1);
+                Node::Not(Box::new(self.unary()?))
+            }
+            Some('~') => {
+                self.token(1);
+                Node::Optional(Box::new(self.unary()?))
+            }
+            _ => self.atom()?,
+        };
+        self.depth -= 1;
+        if self.text[self.at..].trim_start().starts_with("=>") {
+            self.skip();
+            return Err(SearchError::NotInQueries {
+                what: "=> (query attributes, vector search)",
+                offset: self.at,
+            });
+        }
+        Ok(node)
+    }
+
+    fn atom(&mut self) -> Result<Node, SearchError> {
+        match self.peek() {
+            Some('(') => {
+                self.token(1);
+                let node = self.or()?;
+                self.expect(')')?;
+                Ok(node)
+            }
+            Some('"') => self.phrase('"'),
+            Some('\'') => self.phrase('\''),
+            Some('@') => self.field(),
+            Some('%') => self.fuzzy(),
+            Some('*') => {
+                let start = self.at;
+                self.token(1);
+                match self.glued_word()? {
+                    None if self.at == start + 1 => Ok(Node::All),
+                    None => Err(self.unexpected()),
+                    Some(w) if self.glued('*') => Ok(Node::Affix(AffixKind::Infix, w)),
+                    Some(w) => Ok(Node::Affix(AffixKind::Suffix, w)),
+                }
+            }
+            Some('$') => Ok(Node::Word(self.param()?)),
+            Some(c) if begins_word(c) => {
+                let word = self.glued_word()?.ok_or_else(|| self.unexpected())?;
+                if self.glued('*') {
+                    return Ok(Node::Affix(AffixKind::Prefix, word));
+                }
+                Ok(Node::Word(word))
+            }
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// `@a|b:` and what it applies to.
+    fn field(&mut self) -> Result<Node, SearchError> {
+        let mut names = Vec::new();
+        self.token(1);
+        loop {
+            let offset = self.at;
+            let name = self.glued_word()?.ok_or_else(|| self.unexpected())?;
+            names.push(FieldName { name, offset });
+            if !self.takes('|') {
+                break;
+            }
+            self.skip();
+        }
+        self.expect(':')?;
+        match self.peek() {
+            Some('{') => {
+                let name = self.only(names)?;
+                self.tags(name)
+            }
+            Some('[') => {
+                let name = self.only(names)?;
+                self.range(name)
+            }
+            Some('|' | ')') | None => Err(self.unexpected()),
+            Some(_) => Ok(Node::In(names, Box::new(self.unary()?))),
+        }
+    }
+
+    /// Tags and ranges take one field.
+    fn only(&self, mut names: Vec<FieldName>) -> Result<FieldName, SearchError> {
+        if names.len() > 1 {
+            return Err(self.unexpected());
+        }
+        Ok(names.swap_remove(0))
+    }
+
+    fn tags(&mut self, name: FieldName) -> Result<Node, SearchError> {
+        self.token(1);
+        let mut values = Vec::new();
+        loop {
+            values.push(self.tag_value()?);
+            self.count_node()?;
+            match self.text[self.at..].chars().next() {
+                Some('|') => self.token(1),
+                Some('}') => break self.token(1),
+                _ => return Err(self.unexpected()),
+            }
+        }
+        Ok(Node::Tag(name, values))
+    }
+
+    /// One value up to an unescaped `|` or `}`; blanks around it do not count.
+    fn tag_value(&mut self) -> Result<TagValue, SearchError> {
+        self.blanks();
+        let start = self.at;
+        if self.rest().starts_with('$') {
+            let value = self.param()?;
+            self.blanks();
+            return Ok(TagValue::Exact(value));
+        }
+        if let Some(quote @ ('"' | '\'')) = self.rest().chars().next() {
+            if let Some(Node::Phrase(value)) = self.try_phrase(quote) {
+                self.blanks();
+                return Ok(TagValue::Exact(value));
+            }
+        }
+        let (mut value, mut trimmed) = (String::new(), 0);
+        let (mut open_before, mut open_after) = (false, false);
+        let mut chars = self.rest().char_indices().peekable();
+        let mut end = self.text.len() - start;
+        while let Some((i, c)) = chars.next() {
+            if matches!(c, '|' | '}') {
+                end = i;
+                break;
+            }
+            if open_after && !c.is_whitespace() {
+                // A star in the middle: it would have to be escaped.
+                self.at = start + i;
+                return Err(self.unexpected());
+            }
+            match c {
+                '\\' => match chars.next() {
+                    Some((_, next)) => {
+                        value.push(next);
+                        trimmed = value.len();
+                    }
+                    None => break,
+                },
+                '*' if value.is_empty() && !open_before => open_before = true,
+                '*' => open_after = true,
+                c => {
+                    value.push(c);
+                    if !c.is_whitespace() {
+                        trimmed = value.len();
+                    }
+                }
+            }
+        }
+        self.last = (start, start + end);
+        self.at = start + end;
+        value.truncate(trimmed);
+        if value.is_empty() {
+            return Err(self.unexpected());
+        }
+        Ok(match (open_before, open_after) {
+            (false, false) => TagValue::Exact(value),
+            (false, true) => TagValue::Affix(AffixKind::Prefix, value),
+            (true, false) => TagValue::Affix(AffixKind::Suffix, value),
+            (true, true) => TagValue::Affix(AffixKind::Infix, value),
+        })
+    }
+
+    fn range(&mut self, name: FieldName) -> Result<Node, SearchError> {
+        self.token(1);
+        let min = self.limit()?;
+        self.blanks();
+        if self.rest().starts_with(',') {
+            self.token(1);
+        }
+        let max = self.limit()?;
+        self.blanks();
+        self.expect(']')?;
+        Ok(Node::Range(name, min, max))
+    }
+
+    fn limit(&mut self) -> Result<Limit, SearchError> {
+        self.blanks();
+        let exclusive = self.rest().starts_with('(');
+        if exclusive {
+            self.token(1);
+            self.blanks();
+        }
+        let value = if self.rest().starts_with('$') {
+            let offset = self.at;
+            let text = self.param()?;
+            let near = self.text[offset..self.at].to_string();
+            parse_number(text.as_bytes()).ok_or(SearchError::Syntax { offset, near })?
+        } else {
+            let len = self
+                .rest()
+                .find(|c: char| c.is_whitespace() || "],()[{}".contains(c))
+                .unwrap_or(self.rest().len());
+            let value = parse_number(self.rest()[..len].as_bytes()).ok_or_else(|| self.unexpected())?;
+            self.token(len);
+            value
+        };
+        Ok(Limit { value, exclusive })
+    }
+
+    fn fuzzy(&mut self) -> Result<Node, SearchError> {
+        let start = self.at;
+        let mut distance = 0;
+        while self.glued('%') {
+            distance += 1;
+        }
+        let word = self.glued_word()?.ok_or_else(|| self.unexpected())?;
+        for _ in 0..distance {
+            if !self.glued('%') {
+                return Err(self.unexpected());
+            }
+        }
+        if distance > FUZZY_DISTANCE_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Fuzzy distance",
+                max: FUZZY_DISTANCE_MAX,
+                offset: start,
+            });
+        }
+        Ok(Node::Fuzzy(distance as u8, word))
+    }
+
+    fn phrase(&mut self, quote: char) -> Result<Node, SearchError> {
+        match self.try_phrase(quote) {
+            Some(node) => Ok(node),
+            None => Err(self.unexpected()),
+        }
+    }
+
+    /// A quoted phrase, when its closing quote is there. Escapes stay for the tokenizer, but that of the quote.
+    fn try_phrase(&mut self, quote: char) -> Option<Node> {
+        let mut text = String::new();
+        let mut chars = self.rest().char_indices().skip(1);
+        while let Some((i, c)) = chars.next() {
+            if c == quote {
+                self.token(i + 1);
+                return Some(Node::Phrase(text));
+            }
+            text.push(c);
+            if c == '\\' {
+                text.extend(chars.next().map(|(_, c)| c));
+            }
+        }
+        None
+    }
+
+    /// The value of `$name`.
+    fn param(&mut self) -> Result<String, SearchError> {
+        self.token(1);
+        let len = self.rest().find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest().len());
+        if len == 0 {
+            return Err(self.unexpected());
+        }
+        let name = &self.rest()[..len];
+        let value =
+            self.params.get(name.as_bytes()).ok_or_else(|| SearchError::NoSuchParameter(name.to_string()))?;
+        let value = crate::error::lossy(value);
+        self.token(len);
+        Ok(value)
+    }
+
+    /// The word that begins right here, with its escapes resolved to `\c` pairs for the tokenizer.
+    fn glued_word(&mut self) -> Result<Option<String>, SearchError> {
+        let mut word = String::new();
+        let mut len = 0;
+        let mut chars = self.rest().chars();
+        while let Some(c) = chars.next() {
+            if c == '\\' {
+                let Some(next) = chars.next() else { break };
+                word.push(c);
+                word.push(next);
+                len += 1 + next.len_utf8();
+            } else if is_separator(c) {
+                break;
+            } else {
+                word.push(c);
+                len += c.len_utf8();
+            }
+        }
+        if len == 0 {
+            return Ok(None);
+        }
+        self.count_node()?;
+        self.token(len);
+        Ok(Some(word))
+    }
+
+    /// Steps over `c` when it stands right here.
+    fn glued(&mut self, c: char) -> bool {
+        let yes = self.rest().starts_with(c);
+        if yes {
+            self.token(c.len_utf8());
+        }
+        yes
+    }
+
+    fn takes(&mut self, c: char) -> bool {
+        let yes = self.peek() == Some(c);
+        if yes {
+            self.token(c.len_utf8());
+        }
+        yes
+    }
+
+    fn expect(&mut self, c: char) -> Result<(), SearchError> {
+        if self.takes(c) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// The next character that means something.
+    fn peek(&mut self) -> Option<char> {
+        self.skip();
+        self.rest().chars().next()
+    }
+
+    /// Steps over white space and over punctuation that only parts words.
+    fn skip(&mut self) {
+        while let Some(c) = self.rest().chars().next() {
+            let means = match c {
+                '=' => self.rest().starts_with("=>"),
+                // An apostrophe without a partner is punctuation.
+                '\'' => self.rest()[1..].contains('\''),
+                '\\' => self.rest().len() > 1,
+                _ => "\"()[]{}|-~*%@:;$".contains(c) || !is_separator(c),
+            };
+            if means {
+                break;
+            }
+            self.at += c.len_utf8();
+        }
+    }
+
+    fn blanks(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    /// Steps over a token of `len` bytes.
+    fn token(&mut self, len: usize) {
+        self.last = (self.at, self.at + len);
+        self.at += len;
+    }
+
+    fn descend(&mut self) -> Result<(), SearchError> {
+        self.depth += 1;
+        if self.depth > QUERY_DEPTH_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Query depth",
+                max: QUERY_DEPTH_MAX,
+                offset: self.at,
+            });
+        }
+        Ok(())
+    }
+
+    fn count_node(&mut self) -> Result<(), SearchError> {
+        self.nodes += 1;
+        if self.nodes > QUERY_NODES_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Query terms",
+                max: QUERY_NODES_MAX,
+                offset: self.at,
+            });
+        }
+        Ok(())
+    }
+
+    /// The error about the token here, or about the last one when there is none.
+    fn unexpected(&self) -> SearchError {
+        let rest = self.rest().trim_start();
+        let offset = self.text.len() - rest.len();
+        let (offset, near) = if rest.is_empty() {
+            (self.last.0, &self.text[self.last.0..self.last.1])
+        } else {
+            let word = rest.find(is_separator).unwrap_or(rest.len());
+            let len = if word == 0 { rest.chars().next().map_or(0, char::len_utf8) } else { word };
+            (offset, &rest[..len])
+        };
+        SearchError::Syntax { offset, near: near.to_string() }
+    }
+}
+
+fn begins_word(c: char) -> bool {
+    !is_separator(c) || c == '\\'
+}

@@ -1,0 +1,369 @@
+//! [`Schema`]: what FT.CREATE declares, parsed from its arguments.
+//!
+//! What RediSearch has and Strand has not (other field types, JSON, filters, phonetics ...) is refused by name, so that
+//! nobody believes in an option that does nothing.
+
+use crate::error::{NO_ARGUMENT, NOT_CONVERTIBLE, OUT_OF_BOUNDS, SearchError, lossy};
+use crate::tokenizer::STOP_WORDS;
+use std::collections::HashSet;
+use std::sync::Arc;
+use strand_wire::args::Args;
+
+/// Most fields of one index.
+pub(crate) const FIELDS_MAX: usize = 1024;
+/// Most prefixes of one index.
+pub(crate) const PREFIXES_MAX: usize = 1024;
+
+/// Options of FT.CREATE that RediSearch knows and Strand refuses.
+const REFUSED: [&str; 10] = [
+    "FILTER",
+    "LANGUAGE_FIELD",
+    "SCORE_FIELD",
+    "PAYLOAD_FIELD",
+    "PAYLOAD",
+    "TEMPORARY",
+    "NOOFFSETS",
+    "NOFIELDS",
+    "NOFREQS",
+    "INDEXALL",
+];
+/// Field options that RediSearch knows and Strand refuses.
+const REFUSED_FIELD: [&str; 4] = ["PHONETIC", "WITHSUFFIXTRIE", "INDEXEMPTY", "INDEXMISSING"];
+
+/// What an index indexes.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    /// Keys that start with one of these; one empty prefix: all keys.
+    pub(crate) prefixes: Vec<Vec<u8>>,
+    /// Multiplies every score.
+    pub(crate) score: f64,
+    /// Words that are not indexed.
+    pub(crate) stop_words: Arc<HashSet<String>>,
+    /// STOPWORDS was given (FT.INFO shows them then).
+    pub(crate) own_stop_words: Option<Vec<String>>,
+    /// SKIPINITIALSCAN was not given.
+    pub(crate) initial_scan: bool,
+    /// The fields in order.
+    pub(crate) fields: Vec<FieldSpec>,
+}
+
+/// One field of the schema.
+#[derive(Clone, Debug)]
+pub(crate) struct FieldSpec {
+    /// The hash's field.
+    pub(crate) identifier: Vec<u8>,
+    /// Its name in queries.
+    pub(crate) attribute: Vec<u8>,
+    /// Its type.
+    pub(crate) kind: FieldKind,
+    /// A column to sort by is kept.
+    pub(crate) sortable: bool,
+    /// The column keeps the value as it is.
+    pub(crate) unnormalized: bool,
+    /// Only sorted by, never searched.
+    pub(crate) no_index: bool,
+}
+
+/// A field's type with its own options.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum FieldKind {
+    /// Words.
+    Text {
+        /// Multiplies the score of a match.
+        weight: f64,
+        /// Only exact words.
+        no_stem: bool,
+    },
+    /// Whole values from a list.
+    Tag {
+        /// What parts the values.
+        separator: u8,
+        /// Values are not lower-cased.
+        case_sensitive: bool,
+    },
+    /// A number.
+    Numeric,
+}
+
+impl FieldKind {
+    /// The name in FT.CREATE and FT.INFO.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            FieldKind::Text { .. } => "TEXT",
+            FieldKind::Tag { .. } => "TAG",
+            FieldKind::Numeric => "NUMERIC",
+        }
+    }
+}
+
+impl Schema {
+    /// Parses `FT.CREATE index ...` (argument 0 is the command's name).
+    pub(crate) fn parse(args: Args<'_>) -> Result<Schema, SearchError> {
+        let mut schema = Schema {
+            prefixes: vec![Vec::new()],
+            score: 1.0,
+            stop_words: Arc::new(STOP_WORDS.iter().map(|w| w.to_string()).collect()),
+            own_stop_words: None,
+            initial_scan: true,
+            fields: Vec::new(),
+        };
+        let mut at = Cursor { args, at: 2 };
+        loop {
+            if at.takes("SCHEMA") {
+                break;
+            } else if at.takes("ON") {
+                match at.word("ON")? {
+                    t if t.eq_ignore_ascii_case(b"HASH") => {}
+                    t if t.eq_ignore_ascii_case(b"JSON") => {
+                        return Err(SearchError::NotSupported("ON JSON".into()));
+                    }
+                    t => return Err(SearchError::refused(format!("Invalid rule type: {}", lossy(t)))),
+                }
+            } else if at.takes("PREFIX") {
+                let prefixes = at.list("PREFIX", PREFIXES_MAX)?;
+                if !prefixes.is_empty() {
+                    schema.prefixes = prefixes.into_iter().map(|p| p.to_vec()).collect();
+                }
+            } else if at.takes("LANGUAGE") {
+                let language = at.word("LANGUAGE")?;
+                if !language.eq_ignore_ascii_case(b"english") {
+                    return Err(SearchError::NotSupported(format!("LANGUAGE {}", lossy(language))));
+                }
+            } else if at.takes("SCORE") {
+                schema.score = at.number("SCORE")?;
+                if !(0.0..=1.0).contains(&schema.score) {
+                    return Err(SearchError::refused(format!("Invalid score: {}", schema.score)));
+                }
+            } else if at.takes("STOPWORDS") {
+                let words: Vec<String> =
+                    at.list("STOPWORDS", usize::MAX)?.into_iter().map(|w| lossy(w).to_lowercase()).collect();
+                schema.stop_words = Arc::new(words.iter().cloned().collect());
+                schema.own_stop_words = Some(words);
+            } else if at.takes("SKIPINITIALSCAN") {
+                schema.initial_scan = false;
+            } else if at.takes("MAXTEXTFIELDS") || at.takes("NOHL") {
+                // Hints about RediSearch's own encoding: nothing to do, nothing lost.
+            } else {
+                return Err(match at.peek() {
+                    None => SearchError::refused("No schema found"),
+                    Some(w) if is_one_of(w, &REFUSED) => SearchError::NotSupported(lossy(w).to_uppercase()),
+                    Some(w) => SearchError::refused(format!("Unknown argument `{}`", lossy(w))),
+                });
+            }
+        }
+        schema.parse_fields(&mut at)?;
+        Ok(schema)
+    }
+    /// The field that queries call `name`.
+    pub(crate) fn field(&self, name: &[u8]) -> Option<usize> {
+        self.fields.iter().position(|f| f.attribute == name)
+    }
+    /// True when `key` is one this index follows.
+    pub(crate) fn follows(&self, key: &[u8]) -> bool {
+        self.prefixes.iter().any(|p| key.starts_with(p))
+    }
+
+    fn parse_fields(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
+        if at.peek().is_none() {
+            return Err(SearchError::refused("Fields arguments are missing"));
+        }
+        while let Some(identifier) = at.peek() {
+            at.at += 1;
+            let attribute = if at.takes("AS") { at.word("AS")? } else { identifier };
+            if self.field(attribute).is_some() {
+                return Err(SearchError::refused(format!(
+                    "Duplicate field in schema - {}",
+                    lossy(attribute)
+                )));
+            }
+            if self.fields.len() == FIELDS_MAX {
+                return Err(SearchError::refused(format!(
+                    "Too many fields in schema: at most {FIELDS_MAX} are allowed"
+                )));
+            }
+            let kind = parse_kind(at, attribute)?;
+            let mut field = FieldSpec {
+                identifier: identifier.to_vec(),
+                attribute: attribute.to_vec(),
+                kind,
+                sortable: false,
+                unnormalized: false,
+                no_index: false,
+            };
+            parse_field_options(at, &mut field)?;
+            self.fields.push(field);
+        }
+        Ok(())
+    }
+}
+
+fn parse_kind(at: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError> {
+    let Some(kind) = at.peek() else {
+        return Err(SearchError::refused(format!("Field `{}` does not have a type", lossy(name))));
+    };
+    at.at += 1;
+    match kind.to_ascii_uppercase().as_slice() {
+        b"TEXT" => Ok(FieldKind::Text { weight: 1.0, no_stem: false }),
+        b"TAG" => Ok(FieldKind::Tag { separator: b',', case_sensitive: false }),
+        b"NUMERIC" => Ok(FieldKind::Numeric),
+        upper @ (b"GEO" | b"GEOSHAPE" | b"VECTOR") => Err(SearchError::NotSupported(lossy(upper))),
+        _ => Err(SearchError::refused(format!("Invalid field type for field `{}`", lossy(name)))),
+    }
+}
+
+fn parse_field_options(at: &mut Cursor<'_>, field: &mut FieldSpec) -> Result<(), SearchError> {
+    loop {
+        if at.takes("SORTABLE") {
+            field.sortable = true;
+            field.unnormalized = at.takes("UNF");
+        } else if at.takes("NOINDEX") {
+            field.no_index = true;
+        } else if at.peek().is_some_and(|w| is_one_of(w, &REFUSED_FIELD)) {
+            return Err(SearchError::NotSupported(lossy(at.peek().expect("checked above")).to_uppercase()));
+        } else {
+            match &mut field.kind {
+                FieldKind::Text { no_stem, .. } if at.takes("NOSTEM") => *no_stem = true,
+                FieldKind::Text { weight, .. } if at.takes("WEIGHT") => *weight = at.number("weight")?,
+                FieldKind::Tag { separator, .. } if at.takes("SEPARATOR") => {
+                    let Some(given) = at.peek() else {
+                        return Err(SearchError::refused("SEPARATOR requires an argument"));
+                    };
+                    let [one] = given else {
+                        let text =
+                            format!("Tag separator must be a single character. Got `{}`", lossy(given));
+                        return Err(SearchError::refused(text));
+                    };
+                    *separator = *one;
+                    at.at += 1;
+                }
+                FieldKind::Tag { case_sensitive, .. } if at.takes("CASESENSITIVE") => *case_sensitive = true,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn is_one_of(word: &[u8], list: &[&str]) -> bool {
+    list.iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes()))
+}
+
+/// A walk over arguments, with RediSearch's complaints.
+pub(crate) struct Cursor<'a> {
+    pub(crate) args: Args<'a>,
+    pub(crate) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The argument here.
+    pub(crate) fn peek(&self) -> Option<&'a [u8]> {
+        self.args.get(self.at)
+    }
+    /// Steps over `word` if it is here.
+    pub(crate) fn takes(&mut self, word: &str) -> bool {
+        let yes = self.args.is(self.at, word);
+        self.at += usize::from(yes);
+        yes
+    }
+    /// The argument of option `name`.
+    pub(crate) fn word(&mut self, name: &'static str) -> Result<&'a [u8], SearchError> {
+        let word = self.peek().ok_or(SearchError::bad(name, NO_ARGUMENT))?;
+        self.at += 1;
+        Ok(word)
+    }
+    /// A float.
+    pub(crate) fn number(&mut self, name: &'static str) -> Result<f64, SearchError> {
+        let word = self.word(name)?;
+        parse_number(word).ok_or(SearchError::bad(name, NOT_CONVERTIBLE))
+    }
+    /// An integer of at least 0.
+    pub(crate) fn count(&mut self, name: &'static str) -> Result<usize, SearchError> {
+        let word = self.word(name)?;
+        let n: i64 = std::str::from_utf8(word)
+            .ok()
+            .and_then(|w| w.parse().ok())
+            .ok_or(SearchError::bad(name, NOT_CONVERTIBLE))?;
+        usize::try_from(n).map_err(|_| SearchError::bad(name, OUT_OF_BOUNDS))
+    }
+    /// A count and that many arguments.
+    pub(crate) fn list(&mut self, name: &'static str, max: usize) -> Result<Vec<&'a [u8]>, SearchError> {
+        let n = self.count(name)?;
+        if n > max {
+            return Err(SearchError::bad(name, OUT_OF_BOUNDS));
+        }
+        if n > self.args.len().saturating_sub(self.at) {
+            return Err(SearchError::bad(name, NO_ARGUMENT));
+        }
+        let list = (0..n).map(|i| self.args.at(self.at + i)).collect();
+        self.at += n;
+        Ok(list)
+    }
+}
+
+/// A number as NUMERIC fields and ranges take it; NaN is none.
+pub(crate) fn parse_number(bytes: &[u8]) -> Option<f64> {
+    let x: f64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
+    (!x.is_nan()).then_some(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_wire::args::Argv;
+
+    fn parse(line: &str) -> Result<Schema, String> {
+        let argv = Argv::from_slices(&line.split_whitespace().collect::<Vec<_>>());
+        Schema::parse(argv.args()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn reads_every_option() {
+        let s = parse(
+            "FT.CREATE i on hash prefix 2 a: b: language English stopwords 1 Foo score 0.5 nohl maxtextfields \
+             skipinitialscan schema f AS g text weight 2.5 nostem sortable unf noindex t tag separator ; casesensitive \
+             sortable n numeric sortable",
+        )
+        .unwrap();
+        assert_eq!(s.prefixes, [b"a:", b"b:"]);
+        assert_eq!(s.own_stop_words, Some(vec!["foo".to_string()]));
+        assert!(!s.initial_scan);
+        assert_eq!(s.score, 0.5);
+        assert_eq!((&s.fields[0].identifier[..], &s.fields[0].attribute[..]), (&b"f"[..], &b"g"[..]));
+        assert_eq!(s.fields[0].kind, FieldKind::Text { weight: 2.5, no_stem: true });
+        assert!(s.fields[0].sortable && s.fields[0].unnormalized && s.fields[0].no_index);
+        assert_eq!(s.fields[1].kind, FieldKind::Tag { separator: b';', case_sensitive: true });
+        assert_eq!((&s.fields[2].kind, s.fields[2].sortable), (&FieldKind::Numeric, true));
+        assert_eq!(s.field(b"g"), Some(0));
+        assert!(s.follows(b"a:1") && !s.follows(b"c:1"));
+    }
+
+    #[test]
+    fn refuses_in_redisearchs_words() {
+        for (line, want) in [
+            ("FT.CREATE i", "No schema found"),
+            ("FT.CREATE i BOGUS", "Unknown argument `BOGUS`"),
+            ("FT.CREATE i FILTER x SCHEMA", "`FILTER` is not supported"),
+            ("FT.CREATE i ON JSON SCHEMA", "`ON JSON` is not supported"),
+            ("FT.CREATE i ON LIST SCHEMA", "Invalid rule type: LIST"),
+            ("FT.CREATE i SCHEMA", "Fields arguments are missing"),
+            ("FT.CREATE i SCHEMA f", "Field `f` does not have a type"),
+            ("FT.CREATE i SCHEMA f BLOB", "Invalid field type for field `f`"),
+            ("FT.CREATE i SCHEMA f VECTOR", "`VECTOR` is not supported"),
+            ("FT.CREATE i SCHEMA f TEXT PHONETIC dm:en", "`PHONETIC` is not supported"),
+            ("FT.CREATE i SCHEMA f TEXT f TAG", "Duplicate field in schema - f"),
+            ("FT.CREATE i SCHEMA f TAG SEPARATOR", "SEPARATOR requires an argument"),
+            ("FT.CREATE i SCHEMA f TAG SEPARATOR ab", "Tag separator must be a single character. Got `ab`"),
+            (
+                "FT.CREATE i SCHEMA f TEXT WEIGHT x",
+                "Bad arguments for weight: Could not convert argument to expected type",
+            ),
+            (
+                "FT.CREATE i PREFIX 3 a SCHEMA",
+                "Bad arguments for PREFIX: Expected an argument, but none provided",
+            ),
+            ("FT.CREATE i PREFIX -1 a", "Bad arguments for PREFIX: Value is outside acceptable bounds"),
+            ("FT.CREATE i LANGUAGE klingon", "`LANGUAGE klingon` is not supported"),
+        ] {
+            assert_eq!(parse(line).unwrap_err(), want, "{line}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! [`Search`]: the service that runs the commands of this crate.
+
+use crate::error::{SearchError, lossy};
+use crate::follow::{Follow, Scan};
+use crate::grep::Grep;
+use crate::index::Index;
+use crate::schema::Schema;
+use crate::{exec, grep, info};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strand_commands::call::LaneCall;
+use strand_commands::spec::ServiceCommand;
+use strand_keyspace::{Keyspace, Value};
+use strand_wire::reply::Reply;
+
+/// Most indexes at a time: each has a writer thread, a merge thread and its buffers.
+pub const INDEXES_MAX: usize = 64;
+
+/// Keys that FT.DROPINDEX DD removes between two looks at whether it was cancelled.
+const DELETE_KEYS_SLICE: usize = 256;
+
+/// The service behind `FT.*` and `RX.*`: made once, shared by all helper threads.
+#[derive(Debug)]
+pub struct Search {
+    pub(crate) keyspace: Arc<Keyspace>,
+    indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
+    pub(crate) follow: Mutex<Follow>,
+    pub(crate) grep: Grep,
+}
+
+/// An index and how far its first scan is.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) index: Index,
+    pub(crate) scan: Mutex<Scan>,
+}
+
+impl Search {
+    /// A service without indexes over `keyspace`.
+    pub fn new(keyspace: Arc<Keyspace>) -> Arc<Search> {
+        Arc::new(Search {
+            keyspace,
+            indexes: RwLock::default(),
+            follow: Mutex::default(),
+            grep: Grep::default(),
+        })
+    }
+
+    /// Runs one command and writes its reply. Blocks: call it on a helper thread.
+    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
+        let result = match command {
+            ServiceCommand::FtCreate => self.create(call),
+            ServiceCommand::FtDropIndex => self.drop_index(call),
+            ServiceCommand::FtInfo => self.info_index(call),
+            ServiceCommand::FtList => self.list(call),
+            ServiceCommand::FtSearch => exec::search(self, call),
+            ServiceCommand::RxGrep => grep::run(&self.keyspace, &self.grep, call),
+        };
+        // An error is only ever found before the reply is begun.
+        if let Err(e) = result {
+            reply_error(call.reply, &e);
+        }
+    }
+
+    /// The background's share of the work, some milliseconds at most: call it about ten times a second on a helper
+    /// thread. `now_ms` is unix milliseconds.
+    pub fn tick(&self, now_ms: i64) {
+        self.tick_follow(now_ms);
+    }
+
+    /// Lines for INFO: name and value.
+    pub fn info(&self) -> Vec<(String, String)> {
+        info::lines(self)
+    }
+
+    /// All indexes, by name.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.indexes.read().values().cloned().collect()
+    }
+    /// The index called `name`.
+    pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<Entry>> {
+        self.indexes.read().get(name).cloned()
+    }
+    /// Forgets every index: database 0 was emptied.
+    pub(crate) fn drop_all(&self) {
+        let dropped = std::mem::take(&mut *self.indexes.write());
+        if !dropped.is_empty() {
+            self.track();
+        }
+    }
+
+    fn create(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+        check_arity(call, 3)?;
+        if call.db != 0 {
+            return Err(SearchError::refused("Cannot create index on db != 0"));
+        }
+        let name = call.args.at(1);
+        let schema = {
+            // An index that exists is reported before a schema that does not parse, as in RediSearch.
+            let mut follow = self.follow.lock();
+            self.drain_held(&mut follow, call.now_ms, usize::MAX)?;
+            if self.entry(name).is_some() {
+                return Err(SearchError::IndexExists);
+            }
+            drop(follow);
+            Schema::parse(call.args)?
+        };
+        let scan = if schema.initial_scan { Scan::At(0, 0) } else { Scan::Done };
+        let index = Index::new(name.to_vec(), schema)?;
+        let _follow = self.follow.lock();
+        {
+            let mut indexes = self.indexes.write();
+            if indexes.contains_key(name) {
+                return Err(SearchError::IndexExists);
+            }
+            if indexes.len() == INDEXES_MAX {
+                return Err(SearchError::TooManyIndexes(INDEXES_MAX));
+            }
+            indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan) }));
+        }
+        // Tracking begins before the scan does, so a write in between is seen by one of them.
+        self.track();
+        call.reply.ok();
+        Ok(())
+    }
+
+    fn drop_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+        check_arity(call, 2)?;
+        let delete = match call.args.get(2) {
+            None => false,
+            Some(w) if w.eq_ignore_ascii_case(b"DD") && call.args.len() == 3 => true,
+            Some(w) => return Err(SearchError::refused(format!("Unknown argument `{}`", lossy(w)))),
+        };
+        self.drain(call.now_ms)?;
+        let name = call.args.at(1);
+        let entry = self.entry(name).ok_or(SearchError::UnknownIndex)?;
+        let cancel = call.cancel;
+        let keys = if delete {
+            self.catch_up(&entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
+            exec::all_keys(&entry.index)?
+        } else {
+            Vec::new()
+        };
+        {
+            let _follow = self.follow.lock();
+            let mut indexes = self.indexes.write();
+            // Somebody may have dropped it, and created it again, meanwhile.
+            if indexes.get(name).is_some_and(|e| Arc::ptr_eq(e, &entry)) {
+                indexes.remove(name);
+            }
+            drop(indexes);
+            self.track();
+        }
+        for slice in keys.chunks(DELETE_KEYS_SLICE) {
+            if call.cancelled() {
+                break;
+            }
+            for key in slice {
+                let key = self.keyspace.key(key);
+                let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
+                let mut db = locked.db(0);
+                if db.peek(&key).is_some_and(|r| matches!(r.value, Value::Hash(_))) {
+                    db.remove(&key);
+                }
+            }
+        }
+        call.reply.ok();
+        Ok(())
+    }
+
+    fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+        check_arity(call, 2)?;
+        self.drain(call.now_ms)?;
+        let entry = self.entry(call.args.at(1)).ok_or(SearchError::UnknownIndex)?;
+        entry.index.refresh(call.now_ms)?;
+        entry.index.counts.uses.fetch_add(1, Ordering::Relaxed);
+        info::reply(self, &entry, call.reply);
+        Ok(())
+    }
+
+    fn list(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+        self.drain(call.now_ms)?;
+        let entries = self.entries();
+        call.reply.set(entries.len());
+        for entry in &entries {
+            call.reply.bulk(&entry.index.name);
+        }
+        Ok(())
+    }
+
+    /// Tells the keyspace which keys to note.
+    fn track(&self) {
+        let mut prefixes: Vec<Vec<u8>> =
+            self.entries().iter().flat_map(|e| e.index.schema.prefixes.iter().cloned()).collect();
+        prefixes.sort();
+        prefixes.dedup();
+        self.keyspace.track(prefixes);
+    }
+}
+
+/// An arity error of a command whose row promises at least `at_least` arguments.
+pub(crate) fn check_arity(call: &LaneCall<'_>, at_least: usize) -> Result<(), SearchError> {
+    if call.args.len() < at_least {
+        let name = lossy(call.args.at(0)).to_lowercase();
+        return Err(SearchError::refused(format!("ERR wrong number of arguments for '{name}' command")));
+    }
+    Ok(())
+}
+
+fn reply_error(reply: &mut Reply<'_>, error: &SearchError) {
+    reply.error(&error.to_string());
+}

@@ -1,0 +1,197 @@
+//! Words of a text: how TEXT fields and query terms are split, lower-cased, cleaned of stop words and stemmed.
+//!
+//! [`Words`] splits; [`TextTokenizer`] is the form that tantivy drives, once for the exact words of a field and once
+//! for their stems (in a field of its own, so that prefixes and phrases see exact words only). Separators are
+//! RediSearch's (ASCII punctuation but the underscore, and white space) and the typographic ones of Unicode; a
+//! backslash in front of one makes it part of the word. A stop word takes no position, as in RediSearch.
+
+use frostem::{Algorithm, Stemmer};
+use std::collections::HashSet;
+use std::sync::Arc;
+use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
+
+/// RediSearch's default stop words.
+pub(crate) const STOP_WORDS: [&str; 33] = [
+    "a", "is", "the", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "it",
+    "no", "not", "of", "on", "or", "such", "that", "their", "then", "there", "these", "they", "this", "to",
+    "was", "will", "with",
+];
+
+/// True for what parts words.
+pub(crate) fn is_separator(c: char) -> bool {
+    match c {
+        '_' => false,
+        '\0'..='\x7f' => c.is_ascii_punctuation() || c.is_ascii_whitespace() || c.is_ascii_control(),
+        // No-break space, guillemets, general punctuation, CJK punctuation.
+        '\u{a0}' | '\u{ab}' | '\u{bb}' | '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}' => true,
+        '\u{3000}'..='\u{3003}' | '\u{3008}'..='\u{3011}' => true,
+        _ => c.is_whitespace(),
+    }
+}
+
+/// The words of a text, lower-cased, one after the other into one buffer.
+pub(crate) struct Words<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Words<'t> {
+    pub(crate) fn new(text: &'t str) -> Words<'t> {
+        Words { text, at: 0 }
+    }
+    /// Writes the next word into `word`; its byte range in the text, or `None` at the end.
+    pub(crate) fn next_into(&mut self, word: &mut String) -> Option<(usize, usize)> {
+        word.clear();
+        let mut start = None;
+        let mut chars = self.text[self.at..].char_indices().peekable();
+        while let Some((i, c)) = chars.next() {
+            let escaped = c == '\\' && chars.peek().is_some_and(|(_, next)| is_separator(*next));
+            if escaped {
+                let (_, next) = chars.next().expect("peeked");
+                start.get_or_insert(self.at + i);
+                word.push(next);
+            } else if !is_separator(c) {
+                start.get_or_insert(self.at + i);
+                push_lower(word, c);
+            } else if let Some(from) = start {
+                let to = self.at + i;
+                self.at = to;
+                return Some((from, to));
+            }
+        }
+        self.at = self.text.len();
+        start.map(|from| (from, self.text.len()))
+    }
+}
+
+/// Appends `c` in lower case.
+pub(crate) fn push_lower(to: &mut String, c: char) {
+    if c.is_ascii() {
+        to.push(c.to_ascii_lowercase());
+    } else {
+        to.extend(c.to_lowercase());
+    }
+}
+
+/// Splits a text into words for an index.
+#[derive(Clone)]
+pub(crate) struct TextTokenizer {
+    stop_words: Arc<HashSet<String>>,
+    stem: bool,
+}
+
+impl TextTokenizer {
+    pub(crate) fn new(stop_words: Arc<HashSet<String>>, stem: bool) -> TextTokenizer {
+        TextTokenizer { stop_words, stem }
+    }
+}
+
+impl Tokenizer for TextTokenizer {
+    type TokenStream<'a> = TextStream<'a>;
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> TextStream<'a> {
+        TextStream {
+            words: Words::new(text),
+            stop_words: &self.stop_words,
+            stemmer: self.stem.then(stemmer),
+            token: Token::default(),
+        }
+    }
+}
+
+/// The words of one text as tantivy takes them.
+pub(crate) struct TextStream<'a> {
+    words: Words<'a>,
+    stop_words: &'a HashSet<String>,
+    stemmer: Option<Stemmer>,
+    token: Token,
+}
+
+impl TokenStream for TextStream<'_> {
+    fn advance(&mut self) -> bool {
+        while let Some((from, to)) = self.words.next_into(&mut self.token.text) {
+            if self.stop_words.contains(&self.token.text) {
+                continue;
+            }
+            if let Some(stemmer) = &self.stemmer {
+                let stem = stemmer.stem(&self.token.text).into_owned();
+                self.token.text = stem;
+            }
+            self.token.position = self.token.position.wrapping_add(1);
+            self.token.offset_from = from;
+            self.token.offset_to = to;
+            return true;
+        }
+        false
+    }
+    fn token(&self) -> &Token {
+        &self.token
+    }
+    fn token_mut(&mut self) -> &mut Token {
+        &mut self.token
+    }
+}
+
+/// The stem of a lower-case word.
+pub(crate) fn stem(word: &str) -> String {
+    stemmer().stem(word).into_owned()
+}
+
+fn stemmer() -> Stemmer {
+    Stemmer::new(Algorithm::English)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let (mut w, mut word, mut out) = (Words::new(text), String::new(), Vec::new());
+        while w.next_into(&mut word).is_some() {
+            out.push(word.clone());
+        }
+        out
+    }
+
+    fn tokens(text: &str, stem: bool) -> Vec<(usize, String)> {
+        let stop = Arc::new(STOP_WORDS.iter().map(|w| w.to_string()).collect());
+        let mut t = TextTokenizer::new(stop, stem);
+        let (mut stream, mut out) = (t.token_stream(text), Vec::new());
+        while stream.advance() {
+            out.push((stream.token().position, stream.token().text.clone()));
+        }
+        out
+    }
+
+    #[test]
+    fn splits_at_punctuation_and_white_space() {
+        assert_eq!(words("Hello, World!"), ["hello", "world"]);
+        assert_eq!(
+            words("a.b/c(d)e{f}g[h]i:j;k~l!m@n#o$p%q^r&s*t-u=v+w|x'y`z\"0<1>2?3"),
+            words("a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3")
+        );
+        assert_eq!(words("snake_case stays"), ["snake_case", "stays"]);
+        assert_eq!(words("line\r\nline\tx\0y"), ["line", "line", "x", "y"]);
+        assert_eq!(words("“quoted” – text…more\u{a0}here"), ["quoted", "text", "more", "here"]);
+        assert_eq!(words(""), Vec::<String>::new());
+        assert_eq!(words(" ,. "), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_backslash_keeps_a_separator_in_the_word() {
+        assert_eq!(words(r"hello\-world foo\.bar"), ["hello-world", "foo.bar"]);
+        assert_eq!(words(r"\@at"), ["@at"]);
+        assert_eq!(words(r"a\b"), ["a", "b"]);
+        assert_eq!(words(r"end\"), ["end"]);
+    }
+
+    #[test]
+    fn lower_cases_beyond_ascii() {
+        assert_eq!(words("ÄRGER Straße ΣΊΣΥΦΟΣ İ"), ["ärger", "straße", "σίσυφοσ", "i̇"]);
+    }
+
+    #[test]
+    fn stop_words_take_no_position() {
+        assert_eq!(tokens("The king of Spain", false), [(0, "king".into()), (1, "spain".into())]);
+        assert_eq!(tokens("running runs", true), [(0, "run".into()), (1, "run".into())]);
+    }
+}
