@@ -1,1 +1,171 @@
-//! STARTING VERSION.
+//! Import: makes a running server hold the documents of a folder or Maildir, and keeps it so at each further run.
+//!
+//! [`run`] is the whole job, on the client's side: [`source`] lists a folder into a [`container`], [`diff`] merges it with
+//! the one recorded at the last run, [`document`] and [`mail`] turn what changed into fields, and [`job`] streams the
+//! changes over a pipelined [`connection`] in bounded memory and then records the new version ([`versions`]).
+//!
+//! **Invariant:** knows no engine and no keyspace: it is a client like any other and reaches the server by commands only.
+
+pub mod connection;
+pub mod container;
+pub mod diff;
+pub mod document;
+#[cfg(test)]
+mod fixture;
+mod index;
+pub mod job;
+pub mod mail;
+pub mod source;
+mod summary;
+pub mod versions;
+
+pub use job::run;
+pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
+
+use std::path::PathBuf;
+
+/// What to import, and where to.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// The folder or Maildir.
+    pub source: PathBuf,
+    /// The dataset: documents become hashes at `<into>:<path>`.
+    pub into: String,
+    /// The server, `host:port`.
+    pub address: String,
+    /// User name for AUTH; only with a password.
+    pub username: Option<String>,
+    /// Password for AUTH.
+    pub password: Option<String>,
+    /// Database; 0 is the default.
+    pub db: u32,
+    /// Say what would change and change nothing.
+    pub dry_run: bool,
+    /// Create the text index `<into>` when it is not there.
+    pub index: bool,
+}
+
+impl ImportOptions {
+    /// With the defaults: 127.0.0.1:6379, database 0, an index.
+    pub fn new(source: impl Into<PathBuf>, into: impl Into<String>) -> ImportOptions {
+        ImportOptions {
+            source: source.into(),
+            into: into.into(),
+            address: "127.0.0.1:6379".to_owned(),
+            username: None,
+            password: None,
+            db: 0,
+            dry_run: false,
+            index: true,
+        }
+    }
+}
+
+/// What became of one document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// New at the server.
+    Added,
+    /// Replaced.
+    Updated,
+    /// Deleted.
+    Removed,
+    /// Left alone.
+    Unchanged,
+    /// A dead letter, for this reason.
+    Failed(&'a str),
+}
+
+/// Is told how the run goes. All methods do nothing by default. `path` is the document's id, perhaps not UTF-8.
+pub trait Progress {
+    /// A folder was listed and has `documents` of its own.
+    fn listed(&mut self, path: &[u8], documents: u64) {
+        let _ = (path, documents);
+    }
+    /// A document is done (an addition may still turn out as failed when the server refuses it).
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        let _ = (path, outcome);
+    }
+    /// The text index was created (or would have been, in a dry run).
+    fn index_created(&mut self, name: &str) {
+        let _ = name;
+    }
+}
+
+/// A [`Progress`] that says nothing.
+#[derive(Debug, Default)]
+pub struct Silent;
+impl Progress for Silent {}
+
+/// Why a run stopped before its end. What it had recorded stays, the next run goes on from there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The caller's options make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// The source does not exist, is no folder, or cannot be read.
+    #[error("cannot import {path}: {error}", path = path.display())]
+    Source {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The root could not be listed (a folder below it is a dead letter instead).
+    #[error("cannot list {0}")]
+    List(source::ListError),
+    /// Nobody answers at the address.
+    #[error("cannot connect to {address}: {error}")]
+    Connect {
+        /// `host:port`.
+        address: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The connection broke.
+    #[error("lost the server at {address}: {reason}")]
+    Lost {
+        /// `host:port`.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The peer does not speak RESP.
+    #[error("the peer at {address} is no Redis server: {error}")]
+    Protocol {
+        /// `host:port`.
+        address: String,
+        /// Where the reply broke.
+        error: strand_wire::resp::ProtocolError,
+    },
+    /// The server answered with an error that is not about one document.
+    #[error("the server refused {command}: {text}")]
+    Refused {
+        /// The command's first words.
+        command: String,
+        /// The server's words.
+        text: String,
+    },
+    /// A recorded container cannot be read.
+    #[error(
+        "the recorded version of {path:?} in dataset {dataset:?} is damaged: {error}; \
+         IMPORT.VERSION DEL forgets it, the next import then sends that folder whole"
+    )]
+    Damaged {
+        /// The dataset.
+        dataset: String,
+        /// The container's name in it.
+        path: String,
+        /// What is wrong.
+        error: container::ContainerError,
+    },
+    /// The new container of a folder cannot be built.
+    #[error("cannot record the folder {path:?}: {error}")]
+    Record {
+        /// The folder.
+        path: String,
+        /// What is wrong.
+        error: container::ContainerError,
+    },
+}

@@ -1,0 +1,171 @@
+//! The connection to the server: pipelined RESP over a blocking socket.
+//!
+//! [`Connection::send`] appends a command, [`Connection::receive`] takes the next reply; how many may be under way is the
+//! caller's business. Every wait has a bound, and every error names the address.
+
+use crate::ImportError;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+use strand_chain::Chain;
+use strand_wire::client::{ReplyParser, Value, encode_command};
+
+/// How long to wait for the connection to be made.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the next bytes of a reply, and for room to send.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Commands are gathered until they are this long in bytes.
+const FLUSH_BYTES: usize = 64 * 1024;
+
+/// A connection, authenticated and with its database selected.
+#[derive(Debug)]
+pub struct Connection {
+    address: String,
+    stream: TcpStream,
+    out: Vec<u8>,
+    input: Chain,
+    parser: ReplyParser,
+}
+
+/// Who connects, and where.
+#[derive(Clone, Debug)]
+pub struct Target<'a> {
+    /// `host:port`.
+    pub address: &'a str,
+    /// For AUTH, with the password.
+    pub username: Option<&'a str>,
+    /// For AUTH.
+    pub password: Option<&'a str>,
+    /// For SELECT.
+    pub db: u32,
+}
+
+impl Connection {
+    /// Connects, authenticates and selects the database.
+    ///
+    /// # Errors
+    /// [`ImportError::Connect`], and what the server answers to AUTH and SELECT.
+    pub fn open(target: &Target<'_>) -> Result<Connection, ImportError> {
+        let stream = connect(target.address)
+            .map_err(|error| ImportError::Connect { address: target.address.to_owned(), error })?;
+        let mut this = Connection {
+            address: target.address.to_owned(),
+            stream,
+            out: Vec::with_capacity(FLUSH_BYTES),
+            input: Chain::new(),
+            parser: ReplyParser::new(),
+        };
+        match (target.username, target.password) {
+            (Some(user), Some(password)) => this.expect_ok(&[&b"AUTH"[..], user.as_bytes(), password.as_bytes()])?,
+            (None, Some(password)) => this.expect_ok(&[&b"AUTH"[..], password.as_bytes()])?,
+            _ => {}
+        }
+        if target.db != 0 {
+            this.expect_ok(&[&b"SELECT"[..], target.db.to_string().as_bytes()])?;
+        }
+        Ok(this)
+    }
+
+    /// Appends a command; writes when enough has gathered. Says how many bytes it took.
+    ///
+    /// # Errors
+    /// [`ImportError::Lost`].
+    pub fn send<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<usize, ImportError> {
+        let before = self.out.len();
+        encode_command(&mut self.out, args);
+        let bytes = self.out.len() - before;
+        if self.out.len() >= FLUSH_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes)
+    }
+
+    /// The next reply in order; writes what has gathered first.
+    ///
+    /// # Errors
+    /// [`ImportError::Lost`], and [`ImportError::Protocol`] when the peer speaks no RESP.
+    pub fn receive(&mut self) -> Result<Value, ImportError> {
+        self.flush()?;
+        loop {
+            let parsed = self.parser.next(&mut self.input);
+            match parsed.map_err(|error| ImportError::Protocol { address: self.address.clone(), error })? {
+                Some(Value::Push(_)) => {} // Out of turn: answers nothing of ours.
+                Some(value) => return Ok(value),
+                None => self.read_some()?,
+            }
+        }
+    }
+
+    /// Sends one command and takes its reply. Nothing else may be under way.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`]; an error reply is [`ImportError::Refused`].
+    pub fn call<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Value, ImportError> {
+        self.send(args)?;
+        match self.receive()? {
+            Value::Error(text) => Err(refused(args, &text)),
+            value => Ok(value),
+        }
+    }
+
+    fn expect_ok<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<(), ImportError> {
+        self.call(args).map(|_| ())
+    }
+
+    fn flush(&mut self) -> Result<(), ImportError> {
+        let written = self.stream.write_all(&self.out);
+        self.out.clear();
+        // One huge document must not hold its room for the rest of the import.
+        self.out.shrink_to(2 * FLUSH_BYTES);
+        written.map_err(|error| self.lost(error))
+    }
+
+    fn read_some(&mut self) -> Result<(), ImportError> {
+        loop {
+            let got = self.stream.read(self.input.spare());
+            self.input.filled(*got.as_ref().unwrap_or(&0));
+            match got {
+                Ok(0) => return Err(self.lost(ErrorKind::UnexpectedEof.into())),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(error)),
+            }
+        }
+    }
+
+    fn lost(&self, error: std::io::Error) -> ImportError {
+        let reason = match error.kind() {
+            ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("no answer for {} s", REPLY_TIMEOUT.as_secs())
+            }
+            _ => error.to_string(),
+        };
+        ImportError::Lost { address: self.address.clone(), reason }
+    }
+}
+
+/// The error for an error reply to `args`.
+pub(crate) fn refused<T: AsRef<[u8]>>(args: &[T], text: &[u8]) -> ImportError {
+    let words = args.iter().take(2).map(|a| String::from_utf8_lossy(a.as_ref()).into_owned());
+    // AUTH's second word is a secret.
+    let words: Vec<_> = words.take_while(|w| w != "AUTH").collect();
+    let command = if words.is_empty() { "AUTH".to_owned() } else { words.join(" ") };
+    ImportError::Refused { command, text: String::from_utf8_lossy(text).into_owned() }
+}
+
+fn connect(address: &str) -> std::io::Result<TcpStream> {
+    let mut last = ErrorKind::NotFound.into();
+    for resolved in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&resolved, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+                stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,132 @@
+//! Documents: the fields that a file becomes, whatever its type.
+//!
+//! [`Fields`] is a set of values for the fixed list [`FIELDS`]: a document's hash never has a field outside it, so
+//! writing the present ones and deleting the absent ones replaces a document without a moment in which it is gone.
+//! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], everything else keeps its name and
+//! size.
+
+use crate::mail;
+
+/// The version of what is below and in [`crate::mail`]: raise it when the same file would give other fields, and the next
+/// import reads every document again.
+pub const EXTRACTOR_VERSION: u16 = 1;
+
+/// Every field a document can have, in the order they are written. A field without a value is not stored.
+pub const FIELDS: [&str; 15] = [
+    "path",
+    "name",
+    "kind",
+    "size",
+    "message_id",
+    "date",
+    "from",
+    "from_address",
+    "to",
+    "to_address",
+    "cc",
+    "subject",
+    "body",
+    "attachments",
+    "flags",
+];
+
+/// The fields of one document.
+#[derive(Debug, Default)]
+pub struct Fields {
+    values: [Option<Vec<u8>>; FIELDS.len()],
+}
+
+impl Fields {
+    /// Gives `name` a value; an empty one means none.
+    ///
+    /// # Panics
+    /// When `name` is not one of [`FIELDS`].
+    pub fn set(&mut self, name: &str, value: Vec<u8>) {
+        let at = FIELDS.iter().position(|f| *f == name).expect("a field of the list");
+        self.values[at] = Some(value).filter(|v| !v.is_empty());
+    }
+    /// As [`Fields::set`], from text.
+    pub fn set_text(&mut self, name: &str, value: &str) {
+        self.set(name, value.as_bytes().to_vec());
+    }
+    /// The value of `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let at = FIELDS.iter().position(|f| *f == name)?;
+        self.values[at].as_deref()
+    }
+    /// The fields that have a value.
+    pub fn present(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        FIELDS.iter().zip(&self.values).filter_map(|(name, value)| Some((*name, value.as_deref()?)))
+    }
+    /// The fields that have none.
+    pub fn absent(&self) -> impl Iterator<Item = &'static str> {
+        FIELDS.iter().zip(&self.values).filter(|(_, value)| value.is_none()).map(|(name, _)| *name)
+    }
+}
+
+/// What is known of a file before its bytes are looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct FileFacts<'a> {
+    /// Its id: the path within the source.
+    pub path: &'a [u8],
+    /// Its last part.
+    pub name: &'a [u8],
+    /// Size in bytes.
+    pub size: u64,
+    /// Its Maildir flags, where it lies in a Maildir.
+    pub flags: Option<&'a [u8]>,
+}
+
+impl FileFacts<'_> {
+    /// True when the file claims to be mail by its name or by lying in a Maildir: then it is a dead letter when it is not.
+    pub fn claims_mail(&self) -> bool {
+        let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
+        self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))
+    }
+    /// True when the whole file is wanted, judged by its beginning.
+    pub fn is_mail(&self, beginning: &[u8]) -> bool {
+        self.claims_mail() || mail::looks_like_mail(beginning)
+    }
+}
+
+/// The document of a file: of mail its fields, of any other file (`bytes` is `None`) its name and size.
+///
+/// # Errors
+/// The reason why it is a dead letter.
+pub fn extract(facts: &FileFacts<'_>, bytes: Option<&[u8]>) -> Result<Fields, String> {
+    let mut fields = Fields::default();
+    fields.set("path", facts.path.to_vec());
+    fields.set("name", facts.name.to_vec());
+    fields.set("size", facts.size.to_string().into_bytes());
+    fields.set_text("kind", if bytes.is_some() { "mail" } else { "file" });
+    if let Some(bytes) = bytes {
+        mail::extract(bytes, &mut fields)?;
+    }
+    fields.set("flags", facts.flags.unwrap_or_default().to_vec());
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(name: &str) -> FileFacts<'_> {
+        FileFacts { path: name.as_bytes(), name: name.as_bytes(), size: 3, flags: None }
+    }
+
+    #[test]
+    fn other_files_keep_their_name_and_size() {
+        let fields = extract(&facts("notes.pdf"), None).unwrap();
+        let present: Vec<_> = fields.present().map(|(n, v)| (n, String::from_utf8_lossy(v).into_owned())).collect();
+        let expected = [("path", "notes.pdf"), ("name", "notes.pdf"), ("kind", "file"), ("size", "3")];
+        assert_eq!(present, expected.map(|(n, v)| (n, v.to_owned())));
+        assert_eq!(fields.absent().count() + present.len(), FIELDS.len());
+    }
+
+    #[test]
+    fn a_name_or_a_maildir_claims_mail() {
+        assert!(facts("a.EML").claims_mail() && !facts("eml").claims_mail() && !facts("a.txt").claims_mail());
+        assert!(FileFacts { flags: Some(b""), ..facts("x") }.claims_mail());
+        assert!(facts("a.txt").is_mail(b"From: a@b.example\n\nhi") && !facts("a.txt").is_mail(b"hi"));
+    }
+}

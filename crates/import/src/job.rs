@@ -1,0 +1,461 @@
+//! The run: folder by folder, children first, each compared, sent, acknowledged and only then recorded.
+//!
+//! [`run`] is the entry. Per folder: what the server has ([`crate::versions`]) is merged with the listing; when something
+//! is new, the listing is stored as the *intent* first, so that a run that is cut short never leaves a document behind
+//! that nobody knows of; child folders come next, then the folder's own documents, pipelined within [`BYTES_UNDER_WAY_MAX`]
+//! and [`COMMANDS_UNDER_WAY_MAX`]; when every reply is in, the new container is recorded. A document is replaced by one
+//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in [`crate::job::sender`].
+
+mod sender;
+
+pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
+
+use crate::connection::{Connection, Target};
+use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
+use crate::diff::{Change, diff};
+use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
+use crate::mail::MESSAGE_BYTES_MAX;
+use crate::source::{AT_NOTE, FLAGS_KEY, Folder, Listing, Token};
+use crate::versions::{self, Known, MAYBE_NOTE, intent_name, recorded_name};
+use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
+use sender::Sender;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How deep folders may be nested. A deeper one is a dead letter.
+pub const DEPTH_MAX: usize = 128;
+/// Longest name of a dataset in bytes.
+pub const DATASET_BYTES_MAX: usize = 256;
+/// The note that holds the digest of a document's bytes; there exactly when the server holds the document.
+const DIGEST_NOTE: &[u8] = b"~digest";
+/// The note that holds the reason of a dead letter.
+const ERROR_NOTE: &[u8] = b"~error";
+
+/// Imports `options.source` into the server. Blocks until it is done.
+///
+/// # Errors
+/// [`ImportError`], when the run had to stop. Documents that failed are no error: they are in the [`Summary`].
+pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
+    let started = Instant::now();
+    check(options)?;
+    let source_error = |error| ImportError::Source { path: options.source.clone(), error };
+    let folder = Folder::open(&options.source).map_err(source_error)?;
+    let mut connection = Connection::open(&Target {
+        address: &options.address,
+        username: options.username.as_deref(),
+        password: options.password.as_deref(),
+        db: options.db,
+    })?;
+    if options.index && index::ensure(&mut connection, &options.into, options.dry_run)? {
+        progress.index_created(&options.into);
+    }
+    let mut job = Job {
+        sender: Sender::new(connection, &options.into, options.dry_run),
+        folder,
+        options,
+        progress,
+        summary: Summary { into: options.into.clone(), ..Summary::default() },
+        buffer: Vec::new(),
+    };
+    job.container(b"", 0)?;
+    let mut summary = job.summary;
+    summary.took = started.elapsed();
+    Ok(summary)
+}
+
+fn check(options: &ImportOptions) -> Result<(), ImportError> {
+    let into = &options.into;
+    let bad = |what: &str| Err(ImportError::Options(format!("--into {into:?}: {what}")));
+    if into.is_empty() || into.len() > DATASET_BYTES_MAX {
+        return bad(&format!("a dataset's name has 1 to {DATASET_BYTES_MAX} bytes"));
+    }
+    if into.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return bad("a dataset's name has no blanks and no control characters");
+    }
+    if into.ends_with(':') {
+        return bad("a dataset's name does not end in a colon: the colon before a document's path is added");
+    }
+    if options.index && options.db != 0 {
+        let text = "an index follows database 0 only: import into another one without an index (--no-index)";
+        return Err(ImportError::Options(text.to_owned()));
+    }
+    Ok(())
+}
+
+/// What a document's entry becomes in the new container.
+struct Record<'a> {
+    token: &'a [u8],
+    size: u64,
+    digest: Option<&'a [u8]>,
+    error: Option<&'a str>,
+}
+
+/// Where a document stands: its id, and what is known of it.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    container: &'a [u8],
+    path: &'a [u8],
+    old: Option<Entry<'a>>,
+    new: Entry<'a>,
+}
+
+impl Place<'_> {
+    /// True when the server holds the document for certain.
+    fn is_held(&self) -> bool {
+        self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
+    }
+}
+
+struct Job<'a> {
+    sender: Sender,
+    folder: Folder,
+    options: &'a ImportOptions,
+    progress: &'a mut dyn Progress,
+    summary: Summary,
+    buffer: Vec<u8>,
+}
+
+impl Job<'_> {
+    /// Brings the folder at `path` and all below it up to date. The digest of its container; none when it failed.
+    fn container(&mut self, path: &[u8], depth: usize) -> Result<Option<Digest>, ImportError> {
+        if depth > DEPTH_MAX {
+            self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
+            return Ok(None);
+        }
+        let known = self.load(path)?;
+        let listing = match self.list(path) {
+            Ok(listing) => listing,
+            Err(error) if depth == 0 => return Err(ImportError::List(error)),
+            Err(error) => {
+                self.fail(path, &error.to_string());
+                return Ok(None);
+            }
+        };
+        self.summary.containers += 1;
+        self.summary.skipped.add(listing.skipped);
+        let (old, new) = (view(&known.blob), view(&listing.blob));
+        let documents = new.iter().filter(|e| e.kind == Kind::Document).count();
+        self.progress.listed(path, documents as u64);
+        // Documents and folders that the record does not have: they must be known before they are there.
+        let adds = diff(old, new).any(|change| matches!(change, Change::Added(_)));
+        if adds {
+            self.sender.store(&intent_name(path), &listing.blob)?;
+        }
+        let children = self.children(path, old, new, depth)?;
+        let blob = self.documents(path, old, new, children)?;
+        self.commit(path, &known, &blob, adds)?;
+        Ok(Some(view(&blob).digest()))
+    }
+
+    fn load(&mut self, path: &[u8]) -> Result<Known, ImportError> {
+        // Documents of a folder come after its children: what is under way here are containers, nothing to be refused.
+        let rejected = self.sender.drain()?;
+        debug_assert!(rejected.is_empty());
+        versions::load(&mut self.sender.connection, &self.options.into, path)
+    }
+
+    /// Lists the folder; again after the racy window when a file in it is too young to be trusted.
+    fn list(&self, path: &[u8]) -> Result<Listing, source::ListError> {
+        let listing = self.folder.list(path, now_ns(), false)?;
+        if listing.racy_for_ns == 0 || self.options.dry_run {
+            return Ok(listing);
+        }
+        std::thread::sleep(Duration::from_nanos(listing.racy_for_ns.unsigned_abs()));
+        self.folder.list(path, now_ns(), true)
+    }
+
+    /// The folders below, in the order of names; gives the tokens of those that `new` has.
+    fn children(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        depth: usize,
+    ) -> Result<Vec<Option<Digest>>, ImportError> {
+        let mut tokens = Vec::new();
+        for change in diff(old, new).filter(Change::is_container) {
+            let child = join(path, change.entry().name);
+            match change {
+                Change::Removed(_) => self.remove(&child)?,
+                _ => tokens.push(self.container(&child, depth + 1)?),
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The folder's own documents; gives the new container, every change of it acknowledged.
+    fn documents(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        children: Vec<Option<Digest>>,
+    ) -> Result<Vec<u8>, ImportError> {
+        let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
+        let reread = old.producer() != EXTRACTOR_VERSION;
+        let mut children = children.into_iter();
+        for change in diff(old, new) {
+            let entry = change.entry();
+            let child = join(path, entry.name);
+            if entry.kind == Kind::Container {
+                if !matches!(change, Change::Removed(_)) {
+                    let token = children.next().flatten();
+                    let token = token.as_ref().map_or(&[][..], |t| &t[..]);
+                    let pushed = builder.push(Kind::Container, entry.name, 0, token, []);
+                    pushed.map_err(record_error(path))?;
+                }
+                continue;
+            }
+            if let Change::Removed(entry) = change {
+                self.remove_document(&child, entry)?;
+                continue;
+            }
+            let place = Place { container: path, path: &child, old: change.recorded(), new: entry };
+            match change {
+                Change::Unchanged { old, .. } if !reread => self.keep(place, old, &mut builder),
+                Change::Metadata { old, .. } if !reread && place.is_held() => {
+                    self.flag(place, old, &mut builder)
+                }
+                _ => self.read(place, reread, &mut builder),
+            }?;
+        }
+        let rejected = self.sender.drain()?;
+        let blob = builder.finish().map_err(record_error(path))?;
+        if rejected.is_empty() {
+            return Ok(blob);
+        }
+        self.reject(path, view(&blob), &rejected).map_err(record_error(path))
+    }
+
+    /// Nothing differs: the record goes on, a dead letter stays one.
+    fn keep(&mut self, place: Place<'_>, old: Entry<'_>, builder: &mut Builder) -> Result<(), ImportError> {
+        let error = old.get(ERROR_NOTE).map(String::from_utf8_lossy);
+        match &error {
+            None => self.count(place.path, Outcome::Unchanged),
+            Some(reason) => self.fail(place.path, reason),
+        }
+        let record = Record {
+            token: place.new.token,
+            size: place.new.size,
+            digest: old.get(DIGEST_NOTE),
+            error: error.as_deref(),
+        };
+        push(builder, place, &record)
+    }
+
+    /// Only the Maildir flags differ: one field changes, the message is not read.
+    fn flag(&mut self, place: Place<'_>, old: Entry<'_>, builder: &mut Builder) -> Result<(), ImportError> {
+        let flags = place.new.get(FLAGS_KEY).unwrap_or_default();
+        self.sender.set_field(place.path, "flags", flags, builder.len())?;
+        self.count(place.path, Outcome::Updated);
+        let record = Record {
+            token: place.new.token,
+            size: place.new.size,
+            digest: old.get(DIGEST_NOTE),
+            error: None,
+        };
+        push(builder, place, &record)
+    }
+
+    /// The document is new or its token is: its bytes decide.
+    fn read(&mut self, place: Place<'_>, reread: bool, builder: &mut Builder) -> Result<(), ImportError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let done = self.read_into(place, reread, builder, &mut buffer);
+        self.buffer = buffer;
+        done
+    }
+
+    fn read_into(
+        &mut self,
+        place: Place<'_>,
+        reread: bool,
+        builder: &mut Builder,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ImportError> {
+        let file = self.folder.document_path(place.container, &place.new);
+        let flags = place.new.get(FLAGS_KEY);
+        let mut facts =
+            FileFacts { path: place.path, name: place.new.name, size: place.new.size, flags };
+        let mut is_mail = false;
+        self.summary.opened += 1;
+        let read = source::read::read(&file, buffer, |beginning, size| {
+            is_mail = facts.is_mail(beginning);
+            is_mail && size <= MESSAGE_BYTES_MAX
+        });
+        self.summary.bytes_read += buffer.len() as u64;
+        let done = match read {
+            Ok(done) => done,
+            // What the server holds stays as it is: the next run tries again.
+            Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
+        };
+        let token = done.stamp.token(flags.is_some());
+        // Written to just now: what it holds is sent, but the next run looks again.
+        let young = done.stamp.racy_for_ns(now_ns()) > 0 && token[..] != *place.new.token;
+        let token: &[u8] = if young { &[] } else { &token };
+        facts.size = done.stamp.size;
+        if is_mail && !done.whole {
+            let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
+            return self.dead(place, token, &reason, false, builder);
+        }
+        let digest = if is_mail { digest(buffer) } else { file_digest(facts.size) };
+        let record = Record { token, size: facts.size, digest: Some(&digest), error: None };
+        let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
+        if held && !reread {
+            if place.old.is_some_and(|old| old.same_metadata(&place.new)) {
+                self.count(place.path, Outcome::Unchanged);
+            } else {
+                let flags = flags.unwrap_or_default();
+                self.sender.set_field(place.path, "flags", flags, builder.len())?;
+                self.count(place.path, Outcome::Updated);
+            }
+            return push(builder, place, &record);
+        }
+        match extract(&facts, is_mail.then_some(&buffer[..])) {
+            Ok(fields) => {
+                self.sender.replace(place.path, &fields, place.is_held(), builder.len())?;
+                let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
+                self.count(place.path, outcome);
+                push(builder, place, &record)
+            }
+            Err(reason) => self.dead(place, token, &reason, false, builder),
+        }
+    }
+
+    /// A dead letter. `keep`: what the server holds of it may still be right and stays; else it goes.
+    fn dead(
+        &mut self,
+        place: Place<'_>,
+        token: &[u8],
+        reason: &str,
+        keep: bool,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
+        let held = place.old.and_then(|old| old.get(DIGEST_NOTE));
+        let maybe = place.old.is_some_and(|old| old.get(MAYBE_NOTE).is_some());
+        if !keep && (held.is_some() || maybe) {
+            self.sender.remove(place.path)?;
+        }
+        self.fail(place.path, reason);
+        let digest = held.filter(|_| keep);
+        push(builder, place, &Record { token, size: place.new.size, digest, error: Some(reason) })
+    }
+
+    fn remove_document(&mut self, path: &[u8], old: Entry<'_>) -> Result<(), ImportError> {
+        let held = old.get(DIGEST_NOTE).is_some();
+        if held || old.get(MAYBE_NOTE).is_some() {
+            self.sender.remove(path)?;
+        }
+        if held {
+            self.count(path, Outcome::Removed);
+        }
+        Ok(())
+    }
+
+    /// A folder is gone: so are its documents, those of the folders below, and its record, in this order.
+    fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let known = self.load(path)?;
+        let old = view(&known.blob);
+        for child in old.iter().filter(|e| e.kind == Kind::Container) {
+            self.remove(&join(path, child.name))?;
+        }
+        for document in old.iter().filter(|e| e.kind == Kind::Document) {
+            self.remove_document(&join(path, document.name), document)?;
+        }
+        self.sender.drain()?;
+        if known.recorded || known.interrupted {
+            self.sender.forget(&[&recorded_name(path), &intent_name(path)])?;
+            self.sender.drain()?;
+        }
+        Ok(())
+    }
+
+    /// Records the new container, unless it is what is recorded already, and drops the intent.
+    fn commit(&mut self, path: &[u8], known: &Known, blob: &[u8], adds: bool) -> Result<(), ImportError> {
+        if !known.recorded || known.interrupted || known.blob != blob {
+            self.sender.store(&recorded_name(path), blob)?;
+            self.summary.recorded += u64::from(!self.options.dry_run);
+        }
+        if adds || known.interrupted {
+            self.sender.forget(&[&intent_name(path)])?;
+        }
+        self.sender.drain().map(|_| ())
+    }
+
+    /// The container again, with the documents that the server refused as dead letters that are tried again.
+    fn reject(
+        &mut self,
+        path: &[u8],
+        built: Container<'_>,
+        rejected: &[sender::Rejected],
+    ) -> Result<Vec<u8>, ContainerError> {
+        let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, built.len(), built.blob().len() * 2);
+        for (i, entry) in built.iter().enumerate() {
+            let Some(refusal) = rejected.iter().find(|r| r.index == i) else {
+                builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
+                continue;
+            };
+            match refusal.was_added {
+                true => self.summary.added -= 1,
+                false => self.summary.updated -= 1,
+            }
+            self.fail(&join(path, entry.name), &refusal.reason);
+            let pairs = entry.pairs().filter(|(key, _)| *key != DIGEST_NOTE);
+            let error = std::iter::once((ERROR_NOTE, refusal.reason.as_bytes()));
+            builder.push(entry.kind, entry.name, entry.size, &[], pairs.chain(error))?;
+        }
+        builder.finish()
+    }
+
+    fn count(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        match outcome {
+            Outcome::Added => self.summary.added += 1,
+            Outcome::Updated => self.summary.updated += 1,
+            Outcome::Removed => self.summary.removed += 1,
+            Outcome::Unchanged => self.summary.unchanged += 1,
+            Outcome::Failed(reason) => self.summary.fail(path, reason),
+        }
+        self.progress.document(path, outcome);
+    }
+
+    fn fail(&mut self, path: &[u8], reason: &str) {
+        self.count(path, Outcome::Failed(reason));
+    }
+}
+
+fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<(), ImportError> {
+    let notes = [
+        (FLAGS_KEY, place.new.get(FLAGS_KEY)),
+        (AT_NOTE, place.new.get(AT_NOTE)),
+        (DIGEST_NOTE, record.digest),
+        (ERROR_NOTE, record.error.map(str::as_bytes)),
+    ];
+    let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);
+    pushed.map_err(record_error(place.container))
+}
+
+/// Of a file that is no mail only the size is in its document, so only that can differ.
+fn file_digest(size: u64) -> Digest {
+    digest(format!("file of {size} bytes").as_bytes())
+}
+
+/// A container that was checked when it was read, or that this process wrote.
+fn view(blob: &[u8]) -> Container<'_> {
+    Container::parse(blob).expect("checked or built here")
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+fn record_error(path: &[u8]) -> impl FnOnce(ContainerError) -> ImportError {
+    let path = String::from_utf8_lossy(path).into_owned();
+    |error| ImportError::Record { path, error }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Compile-time check that the source's tokens fit an entry.
+const _: () = assert!(size_of::<Token>() <= crate::container::TOKEN_BYTES_MAX);

@@ -1,0 +1,201 @@
+//! [`Sender`]: the changes of a dataset as pipelined commands, in bounded memory.
+//!
+//! Commands go out until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for their replies; then
+//! replies are taken first. A refusal that is about one key ([`Rejected`]) is kept for the caller, any other ends the run.
+//! In a dry run nothing is sent.
+
+use crate::ImportError;
+use crate::connection::{Connection, refused};
+use crate::document::{FIELDS, Fields};
+use crate::versions::{COMMAND, unexpected};
+use std::collections::VecDeque;
+use strand_wire::client::Value;
+
+/// Bytes sent and not acknowledged.
+pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
+/// Commands sent and not acknowledged. Their replies (a number each) fit the socket's buffers, so the server never has to
+/// wait for us to read while we wait for it to.
+pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
+
+/// A document that the server refused.
+#[derive(Debug)]
+pub(super) struct Rejected {
+    /// Its position in the container that is being built.
+    pub(super) index: usize,
+    /// The server's words.
+    pub(super) reason: String,
+    /// It was counted as added, else as updated.
+    pub(super) was_added: bool,
+}
+
+/// What a reply is awaited for.
+#[derive(Debug)]
+enum Awaited {
+    /// HSET of a whole document.
+    Replaced { index: usize, held: bool, present: u32, key: Vec<u8> },
+    /// A change of one field, or the removal of absent ones.
+    Changed { index: usize, held: bool },
+    /// UNLINK.
+    Removed,
+    /// IMPORT.VERSION SET or DEL.
+    Version(&'static str),
+}
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) connection: Connection,
+    dataset: Vec<u8>,
+    dry_run: bool,
+    awaited: VecDeque<(usize, Awaited)>,
+    bytes_under_way: usize,
+    rejected: Vec<Rejected>,
+}
+
+impl Sender {
+    pub(super) fn new(connection: Connection, dataset: &str, dry_run: bool) -> Sender {
+        let (dataset, awaited, rejected) = (dataset.as_bytes().to_vec(), VecDeque::new(), Vec::new());
+        Sender { connection, dataset, dry_run, awaited, bytes_under_way: 0, rejected }
+    }
+
+    /// Replaces the document at `path`. `held`: the server has it, so absent fields are deleted at once; else only when
+    /// the reply shows that the key was there after all.
+    pub(super) fn replace(
+        &mut self,
+        path: &[u8],
+        fields: &Fields,
+        held: bool,
+        index: usize,
+    ) -> Result<(), ImportError> {
+        let key = self.key(path);
+        let mut args: Vec<&[u8]> = vec![b"HSET", &key];
+        let mut present = 0u32;
+        for (name, value) in fields.present() {
+            args.extend([name.as_bytes(), value]);
+            present |= 1 << field_index(name);
+        }
+        self.send(&args, Awaited::Replaced { index, held, present, key: key.clone() })?;
+        if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
+    }
+
+    /// Sets one field, or deletes it when `value` is empty.
+    pub(super) fn set_field(
+        &mut self,
+        path: &[u8],
+        field: &str,
+        value: &[u8],
+        index: usize,
+    ) -> Result<(), ImportError> {
+        let key = self.key(path);
+        let awaited = Awaited::Changed { index, held: true };
+        match value.is_empty() {
+            true => self.send(&[&b"HDEL"[..], &key, field.as_bytes()], awaited),
+            false => self.send(&[&b"HSET"[..], &key, field.as_bytes(), value], awaited),
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let key = self.key(path);
+        self.send(&[&b"UNLINK"[..], &key], Awaited::Removed)
+    }
+
+    /// Stores a container in the dataset's version.
+    pub(super) fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
+        let dataset = self.dataset.clone();
+        self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
+    }
+
+    /// Deletes containers from the dataset's version.
+    pub(super) fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
+        let dataset = self.dataset.clone();
+        let mut args = vec![COMMAND.as_bytes(), b"DEL", &dataset];
+        args.extend_from_slice(names);
+        self.send(&args, Awaited::Version("DEL"))
+    }
+
+    /// Waits for every reply; gives the documents that were refused since the last call.
+    pub(super) fn drain(&mut self) -> Result<Vec<Rejected>, ImportError> {
+        while !self.awaited.is_empty() {
+            self.settle()?;
+        }
+        Ok(std::mem::take(&mut self.rejected))
+    }
+
+    fn key(&self, path: &[u8]) -> Vec<u8> {
+        [&self.dataset[..], b":", path].concat()
+    }
+
+    fn send(&mut self, args: &[&[u8]], awaited: Awaited) -> Result<(), ImportError> {
+        if self.dry_run {
+            return Ok(());
+        }
+        while self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
+            self.settle()?;
+        }
+        let bytes = self.connection.send(args)?;
+        self.bytes_under_way += bytes;
+        self.awaited.push_back((bytes, awaited));
+        Ok(())
+    }
+
+    /// Takes one reply.
+    fn settle(&mut self) -> Result<(), ImportError> {
+        let reply = self.connection.receive()?;
+        let (bytes, awaited) = self.awaited.pop_front().expect("only called with replies to come");
+        self.bytes_under_way -= bytes;
+        match (awaited, reply) {
+            (Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held }, Value::Error(text))
+                if text.starts_with(b"WRONGTYPE") =>
+            {
+                // HSET and HDEL of one document are refused both.
+                if self.rejected.last().is_none_or(|r| r.index != index) {
+                    let reason = "a key of this name exists and is no hash".to_owned();
+                    self.rejected.push(Rejected { index, reason, was_added: !held });
+                }
+                Ok(())
+            }
+            (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
+            (Awaited::Replaced { index, held: false, present, key }, Value::Int(fresh))
+                if fresh < i64::from(present.count_ones()) =>
+            {
+                // Something was there: perhaps with fields that this document lacks.
+                self.delete_absent(&key, present, index, false)
+            }
+            (Awaited::Version("SET"), Value::Simple(_)) => Ok(()),
+            (Awaited::Version("SET"), other) => Err(unexpected(&other)),
+            (_, Value::Int(_)) => Ok(()),
+            (_, other) => Err(unexpected(&other)),
+        }
+    }
+
+    fn delete_absent(
+        &mut self,
+        key: &[u8],
+        present: u32,
+        index: usize,
+        held: bool,
+    ) -> Result<(), ImportError> {
+        let mut args: Vec<&[u8]> = vec![b"HDEL", key];
+        args.extend(FIELDS.iter().filter(|f| present & (1 << field_index(f)) == 0).map(|f| f.as_bytes()));
+        if args.len() == 2 {
+            return Ok(());
+        }
+        self.send(&args, Awaited::Changed { index, held })
+    }
+}
+
+impl Awaited {
+    fn command(&self) -> [&'static str; 2] {
+        match self {
+            Awaited::Replaced { .. } => ["HSET", "of a document"],
+            Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
+            Awaited::Removed => ["UNLINK", "of a document"],
+            Awaited::Version(sub) => [COMMAND, sub],
+        }
+    }
+}
+
+fn field_index(name: &str) -> usize {
+    FIELDS.iter().position(|f| *f == name).expect("a field of the list")
+}
+
+const _: () = assert!(FIELDS.len() <= 32, "the set of present fields is a u32");

@@ -1,0 +1,272 @@
+//! Mail: from the bytes of one message to the fields of one document.
+//!
+//! [`looks_like_mail`] decides by content, [`extract`] parses with the mail-parser library. What the library leaves to us
+//! is here: the mbox `From ` line in front, what counts as "no mail at all", the text of nested messages, and the shape
+//! of addresses and dates in the fields. The list of fields is [`crate::document::FIELDS`].
+
+use crate::document::Fields;
+use mail_parser::{Address, Message, MessageParser, MimeHeaders, PartType};
+
+/// Largest message in bytes that is read. A larger one is a dead letter. Parsing holds about four times a message.
+pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+/// How many messages may be nested into one another before the inner ones are left out of the text.
+pub const NESTED_MAX: usize = 8;
+/// Header lines looked at to decide whether an unnamed file is mail.
+const SNIFF_LINES_MAX: usize = 200;
+/// One of these must be among the first header lines of a file that does not claim to be mail by its name or place.
+const MAIL_HEADERS: [&[u8]; 9] = [
+    b"from",
+    b"date",
+    b"received",
+    b"return-path",
+    b"message-id",
+    b"delivered-to",
+    b"mime-version",
+    b"reply-to",
+    b"x-mailer",
+];
+
+/// True when the bytes begin as a message does: perhaps an mbox `From ` line, then header fields, one of them a mail's.
+pub fn looks_like_mail(bytes: &[u8]) -> bool {
+    let (message, mbox_line) = strip_mbox_line(bytes);
+    if mbox_line {
+        return true;
+    }
+    for (i, line) in message.split(|b| *b == b'\n').take(SNIFF_LINES_MAX).enumerate() {
+        if i > 0 && matches!(line.first(), Some(b' ' | b'\t')) {
+            continue;
+        }
+        match header_name(line) {
+            Some(name) if MAIL_HEADERS.iter().any(|h| name.eq_ignore_ascii_case(h)) => return true,
+            Some(_) => {}
+            None => return false,
+        }
+    }
+    false
+}
+
+/// The fields of a message.
+///
+/// # Errors
+/// The reason why it is a dead letter.
+pub fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err("the file is empty".into());
+    }
+    let (message, _) = strip_mbox_line(bytes);
+    let first = message.split(|b| *b == b'\n').next().unwrap_or(&[]);
+    if header_name(first).is_none() {
+        let binary = memchr::memchr(0, &message[..message.len().min(4096)]).is_some();
+        return Err(if binary { "the file is binary, not mail" } else { "there is no header field" }.into());
+    }
+    let Some(parsed) = MessageParser::default().parse(message) else {
+        return Err("no header field could be read".into());
+    };
+    set_headers(&parsed, fields);
+    let mut body = String::new();
+    append_text(&parsed, &mut body, 0);
+    body.truncate(body.trim_end().len());
+    fields.set_text("body", &body);
+    let mut names = Vec::new();
+    append_attachments(&parsed, &mut names);
+    fields.set_text("attachments", &names.join("\n"));
+    Ok(())
+}
+
+/// Cuts blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) off the front; says whether
+/// there was a separator.
+fn strip_mbox_line(bytes: &[u8]) -> (&[u8], bool) {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = skip_blank_lines(bytes);
+    let unquoted = bytes.strip_prefix(b">").unwrap_or(bytes);
+    if !unquoted.starts_with(b"From ") {
+        return (bytes, false);
+    }
+    let rest = memchr::memchr(b'\n', bytes).map_or(&[][..], |end| &bytes[end + 1..]);
+    (skip_blank_lines(rest), true)
+}
+
+fn skip_blank_lines(mut bytes: &[u8]) -> &[u8] {
+    while let Some(rest) = bytes.strip_prefix(b"\r\n").or_else(|| bytes.strip_prefix(b"\n")) {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// The name of the header field that `line` begins; RFC 5322 allows printable ASCII but the colon, old mail also blanks
+/// before the colon.
+fn header_name(line: &[u8]) -> Option<&[u8]> {
+    let colon = memchr::memchr(b':', line)?;
+    let name = line[..colon].trim_ascii_end();
+    (!name.is_empty() && name.iter().all(u8::is_ascii_graphic)).then_some(name)
+}
+
+fn set_headers(message: &Message<'_>, fields: &mut Fields) {
+    fields.set_text("message_id", message.message_id().unwrap_or(""));
+    if let Some(date) = message.date().filter(|d| d.is_valid()) {
+        fields.set("date", date.to_timestamp().to_string().into_bytes());
+    }
+    let mut recipients = Vec::new();
+    for (field, address) in [("from", message.from()), ("to", message.to()), ("cc", message.cc())] {
+        fields.set_text(field, &display(address));
+        match field {
+            "from" => fields.set_text("from_address", &addresses(address).join(",")),
+            _ => recipients.extend(addresses(address)),
+        }
+    }
+    fields.set_text("to_address", &recipients.join(","));
+    fields.set_text("subject", &one_line(message.subject().unwrap_or("")));
+}
+
+/// `Name <address>, ...` as a reader would see it.
+fn display(address: Option<&Address<'_>>) -> String {
+    let one = |a: &mail_parser::Addr<'_>| match (a.name(), a.address()) {
+        (Some(name), Some(address)) => format!("{} <{}>", one_line(name), one_line(address)),
+        (Some(text), None) | (None, Some(text)) => one_line(text),
+        (None, None) => String::new(),
+    };
+    let all: Vec<_> = address.into_iter().flat_map(|a| a.iter()).map(one).filter(|s| !s.is_empty()).collect();
+    all.join(", ")
+}
+
+/// The bare addresses in lower case, as tags.
+fn addresses(address: Option<&Address<'_>>) -> Vec<String> {
+    let all = address.into_iter().flat_map(|a| a.iter()).filter_map(|a| a.address());
+    all.map(|a| one_line(a).to_lowercase()).filter(|a| !a.is_empty()).collect()
+}
+
+/// The text of a message: its text parts (HTML as text where there is nothing else), then those of the messages in it,
+/// each under its subject, so that a forwarded mail is found by its words.
+fn append_text(message: &Message<'_>, out: &mut String, depth: usize) {
+    for i in 0..message.text_body_count() {
+        if let Some(text) = message.body_text(i) {
+            append_paragraph(&text, out);
+        }
+    }
+    if depth >= NESTED_MAX {
+        return;
+    }
+    for part in &message.parts {
+        if let PartType::Message(nested) = &part.body {
+            append_paragraph(&one_line(nested.subject().unwrap_or("")), out);
+            append_text(nested, out, depth + 1);
+        }
+    }
+}
+
+/// Appends `text` with plain newlines, a blank line in front.
+fn append_paragraph(text: &str, out: &mut String) {
+    let text = text.trim_end();
+    if text.is_empty() {
+        return;
+    }
+    if !out.is_empty() {
+        out.push_str("\n\n");
+    }
+    for piece in text.split("\r\n") {
+        out.push_str(piece);
+        out.push('\n');
+    }
+    out.pop();
+}
+
+/// The names of the attachments; a nested message without one is called by its subject.
+fn append_attachments(message: &Message<'_>, names: &mut Vec<String>) {
+    for part in message.attachments() {
+        let name = match (part.attachment_name(), &part.body) {
+            (Some(name), _) => one_line(name),
+            (None, PartType::Message(nested)) => one_line(nested.subject().unwrap_or("")),
+            (None, _) => String::new(),
+        };
+        if !name.is_empty() {
+            names.push(name);
+        }
+    }
+}
+
+/// White space, folded header lines included, becomes single blanks; other control characters go.
+fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.extend(word.chars().filter(|c| !c.is_control()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields_of(text: &str) -> Result<Fields, String> {
+        let mut fields = Fields::default();
+        extract(text.as_bytes(), &mut fields).map(|()| fields)
+    }
+
+    #[test]
+    fn a_plain_message_with_an_mbox_line() {
+        let fields = fields_of(concat!(
+            "From ada@example.org Mon Jan  6 10:00:00 2025\n",
+            "Message-ID: <1@example.org>\nDate: Mon, 6 Jan 2025 11:00:00 +0100\n",
+            "From: \"Ada L.\" <Ada@Example.org>\nTo: Bo <bo@example.net>,\n c@example.net\nCc: d@example.net\n",
+            "Subject: =?utf-8?Q?Gr=C3=BC=C3=9Fe?=\n\nHello\nthere\n"
+        ))
+        .unwrap();
+        let get = |name| fields.get(name).map(|v| String::from_utf8_lossy(v).into_owned());
+        assert_eq!(get("message_id").as_deref(), Some("1@example.org"));
+        assert_eq!(get("date").as_deref(), Some("1736157600"));
+        assert_eq!(get("from").as_deref(), Some("Ada L. <Ada@Example.org>"));
+        assert_eq!(get("from_address").as_deref(), Some("ada@example.org"));
+        assert_eq!(get("to").as_deref(), Some("Bo <bo@example.net>, c@example.net"));
+        assert_eq!(get("to_address").as_deref(), Some("bo@example.net,c@example.net,d@example.net"));
+        assert_eq!(get("subject").as_deref(), Some("Grüße"));
+        assert_eq!(get("body").as_deref(), Some("Hello\nthere"));
+        assert_eq!(get("attachments"), None);
+    }
+
+    #[test]
+    fn html_alone_becomes_text_and_an_alternative_is_taken_once() {
+        let html = fields_of("From: a@b.example\nContent-Type: text/html\n\n<p>One <b>two</b></p>").unwrap();
+        assert_eq!(html.get("body"), Some(&b"One two"[..]));
+        let both = fields_of(concat!(
+            "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=x\n\n",
+            "--x\nContent-Type: text/plain\n\nplain\n--x\nContent-Type: text/html\n\n<p>markup</p>\n--x--\n"
+        ))
+        .unwrap();
+        assert_eq!(both.get("body"), Some(&b"plain"[..]));
+    }
+
+    #[test]
+    fn a_nested_message_gives_its_text_and_its_subject_as_a_name() {
+        let fields = fields_of(concat!(
+            "From: a@b.example\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n",
+            "--x\n\nSee below.\n--x\nContent-Type: message/rfc822\n\n",
+            "From: c@d.example\nSubject: inner words\n\ndeep text\n--x--\n"
+        ))
+        .unwrap();
+        assert_eq!(fields.get("attachments"), Some(&b"inner words"[..]));
+        assert_eq!(fields.get("body"), Some(&b"See below.\n\ninner words\n\ndeep text"[..]));
+    }
+
+    #[test]
+    fn reasons_of_dead_letters() {
+        let reason = |text: &str| fields_of(text).unwrap_err();
+        assert_eq!(reason(""), "the file is empty");
+        assert_eq!(reason(" \r\n\n"), "the file is empty");
+        assert_eq!(reason("just words\nno header\n"), "there is no header field");
+        assert_eq!(reason("\0\x01\x02\0\n"), "the file is binary, not mail");
+        assert_eq!(reason("From nobody Mon Jan  6 10:00:00 2025\n"), "there is no header field");
+    }
+
+    #[test]
+    fn decides_by_content() {
+        assert!(looks_like_mail(b"From x@y Mon Jan  6 10:00:00 2025\nX: y\n"));
+        assert!(looks_like_mail(b"X-Seen: 1\nReceived: from a\n\tby b\nSubject: s\n\nbody"));
+        assert!(!looks_like_mail(b"# Title\n\nFrom: someone\n"));
+        assert!(!looks_like_mail(b"key: value\nother: value\n"));
+        assert!(!looks_like_mail(b""));
+        assert!(!looks_like_mail(b"\x7fELF\x02\x01\x01\0\0\0"));
+    }
+}

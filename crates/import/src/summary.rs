@@ -1,0 +1,97 @@
+//! [`Summary`]: what a run did, as numbers, as dead letters, and as the one line at its end.
+
+use crate::source::Skipped;
+use std::fmt;
+use std::time::Duration;
+
+/// Dead letters that are kept with their reasons; of any further ones only the number is known.
+pub const DEAD_LETTERS_LISTED_MAX: usize = 100;
+
+/// A document that could not be imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its path within the source.
+    pub path: Vec<u8>,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a run did. Displayed it is the line `mail: 500 added, 50 updated, 250 removed, 2200 unchanged, 0 failed (1.3 s)`.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// The dataset.
+    pub into: String,
+    /// Documents that are new at the server.
+    pub added: u64,
+    /// Documents replaced.
+    pub updated: u64,
+    /// Documents deleted.
+    pub removed: u64,
+    /// Documents left alone.
+    pub unchanged: u64,
+    /// Documents and folders that could not be imported. Every document of the source is counted in exactly one of
+    /// `added`, `updated`, `unchanged` and `failed`.
+    pub failed: u64,
+    /// The first [`DEAD_LETTERS_LISTED_MAX`] of those that failed.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Documents whose bytes were looked at.
+    pub opened: u64,
+    /// Bytes read of them.
+    pub bytes_read: u64,
+    /// Containers listed.
+    pub containers: u64,
+    /// Containers whose new version was recorded.
+    pub recorded: u64,
+    /// What was left out of the listings.
+    pub skipped: Skipped,
+    /// How long the run took.
+    pub took: Duration,
+}
+
+impl Summary {
+    pub(crate) fn fail(&mut self, path: &[u8], reason: &str) {
+        self.failed += 1;
+        if self.dead_letters.len() < DEAD_LETTERS_LISTED_MAX {
+            self.dead_letters.push(DeadLetter { path: path.to_vec(), reason: reason.to_owned() });
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { into, added, updated, removed, unchanged, failed, .. } = self;
+        let seconds = self.took.as_secs_f64();
+        write!(
+            f,
+            "{into}: {added} added, {updated} updated, {removed} removed, {unchanged} unchanged, {failed} failed ({seconds:.1} s)"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line() {
+        let summary = Summary {
+            into: "mail".into(),
+            added: 500,
+            updated: 50,
+            removed: 250,
+            unchanged: 2200,
+            took: Duration::from_millis(1300),
+            ..Summary::default()
+        };
+        let expected = "mail: 500 added, 50 updated, 250 removed, 2200 unchanged, 0 failed (1.3 s)";
+        assert_eq!(summary.to_string(), expected);
+    }
+
+    #[test]
+    fn dead_letters_are_counted_beyond_the_bound() {
+        let mut summary = Summary::default();
+        (0..DEAD_LETTERS_LISTED_MAX + 5).for_each(|i| summary.fail(i.to_string().as_bytes(), "no"));
+        assert_eq!(summary.failed as usize, DEAD_LETTERS_LISTED_MAX + 5);
+        assert_eq!(summary.dead_letters.len(), DEAD_LETTERS_LISTED_MAX);
+    }
+}

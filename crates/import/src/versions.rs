@@ -1,0 +1,132 @@
+//! What the server holds of a dataset: its recorded containers, and those that a run was cut short in.
+//!
+//! Per folder there are up to two containers in the dataset's version: the *recorded* one under the folder's path (the
+//! root's is `.`), which says what the server holds for certain, and the *intent* under the path and a slash: the listing
+//! of a run that has begun to change the folder and has not finished. [`merge`] joins the two, so that the next run knows
+//! every document that may be there, also one that an interrupted run added and that has left the source since.
+
+use crate::ImportError;
+use crate::connection::{Connection, refused};
+use crate::container::{Builder, Container, ContainerError};
+use strand_wire::client::Value;
+
+/// The command that reads and writes versions.
+pub const COMMAND: &str = "IMPORT.VERSION";
+/// The note of an entry that only an intent has: its document may or may not be there.
+pub const MAYBE_NOTE: &[u8] = b"~maybe";
+
+/// The name under which the container `path` is recorded.
+pub fn recorded_name(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { b".".to_vec() } else { path.to_vec() }
+}
+
+/// The name of its intent. No recorded name ends in a slash.
+pub fn intent_name(path: &[u8]) -> Vec<u8> {
+    let mut name = recorded_name(path);
+    name.push(b'/');
+    name
+}
+
+/// What is known of one container before a run.
+#[derive(Debug)]
+pub struct Known {
+    /// As recorded; an empty container when it never was.
+    pub blob: Vec<u8>,
+    /// True when the server has it recorded.
+    pub recorded: bool,
+    /// True when a run was cut short here: then `blob` is the merge.
+    pub interrupted: bool,
+}
+
+/// Reads what is known of the container `path`. Nothing else may be under way on the connection.
+///
+/// # Errors
+/// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
+pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<Known, ImportError> {
+    let names = [recorded_name(path), intent_name(path)];
+    for name in &names {
+        connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), name])?;
+    }
+    let mut blobs = Vec::with_capacity(2);
+    for name in &names {
+        // Both replies are taken before either is judged: the connection stays in step.
+        blobs.push((name, connection.receive()?));
+    }
+    let mut found = Vec::with_capacity(2);
+    for (name, value) in blobs {
+        found.push(match value {
+            Value::Null => None,
+            Value::Bulk(blob) => {
+                Container::parse(&blob).map_err(|error| damaged(dataset, name, error))?;
+                Some(blob)
+            }
+            Value::Error(text) => return Err(refused(&[COMMAND, "GET"], &text)),
+            other => return Err(unexpected(&other)),
+        });
+    }
+    let intent = found.pop().flatten();
+    let recorded = found.pop().flatten();
+    let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
+    let empty = || Builder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it");
+    let mut blob = recorded.unwrap_or_else(empty);
+    if let Some(intent) = intent {
+        blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
+    }
+    Ok(Known { blob, recorded: is_recorded, interrupted })
+}
+
+/// The recorded container and what only the intent has, marked with [`MAYBE_NOTE`] and without a token.
+fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
+    let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
+    let mut builder = Builder::new(recorded.producer());
+    for entry in recorded.iter() {
+        builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
+    }
+    for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
+        builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
+    }
+    builder.finish()
+}
+
+fn damaged(dataset: &str, name: &[u8], error: ContainerError) -> ImportError {
+    let path = String::from_utf8_lossy(name).into_owned();
+    ImportError::Damaged { dataset: dataset.to_owned(), path, error }
+}
+
+/// The error for a reply of the wrong kind.
+pub(crate) fn unexpected(value: &Value) -> ImportError {
+    let kind = match value {
+        Value::Simple(text) => format!("+{}", String::from_utf8_lossy(text)),
+        Value::Int(n) => format!(":{n}"),
+        Value::Bulk(bytes) => format!("a bulk string of {} bytes", bytes.len()),
+        _ => "an aggregate".to_owned(),
+    };
+    ImportError::Refused { command: COMMAND.to_owned(), text: format!("unexpected reply: {kind}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::Kind;
+
+    #[test]
+    fn a_merge_marks_what_only_the_intent_has() {
+        let mut recorded = Builder::new(3);
+        recorded.push(Kind::Document, b"a", 1, b"t", [(&b"~digest"[..], &b"d"[..])]).unwrap();
+        let mut intent = Builder::new(0);
+        intent.push(Kind::Document, b"a", 2, b"u", []).unwrap();
+        intent.push(Kind::Container, b"b", 0, b"v", []).unwrap();
+        let merged = merge(&recorded.finish().unwrap(), &intent.finish().unwrap()).unwrap();
+        let merged = Container::parse(&merged).unwrap();
+        assert_eq!((merged.len(), merged.producer()), (2, 3));
+        let (a, b) = (merged.entry(0), merged.entry(1));
+        assert_eq!((a.token, a.get(b"~digest"), a.get(MAYBE_NOTE)), (&b"t"[..], Some(&b"d"[..]), None));
+        assert_eq!((b.kind, b.token, b.get(MAYBE_NOTE)), (Kind::Container, &b""[..], Some(&b"1"[..])));
+    }
+
+    #[test]
+    fn names_of_the_root_and_of_folders() {
+        assert_eq!((recorded_name(b""), intent_name(b"")), (b".".to_vec(), b"./".to_vec()));
+        assert_eq!((recorded_name(b"a/b"), intent_name(b"a/b")), (b"a/b".to_vec(), b"a/b/".to_vec()));
+    }
+}
