@@ -348,6 +348,15 @@ mod tests {
     }
 
     #[test]
+    fn gives_the_bytes_that_redis_gave() {
+        let golden = include_str!("long_double/golden.txt");
+        for line in golden.lines().filter(|l| !l.starts_with('#')) {
+            let [a, b, want] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("three words: {line}") };
+            assert_eq!(sum(a, b).as_deref(), Some(want), "{line}");
+        }
+    }
+
+    #[test]
     fn adds_and_rounds_half_to_even() {
         assert_eq!(sum("0.1", "0.2").as_deref(), Some("0.3"));
         assert_eq!(sum("3", "-3").as_deref(), Some("0"));

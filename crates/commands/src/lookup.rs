@@ -150,18 +150,4 @@ mod tests {
             .max();
         assert!(longest < Some(8), "{longest:?}");
     }
-
-    /// `cargo test --profile quick -p strand-commands lookup_speed -- --ignored --nocapture`
-    #[test]
-    #[ignore = "a measurement"]
-    fn lookup_speed() {
-        for name in ["GET", "set", "INCRBYFLOAT", "HSET", "unknown"] {
-            let start = std::time::Instant::now();
-            let rounds = 20_000_000u32;
-            for _ in 0..rounds {
-                std::hint::black_box(lookup(std::hint::black_box(name.as_bytes())));
-            }
-            println!("{name}: {:.2} ns", start.elapsed().as_nanos() as f64 / f64::from(rounds));
-        }
-    }
 }
