@@ -5,13 +5,18 @@ cd "$(dirname "$0")/.."
 port=${PORT:-6379}
 strand=target/release/strand
 
-"$strand" serve --port "$port" --loglevel warning &
+started=$(mktemp)
+"$strand" serve --port "$port" --loglevel notice >"$started" 2>&1 &
 server=$!
 trap 'kill -INT $server 2>/dev/null || true' INT TERM
-# The server either listens within a few seconds or ends with its own message (a busy port, for one).
-for _ in $(seq 1 100); do
-    kill -0 $server 2>/dev/null || { wait $server || exit $?; exit 1; }
-    "$strand" ping --server "127.0.0.1:$port" >/dev/null 2>&1 && break
+trap 'rm -f "$started"' EXIT
+# Only the server's own word counts: another server may hold the port.
+until grep -q 'Ready to accept connections' "$started"; do
+    if ! kill -0 $server 2>/dev/null; then
+        cat "$started" >&2
+        wait $server || exit $?
+        exit 1
+    fi
     sleep 0.05
 done
 if ! "$strand" import examples/mail --into mail --server "127.0.0.1:$port"; then

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Real clients against a real Strand: redis-py (RESP2 and RESP3), redis-cli and redis-benchmark.
+
+usage: clients.py STRAND_BINARY. Starts the server on a free port of 127.0.0.1 and ends it by its pid. Prints
+"N passed, M failed" and exits 1 when a check fails.
+"""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+import redis
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+class Strand:
+    """A server of our own; `options` as on its command line."""
+
+    def __init__(self, binary, *options):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.binary = binary
+        self.process = subprocess.Popen(
+            [binary, "serve", "--port", str(self.port), "--loglevel", "warning", *options]
+        )
+        for _ in range(400):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    raise RuntimeError("the server ended at start")
+                time.sleep(0.025)
+        raise RuntimeError("the server does not listen")
+
+    def client(self, **options):
+        options.setdefault("decode_responses", True)
+        return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20, **options)
+
+    def cli(self, *words, **options):
+        done = subprocess.run(
+            ["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True, timeout=30, **options
+        )
+        return done.stdout
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=20)
+        finally:
+            self.process.kill()
+
+
+@check
+def strings_and_hashes(strand):
+    for protocol in (2, 3):
+        r = strand.client(protocol=protocol)
+        r.flushall()
+        assert r.set("k", "v") is True and r.get("k") == "v"
+        assert r.set("k", "w", nx=True) is None
+        assert r.set("k", "w", get=True, ex=100) == "v" and 90 < r.ttl("k") <= 100
+        assert r.incr("n", 41) == 41 and r.incr("n") == 42
+        assert r.incrbyfloat("f", 10.5) == 10.5
+        assert r.mset({"a": 1, "b": 2}) and r.mget("a", "b", "c") == ["1", "2", None]
+        assert r.append("k", "x") == 2 and r.getrange("k", 0, -1) == "wx"
+        assert r.hset("h", mapping={"x": 1, "y": "two"}) == 2
+        assert r.hgetall("h") == {"x": "1", "y": "two"}
+        assert r.hincrby("h", "x", 5) == 6 and r.hdel("h", "y") == 1 and r.hlen("h") == 1
+        assert r.type("h") == "hash" and r.exists("h", "k", "zz") == 2
+        assert sorted(r.scan_iter()) == sorted(r.keys())
+        assert r.delete("k", "h") == 2 and r.dbsize() == 4
+
+
+@check
+def binary_values(strand):
+    r = strand.client(decode_responses=False)
+    blob = bytes(range(256)) * 4096
+    r.set(b"\x00\xff\r\n", blob)
+    assert r.get(b"\x00\xff\r\n") == blob
+    assert r.strlen(b"\x00\xff\r\n") == len(blob)
+
+
+@check
+def pipelines(strand):
+    r = strand.client()
+    pipe = r.pipeline(transaction=False)
+    for i in range(20_000):
+        pipe.set(f"p:{i}", i)
+    assert all(pipe.execute())
+    assert r.get("p:19999") == "19999"
+
+
+@check
+def errors_have_their_classes(strand):
+    r = strand.client()
+    r.hset("h", "f", "v")
+    for call, text in [
+        (lambda: r.get("h"), "WRONGTYPE"),
+        (lambda: r.execute_command("NOSUCH"), "unknown command"),
+        (lambda: r.execute_command("GET"), "wrong number of arguments"),
+        (lambda: r.execute_command("SELECT", 99), "out of range"),
+    ]:
+        try:
+            call()
+        except redis.ResponseError as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(f"no error with {text}")
+
+
+@check
+def expiry(strand):
+    r = strand.client()
+    r.set("gone", "v", px=30)
+    end = time.time() + 5
+    while r.exists("gone"):
+        assert time.time() < end
+    r.set("kept", "v", ex=1000)
+    assert r.persist("kept") and r.ttl("kept") == -1
+
+
+@check
+def authentication(strand):
+    guarded = Strand(strand.binary, "--requirepass", "sesame")
+    try:
+        try:
+            guarded.client().get("k")
+        except redis.AuthenticationError:
+            pass
+        else:
+            raise AssertionError("served without a password")
+        try:
+            guarded.client(password="wrong").ping()
+        except redis.AuthenticationError:
+            pass
+        else:
+            raise AssertionError("served with a wrong password")
+        for protocol in (2, 3):
+            assert guarded.client(password="sesame", protocol=protocol).ping()
+    finally:
+        assert guarded.stop() == 0
+
+
+@check
+def client_commands(strand):
+    r = strand.client(client_name="tester")
+    assert r.client_getname() == "tester"
+    assert any(c["name"] == "tester" for c in r.client_list())
+    info = r.info()
+    assert info["redis_version"].startswith("7.") and info["connected_clients"] >= 1
+    assert r.config_get("maxclients")["maxclients"] == "10000"
+    assert r.config_set("timeout", 0)
+    assert r.command_count() > 80
+    assert r.time()[0] > 1_600_000_000
+
+
+@check
+def search_by_redis_py(strand):
+    from redis.commands.search.field import NumericField, TagField, TextField
+    try:
+        from redis.commands.search.index_definition import IndexDefinition
+    except ImportError:
+        from redis.commands.search.indexDefinition import IndexDefinition
+    from redis.commands.search.query import Query
+
+    r = strand.client(protocol=2)
+    ft = r.ft("books")
+    fields = [TextField("title", weight=2.0), TagField("genre"), NumericField("year", sortable=True)]
+    ft.create_index(fields, definition=IndexDefinition(prefix=["book:"]))
+    try:
+        for i in range(50):
+            genre = "novel" if i % 2 else "essay"
+            r.hset(f"book:{i}", mapping={"title": f"the book number {i}", "genre": genre, "year": 1950 + i})
+            assert ft.search(Query(f"@year:[{1950 + i} {1950 + i}]")).total == 1, "a search sees every write before it"
+        found = ft.search(Query("book @genre:{novel}").sort_by("year", asc=False).paging(0, 3))
+        assert found.total == 25 and [d.year for d in found.docs] == ["1999", "1997", "1995"], found
+        r.delete("book:49")
+        assert ft.search(Query("@year:[1999 1999]")).total == 0
+        assert ft.info()["index_name"] == "books"
+    finally:
+        ft.dropindex(delete_documents=True)
+    assert not list(r.scan_iter("book:*"))
+
+
+@check
+def the_commands_that_make_run_prints(strand):
+    done = subprocess.run(
+        [strand.binary, "import", "examples/mail", "--into", "mail", "--server", f"127.0.0.1:{strand.port}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("mail: ") and " added, 0 updated, 0 removed, 0 unchanged" in last, last
+    found = strand.cli("FT.SEARCH", "mail", "invoice -draft", "LIMIT", "0", "5", "RETURN", "2", "subject", "from")
+    assert int(found.split()[0]) >= 3 and "nvoice" in found, found
+    found = strand.cli("RX.GREP", "VALUES", "ticket-[0-9]{4}", "PREFIX", "mail:", "LIMIT", "10")
+    assert "mail:" in found, found
+    mail = strand.cli("HGETALL", "mail:invoices/inv-2041.eml")
+    assert "subject" in mail, mail
+    assert strand.cli("SET", "greeting", "hello").strip() == "OK"
+    again = subprocess.run(
+        [strand.binary, "import", "examples/mail", "--into", "mail", "--server", f"127.0.0.1:{strand.port}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )
+    assert "mail: 0 added, 0 updated, 0 removed, " in again.stdout, again.stdout + again.stderr
+
+
+@check
+def redis_cli_and_benchmark(strand):
+    assert strand.cli("PING").strip() == "PONG"
+    assert strand.cli("-3", "HELLO").strip()
+    assert "redis_version" in strand.cli("INFO")
+    bulk = "".join(f"SET bulk:{i} {i}\r\n" for i in range(1000))
+    piped = strand.cli("--pipe", input=bulk)
+    assert "errors: 0, replies: 1000" in piped, piped
+    done = subprocess.run(
+        ["redis-benchmark", "-p", str(strand.port), "-q", "-n", "20000", "-P", "16", "-t", "ping,set,get,incr,hset,mset"],
+        capture_output=True, text=True, timeout=120,
+    )
+    assert done.returncode == 0 and done.stdout.count("requests per second") >= 6, done.stdout + done.stderr
+
+
+@check
+def many_threads(strand):
+    r = strand.client()
+    r.set("counter", 0)
+
+    def work():
+        mine = strand.client()
+        for _ in range(500):
+            mine.incr("counter")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert r.get("counter") == "4000"
+
+
+def main():
+    strand = Strand(os.path.abspath(sys.argv[1]))
+    failed = 0
+    try:
+        for function in CHECKS:
+            try:
+                function(strand)
+                print(f"ok   {function.__name__}")
+            except Exception:
+                failed += 1
+                print(f"FAIL {function.__name__}")
+                traceback.print_exc()
+    finally:
+        code = strand.stop()
+    if code != 0:
+        failed += 1
+        print(f"FAIL the server ended with {code} on SIGTERM")
+    print(f"{len(CHECKS) - min(failed, len(CHECKS))} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
