@@ -82,7 +82,7 @@ const FLAG_NAMES: [(Flags, &str); 21] = [
     (Flags::NO_AUTH, "no_auth"),
     (Flags::MAY_REPLICATE, "may_replicate"),
     (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
-    (Flags::PROTECTED, "protected"),
+    // PROTECTED is not shown: redis-server does not either.
     (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
     (Flags::MOVABLEKEYS, "movablekeys"),

@@ -215,7 +215,7 @@ pub(crate) static SERVER: &[CommandSpec] = &[
     CommandSpec {
         name: "debug",
         arity: -2,
-        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
+        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::PROTECTED]),
         acl: &["admin", "slow", "dangerous"],
         summary: "Helps to test the server.",
         since: "1.0.0",
