@@ -112,14 +112,18 @@ options! {
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
-    LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard output";
+    LfuDecayTime "lfu-decay-time", Kind::Integer(0, INT), "1", Anytime,
+        "Minutes after which the access counter of a key falls by one; 0 is never";
+    LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
+        "How much slower a key's access counter rises the higher it is";
+    LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
     MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Kind::Fixed(NO_EVICTION), "0", Startup, "Memory limit in bytes; 0 is none";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; an lfu policy makes OBJECT FREQ answer in place of OBJECT IDLETIME";
-    Port "port", Kind::Integer(0, 65535), "6379", Startup, "TCP port to listen on; 0 is none";
+    Port "port", Kind::Integer(0, 65535), "6379", Startup, "TCP port to listen on; 0 picks a free one and says which";
     ProtectedMode "protected-mode", Kind::Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
