@@ -152,8 +152,10 @@ impl Display {
     fn new(options: &ImportOptions, quiet: bool, verbose: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(|| {
-            let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} documents, {per_sec} {wide_msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template(
+                "{prefix} [{bar:30}] {pos}/{len} documents, {per_sec} {wide_msg}",
+            )
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_style(style);
             bar.set_prefix(options.into.clone());
             bar

@@ -33,17 +33,29 @@ pub fn run(args: ServeArgs) -> ExitCode {
 /// Every option with its type, default and meaning, for `strand serve --help`.
 pub fn options_help() -> String {
     let mut text = String::from(
-        "Configuration options, by redis-server's names. In a file: one `name value` a line, without the dashes;\n\
-         `include FILE` reads another one. Later ones win: file, then stdin, then command line. (*) CONFIG SET can\n\
+        "Configuration options, by redis-server's names. In a file: one `name value` a line, without the dashes; \
+         `include FILE` reads another one. Later ones win: file, then stdin, then command line. (*) CONFIG SET can \
          change it while the server runs.\n",
     );
     for option in OPTIONS {
         let star = if option.change == Change::Anytime { " (*)" } else { "" };
         let default = if option.default.is_empty() { "\"\"" } else { option.default };
         // Writing to a string cannot fail.
-        let _ = write!(text, "\n  --{} {}{star}\n          {} [default: {default}]", option.name, value_help(option), option.help);
-        if let Kind::Fixed(why) = option.kind {
-            let _ = write!(text, "\n          Only the default is taken: {why}");
+        let _ = write!(
+            text,
+            "\n  --{} {}{star}\n          {} [default: {default}]",
+            option.name,
+            value_help(option),
+            option.help
+        );
+        match option.kind {
+            Kind::Choice(words) => {
+                let _ = write!(text, "\n          One of: {}", words.join(", "));
+            }
+            Kind::Fixed(why) => {
+                let _ = write!(text, "\n          Only the default is taken: {why}");
+            }
+            _ => {}
         }
     }
     text.push_str("\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start, or told twice to stop; 2 wrong usage.");
@@ -56,7 +68,7 @@ fn value_help(option: &OptionSpec) -> String {
         Kind::Integer(least, most) => format!("<number, {least} to {most}>"),
         Kind::Memory(..) => "<bytes, or with k, kb, m, mb, g, gb>".into(),
         Kind::Bool => "<yes|no>".into(),
-        Kind::Choice(words) => format!("<{}>", words.join("|")),
+        Kind::Choice(_) => "<word>".into(),
         Kind::Text => "<text>".into(),
         Kind::Words => "<word> ...".into(),
         Kind::OutputLimits => "<class hard soft seconds> ...".into(),
@@ -83,7 +95,9 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> 
     }
     if stdin {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(|e| format!("cannot read the configuration from stdin: {e}"))?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|e| format!("cannot read the configuration from stdin: {e}"))?;
         load(&config, &text, "stdin")?;
     }
     load(&config, &text_of_arguments(rest)?, "the command line")?;
@@ -99,9 +113,11 @@ fn load(config: &Config, text: &str, source: &str) -> Result<(), String> {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|e| format!("cannot read the configuration file {}: {e}", path.display()))
+    std::fs::read_to_string(path)
+        .map_err(|e| format!("cannot read the configuration file {}: {e}", path.display()))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|e| format!("cannot find the configuration file {}: {e}", path.display()))
+    std::path::absolute(path)
+        .map_err(|e| format!("cannot find the configuration file {}: {e}", path.display()))
 }

@@ -23,7 +23,8 @@ impl Clock {
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
         // A deadline further away than this counts as this far away; what waits for it looks again then.
         const AHEAD_MS_MAX: u64 = 24 * 3600 * 1000;
-        let from_start = Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));
+        let from_start =
+            Duration::from_micros(mono_us).min(self.start.elapsed() + Duration::from_millis(AHEAD_MS_MAX));
         tokio::time::Instant::from_std(self.start + from_start)
     }
 }

@@ -4,9 +4,11 @@ use super::lane::Reclaimer;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{CpuFacts, Host, MemoryFacts, ShutdownRequest};
+use strand_search::Search;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Clock ticks a second in `/proc/self/stat`: fixed by Linux's interface to programs.
@@ -24,6 +26,7 @@ pub enum Request {
 /// The process as the engine sees it.
 pub struct ServerHost {
     requests: UnboundedSender<Request>,
+    search: Arc<Search>,
     reclaimer: Reclaimer,
     config_file: Option<PathBuf>,
     system_bytes: u64,
@@ -31,14 +34,19 @@ pub struct ServerHost {
 
 impl ServerHost {
     /// A host whose requests go to `requests`.
-    pub fn new(requests: UnboundedSender<Request>, reclaimer: Reclaimer, config_file: Option<PathBuf>) -> ServerHost {
-        ServerHost { requests, reclaimer, config_file, system_bytes: system_bytes() }
+    pub fn new(
+        requests: UnboundedSender<Request>,
+        search: Arc<Search>,
+        reclaimer: Reclaimer,
+        config_file: Option<PathBuf>,
+    ) -> ServerHost {
+        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes() }
     }
 }
 
 impl Host for ServerHost {
-    fn run_service(&self, _command: ServiceCommand, call: &mut LaneCall<'_>) {
-        call.reply.error("ERR search is not built yet");
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
+        self.search.run(command, call);
     }
     fn memory(&self) -> MemoryFacts {
         // jemalloc's figures are those of its last epoch; without statistics they are 0.
@@ -65,7 +73,7 @@ impl Host for ServerHost {
         let _ = self.requests.send(Request::Stop(request));
     }
     fn info_search(&self) -> Vec<(String, String)> {
-        Vec::new()
+        self.search.info()
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);
@@ -135,7 +143,8 @@ mod tests {
 
     fn host(config_file: Option<PathBuf>) -> ServerHost {
         let (requests, _) = tokio::sync::mpsc::unbounded_channel();
-        ServerHost::new(requests, Reclaimer::start().expect("a thread"), config_file)
+        let keyspace = Arc::new(strand_keyspace::Keyspace::new(1, 1, [1, 2, 3, 4]));
+        ServerHost::new(requests, Search::new(keyspace), Reclaimer::start().expect("a thread"), config_file)
     }
 
     #[test]

@@ -18,13 +18,22 @@ impl fmt::Display for BindError {
         let BindError { address, port, source } = self;
         match source.kind() {
             ErrorKind::AddrInUse => {
-                write!(f, "cannot listen on {address} port {port}: the port is in use by another program; choose one with --port")
+                write!(
+                    f,
+                    "cannot listen on {address} port {port}: the port is in use by another program; choose one with --port"
+                )
             }
             ErrorKind::AddrNotAvailable => {
-                write!(f, "cannot listen on {address} port {port}: this machine has no such address; choose one with --bind")
+                write!(
+                    f,
+                    "cannot listen on {address} port {port}: this machine has no such address; choose one with --bind"
+                )
             }
             ErrorKind::PermissionDenied => {
-                write!(f, "cannot listen on {address} port {port}: permission denied (ports below 1024 need privileges)")
+                write!(
+                    f,
+                    "cannot listen on {address} port {port}: permission denied (ports below 1024 need privileges)"
+                )
             }
             _ => write!(f, "cannot listen on {address} port {port}: {source}"),
         }
@@ -134,6 +143,9 @@ mod tests {
         let held = listen(&addresses(&["127.0.0.1"]), 0, 16).expect("loopback");
         let port = held[0].local_addr().expect("bound").port();
         let error = listen(&addresses(&["127.0.0.1"]), port, 16).expect_err("busy").to_string();
-        assert!(error.contains("127.0.0.1") && error.contains(&port.to_string()) && error.contains("in use"), "{error}");
+        assert!(
+            error.contains("127.0.0.1") && error.contains(&port.to_string()) && error.contains("in use"),
+            "{error}"
+        );
     }
 }

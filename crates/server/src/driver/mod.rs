@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strand_engine::{Config, Engine, PeerInfo, ServerFacts};
 use strand_keyspace::Keyspace;
+use strand_search::Search;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -52,27 +53,35 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
     raise_file_limit(&config);
-    let listeners = listen::listen(&config.bind(), config.port(), config.tcp_backlog() as i32).map_err(|e| e.to_string())?;
+    let listeners = listen::listen(&config.bind(), config.port(), config.tcp_backlog() as i32)
+        .map_err(|e| e.to_string())?;
     // Freed pages go back to the system even when nobody allocates.
     let _ = tikv_jemalloc_ctl::background_thread::write(true);
     start(config, config_file, listeners, level).map_err(|e| format!("cannot start: {e}"))
 }
 
-fn start(config: Config, config_file: Option<PathBuf>, listeners: Vec<StdListener>, level: logging::LogLevel) -> io::Result<()> {
+fn start(
+    config: Config,
+    config_file: Option<PathBuf>,
+    listeners: Vec<StdListener>,
+    level: logging::LogLevel,
+) -> io::Result<()> {
     let clock = Clock::start();
     let workers = worker_count(&config);
     let shards = match config.shards() {
         0 => workers * SHARDS_PER_WORKER,
         n => n,
     };
-    let keyspace = Arc::new(Keyspace::new(shards, config.databases(), [os_seed(), os_seed(), os_seed(), os_seed()]));
+    let keyspace =
+        Arc::new(Keyspace::new(shards, config.databases(), [os_seed(), os_seed(), os_seed(), os_seed()]));
     let (requests, inbox) = unbounded_channel();
-    let host = Arc::new(ServerHost::new(requests, Reclaimer::start()?, config_file.clone()));
+    let search = Search::new(keyspace.clone());
+    let host = Arc::new(ServerHost::new(requests, search.clone(), Reclaimer::start()?, config_file.clone()));
     let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes };
     let workers = (0..workers).map(|i| Worker::start(i, shared.clone())).collect::<io::Result<Vec<_>>>()?;
-    let _ticker = ticker::engine_ticker(engine.clone(), clock)?;
+    let _tickers = [ticker::engine_ticker(engine.clone(), clock)?, ticker::search_ticker(search, clock)?];
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -149,7 +158,9 @@ async fn accept_any(listeners: &[TcpListener], next: &mut usize) -> io::Result<(
             let at = (*next + i) % listeners.len();
             if let std::task::Poll::Ready(accepted) = listeners[at].poll_accept(cx) {
                 *next = at + 1;
-                return std::task::Poll::Ready(accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))));
+                return std::task::Poll::Ready(
+                    accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))),
+                );
             }
         }
         std::task::Poll::Pending
@@ -171,8 +182,11 @@ fn hand_over(engine: &Engine, workers: &[Worker], stream: StdStream, address: So
             .with_retries(3);
         let _ = socket.set_tcp_keepalive(&keepalive);
     }
-    let (index, worker) =
-        workers.iter().enumerate().min_by_key(|(_, w)| w.connections()).expect("a server has at least one worker");
+    let (index, worker) = workers
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, w)| w.connections())
+        .expect("a server has at least one worker");
     let peer = PeerInfo {
         addr: address.to_string(),
         laddr: stream.local_addr().map(|a| a.to_string()).unwrap_or_default(),
@@ -196,7 +210,11 @@ fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name:
 fn announce(listeners: &[TcpListener], workers: usize) -> io::Result<()> {
     let addresses = listeners.iter().map(|l| l.local_addr()).collect::<io::Result<Vec<_>>>()?;
     let port = addresses.first().map_or(0, |a| a.port());
-    tracing::info!("strand {} started, port {port}, workers {workers}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!(
+        "strand {} started, port {port}, workers {workers}, pid {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
     let mut out = io::stdout().lock();
     for address in addresses {
         // A closed standard output is no reason to stop.
@@ -213,7 +231,10 @@ struct Signals {
 
 impl Signals {
     fn new() -> io::Result<Signals> {
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
     async fn next(&mut self) -> &'static str {
         tokio::select! {
@@ -238,7 +259,12 @@ fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
         run_id_seed: os_seed(),
         executable: std::env::current_exe().map(|p| p.display().to_string()).unwrap_or_default(),
         config_file: config_file.map(|p| p.display().to_string()).unwrap_or_default(),
-        os: format!("{} {} {}", read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease"), std::env::consts::ARCH),
+        os: format!(
+            "{} {} {}",
+            read("/proc/sys/kernel/ostype"),
+            read("/proc/sys/kernel/osrelease"),
+            std::env::consts::ARCH
+        ),
         workers,
         allocator: allocator_name(),
     }
@@ -267,6 +293,9 @@ fn raise_file_limit(config: &Config) {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(given), maximum: limit.maximum }).is_ok();
     if !raised || given < wanted {
         let have = if raised { given } else { limit.current.unwrap_or(0) };
-        tracing::warn!("maxclients is {}, but the system allows {have} open files (see `ulimit -n`)", config.maxclients());
+        tracing::warn!(
+            "maxclients is {}, but the system allows {have} open files (see `ulimit -n`)",
+            config.maxclients()
+        );
     }
 }

@@ -7,6 +7,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// Time between two looks of the text indexes at what was written; a search looks for itself first.
+const SEARCH_TICK_MS: u64 = 100;
+
 /// Something that is done again and again on a thread of its own, until this is dropped.
 pub struct Ticker {
     // Dropping the sender ends the thread at once, in the middle of a pause.
@@ -51,5 +54,16 @@ pub fn engine_ticker(engine: Arc<strand_engine::Engine>, clock: Clock) -> io::Re
     Ticker::start("ticker", move || {
         engine.tick(clock.now());
         Duration::from_micros(1_000_000 / engine.config().hz().max(1))
+    })
+}
+
+/// Has the text indexes follow the data while nobody searches.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn search_ticker(search: Arc<strand_search::Search>, clock: Clock) -> io::Result<Ticker> {
+    Ticker::start("search", move || {
+        search.tick(clock.now().unix_ms());
+        Duration::from_millis(SEARCH_TICK_MS)
     })
 }

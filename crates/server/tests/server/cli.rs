@@ -49,14 +49,21 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
     let folder = Folder::new();
     folder.write("more.conf", "timeout 77\n");
     let include = folder.0.join("more.conf").display().to_string();
-    let file = folder.write("strand.conf", &format!("# a comment\nport 0\nBIND 127.0.0.1\ninclude {include}\ndatabases 4\n"));
+    let file = folder.write(
+        "strand.conf",
+        &format!("# a comment\nport 0\nBIND 127.0.0.1\ninclude {include}\ndatabases 4\n"),
+    );
     let server = Server::start_as(&[&file, "--databases", "5", "-"], "hz 25\ndatabases 9\n");
     let mut client = server.connect();
     client.call("CONFIG GET timeout", "*2\r\n$7\r\ntimeout\r\n$2\r\n77\r\n");
     client.call("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n25\r\n");
     client.call("SELECT 4", "+OK\r\n");
     client.call("SELECT 5", "-ERR DB index is out of range\r\n");
-    fails(&["serve", &folder.write("bad.conf", "port 0\n\nnonsense 1\n")], 1, &["bad.conf", "line 3", "nonsense"]);
+    fails(
+        &["serve", &folder.write("bad.conf", "port 0\n\nnonsense 1\n")],
+        1,
+        &["bad.conf", "line 3", "nonsense"],
+    );
 }
 
 #[test]

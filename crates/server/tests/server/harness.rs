@@ -43,11 +43,13 @@ impl Server {
             .expect("the built binary starts");
         child.stdin.take().expect("piped").write_all(stdin.as_bytes()).expect("it takes its stdin");
         let out = BufReader::new(child.stdout.take().expect("piped"));
-        let line = out.lines().map_while(Result::ok).find(|l| l.starts_with("Ready to accept connections on "));
+        let line =
+            out.lines().map_while(Result::ok).find(|l| l.starts_with("Ready to accept connections on "));
         let Some(line) = line else {
             panic!("the server did not start: {}", folder.log_text());
         };
-        let address = line.rsplit(' ').next().and_then(|a| a.parse().ok()).expect("the line ends with an address");
+        let address =
+            line.rsplit(' ').next().and_then(|a| a.parse().ok()).expect("the line ends with an address");
         Server { child, address, folder }
     }
 

@@ -44,7 +44,9 @@ fn idle_connections_and_half_frames_cost_nothing() {
     let mut clients: Vec<_> = (0..50).map(|_| server.connect()).collect();
     for (i, client) in clients.iter_mut().enumerate() {
         client.call("PING", "+PONG\r\n");
-        let half = [&b"*2\r\n$3\r\nGET\r\n$100\r\nabc"[..], b"*1\r\n$100000\r\nxy", b"GET half-an-inline", b""][i % 4];
+        let half =
+            [&b"*2\r\n$3\r\nGET\r\n$100\r\nabc"[..], b"*1\r\n$100000\r\nxy", b"GET half-an-inline", b""]
+                [i % 4];
         client.send(half);
     }
     // The last halves have been read when a later connection was served.
@@ -116,7 +118,9 @@ fn who_vanishes_is_forgotten() {
     let server = Server::start(&["--workers", "2"]);
     for i in 0..40 {
         let mut client = server.connect();
-        client.send([&b"*2\r\n$3\r\nGET\r\n$10"[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$70000\r\nabc", b"PING"][i % 3]);
+        client.send(
+            [&b"*2\r\n$3\r\nGET\r\n$10"[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$70000\r\nabc", b"PING"][i % 3],
+        );
     }
     let mut watch = server.connect();
     let deadline = Instant::now() + Duration::from_secs(10);
