@@ -72,10 +72,23 @@ pub fn lookup_full_name(name: &[u8]) -> Option<Resolved> {
 /// there, a spec that says it is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
-    for keys in spec.keys {
-        if !keys.has("not_key") {
-            spec_positions(keys, args, &mut out)?;
-        }
+    // Most commands have one key at a fixed place.
+    if let [
+        KeySpec {
+            begin: BeginSearch::Index(at),
+            find: FindKeys::Range { last: 0, .. },
+            not_key: false,
+            incomplete: false,
+            ..
+        },
+    ] = spec.keys
+        && *at < args.len()
+    {
+        out.push(*at);
+        return Ok(out);
+    }
+    for keys in spec.keys.iter().filter(|keys| !keys.not_key) {
+        spec_positions(keys, args, &mut out)?;
     }
     Ok(out)
 }
@@ -112,8 +125,10 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
     if last >= n as i64 || last < first as i64 || first >= n {
         return Err(InvalidKeys);
     }
-    out.extend((first..=last as usize).step_by(step));
-    if spec.has("incomplete") { Err(InvalidKeys) } else { Ok(()) }
+    let last = last as usize;
+    out.reserve((last - first) / step + 1);
+    (first..=last).step_by(step).for_each(|at| out.push(at));
+    if spec.incomplete { Err(InvalidKeys) } else { Ok(()) }
 }
 
 /// The position after `word`, searched from argument `from` on, or from the end backwards when `from` is negative.
@@ -214,12 +229,8 @@ mod tests {
 
     #[test]
     fn keys_by_number_keyword_and_share() {
-        const BY_NUMBER: &[KeySpec] = &[KeySpec {
-            notes: "",
-            flags: &[],
-            begin: BeginSearch::Index(2),
-            find: FindKeys::KeyNumber { number: 0, first: 1, step: 1 },
-        }];
+        const BY_NUMBER: &[KeySpec] =
+            &[KeySpec::new(&[], BeginSearch::Index(2), FindKeys::KeyNumber { number: 0, first: 1, step: 1 })];
         let eval = with(BY_NUMBER);
         assert_eq!(positions(&eval, "eval x 2 a b c"), Some(vec![3, 4]));
         for bad in [
@@ -233,22 +244,20 @@ mod tests {
         ] {
             assert_eq!(positions(&eval, bad), None, "{bad}");
         }
-        const BY_KEYWORD: &[KeySpec] = &[KeySpec {
-            notes: "",
-            flags: &[],
-            begin: BeginSearch::Keyword("STREAMS", 1),
-            find: FindKeys::Range { last: -1, step: 1, limit: 2 },
-        }];
+        const BY_KEYWORD: &[KeySpec] = &[KeySpec::new(
+            &[],
+            BeginSearch::Keyword("STREAMS", 1),
+            FindKeys::Range { last: -1, step: 1, limit: 2 },
+        )];
         let xread = with(BY_KEYWORD);
         assert_eq!(positions(&xread, "xread count 1 streams a b 0 0"), Some(vec![4, 5]));
         assert_eq!(positions(&xread, "xread count 1"), None);
         assert_eq!(positions(&xread, "xread streams"), None);
-        const FROM_THE_END: &[KeySpec] = &[KeySpec {
-            notes: "",
-            flags: &["RW", "incomplete"],
-            begin: BeginSearch::Keyword("KEYS", -2),
-            find: FindKeys::Range { last: -1, step: 1, limit: 0 },
-        }];
+        const FROM_THE_END: &[KeySpec] = &[KeySpec::new(
+            &["RW", "incomplete"],
+            BeginSearch::Keyword("KEYS", -2),
+            FindKeys::Range { last: -1, step: 1, limit: 0 },
+        )];
         assert_eq!(
             after_keyword(Argv::from_slices(&["m", "KEYS", "a", "keys", "b"]).args(), "KEYS", -2),
             Some(4)

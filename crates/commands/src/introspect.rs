@@ -65,7 +65,7 @@ const COMMAND_HELP: &[&str] = &[
 ];
 
 /// Command flags by name, in the order that COMMAND INFO has them.
-const FLAG_NAMES: [(Flags, &str); 21] = [
+const FLAG_NAMES: [(Flags, &str); 20] = [
     (Flags::WRITE, "write"),
     (Flags::READONLY, "readonly"),
     (Flags::DENYOOM, "denyoom"),

@@ -129,6 +129,10 @@ pub struct KeySpec {
     pub notes: &'static str,
     /// What the command does to those keys (RW, RO, OW, RM and access, update, insert, delete), Redis's flag names.
     pub flags: &'static [&'static str],
+    /// The flags have `not_key`: what it finds is no key. Kept apart since every command's dispatch asks.
+    pub not_key: bool,
+    /// The flags have `incomplete`: the command has keys that no spec can find.
+    pub incomplete: bool,
     /// Where the search begins.
     pub begin: BeginSearch,
     /// Which arguments from there on are keys.
@@ -143,17 +147,31 @@ impl KeySpec {
     }
     /// Keys from argument `at` to `last` (relative to `at`; negative from the end), each `step`.
     pub const fn range(at: usize, last: i32, step: usize, flags: &'static [&'static str]) -> KeySpec {
-        KeySpec {
-            notes: "",
-            flags,
-            begin: BeginSearch::Index(at),
-            find: FindKeys::Range { last, step, limit: 0 },
+        KeySpec::new(flags, BeginSearch::Index(at), FindKeys::Range { last, step, limit: 0 })
+    }
+    /// Any spec.
+    pub const fn new(flags: &'static [&'static str], begin: BeginSearch, find: FindKeys) -> KeySpec {
+        let (mut not_key, mut incomplete, mut i) = (false, false, 0);
+        while i < flags.len() {
+            not_key |= same(flags[i], "not_key");
+            incomplete |= same(flags[i], "incomplete");
+            i += 1;
         }
+        KeySpec { notes: "", flags, not_key, incomplete, begin, find }
     }
     /// True when `flag` is one of its flags.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
 }
 
 /// Where the search for keys begins.
