@@ -1,7 +1,8 @@
 //! Inline requests: one line split into arguments the way redis-server splits it.
 //!
-//! Words are separated by white space. `"..."` knows `\n \r \t \b \a`, `\xHH` and `\` before any other byte; `'...'` knows
-//! only `\'`. A closing quote must be followed by white space or the end of the line.
+//! Words are separated by white space, but inside one a vertical tab and a form feed are bytes as others. `"..."` knows
+//! `\n \r \t \b \a`, `\xHH` and `\` before any other byte; `'...'` knows only `\'`. A closing quote must be followed by
+//! white space or the end of the line.
 
 use crate::args::Argv;
 use crate::resp::ProtocolError;
@@ -55,7 +56,7 @@ fn take_word<'a>(mut rest: &'a [u8], argv: &mut Argv) -> Option<&'a [u8]> {
             [] => return Some(rest),
             [b'"', tail @ ..] => return take_double_quoted(tail, argv),
             [b'\'', tail @ ..] => return take_single_quoted(tail, argv),
-            [b, ..] if is_space(*b) => return Some(rest),
+            [b' ' | b'\t' | b'\n' | b'\r', ..] => return Some(rest),
             [b, tail @ ..] => {
                 argv.append(&[*b]);
                 tail

@@ -1,0 +1,123 @@
+//! Requests and replies through decoder and parser in pieces of any size; shared by the corpus test, the property tests
+//! and the fuzz targets (which include this file by its path).
+
+#![allow(dead_code)] // Each user needs a part of it.
+
+use strand_chain::Chain;
+use strand_wire::args::Argv;
+use strand_wire::client::{ReplyParser, Value};
+use strand_wire::resp::{Decoder, Limits, Progress};
+
+/// What came out of a stream of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The arguments of each command.
+    pub commands: Vec<Vec<Vec<u8>>>,
+    /// The error that ended the stream.
+    pub error: Option<String>,
+    /// A request is under way at the end.
+    pub in_frame: bool,
+}
+
+/// Decodes `pieces` as they arrive, large bodies by way of `body_spare`, as a session does.
+pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Outcome {
+    let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
+    let mut outcome = Outcome { commands: Vec::new(), error: None, in_frame: false };
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let n = match decoder.body_spare() {
+                Some(spare) => {
+                    assert!(input.is_empty(), "a body is offered only when the chain is drained into it");
+                    let n = spare.len().min(piece.len());
+                    spare[..n].copy_from_slice(&piece[..n]);
+                    decoder.body_filled(n);
+                    n
+                }
+                None => {
+                    input.push_slice(piece);
+                    piece.len()
+                }
+            };
+            piece = &piece[n..];
+            loop {
+                match decoder.decode(&mut input, &mut argv) {
+                    Ok(Progress::Incomplete) => break,
+                    Ok(Progress::Command) => {
+                        assert!(!argv.is_empty(), "empty requests are skipped");
+                        outcome.commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());
+                        argv.clear();
+                    }
+                    Err(error) => {
+                        // Whether a request is under way is of no meaning now.
+                        (outcome.error, outcome.in_frame) = (Some(error.to_string()), false);
+                        return outcome;
+                    }
+                }
+            }
+            // Only an inline request may wait in the chain for the end of its line.
+            assert!(input.is_empty() || input.examined() == input.len(), "nothing is left unexamined");
+            outcome.in_frame = decoder.in_frame();
+        }
+    }
+    outcome
+}
+
+/// What came out of a stream of replies: the values, and the error that ended it.
+pub fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Option<String>) {
+    let (mut parser, mut input, mut values) = (ReplyParser::new(), Chain::new(), Vec::new());
+    for piece in pieces {
+        input.push_slice(piece);
+        loop {
+            match parser.next(&mut input) {
+                Ok(Some(value)) => values.push(value),
+                Ok(None) => break,
+                Err(error) => return (values, Some(error.to_string())),
+            }
+        }
+    }
+    (values, None)
+}
+
+/// Cuts `bytes` into pieces whose sizes are taken from `sizes` in turn (a size of 0 counts as 1).
+pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for size in sizes.iter().cycle().take(if sizes.is_empty() { 0 } else { usize::MAX }) {
+        if bytes.is_empty() {
+            break;
+        }
+        let (piece, rest) = bytes.split_at(bytes.len().min(usize::from(*size).max(1)));
+        pieces.push(piece);
+        bytes = rest;
+    }
+    if !bytes.is_empty() {
+        pieces.push(bytes);
+    }
+    pieces
+}
+
+/// Small limits, so that short inputs reach them too.
+const TIGHT: Limits =
+    Limits { bulk_bytes_max: 100_000, args_max: 20, inline_bytes_max: 40, authenticated: true };
+
+/// The body of the fuzz target `resp_decode`: nothing panics, and where the stream was cut never shows. The first byte
+/// chooses the limits, the next four the pieces.
+pub fn fuzz_resp_decode(data: &[u8]) {
+    let Some((head, bytes)) = data.split_at_checked(5) else { return };
+    let limits = match head[0] % 3 {
+        0 => Limits::FULL,
+        1 => TIGHT,
+        _ => Limits { authenticated: false, ..TIGHT },
+    };
+    let whole = decode([bytes], limits);
+    assert_eq!(decode(cut(bytes, &head[1..]), limits), whole);
+    assert_eq!(decode(bytes.chunks(1), limits), whole);
+}
+
+/// The body of the fuzz target `client_reply`: as above, for the client's parser. The first four bytes choose the pieces.
+pub fn fuzz_client_reply(data: &[u8]) {
+    let Some((head, bytes)) = data.split_at_checked(4) else { return };
+    // By their printed form: a NaN is not equal to itself.
+    let whole = format!("{:?}", parse([bytes]));
+    assert_eq!(format!("{:?}", parse(cut(bytes, head))), whole);
+    assert_eq!(format!("{:?}", parse(bytes.chunks(1))), whole);
+}
