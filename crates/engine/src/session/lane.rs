@@ -77,13 +77,14 @@ impl LaneDone {
 }
 
 impl Session {
-    /// The parked command's result; call [`Session::run`] next.
-    ///
-    /// # Panics
-    /// When no job is out.
+    /// The parked command's result; call [`Session::run`] next. Ignored when the session ended meanwhile.
     pub fn lane_done(&mut self, done: LaneDone) {
-        assert!(matches!(self.state, State::Parked { .. }), "a job is out");
+        if !matches!(self.state, State::Parked { .. }) {
+            return;
+        }
         self.state = State::Ready;
+        // The wait was not the client's.
+        self.active = true;
         self.argv = done.argv;
         self.argv.clear();
         if let Some(code) = &done.error {

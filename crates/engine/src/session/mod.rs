@@ -84,6 +84,8 @@ pub struct Session {
     reading_body: bool,
     /// Bytes came since the last turn.
     active: bool,
+    /// Output left by the last turn: less of it now means that the client reads.
+    output_left: usize,
     last_active_us: u64,
     /// Since when the output is over its soft limit.
     over_soft_since_us: Option<u64>,
@@ -176,6 +178,7 @@ impl Session {
             frame_bytes: 0,
             reading_body: false,
             active: false,
+            output_left: 0,
             last_active_us: now.mono_us,
             over_soft_since_us: None,
             input_bytes: 0,
@@ -227,9 +230,13 @@ impl Session {
     pub fn output_drained(&self) -> bool {
         self.out.len() <= OUTPUT_RESUME_BYTES
     }
-    /// When to close the session for idleness (`timeout`), on the clock of [`Now::mono_us`]; call [`Session::run`] then.
-    /// Changes with every turn.
+    /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
+    /// (`timeout`) or over its soft output limit for too long. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
+        let over_soft = self.over_soft_since_us.map(|since| since.saturating_add(self.settings.output_soft_us + 1));
+        [self.timeout_deadline_us(), over_soft].into_iter().flatten().min()
+    }
+    fn timeout_deadline_us(&self) -> Option<u64> {
         let idles = matches!(self.state, State::Ready | State::Draining) && self.settings.timeout_us > 0;
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }

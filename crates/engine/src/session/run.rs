@@ -34,15 +34,18 @@ impl Session {
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
         }
-        if std::mem::take(&mut self.active) {
+        // Whoever reads what is queued is not idle; the last reply's being written is no sign of life.
+        let reads = !self.out.is_empty() || matches!(self.state, State::Draining);
+        if std::mem::take(&mut self.active) || (reads && self.out.len() < self.output_left) {
             self.last_active_us = now.mono_us;
-        } else if self.idle_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
+        } else if self.timeout_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
             self.abort();
         }
         let out_before = self.out.len();
         let turn = self.work(now);
         let turn = self.check_output(turn, now);
+        self.output_left = self.out.len();
         self.end_turn(self.out.len() - out_before);
         turn
     }
@@ -54,6 +57,7 @@ impl Session {
             State::Draining => self.state = State::Ready,
             State::Postponed => {
                 self.state = State::Ready;
+                self.last_active_us = now.mono_us;
                 if let Next::Stop(turn) = self.execute(now) {
                     return turn;
                 }
@@ -61,6 +65,7 @@ impl Session {
             State::Sleeping { until_us } if now.mono_us < until_us => return Turn::Sleep { until_mono_us: until_us },
             State::Sleeping { .. } => {
                 self.state = State::Ready;
+                self.last_active_us = now.mono_us;
                 self.reply().ok();
                 self.command_ends();
             }

@@ -1,0 +1,234 @@
+//! A server without sockets: an engine, a clock that moves only when told, and peers that are bytes in and bytes out.
+
+#![allow(dead_code)] // Each test binary uses its part of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use strand_chain::Chain;
+use strand_commands::call::LaneCall;
+use strand_commands::spec::ServiceCommand;
+use strand_engine::*;
+use strand_keyspace::Keyspace;
+
+/// What the fixture's host was asked for.
+#[derive(Debug)]
+pub enum Asked {
+    Shutdown(ShutdownRequest),
+    ConfigChanged(String),
+    Rewritten(String),
+}
+
+pub struct TestHost {
+    asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
+}
+
+impl Host for TestHost {
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
+        call.reply.simple(&format!("{command:?} ran"));
+    }
+    fn memory(&self) -> MemoryFacts {
+        MemoryFacts { used_bytes: 1 << 20, active_bytes: 2 << 20, rss_bytes: 3 << 20, ..MemoryFacts::default() }
+    }
+    fn cpu(&self) -> CpuFacts {
+        CpuFacts { system_us: 1_000_002, user_us: 3 }
+    }
+    fn shutdown(&self, request: ShutdownRequest) {
+        let _ = self.asked.lock().send(Asked::Shutdown(request));
+    }
+    fn info_search(&self) -> Vec<(String, String)> {
+        vec![("search_indexes".into(), "0".into())]
+    }
+    fn reclaim(&self, garbage: Box<dyn Send>) {
+        drop(garbage);
+    }
+    fn config_changed(&self, name: &str) {
+        let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
+    }
+    fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
+        let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
+        Ok(())
+    }
+}
+
+/// Counts how often a session was woken.
+#[derive(Default)]
+pub struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Wakes {
+    pub fn count(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+pub struct Server {
+    pub engine: Arc<Engine>,
+    pub now: Now,
+    pub asked: mpsc::Receiver<Asked>,
+    connections: usize,
+}
+
+impl Server {
+    pub fn new() -> Server {
+        Server::with("")
+    }
+    /// With configuration text.
+    pub fn with(text: &str) -> Server {
+        let config = Config::new();
+        config.load(text, &mut |_| Err("no files here".into())).unwrap();
+        let keyspace = Arc::new(Keyspace::new(8, config.databases(), [1, 2, 3, 4]));
+        let (send, asked) = mpsc::channel();
+        let host = Arc::new(TestHost { asked: parking_lot::Mutex::new(send) });
+        let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
+        let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
+        Server { engine: Engine::new(config, keyspace, host, facts, now), now, asked, connections: 0 }
+    }
+    pub fn advance_ms(&mut self, ms: u64) {
+        self.now.unix_us += ms as i64 * 1000;
+        self.now.mono_us += ms * 1000;
+    }
+    pub fn try_connect(&mut self, local: bool) -> Result<Peer, String> {
+        self.connections += 1;
+        let peer = PeerInfo {
+            addr: format!("127.0.0.1:{}", 40_000 + self.connections),
+            laddr: "127.0.0.1:6379".into(),
+            fd: 7 + self.connections as i32,
+            worker: self.connections % 3,
+            local,
+        };
+        let wakes = Arc::new(Wakes::default());
+        let session = Session::open(&self.engine, peer, wakes.clone(), self.connections as u64, self.now);
+        let session = session.map_err(|refusal| text(&bytes(&refusal)))?;
+        Ok(Peer { session, wakes, job: None, hold_jobs: false, hold_output: false, ended: None, received: Vec::new() })
+    }
+    pub fn connect(&mut self) -> Peer {
+        self.try_connect(true).expect("the server takes it")
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Close,
+    Abort,
+}
+
+pub struct Peer {
+    pub session: Session,
+    pub wakes: Arc<Wakes>,
+    pub job: Option<LaneJob>,
+    /// Keep lane jobs in `job` in place of running them at once.
+    pub hold_jobs: bool,
+    /// Do not read replies.
+    pub hold_output: bool,
+    pub ended: Option<End>,
+    received: Vec<u8>,
+}
+
+/// What `Peer::drive` stopped at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Read,
+    Flush,
+    Parked,
+    Sleep(u64),
+    Ended,
+}
+
+impl Peer {
+    /// Gives bytes to the session, as the driver does, at most `piece` at a time.
+    pub fn feed(&mut self, mut input: &[u8], piece: usize) {
+        while !input.is_empty() {
+            let room = self.session.read_target();
+            let n = room.len().min(input.len()).min(piece);
+            room[..n].copy_from_slice(&input[..n]);
+            self.session.received(n);
+            input = &input[n..];
+        }
+    }
+    /// Runs the session until it waits for something.
+    pub fn drive(&mut self, server: &Server) -> Stop {
+        loop {
+            let turn = self.session.run(server.now);
+            if !self.hold_output {
+                self.take_output(usize::MAX);
+            }
+            match turn {
+                Turn::Read => return Stop::Read,
+                Turn::Again => {}
+                Turn::Flush if self.session.output_drained() => {}
+                Turn::Flush => return Stop::Flush,
+                Turn::Lane(job) if self.hold_jobs => {
+                    self.job = Some(job);
+                    return Stop::Parked;
+                }
+                Turn::Lane(job) => self.session.lane_done(job.run(server.now)),
+                Turn::Parked => return Stop::Parked,
+                Turn::Sleep { until_mono_us } => return Stop::Sleep(until_mono_us),
+                Turn::Close => {
+                    self.ended = Some(End::Close);
+                    return Stop::Ended;
+                }
+                Turn::Abort => {
+                    self.ended = Some(End::Abort);
+                    return Stop::Ended;
+                }
+            }
+        }
+    }
+    /// Reads up to `n` bytes of replies.
+    pub fn take_output(&mut self, n: usize) {
+        let out = self.session.output();
+        let all = bytes(out);
+        let n = n.min(all.len());
+        self.received.extend_from_slice(&all[..n]);
+        out.advance(n);
+    }
+    /// All replies so far, as text with `|` for CRLF.
+    pub fn replies(&mut self) -> String {
+        text(&std::mem::take(&mut self.received))
+    }
+    /// Sends bytes, runs, and returns the replies.
+    pub fn send(&mut self, server: &Server, input: &[u8]) -> String {
+        self.feed(input, usize::MAX);
+        self.drive(server);
+        self.replies()
+    }
+    /// Sends one command given as a line with redis's quoting.
+    pub fn run(&mut self, server: &Server, line: &str) -> String {
+        self.send(server, &command(line))
+    }
+    /// Runs lines and compares the replies.
+    #[track_caller]
+    pub fn script(&mut self, server: &Server, steps: &[(&str, &str)]) {
+        for (line, want) in steps {
+            assert_eq!(self.run(server, line), *want, "{line}");
+        }
+    }
+}
+
+/// A line as a multibulk request.
+pub fn command(line: &str) -> Vec<u8> {
+    let words = strand_engine::config::text::split_words(line.as_bytes()).expect("quotes are closed");
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(&word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+pub fn bytes(chain: &Chain) -> Vec<u8> {
+    chain.slices().flatten().copied().collect()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace("\r\n", "|")
+}

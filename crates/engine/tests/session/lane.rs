@@ -1,0 +1,83 @@
+//! Commands on the slow lane: in order, cancelled with their session, nobody else waits.
+
+use crate::fixture::{End, Peer, Server, Stop};
+use std::sync::atomic::Ordering::Relaxed;
+
+fn parked(server: &Server, peer: &mut Peer, input: &[u8]) {
+    peer.hold_jobs = true;
+    peer.feed(input, usize::MAX);
+    assert_eq!(peer.drive(server), Stop::Parked);
+}
+
+#[test]
+fn later_commands_wait_for_the_job_in_order() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    parked(&server, &mut a, b"SET a 1\r\nKEYS *\r\nGET a\r\nKEYS nokey\r\nPING\r\n");
+    assert_eq!(a.replies(), "+OK|");
+    assert_eq!(b.run(&server, "SET a 2"), "+OK|", "others go on");
+    assert_eq!(a.drive(&server), Stop::Parked, "woken too early it waits on");
+    a.feed(b"ECHO more\r\n", 99);
+    assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Parked, ""));
+    let job = a.job.take().unwrap();
+    assert_eq!(job.name(), "keys");
+    let done = job.run(server.now);
+    assert_eq!(done.reply_bytes(), "*1|$1|a|".len() + 3);
+    a.session.lane_done(done);
+    assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Parked, "*1|$1|a|$1|2|"));
+    let job = a.job.take().unwrap();
+    a.session.lane_done(job.run(server.now));
+    assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Read, "*0|+PONG|$4|more|"));
+}
+
+#[test]
+fn services_go_through_the_host() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "FT._LIST"), "+FtList ran|");
+}
+
+#[test]
+fn a_session_that_ends_cancels_its_job() {
+    let mut server = Server::new();
+    let (mut gone, mut killed, mut admin) = (server.connect(), server.connect(), server.connect());
+    parked(&server, &mut gone, b"KEYS *\r\n");
+    let cancel = gone.job.as_ref().unwrap().cancel_handle();
+    assert!(!cancel.load(Relaxed));
+    drop(gone.session);
+    assert!(cancel.load(Relaxed));
+
+    parked(&server, &mut killed, b"KEYS *\r\n");
+    let job = killed.job.take().unwrap();
+    let cancel = job.cancel_handle();
+    assert_eq!(admin.run(&server, "CLIENT KILL ID 2"), ":1|");
+    assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
+    assert!(cancel.load(Relaxed));
+    killed.session.lane_done(job.run(server.now));
+    assert_eq!((killed.drive(&server), killed.replies().as_str()), (Stop::Ended, ""));
+}
+
+#[test]
+fn a_job_that_panicked_is_an_error_for_its_client() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    parked(&server, &mut peer, b"KEYS *\r\nPING\r\n");
+    peer.session.lane_done(strand_engine::LaneDone::panicked());
+    assert_eq!(peer.drive(&server), Stop::Read);
+    assert_eq!(peer.replies(), "-ERR the command failed inside the server, see its log|+PONG|");
+    let info = peer.run(&server, "INFO commandstats");
+    assert!(info.contains("cmdstat_keys:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"), "{info}");
+}
+
+#[test]
+fn a_parked_session_is_not_idle() {
+    let mut server = Server::with("timeout 1");
+    let mut peer = server.connect();
+    parked(&server, &mut peer, b"KEYS *\r\n");
+    assert_eq!(peer.session.idle_deadline_us(), None);
+    server.advance_ms(5000);
+    assert_eq!(peer.drive(&server), Stop::Parked);
+    let job = peer.job.take().unwrap();
+    peer.session.lane_done(job.run(server.now));
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "*0|"));
+}

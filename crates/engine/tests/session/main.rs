@@ -1,0 +1,10 @@
+//! Sessions from outside: bytes in, bytes out, over a clock that moves only when told.
+
+mod client;
+mod config;
+mod connection;
+mod fixture;
+mod lane;
+mod limits;
+mod server;
+mod turns;

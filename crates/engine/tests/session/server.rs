@@ -1,0 +1,184 @@
+//! INFO TIME SHUTDOWN DEBUG LOLWUT and the statistics.
+
+use crate::fixture::{Asked, End, Server, Stop};
+
+fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let start = info.find(&format!("|{name}:")).unwrap_or_else(|| panic!("{name} in {info}")) + name.len() + 2;
+    &info[start..start + info[start..].find('|').expect("lines end")]
+}
+
+#[test]
+fn info_has_redis_s_sections_and_fields() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.script(&server, &[("SET a 1 EX 100", "+OK|"), ("SET b 2", "+OK|"), ("INFO nosuch", "$0||"), ("INFO modules", "$11|# Modules||")]);
+    server.advance_ms(90_000_000);
+    peer.script(&server, &[("SELECT 3", "+OK|"), ("SET c 3", "+OK|"), ("GET", "-ERR wrong number of arguments for 'get' command|"), ("INCR c", ":4|"), ("HGET c f", "-WRONGTYPE Operation against a key holding the wrong kind of value|")]);
+    let info = peer.run(&server, "INFO everything");
+    for (name, want) in [
+        ("redis_version", "7.0.15"),
+        ("strand_version", env!("CARGO_PKG_VERSION")),
+        ("process_id", "42"),
+        ("tcp_port", "6379"),
+        ("uptime_in_seconds", "90000"),
+        ("uptime_in_days", "1"),
+        ("connected_clients", "1"),
+        ("used_memory", "1048576"),
+        ("used_memory_human", "1.00M"),
+        ("mem_fragmentation_ratio", "3.00"),
+        ("total_connections_received", "1"),
+        ("rejected_connections", "0"),
+        ("used_cpu_sys", "1.000002"),
+        ("used_cpu_user", "0.000003"),
+        ("role", "master"),
+        ("cluster_enabled", "0"),
+        ("search_indexes", "0"),
+        ("cmdstat_set", "calls=3,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0"),
+        ("cmdstat_get", "calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0"),
+        ("cmdstat_hget", "calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"),
+        ("errorstat_ERR", "count=1"),
+        ("errorstat_WRONGTYPE", "count=1"),
+        ("db3", "keys=1,expires=0,avg_ttl=0"),
+    ] {
+        assert_eq!(field(&info, name), want, "{name}");
+    }
+    assert_eq!(field(&info, "run_id").len(), 40);
+    let default = peer.run(&server, "INFO");
+    assert!(default.contains("# Server|") && default.contains("|# Keyspace|") && !default.contains("# Commandstats"));
+    let two = peer.run(&server, "INFO clients CPU");
+    assert!(two.contains("# Clients|") && two.contains("||# CPU|") && !two.contains("# Server"), "{two}");
+    assert!(peer.run(&server, "INFO all").contains("# Commandstats|"));
+    peer.run(&server, "HELLO 3");
+    assert_eq!(peer.run(&server, "INFO modules"), "=15|txt:# Modules||");
+}
+
+#[test]
+fn ticks_make_rates_and_expire_keys() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for _ in 0..20 {
+        (0..50).for_each(|_| drop(peer.run(&server, "PING")));
+        server.advance_ms(100);
+        server.engine.tick(server.now);
+    }
+    let ops: u64 = field(&peer.run(&server, "INFO stats"), "instantaneous_ops_per_sec").parse().unwrap();
+    assert!((400..=600).contains(&ops), "{ops}");
+    peer.run(&server, "SET a 1 PX 50");
+    server.advance_ms(100);
+    (0..20).for_each(|_| server.engine.tick(server.now));
+    assert_eq!(field(&peer.run(&server, "INFO stats"), "expired_keys"), "1");
+}
+
+#[test]
+fn time_is_the_driver_s() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "TIME"), "*2|$10|1700000000|$6|123456|");
+}
+
+#[test]
+fn shutdown_asks_the_host() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.script(
+        &server,
+        &[
+            ("SHUTDOWN FOO", "-ERR syntax error|"),
+            ("SHUTDOWN NOSAVE SAVE", "-ERR syntax error|"),
+            ("SHUTDOWN NOW ABORT", "-ERR syntax error|"),
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress.|"),
+            ("SHUTDOWN SAVE", "-ERR Errors trying to SHUTDOWN. Check logs.|"),
+        ],
+    );
+    assert!(server.asked.try_iter().next().is_none());
+    assert_eq!(peer.run(&server, "SHUTDOWN NOSAVE NOW"), "");
+    assert_eq!(peer.ended, Some(End::Close));
+    assert!(matches!(server.asked.try_recv(), Ok(Asked::Shutdown(r)) if r.now && !r.force));
+}
+
+#[test]
+fn debug_is_off_unless_allowed() {
+    let not_allowed = "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
+        it from a local connection, otherwise you need to set this option in the configuration file, and then restart the \
+        server.|";
+    let mut server = Server::with("enable-debug-command local\nrequirepass x\nprotected-mode no");
+    let (mut near, mut far) = (server.connect(), server.try_connect(false).unwrap());
+    assert_eq!(far.run(&server, "DEBUG SLEEP 0"), not_allowed, "this comes before the password, as in redis-server");
+    assert_eq!(near.run(&server, "DEBUG SLEEP 0"), "-NOAUTH Authentication required.|");
+    let mut server = Server::new();
+    assert_eq!(server.connect().run(&server, "DEBUG OBJECT a"), not_allowed);
+}
+
+#[test]
+fn debug_sleep_stops_its_own_session_only() {
+    let mut server = Server::with("enable-debug-command yes");
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.feed(b"DEBUG SLEEP 1.5\r\nPING\r\n", 99);
+    assert_eq!(a.drive(&server), Stop::Sleep(server.now.mono_us + 1_500_000));
+    assert_eq!(b.run(&server, "PING"), "+PONG|");
+    server.advance_ms(1000);
+    assert!(matches!(a.drive(&server), Stop::Sleep(_)));
+    server.advance_ms(500);
+    assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Read, "+OK|+PONG|"));
+    a.script(&server, &[("DEBUG SLEEP x", ""), ("PING", "+OK|+PONG|")]);
+}
+
+#[test]
+fn debug_helps_tests_of_clients() {
+    let mut server = Server::with("enable-debug-command yes");
+    let mut peer = server.connect();
+    peer.script(
+        &server,
+        &[
+            ("DEBUG FOO", "-ERR unknown subcommand or wrong number of arguments for 'FOO'. Try DEBUG HELP.|"),
+            ("DEBUG SLEEP", "-ERR unknown subcommand or wrong number of arguments for 'SLEEP'. Try DEBUG HELP.|"),
+            ("DEBUG OBJECT nokey", "-ERR no such key|"),
+            ("DEBUG ERROR 'foo bar'", "-foo bar|"),
+            ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK|"),
+            ("DEBUG PROTOCOL double", "$5|3.141|"),
+            ("DEBUG PROTOCOL map", "*6|:0|:0|:1|:1|:2|:0|"),
+            ("DEBUG PROTOCOL push", "-ERR RESP2 is not supported by this command|"),
+            ("DEBUG PROTOCOL bignum", "$37|1234567999999999999999999999999999999|"),
+        ],
+    );
+    assert!(peer.run(&server, "DEBUG PROTOCOL x").starts_with("-ERR Wrong protocol type name. Please use one of the following: string|"));
+    peer.run(&server, "SET k v");
+    let object = peer.run(&server, "DEBUG OBJECT k");
+    assert!(object.starts_with("+Value at:0x") && object.contains(" encoding:embstr "), "{object}");
+    peer.run(&server, "HELLO 3");
+    peer.script(
+        &server,
+        &[
+            ("DEBUG PROTOCOL string", "$11|Hello World|"),
+            ("DEBUG PROTOCOL double", ",3.141|"),
+            ("DEBUG PROTOCOL null", "_|"),
+            ("DEBUG PROTOCOL set", "~3|:0|:1|:2|"),
+            ("DEBUG PROTOCOL map", "%3|:0|#f|:1|#t|:2|#f|"),
+            ("DEBUG PROTOCOL attrib", "|1|$14|key-popularity|*2|$7|key:123|:90|$39|Some real reply following the attribute|"),
+            ("DEBUG PROTOCOL push", ">2|$16|server-cpu-usage|:42|$40|Some real reply following the push reply|"),
+            ("DEBUG PROTOCOL verbatim", "=29|txt:This is a verbatim\nstring|"),
+            ("DEBUG PROTOCOL true", "#t|"),
+            ("DEBUG PROTOCOL bignum", "(1234567999999999999999999999999999999|"),
+        ],
+    );
+}
+
+#[test]
+fn lolwut_names_both_versions() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let art = peer.run(&server, "LOLWUT");
+    assert!(art.ends_with(&format!("Strand {}. Redis ver. 7.0.15\n|", env!("CARGO_PKG_VERSION"))), "{art}");
+    assert!(art.contains('o'));
+    peer.script(&server, &[("LOLWUT VERSION x", "-ERR value is not an integer or out of range|")]);
+}
+
+#[test]
+fn the_command_family_reads_the_table() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "COMMAND GETKEYS GET k"), "*1|$1|k|");
+    assert!(peer.run(&server, "COMMAND COUNT").starts_with(':'));
+    peer.script(&server, &[("COMMAND GETKEYS PING x", "-ERR The command has no key arguments|"), ("COMMAND FOO", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.|")]);
+    assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_command|getkeys:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"));
+}

@@ -1,0 +1,142 @@
+//! Turns: bounded work, bounded output, large values, and that pipelines change nothing.
+
+use crate::fixture::{Server, Stop, bytes, command};
+use strand_engine::{COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, READ_AHEAD_BYTES_MAX, Turn};
+
+#[test]
+fn a_turn_executes_a_bounded_number_of_commands() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.feed(&b"INCR n\r\n".repeat(COMMANDS_PER_TURN_MAX * 3 + 7), usize::MAX);
+    let mut counts = Vec::new();
+    loop {
+        let turn = peer.session.run(server.now);
+        counts.push(bytes(peer.session.output()).iter().filter(|b| **b == b':').count());
+        peer.take_output(usize::MAX);
+        match turn {
+            Turn::Again => {}
+            Turn::Read => break,
+            _ => panic!("neither"),
+        }
+    }
+    assert_eq!(counts, [COMMANDS_PER_TURN_MAX, COMMANDS_PER_TURN_MAX, COMMANDS_PER_TURN_MAX, 7]);
+}
+
+#[test]
+fn output_that_is_not_read_stops_execution_but_not_reading() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let value = "v".repeat(10_000);
+    peer.run(&server, &format!("SET k {value}"));
+    peer.hold_output = true;
+    let gets = 500;
+    peer.feed(&b"GET k\r\nINCR n\r\n".repeat(gets), usize::MAX);
+    assert_eq!(peer.drive(&server), Stop::Flush);
+    let held = peer.session.output().len();
+    assert!((OUTPUT_BYTES_MAX..OUTPUT_BYTES_MAX + 20_000).contains(&held), "{held}");
+    assert_eq!(peer.drive(&server), Stop::Flush, "nothing is executed until it has drained");
+    assert_eq!(peer.session.output().len(), held);
+    assert!(peer.session.wants_read(), "the client may still send");
+    peer.feed(b"PING\r\n", 99);
+    let mut stops = 0;
+    while peer.drive(&server) == Stop::Flush {
+        peer.take_output(100_000);
+        stops += 1;
+        assert!(stops < 1000);
+    }
+    peer.take_output(usize::MAX);
+    let replies = peer.replies();
+    assert_eq!(replies.matches("$10000|").count(), gets);
+    assert!(replies.ends_with(&format!(":{gets}|+PONG|")));
+}
+
+#[test]
+fn requests_are_held_up_to_a_bound() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.hold_jobs = true;
+    peer.feed(b"KEYS *\r\n", 99);
+    assert_eq!(peer.drive(&server), Stop::Parked);
+    let block = vec![b'\n'; 1 << 20];
+    let mut fed = 0;
+    while peer.session.wants_read() {
+        peer.feed(&block, usize::MAX);
+        fed += block.len();
+        assert!(fed <= READ_AHEAD_BYTES_MAX + block.len());
+    }
+    assert!(fed >= READ_AHEAD_BYTES_MAX);
+}
+
+#[test]
+fn a_half_frame_costs_nothing_and_says_so() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    assert!(!peer.session.in_frame());
+    peer.feed(b"*2\r\n$3\r\nGET\r\n$1\r\n", 3);
+    for _ in 0..5 {
+        assert_eq!(peer.drive(&server), Stop::Read);
+        assert!(peer.session.in_frame());
+    }
+    assert_eq!(peer.send(&server, b"k\r\n"), "$-1|");
+    assert!(!peer.session.in_frame());
+}
+
+#[test]
+fn a_large_value_is_received_in_place_and_shared_with_the_output() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let value = vec![b'x'; 3 << 20];
+    let mut set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len()).into_bytes();
+    set.extend_from_slice(&value);
+    set.extend_from_slice(b"\r\n");
+    for piece in set.chunks(64 * 1024) {
+        peer.feed(piece, usize::MAX);
+        assert_eq!(peer.drive(&server), Stop::Read);
+    }
+    assert_eq!(peer.replies(), "+OK|");
+    // Two readers at once: their output chains hold the stored bytes themselves.
+    let mut other = server.connect();
+    let mut addresses = Vec::new();
+    for p in [&mut peer, &mut other] {
+        p.hold_output = true;
+        p.feed(b"GET k\r\n", 99);
+        assert_eq!(p.drive(&server), Stop::Flush);
+        let out = p.session.output();
+        let big = out.slices().max_by_key(|s| s.len()).unwrap();
+        assert_eq!(big.len(), value.len());
+        addresses.push(big.as_ptr() as usize);
+    }
+    assert_eq!(addresses[0], addresses[1], "one allocation, shared");
+    // A write while it is being sent does not reach what is on its way.
+    assert_eq!(server.connect().run(&server, "SETRANGE k 0 yyyy"), format!(":{}|", value.len()));
+    let out = bytes(other.session.output());
+    assert!(out.ends_with(b"xxxx\r\n") && !out.contains(&b'y'));
+}
+
+#[test]
+fn a_pipeline_is_the_same_as_its_commands_one_by_one() {
+    let mut rng = fastrand::Rng::with_seed(20);
+    let lines: Vec<String> = (0..600)
+        .map(|_| {
+            let key = rng.u32(0..20);
+            match rng.u32(0..7) {
+                0 => format!("SET k{key} {}", rng.u32(0..100)),
+                1 => format!("GET k{key}"),
+                2 => format!("INCR n{key}"),
+                3 => format!("HSET h{key} f{} v", rng.u32(0..5)),
+                4 => format!("MGET k{key} n{key} h{key}"),
+                5 => format!("DEL k{key} h{key}"),
+                _ => format!("HGET n{key} f"),
+            }
+        })
+        .collect();
+    let one_by_one = {
+        let mut server = Server::new();
+        let mut peer = server.connect();
+        lines.iter().map(|l| peer.run(&server, l)).collect::<String>()
+    };
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let all: Vec<u8> = lines.iter().flat_map(|l| command(l)).collect();
+    assert_eq!(peer.send(&server, &all), one_by_one);
+}
