@@ -7,11 +7,21 @@ use strand_wire::args::Args;
 
 impl Session {
     pub(super) fn config_get(&mut self, args: Args<'_>) -> Outcome {
-        let mut found: Vec<(&'static str, Opt)> = Vec::new();
-        for spec in OPTIONS {
-            for name in std::iter::once(spec.name).chain(spec.alias) {
-                if args.skip(2).iter().any(|pattern| glob::matches(pattern, name.as_bytes(), true)) {
-                    found.extend(find(name.as_bytes()).map(|option| (name, option)));
+        // A name comes back as it was asked for; only patterns answer with the names of the table.
+        let mut found: Vec<(&[u8], Opt)> = Vec::new();
+        let mut add = |name, option| {
+            if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
+                found.push((name, option));
+            }
+        };
+        for asked in args.skip(2).iter() {
+            if !asked.iter().any(|b| b"[*?".contains(b)) {
+                find(asked).into_iter().for_each(|option| add(asked, option));
+                continue;
+            }
+            for name in OPTIONS.iter().flat_map(|spec| std::iter::once(spec.name).chain(spec.alias)) {
+                if glob::matches(asked, name.as_bytes(), true) {
+                    find(name.as_bytes()).into_iter().for_each(|option| add(name.as_bytes(), option));
                 }
             }
         }
@@ -19,7 +29,7 @@ impl Session {
         let mut reply = self.reply();
         reply.map(found.len());
         for (name, option) in found {
-            reply.bulk(name.as_bytes());
+            reply.bulk(name);
             reply.bulk(&engine.config.text(option));
         }
         DONE
