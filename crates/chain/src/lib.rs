@@ -15,4 +15,4 @@ mod pool;
 
 pub use blob::{Blob, HEADER_BYTES, OutOfMemory};
 pub use body::{Body, PROOF_BYTES};
-pub use chain::Chain;
+pub use chain::{Chain, ROOM_BYTES_MAX};

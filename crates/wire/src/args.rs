@@ -5,10 +5,11 @@
 
 use strand_chain::Blob;
 
-/// Room of the shared buffer that is kept from one command to the next, in bytes.
-const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Room of the shared buffer that is kept from one command to the next, in bytes. A session holds it while it is idle;
+/// [`Argv::release`] gives it up.
+const KEPT_BUFFER_BYTES_MAX: usize = 16 * 1024;
 /// Entries of the span list that are kept from one command to the next.
-const KEPT_SPANS_MAX: usize = 4096;
+const KEPT_SPANS_MAX: usize = 1024;
 /// The shared buffer does not grow past this, so that positions in it fit 32 bits; what comes after it goes to blobs.
 const BUFFER_BYTES_MAX: usize = u32::MAX as usize >> 1;
 /// The length that marks a span as the number of a blob.
@@ -26,6 +27,8 @@ struct Span {
 pub struct Argv {
     buffer: Vec<u8>,
     blobs: Vec<Blob>,
+    /// Heap of all blobs.
+    blob_bytes: usize,
     spans: Vec<Span>,
 }
 
@@ -75,6 +78,7 @@ impl Argv {
     /// Appends an argument that lies in its own allocation.
     pub fn push_blob(&mut self, blob: Blob) {
         self.spans.push(Span { start: self.blobs.len() as u32, len: IS_BLOB });
+        self.blob_bytes += blob.heap_bytes();
         self.blobs.push(blob);
     }
     /// The view that handlers read.
@@ -82,12 +86,17 @@ impl Argv {
     pub fn args(&self) -> Args<'_> {
         Args { argv: self, from: 0 }
     }
-    /// Bytes of heap held.
+    /// Forgets the arguments and gives up all room: for a session that goes idle.
+    pub fn release(&mut self) {
+        *self = Argv::new();
+    }
+    /// Bytes of heap held. Costs nothing to ask, so that a bound on what one request may hold can be checked whenever
+    /// more of it is awaited.
     pub fn heap_bytes(&self) -> usize {
         self.buffer.capacity()
             + self.spans.capacity() * size_of::<Span>()
             + self.blobs.capacity() * size_of::<Blob>()
-            + self.blobs.iter().map(|b| b.heap_bytes()).sum::<usize>()
+            + self.blob_bytes
     }
     /// True when the buffer can take `n` bytes more.
     #[inline]
@@ -114,6 +123,7 @@ impl Argv {
     #[cold]
     fn shrink(&mut self) {
         self.blobs = Vec::new();
+        self.blob_bytes = 0;
         if self.buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
             self.buffer = Vec::new();
         }
@@ -214,6 +224,9 @@ mod tests {
         (0..KEPT_SPANS_MAX + 1).for_each(|_| argv.push(b""));
         argv.push_blob(Blob::from(&b"value"[..]));
         argv.clear();
+        assert_eq!(argv.heap_bytes(), 0);
+        argv.push(b"x");
+        argv.release();
         assert_eq!(argv.heap_bytes(), 0);
     }
 }

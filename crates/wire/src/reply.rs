@@ -5,7 +5,7 @@
 //! session's protocol is decided here alone.
 
 use crate::digits::{Digits, put_int, put_unsigned};
-use strand_chain::{Blob, Chain};
+use strand_chain::{Blob, Chain, ROOM_BYTES_MAX};
 
 /// The protocol a session speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub const SHARE_BYTES_MIN: usize = 16 * 1024;
 const TOGETHER_BYTES_MAX: usize = 2048;
 /// Room for a header: its kind, a number and the line end.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
+const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MAX);
 
 /// Encodes one command's reply. Aggregates announce their length first and are followed by that many values.
 #[derive(Debug)]

@@ -2,14 +2,13 @@
 //!
 //! Resumable: what was recognised is consumed at once and kept in the decoder's state, so a half request costs nothing
 //! when more of it arrives. A command that lies whole in the chain's front slice, the common case, is recognised in one
-//! pass and copied once ([`Decoder::take_front`]); everything else goes through a state machine that sees each byte once.
+//! pass and copied once (`take_front`); everything else goes through a state machine that sees each byte once.
 //! A body of [`LARGE_BODY_BYTES_MIN`] or more is received straight into its own blob.
 //!
 //! As lenient as redis-server: the byte after a header's CR and the two after a body are skipped unseen.
 
 use crate::args::Argv;
 use crate::inline;
-use crate::reply::Reply;
 use strand_chain::{Body, Chain, OutOfMemory};
 
 /// A bulk argument at least this long gets its own allocation and is read into it by the socket.
@@ -60,10 +59,11 @@ pub enum Progress {
 pub struct ProtocolError(pub String);
 
 impl ProtocolError {
-    /// Writes the error reply, byte for byte redis-server's.
-    pub fn write(&self, reply: &mut Reply<'_>) {
-        let message = "ERR Protocol error: ".chars().chain(self.0.chars());
-        reply.error_bytes(&message.map(|c| c as u8).collect::<Vec<u8>>());
+    /// The error reply's text (`ERR Protocol error: ...`), byte for byte redis-server's, for [`Reply::error_bytes`].
+    ///
+    /// [`Reply::error_bytes`]: crate::reply::Reply::error_bytes
+    pub fn message(&self) -> Vec<u8> {
+        "ERR Protocol error: ".chars().chain(self.0.chars()).map(|c| c as u8).collect()
     }
     #[cold]
     pub(crate) fn new(text: &str) -> ProtocolError {
@@ -450,6 +450,18 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(decode(&single, Limits::FULL), whole);
+    }
+
+    #[test]
+    fn a_quoted_byte_stays_that_byte() {
+        let error = Decoder::new(Limits::FULL).decode(&mut chain(b"*1\r\n\xe9\r\n"), &mut Argv::new());
+        assert_eq!(error.expect_err("no dollar").message(), b"ERR Protocol error: expected '$', got '\xe9'");
+    }
+
+    fn chain(bytes: &[u8]) -> Chain {
+        let mut chain = Chain::new();
+        chain.push_slice(bytes);
+        chain
     }
 
     #[test]
