@@ -26,7 +26,11 @@ impl Counters {
     pub fn new(len: usize, slots: usize) -> Counters {
         assert!(slots > 0, "counters need at least one copy");
         let lines_per_slot = len.div_ceil(PER_LINE);
-        Counters { lines: (0..lines_per_slot * slots).map(|_| Line::default()).collect(), lines_per_slot, slots }
+        Counters {
+            lines: (0..lines_per_slot * slots).map(|_| Line::default()).collect(),
+            lines_per_slot,
+            slots,
+        }
     }
     /// Adds `n` to counter `index` in the copy of `slot` (taken modulo the number of copies).
     ///

@@ -145,15 +145,28 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Registers a client; `None` when there are `max` already.
-    pub(crate) fn add(&self, peer: PeerInfo, wake: Arc<dyn Wake>, max: usize, now: Now) -> Option<Arc<Client>> {
+    pub(crate) fn add(
+        &self,
+        peer: PeerInfo,
+        wake: Arc<dyn Wake>,
+        max: usize,
+        now: Now,
+    ) -> Option<Arc<Client>> {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= max {
             return None;
         }
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let moving = Moving { last_us: now.mono_us.into(), command: u32::MAX.into(), ..Moving::default() };
-        let client =
-            Arc::new(Client { id, peer, wake, opened_us: now.mono_us, killed: false.into(), texts: Mutex::default(), moving });
+        let client = Arc::new(Client {
+            id,
+            peer,
+            wake,
+            opened_us: now.mono_us,
+            killed: false.into(),
+            texts: Mutex::default(),
+            moving,
+        });
         by_id.insert(id, client.clone());
         self.open.store(by_id.len() as u64, Relaxed);
         Some(client)

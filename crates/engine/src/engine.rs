@@ -83,12 +83,20 @@ impl Engine {
             let effort = self.config.number(Opt::ActiveExpireEffort) as usize;
             self.keyspace.expire_slice(now.unix_ms(), EXPIRE_KEYS_PER_TICK * effort);
         }
+        self.reclaim();
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
         drop(rates);
         self.memory_peak_bytes.fetch_max(self.host.memory().used_bytes, Relaxed);
+    }
+    /// Hands big values that were deleted or replaced to the host, to be freed on a helper thread.
+    pub(crate) fn reclaim(&self) {
+        let garbage = self.keyspace.take_garbage();
+        if !garbage.is_empty() {
+            self.host.reclaim(Box::new(garbage));
+        }
     }
     /// Gives the keyspace the tunables that are its own.
     pub(crate) fn apply_config(&self) {

@@ -99,7 +99,13 @@ impl Stats {
     pub(crate) fn new() -> Stats {
         let ids = CommandIds::new();
         let commands = Counters::new(ids.names.len() * PER_COMMAND, SLOTS);
-        Stats { ids, counters: Counters::new(STATS, SLOTS), commands, errors: Mutex::default(), rates: Mutex::default() }
+        Stats {
+            ids,
+            counters: Counters::new(STATS, SLOTS),
+            commands,
+            errors: Mutex::default(),
+            rates: Mutex::default(),
+        }
     }
     pub(crate) fn add(&self, slot: usize, stat: Stat, n: u64) {
         self.counters.add(slot, stat as usize, n);

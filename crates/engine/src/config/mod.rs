@@ -76,7 +76,11 @@ impl Config {
     ///
     /// # Errors
     /// At the first line that cannot be taken; options before it are set.
-    pub fn load(&self, text: &str, include: &mut dyn FnMut(&str) -> Result<String, String>) -> Result<(), ConfigError> {
+    pub fn load(
+        &self,
+        text: &str,
+        include: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<(), ConfigError> {
         self.load_at_depth(text, include, 0)
     }
     fn load_at_depth(
@@ -120,7 +124,8 @@ impl Config {
     /// # Errors
     /// The first pair that cannot be taken.
     pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Vec<Opt>, SetError> {
-        let refused = |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
+        let refused =
+            |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
         let mut options = Vec::with_capacity(pairs.len());
         for (name, _) in pairs {
             options.push(find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?);

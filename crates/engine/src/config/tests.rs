@@ -44,7 +44,12 @@ fn a_bad_line_is_named_with_redis_s_words() {
         ("include nofile", 1, "include nofile", "no such file"),
         ("include loop.conf", 1, "include loop.conf", "files are included more than 16 deep"),
         ("save 900 1", 1, "save 900 1", "data is not written to disk by this version; the only value is ''"),
-        ("maxmemory 1gb", 1, "maxmemory 1gb", "a memory limit is not supported by this version; the only value is '0'"),
+        (
+            "maxmemory 1gb",
+            1,
+            "maxmemory 1gb",
+            "a memory limit is not supported by this version; the only value is '0'",
+        ),
     ];
     for (text, line, shown, reason) in cases {
         let err = load(text).expect_err(text);
@@ -55,20 +60,42 @@ fn a_bad_line_is_named_with_redis_s_words() {
 #[test]
 fn set_is_all_or_nothing() {
     let config = Config::new();
-    let refused = |name: &str, reason: &str| Err(SetError::Refused { name: name.into(), reason: reason.into() });
+    let refused =
+        |name: &str, reason: &str| Err(SetError::Refused { name: name.into(), reason: reason.into() });
     let before = config.generation();
     let cases: &[(&[(&str, &str)], _)] = &[
         (&[("timeout", "5"), ("foo", "1")], Err(SetError::Unknown("foo".into()))),
-        (&[("timeout", "5"), ("maxclients", "0")], refused("maxclients", "argument must be between 1 and 4294967295 inclusive")),
+        (
+            &[("timeout", "5"), ("maxclients", "0")],
+            refused("maxclients", "argument must be between 1 and 4294967295 inclusive"),
+        ),
         (&[("timeout", "5"), ("Timeout", "6")], refused("Timeout", "duplicate parameter")),
         (&[("timeout", "5"), ("databases", "3")], refused("databases", "can't set immutable config")),
         (&[("timeout", "-1")], refused("timeout", "argument must be between 0 and 2147483647 inclusive")),
-        (&[("loglevel", "x")], refused("loglevel", "argument(s) must be one of the following: debug, verbose, notice, warning")),
+        (
+            &[("loglevel", "x")],
+            refused("loglevel", "argument(s) must be one of the following: debug, verbose, notice, warning"),
+        ),
         (&[("protected-mode", "x")], refused("protected-mode", "argument must be 'yes' or 'no'")),
         (&[("proto-max-bulk-len", "1x")], refused("proto-max-bulk-len", "argument must be a memory value")),
-        (&[("client-output-buffer-limit", "normal 1 2")], refused("client-output-buffer-limit", "Wrong number of arguments in buffer limit configuration.")),
-        (&[("client-output-buffer-limit", "x 1 2 3")], refused("client-output-buffer-limit", "Invalid client class specified in buffer limit configuration.")),
-        (&[("client-output-buffer-limit", "normal 1 2 -3")], refused("client-output-buffer-limit", "Error in hard, soft or soft_seconds setting in buffer limit configuration.")),
+        (
+            &[("client-output-buffer-limit", "normal 1 2")],
+            refused("client-output-buffer-limit", "Wrong number of arguments in buffer limit configuration."),
+        ),
+        (
+            &[("client-output-buffer-limit", "x 1 2 3")],
+            refused(
+                "client-output-buffer-limit",
+                "Invalid client class specified in buffer limit configuration.",
+            ),
+        ),
+        (
+            &[("client-output-buffer-limit", "normal 1 2 -3")],
+            refused(
+                "client-output-buffer-limit",
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
+            ),
+        ),
     ];
     for (pairs, want) in cases {
         assert_eq!(set(&config, pairs), *want, "{pairs:?}");

@@ -47,14 +47,18 @@ impl Value {
                 let n = strand_keyspace::types::string::parse_int(word);
                 within(n.ok_or("argument couldn't be parsed into an integer")?, min, max)
             }
-            Kind::Memory(min, max) => within(memory(word).ok_or("argument must be a memory value")?, min, max),
+            Kind::Memory(min, max) => {
+                within(memory(word).ok_or("argument must be a memory value")?, min, max)
+            }
             Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Value::Number(1)),
             Kind::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Value::Number(0)),
             Kind::Bool => Err("argument must be 'yes' or 'no'".into()),
-            Kind::Choice(choices) => match choices.iter().position(|c| word.eq_ignore_ascii_case(c.as_bytes())) {
-                Some(i) => Ok(Value::Number(i as i64)),
-                None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
-            },
+            Kind::Choice(choices) => {
+                match choices.iter().position(|c| word.eq_ignore_ascii_case(c.as_bytes())) {
+                    Some(i) => Ok(Value::Number(i as i64)),
+                    None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
+                }
+            }
             Kind::Text => Ok(Value::Text(word.to_vec())),
             Kind::Words | Kind::OutputLimits | Kind::Fixed(_) => unreachable!("handled above"),
         }
@@ -68,7 +72,9 @@ impl Value {
             (Value::Text(t), _) => t.clone(),
             (Value::Words(w), _) => w.join(&b' '),
             (Value::Limits(limits), _) => {
-                let class = |(name, [hard, soft, seconds]): (&str, &[u64; 3])| format!("{name} {hard} {soft} {seconds}");
+                let class = |(name, [hard, soft, seconds]): (&str, &[u64; 3])| {
+                    format!("{name} {hard} {soft} {seconds}")
+                };
                 CLASSES.into_iter().zip(limits).map(class).collect::<Vec<_>>().join(" ").into_bytes()
             }
         }
@@ -116,7 +122,8 @@ fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
             b"pubsub" => 2,
             _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
         };
-        let numbers = (memory(group[1]), memory(group[2]), strand_keyspace::types::string::parse_int(group[3]));
+        let numbers =
+            (memory(group[1]), memory(group[2]), strand_keyspace::types::string::parse_int(group[3]));
         let (Some(hard), Some(soft), Some(seconds @ 0..)) = numbers else {
             return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
         };

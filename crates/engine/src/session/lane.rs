@@ -41,7 +41,9 @@ impl LaneJob {
         match spec.handler {
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
-            Handler::Data(_) | Handler::Session(_) | Handler::Container => unreachable!("no job is made of these"),
+            Handler::Data(_) | Handler::Session(_) | Handler::Container => {
+                unreachable!("no job is made of these")
+            }
         }
         let error = call.reply.error_code().map(<[u8]>::to_vec);
         LaneDone { argv, out, error }

@@ -140,11 +140,8 @@ impl Session {
     ) -> Result<Session, Chain> {
         let slot = peer.worker;
         let settings = SessionSettings::of(engine);
-        let refusal = if settings.protects && !settings.password && !peer.local {
-            Some(PROTECTED_MODE)
-        } else {
-            None
-        };
+        let refusal =
+            if settings.protects && !settings.password && !peer.local { Some(PROTECTED_MODE) } else { None };
         let max = engine.config.maxclients();
         let client = match refusal {
             Some(text) => Err(text),
@@ -233,7 +230,8 @@ impl Session {
     /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
     /// (`timeout`) or over its soft output limit for too long. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
-        let over_soft = self.over_soft_since_us.map(|since| since.saturating_add(self.settings.output_soft_us + 1));
+        let over_soft =
+            self.over_soft_since_us.map(|since| since.saturating_add(self.settings.output_soft_us + 1));
         [self.timeout_deadline_us(), over_soft].into_iter().flatten().min()
     }
     fn timeout_deadline_us(&self) -> Option<u64> {

@@ -4,9 +4,9 @@
 //! only, never at which command it is.
 
 use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
-use crate::stats::{PerCommand, Stat};
 use crate::Now;
 use crate::config::Opt;
+use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
 use strand_commands::call::Call;
 use strand_commands::dispatch::{self, Resolved};
@@ -15,6 +15,10 @@ use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::{Key, KeyHash};
 use strand_wire::reply::Reply;
 use strand_wire::resp::Progress;
+
+/// After a command larger than this what was replaced is handed to the host at once, not at the next tick: a client that
+/// overwrites large values in a loop would fill the memory between two ticks.
+const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
 
 /// After a command.
 pub(super) enum Next {
@@ -62,7 +66,9 @@ impl Session {
                     return turn;
                 }
             }
-            State::Sleeping { until_us } if now.mono_us < until_us => return Turn::Sleep { until_mono_us: until_us },
+            State::Sleeping { until_us } if now.mono_us < until_us => {
+                return Turn::Sleep { until_mono_us: until_us };
+            }
             State::Sleeping { .. } => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
@@ -104,7 +110,8 @@ impl Session {
             Err(text) => return self.unresolved(&text),
         };
         let spec = found.spec;
-        let gated = !self.authenticated || spec.flags.0 & Flags::PROTECTED.0 != 0 || self.engine.pause.is_set();
+        let gated =
+            !self.authenticated || spec.flags.0 & Flags::PROTECTED.0 != 0 || self.engine.pause.is_set();
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
         }
@@ -153,6 +160,9 @@ impl Session {
         };
         let mut reply = Reply::new(out, self.protocol);
         let mut locked = keyspace.lock(&hashes, now_ms);
+        if self.no_touch {
+            locked.set_no_touch(true);
+        }
         let mut call = Call {
             args,
             keys: &keys,
@@ -248,6 +258,9 @@ impl Session {
     /// What follows every command: CLIENT REPLY moves on.
     #[inline]
     pub(super) fn command_ends(&mut self) {
+        if self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES {
+            self.engine.reclaim();
+        }
         self.frame_bytes = self.input.len();
         match self.mute {
             Mute::No => {}

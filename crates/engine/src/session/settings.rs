@@ -46,6 +46,10 @@ impl SessionSettings {
     }
     /// The decoder's limits.
     pub(crate) fn limits(&self, authenticated: bool) -> Limits {
-        Limits { bulk_bytes_max: self.bulk_bytes_max, authenticated: authenticated || !self.password, ..Limits::FULL }
+        Limits {
+            bulk_bytes_max: self.bulk_bytes_max,
+            authenticated: authenticated || !self.password,
+            ..Limits::FULL
+        }
     }
 }

@@ -20,7 +20,10 @@ fn names_and_libraries() {
             ("CLIENT GETNAME", "$-1|"),
             ("CLIENT SETINFO lib-name redis-py", "+OK|"),
             ("CLIENT SETINFO LIB-VER 1.2", "+OK|"),
-            ("CLIENT SETINFO lib-ver '1 2'", "-ERR lib-ver cannot contain spaces, newlines or special characters.|"),
+            (
+                "CLIENT SETINFO lib-ver '1 2'",
+                "-ERR lib-ver cannot contain spaces, newlines or special characters.|",
+            ),
             ("CLIENT SETINFO foo x", "-ERR Unrecognized option 'foo'|"),
             ("CLIENT NO-EVICT on", "+OK|"),
             ("CLIENT NO-EVICT x", "-ERR syntax error|"),
@@ -40,7 +43,10 @@ fn names_and_libraries() {
         info.contains("id=1 addr=127.0.0.1:40001 laddr=127.0.0.1:6379 fd=8 name= age=3 idle=0 flags=e db=0 sub=0 psub=0 ssub=0 multi=-1 "),
         "{info}"
     );
-    assert!(info.contains(" cmd=client|info user=default redir=-1 resp=2 lib-name=redis-py lib-ver=1.2\n|"), "{info}");
+    assert!(
+        info.contains(" cmd=client|info user=default redir=-1 resp=2 lib-name=redis-py lib-ver=1.2\n|"),
+        "{info}"
+    );
 }
 
 #[test]
@@ -77,7 +83,8 @@ fn list_shows_everybody() {
 #[test]
 fn kill_reaches_other_sessions() {
     let mut server = Server::new();
-    let (mut a, mut b, mut c, mut d) = (server.connect(), server.connect(), server.connect(), server.connect());
+    let (mut a, mut b, mut c, mut d) =
+        (server.connect(), server.connect(), server.connect(), server.connect());
     let id = "-ERR client-id should be greater than 0|";
     a.script(
         &server,
@@ -103,7 +110,10 @@ fn kill_reaches_other_sessions() {
     b.feed(b"PING\r\n", 99);
     assert_eq!((b.drive(&server), b.ended, b.replies().as_str()), (Stop::Ended, Some(End::Abort), ""));
     assert_eq!(c.drive(&server), Stop::Ended);
-    assert_eq!(d.run(&server, "CLIENT KILL LADDR 127.0.0.1:6379 USER default SKIPME no ADDR 127.0.0.1:40004"), ":1|");
+    assert_eq!(
+        d.run(&server, "CLIENT KILL LADDR 127.0.0.1:6379 USER default SKIPME no ADDR 127.0.0.1:40004"),
+        ":1|"
+    );
     assert_eq!(d.ended, Some(End::Close), "whoever kills itself gets the reply first");
     assert_eq!(a.drive(&server), Stop::Read);
 }

@@ -12,7 +12,7 @@ fn get_takes_names_and_patterns() {
         &[
             ("CONFIG GET foo", "*0|"),
             ("CONFIG GET MAXC*", "*2|$10|maxclients|$5|10000|"),
-            ("CONFIG GET save appendonly", "*4|$10|appendonly|$2|no|$4|save|$0||"),
+            ("CONFIG GET save appendonly", "*4|$4|save|$0||$10|appendonly|$2|no|"),
             ("CONFIG GET timeout TIME* timeout", "*2|$7|timeout|$1|0|"),
             ("CONFIG GET hash-max-z*s", "*2|$24|hash-max-ziplist-entries|$3|512|"),
             ("CONFIG GET protected-mode", "*2|$14|protected-mode|$3|yes|"),
@@ -29,20 +29,34 @@ fn get_takes_names_and_patterns() {
 fn set_changes_all_or_nothing_and_takes_effect() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    let refused = |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}|");
+    let refused = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}|")
+    };
     peer.script(
         &server,
         &[
             ("CONFIG SET foo", "-ERR wrong number of arguments for 'config|set' command|"),
             ("CONFIG SET timeout 1 hz", "-ERR syntax error|"),
-            ("CONFIG SET timeout 1 foo 2", "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'|"),
+            (
+                "CONFIG SET timeout 1 foo 2",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'|",
+            ),
             ("CONFIG SET timeout 1 databases 3", &refused("databases", "can't set immutable config")),
-            ("CONFIG SET timeout 1 maxclients x", &refused("maxclients", "argument couldn't be parsed into an integer")),
+            (
+                "CONFIG SET timeout 1 maxclients x",
+                &refused("maxclients", "argument couldn't be parsed into an integer"),
+            ),
             ("CONFIG SET timeout 1 timeout 2", &refused("timeout", "duplicate parameter")),
-            ("CONFIG SET appendonly yes", &refused("appendonly", "data is not written to disk by this version; the only value is 'no'")),
+            (
+                "CONFIG SET appendonly yes",
+                &refused("appendonly", "data is not written to disk by this version; the only value is 'no'"),
+            ),
             ("CONFIG GET timeout", "*2|$7|timeout|$1|0|"),
             ("CONFIG SET hash-max-ziplist-entries 1 hash-max-listpack-value 1kb", "+OK|"),
-            ("CONFIG GET hash-max-listpack-*", "*4|$25|hash-max-listpack-entries|$1|1|$23|hash-max-listpack-value|$4|1024|"),
+            (
+                "CONFIG GET hash-max-listpack-*",
+                "*4|$25|hash-max-listpack-entries|$1|1|$23|hash-max-listpack-value|$4|1024|",
+            ),
             ("HSET h a 1 b 2", ":2|"),
             ("OBJECT ENCODING h", "$9|hashtable|"),
             ("CONFIG SET maxmemory-policy allkeys-lfu lfu-decay-time 3", "+OK|"),
@@ -61,14 +75,24 @@ fn limits_reach_sessions_that_are_open() {
     let (mut admin, mut peer) = (server.connect(), server.connect());
     assert_eq!(peer.run(&server, "PING"), "+PONG|");
     admin.script(&server, &[("CONFIG SET proto-max-bulk-len 1mb", "+OK|")]);
-    assert_eq!(peer.send(&server, b"*2\r\n$4\r\nECHO\r\n$1048577\r\n"), "-ERR Protocol error: invalid bulk length|");
+    assert_eq!(
+        peer.send(&server, b"*2\r\n$4\r\nECHO\r\n$1048577\r\n"),
+        "-ERR Protocol error: invalid bulk length|"
+    );
 }
 
 #[test]
 fn rewrite_and_resetstat() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    peer.script(&server, &[("CONFIG SET timeout 7", "+OK|"), ("CONFIG REWRITE", "+OK|"), ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |")]);
+    peer.script(
+        &server,
+        &[
+            ("CONFIG SET timeout 7", "+OK|"),
+            ("CONFIG REWRITE", "+OK|"),
+            ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
+        ],
+    );
     let written = server.asked.try_iter().find_map(|a| match a {
         Asked::Rewritten(text) => Some(text),
         _ => None,

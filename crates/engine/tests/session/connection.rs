@@ -20,7 +20,10 @@ fn the_simple_ones() {
             ("SELECT x", "-ERR value is not an integer or out of range|"),
             ("SELECT 16", "-ERR DB index is out of range|"),
             ("SELECT -1", "-ERR DB index is out of range|"),
-            ("SELECT 3000000000", "-ERR value is out of range, value must between -2147483648 and 2147483647|"),
+            (
+                "SELECT 3000000000",
+                "-ERR value is out of range, value must between -2147483648 and 2147483647|",
+            ),
             ("SET a 1", "+OK|"),
             ("SELECT 3", "+OK|"),
             ("GET a", "$-1|"),
@@ -47,7 +50,10 @@ fn hello_in_all_its_forms() {
             ("HELLO x", "-ERR Protocol version is not an integer or out of range|"),
             ("HELLO 2 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'|"),
             ("HELLO 2 FOO", "-ERR Syntax error in HELLO option 'FOO'|"),
-            ("HELLO 2 SETNAME 'a b'", "-ERR Client names cannot contain spaces, newlines or special characters.|"),
+            (
+                "HELLO 2 SETNAME 'a b'",
+                "-ERR Client names cannot contain spaces, newlines or special characters.|",
+            ),
             ("HELLO 2 AUTH foo bar", "-WRONGPASS invalid username-password pair or user is disabled.|"),
             ("HELLO 2 auth default any setname me", HELLO_2),
             ("CLIENT GETNAME", "$2|me|"),
@@ -91,7 +97,10 @@ fn a_password_gates_by_the_table_s_flags() {
         ],
     );
     let no_password = peer.run(&server, "AUTH secret");
-    assert!(no_password.starts_with("-ERR AUTH <password> called without any password configured"), "{no_password}");
+    assert!(
+        no_password.starts_with("-ERR AUTH <password> called without any password configured"),
+        "{no_password}"
+    );
 }
 
 #[test]
@@ -125,7 +134,16 @@ fn reset_puts_everything_back() {
     let mut server = Server::new();
     let mut peer = server.connect();
     peer.run(&server, "HELLO 3 SETNAME me");
-    peer.script(&server, &[("SELECT 5", "+OK|"), ("CLIENT REPLY OFF", ""), ("PING", ""), ("RESET", "+RESET|"), ("GET a", "$-1|")]);
+    peer.script(
+        &server,
+        &[
+            ("SELECT 5", "+OK|"),
+            ("CLIENT REPLY OFF", ""),
+            ("PING", ""),
+            ("RESET", "+RESET|"),
+            ("GET a", "$-1|"),
+        ],
+    );
     let info = peer.run(&server, "CLIENT INFO");
     assert!(info.contains(" name= ") && info.contains(" db=0 ") && info.contains(" resp=2"), "{info}");
 }
@@ -155,8 +173,24 @@ fn quit_and_protocol_errors_close_after_the_replies() {
 #[test]
 fn every_split_of_a_scenario_gives_the_same_replies() {
     let scenario: Vec<u8> = [
-        "SET k v1", "GET k", "HELLO 3", "HSET h f v g w", "HGETALL h", "NOSUCH x", "GET", "CLIENT REPLY SKIP", "PING",
-        "SELECT 1", "GET k", "SELECT 0", "INCR n", "DEBUG SLEEP 0", "KEYS zz*", "RESET", "GET k", "CLIENT ID",
+        "SET k v1",
+        "GET k",
+        "HELLO 3",
+        "HSET h f v g w",
+        "HGETALL h",
+        "NOSUCH x",
+        "GET",
+        "CLIENT REPLY SKIP",
+        "PING",
+        "SELECT 1",
+        "GET k",
+        "SELECT 0",
+        "INCR n",
+        "DEBUG SLEEP 0",
+        "KEYS zz*",
+        "RESET",
+        "GET k",
+        "CLIENT ID",
     ]
     .iter()
     .flat_map(|line| crate::fixture::command(line))

@@ -28,7 +28,12 @@ impl Host for TestHost {
         call.reply.simple(&format!("{command:?} ran"));
     }
     fn memory(&self) -> MemoryFacts {
-        MemoryFacts { used_bytes: 1 << 20, active_bytes: 2 << 20, rss_bytes: 3 << 20, ..MemoryFacts::default() }
+        MemoryFacts {
+            used_bytes: 1 << 20,
+            active_bytes: 2 << 20,
+            rss_bytes: 3 << 20,
+            ..MemoryFacts::default()
+        }
     }
     fn cpu(&self) -> CpuFacts {
         CpuFacts { system_us: 1_000_002, user_us: 3 }
@@ -105,7 +110,15 @@ impl Server {
         let wakes = Arc::new(Wakes::default());
         let session = Session::open(&self.engine, peer, wakes.clone(), self.connections as u64, self.now);
         let session = session.map_err(|refusal| text(&bytes(&refusal)))?;
-        Ok(Peer { session, wakes, job: None, hold_jobs: false, hold_output: false, ended: None, received: Vec::new() })
+        Ok(Peer {
+            session,
+            wakes,
+            job: None,
+            hold_jobs: false,
+            hold_output: false,
+            ended: None,
+            received: Vec::new(),
+        })
     }
     pub fn connect(&mut self) -> Peer {
         self.try_connect(true).expect("the server takes it")

@@ -66,7 +66,10 @@ fn a_job_that_panicked_is_an_error_for_its_client() {
     assert_eq!(peer.drive(&server), Stop::Read);
     assert_eq!(peer.replies(), "-ERR the command failed inside the server, see its log|+PONG|");
     let info = peer.run(&server, "INFO commandstats");
-    assert!(info.contains("cmdstat_keys:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"), "{info}");
+    assert!(
+        info.contains("cmdstat_keys:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"),
+        "{info}"
+    );
 }
 
 #[test]

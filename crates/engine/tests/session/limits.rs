@@ -17,7 +17,9 @@ fn too_many_clients_are_refused() {
 #[test]
 fn protected_mode_refuses_strangers_while_there_is_no_password() {
     let mut server = Server::new();
-    assert!(server.try_connect(false).err().unwrap().starts_with("-DENIED Strand is running in protected mode"));
+    assert!(
+        server.try_connect(false).err().unwrap().starts_with("-DENIED Strand is running in protected mode")
+    );
     let mut admin = server.connect();
     assert_eq!(admin.run(&server, "CONFIG SET protected-mode no"), "+OK|");
     assert!(server.try_connect(false).is_ok());
@@ -85,7 +87,9 @@ fn output_over_the_hard_limit_closes_the_client() {
     assert_eq!(peer.drive(&server), Stop::Read);
     peer.feed(b"GET k\r\n", 99);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
-    assert!(server.connect().run(&server, "INFO stats").contains("client_output_buffer_limit_disconnections:1|"));
+    assert!(
+        server.connect().run(&server, "INFO stats").contains("client_output_buffer_limit_disconnections:1|")
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::fixture::{Asked, End, Server, Stop};
 
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
-    let start = info.find(&format!("|{name}:")).unwrap_or_else(|| panic!("{name} in {info}")) + name.len() + 2;
+    let start =
+        info.find(&format!("|{name}:")).unwrap_or_else(|| panic!("{name} in {info}")) + name.len() + 2;
     &info[start..start + info[start..].find('|').expect("lines end")]
 }
 
@@ -11,9 +12,26 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
 fn info_has_redis_s_sections_and_fields() {
     let mut server = Server::new();
     let mut peer = server.connect();
-    peer.script(&server, &[("SET a 1 EX 100", "+OK|"), ("SET b 2", "+OK|"), ("INFO nosuch", "$0||"), ("INFO modules", "$11|# Modules||")]);
+    peer.script(
+        &server,
+        &[
+            ("SET a 1 EX 100", "+OK|"),
+            ("SET b 2", "+OK|"),
+            ("INFO nosuch", "$0||"),
+            ("INFO modules", "$11|# Modules||"),
+        ],
+    );
     server.advance_ms(90_000_000);
-    peer.script(&server, &[("SELECT 3", "+OK|"), ("SET c 3", "+OK|"), ("GET", "-ERR wrong number of arguments for 'get' command|"), ("INCR c", ":4|"), ("HGET c f", "-WRONGTYPE Operation against a key holding the wrong kind of value|")]);
+    peer.script(
+        &server,
+        &[
+            ("SELECT 3", "+OK|"),
+            ("SET c 3", "+OK|"),
+            ("GET", "-ERR wrong number of arguments for 'get' command|"),
+            ("INCR c", ":4|"),
+            ("HGET c f", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+        ],
+    );
     let info = peer.run(&server, "INFO everything");
     for (name, want) in [
         ("redis_version", "7.0.15"),
@@ -44,7 +62,11 @@ fn info_has_redis_s_sections_and_fields() {
     }
     assert_eq!(field(&info, "run_id").len(), 40);
     let default = peer.run(&server, "INFO");
-    assert!(default.contains("# Server|") && default.contains("|# Keyspace|") && !default.contains("# Commandstats"));
+    assert!(
+        default.contains("# Server|")
+            && default.contains("|# Keyspace|")
+            && !default.contains("# Commandstats")
+    );
     let two = peer.run(&server, "INFO clients CPU");
     assert!(two.contains("# Clients|") && two.contains("||# CPU|") && !two.contains("# Server"), "{two}");
     assert!(peer.run(&server, "INFO all").contains("# Commandstats|"));
@@ -103,7 +125,11 @@ fn debug_is_off_unless_allowed() {
         server.|";
     let mut server = Server::with("enable-debug-command local\nrequirepass x\nprotected-mode no");
     let (mut near, mut far) = (server.connect(), server.try_connect(false).unwrap());
-    assert_eq!(far.run(&server, "DEBUG SLEEP 0"), not_allowed, "this comes before the password, as in redis-server");
+    assert_eq!(
+        far.run(&server, "DEBUG SLEEP 0"),
+        not_allowed,
+        "this comes before the password, as in redis-server"
+    );
     assert_eq!(near.run(&server, "DEBUG SLEEP 0"), "-NOAUTH Authentication required.|");
     let mut server = Server::new();
     assert_eq!(server.connect().run(&server, "DEBUG OBJECT a"), not_allowed);
@@ -131,7 +157,10 @@ fn debug_helps_tests_of_clients() {
         &server,
         &[
             ("DEBUG FOO", "-ERR unknown subcommand or wrong number of arguments for 'FOO'. Try DEBUG HELP.|"),
-            ("DEBUG SLEEP", "-ERR unknown subcommand or wrong number of arguments for 'SLEEP'. Try DEBUG HELP.|"),
+            (
+                "DEBUG SLEEP",
+                "-ERR unknown subcommand or wrong number of arguments for 'SLEEP'. Try DEBUG HELP.|",
+            ),
             ("DEBUG OBJECT nokey", "-ERR no such key|"),
             ("DEBUG ERROR 'foo bar'", "-foo bar|"),
             ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK|"),
@@ -141,7 +170,10 @@ fn debug_helps_tests_of_clients() {
             ("DEBUG PROTOCOL bignum", "$37|1234567999999999999999999999999999999|"),
         ],
     );
-    assert!(peer.run(&server, "DEBUG PROTOCOL x").starts_with("-ERR Wrong protocol type name. Please use one of the following: string|"));
+    assert!(
+        peer.run(&server, "DEBUG PROTOCOL x")
+            .starts_with("-ERR Wrong protocol type name. Please use one of the following: string|")
+    );
     peer.run(&server, "SET k v");
     let object = peer.run(&server, "DEBUG OBJECT k");
     assert!(object.starts_with("+Value at:0x") && object.contains(" encoding:embstr "), "{object}");
@@ -154,8 +186,14 @@ fn debug_helps_tests_of_clients() {
             ("DEBUG PROTOCOL null", "_|"),
             ("DEBUG PROTOCOL set", "~3|:0|:1|:2|"),
             ("DEBUG PROTOCOL map", "%3|:0|#f|:1|#t|:2|#f|"),
-            ("DEBUG PROTOCOL attrib", "|1|$14|key-popularity|*2|$7|key:123|:90|$39|Some real reply following the attribute|"),
-            ("DEBUG PROTOCOL push", ">2|$16|server-cpu-usage|:42|$40|Some real reply following the push reply|"),
+            (
+                "DEBUG PROTOCOL attrib",
+                "|1|$14|key-popularity|*2|$7|key:123|:90|$39|Some real reply following the attribute|",
+            ),
+            (
+                "DEBUG PROTOCOL push",
+                ">2|$16|server-cpu-usage|:42|$40|Some real reply following the push reply|",
+            ),
             ("DEBUG PROTOCOL verbatim", "=29|txt:This is a verbatim\nstring|"),
             ("DEBUG PROTOCOL true", "#t|"),
             ("DEBUG PROTOCOL bignum", "(1234567999999999999999999999999999999|"),
@@ -179,6 +217,14 @@ fn the_command_family_reads_the_table() {
     let mut peer = server.connect();
     assert_eq!(peer.run(&server, "COMMAND GETKEYS GET k"), "*1|$1|k|");
     assert!(peer.run(&server, "COMMAND COUNT").starts_with(':'));
-    peer.script(&server, &[("COMMAND GETKEYS PING x", "-ERR The command has no key arguments|"), ("COMMAND FOO", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.|")]);
-    assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_command|getkeys:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"));
+    peer.script(
+        &server,
+        &[
+            ("COMMAND GETKEYS PING x", "-ERR The command has no key arguments|"),
+            ("COMMAND FOO", "-ERR unknown subcommand 'FOO'. Try COMMAND HELP.|"),
+        ],
+    );
+    assert!(peer.run(&server, "INFO commandstats").contains(
+        "cmdstat_command|getkeys:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"
+    ));
 }

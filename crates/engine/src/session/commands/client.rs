@@ -41,7 +41,12 @@ impl Session {
         }
         let Some(text) = valid_name(args.at(3)) else {
             let attribute = args.at(2).to_ascii_lowercase();
-            return Err([b"ERR ", &attribute[..], b" cannot contain spaces, newlines or special characters."].concat());
+            return Err([
+                b"ERR ",
+                &attribute[..],
+                b" cannot contain spaces, newlines or special characters.",
+            ]
+            .concat());
         };
         self.client.set_texts(|t| *(if is_name { &mut t.lib_name } else { &mut t.lib_ver }) = text);
         self.ok()

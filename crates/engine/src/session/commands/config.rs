@@ -39,7 +39,8 @@ impl Session {
         if !args.len().is_multiple_of(2) {
             return Err(SYNTAX.into());
         }
-        let pairs: Vec<(&[u8], &[u8])> = (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
+        let pairs: Vec<(&[u8], &[u8])> =
+            (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
         let changed = self.engine.config.set(&pairs).map_err(|error| match error {
             SetError::Unknown(name) => {
                 [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()

@@ -10,6 +10,10 @@ use strand_wire::reply::Protocol;
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
+/// What DEBUG PROTOCOL calls a double; clients' tests compare it with this, not with pi.
+#[allow(clippy::approx_constant)]
+const SAMPLE_DOUBLE: f64 = 3.141;
+
 impl Session {
     pub(super) fn debug(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let is = |name: &str, len: usize| args.is(1, name) && args.len() == len;
@@ -47,8 +51,8 @@ impl Session {
         let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
         let mut db = locked.db(self.db);
         let record = db.peek(&key).ok_or(errors::NO_SUCH_KEY)?;
-        let idle_s = (now.unix_ms() - record.used_at_ms()).max(0) / 1000;
-        let lru_clock = record.used_at_ms() / 1000 & super::info_sections::LRU_CLOCK_MASK;
+        let idle_s = record.idle_s(now.unix_ms());
+        let lru_clock = (now.unix_us / 1_000_000 - i64::from(idle_s)) & super::info_sections::LRU_CLOCK_MASK;
         let text = format!(
             "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{lru_clock} lru_seconds_idle:{idle_s}",
             key.hash.0,
@@ -67,7 +71,7 @@ impl Session {
         match kind.as_slice() {
             b"string" => reply.bulk(b"Hello World"),
             b"integer" => reply.int(12345),
-            b"double" => reply.double(3.141),
+            b"double" => reply.double(SAMPLE_DOUBLE),
             b"null" => reply.null(),
             b"array" => {
                 reply.array(3);

@@ -240,7 +240,9 @@ mod tests {
 
     #[test]
     fn sizes_are_shortened_as_redis_does() {
-        for (bytes, want) in [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (1_538_960, "1.47M"), (25_276_502_016, "23.54G")] {
+        for (bytes, want) in
+            [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (1_538_960, "1.47M"), (25_276_502_016, "23.54G")]
+        {
             assert_eq!(human(bytes), want);
         }
     }

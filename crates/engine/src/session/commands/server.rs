@@ -17,7 +17,8 @@ impl Session {
         DONE
     }
     pub(super) fn shutdown(&mut self, args: Args<'_>) -> Outcome {
-        let (mut request, mut save, mut no_save, mut abort) = (ShutdownRequest::default(), false, false, false);
+        let (mut request, mut save, mut no_save, mut abort) =
+            (ShutdownRequest::default(), false, false, false);
         for i in 1..args.len() {
             match () {
                 () if args.is(i, "NOW") => request.now = true,
@@ -62,13 +63,13 @@ const ROWS: usize = 7;
 fn strand(rng: &mut fastrand::Rng) -> String {
     let middle = (ROWS - 1) as f64 / 2.0;
     let (phase, pace) = (rng.f64() * std::f64::consts::TAU, 0.15 + rng.f64() * 0.15);
-    let mut rows = vec![vec![' '; COLUMNS]; ROWS];
-    for x in 0..COLUMNS {
-        let angle = phase + x as f64 * pace;
-        for (shift, ink) in [(0.0, 'o'), (std::f64::consts::PI, '.')] {
-            let y = middle + middle * (angle + shift).sin();
-            rows[y.round() as usize][x] = ink;
-        }
-    }
-    rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_string() + "\n").collect()
+    let row_of =
+        |x: usize, shift: f64| (middle + middle * (phase + x as f64 * pace + shift).sin()).round() as usize;
+    let ink = |y: usize, x: usize| match () {
+        () if row_of(x, std::f64::consts::PI) == y => '.',
+        () if row_of(x, 0.0) == y => 'o',
+        () => ' ',
+    };
+    let row = |y: usize| (0..COLUMNS).map(|x| ink(y, x)).collect::<String>().trim_end().to_string() + "\n";
+    (0..ROWS).map(row).collect()
 }
