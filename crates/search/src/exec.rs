@@ -12,6 +12,7 @@ use crate::query::{parser, plan::Planner};
 use crate::reply;
 use crate::schema::{FieldKind, parse_number};
 use crate::service::{Search, check_arity};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::atomic;
@@ -50,9 +51,10 @@ pub(crate) enum SortValue {
 /// Runs FT.SEARCH.
 pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 3)?;
-    search.drain(call.now_ms)?;
+    search.drain(call.now_ms);
     let name = call.args.at(1);
-    let entry = search.entry(name).ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
+    let entry =
+        search.sound_entry(name)?.ok_or_else(|| SearchError::NoSuchIndex(crate::error::lossy(name)))?;
     let index = &entry.index;
     let options = Options::parse(call.args, &index.schema)?;
     let text = String::from_utf8_lossy(call.args.at(2));
@@ -63,6 +65,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         verbatim: options.verbatim,
         keep_stop_words: options.no_stop_words,
         in_fields: options.in_fields.clone(),
+        lookups: Cell::new(0),
     };
     let mut query = planner.plan(&node)?;
     for (field, min, max) in &options.filters {

@@ -11,6 +11,7 @@ use crate::error::SearchError;
 use crate::index::{Index, Source};
 use crate::service::{Entry, Search};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{Key, Record, ScanCursor, Value};
@@ -21,6 +22,8 @@ const READ_KEYS_MAX: usize = 64;
 const SCAN_RECORDS: usize = 128;
 /// Slices of a first scan that are done before our own lock is given to others.
 const SCAN_SLICES: usize = 16;
+/// How long the background scans for new indexes at a time.
+const TICK_SCAN: Duration = Duration::from_millis(20);
 /// Keys that the background drain takes at a time.
 const TICK_KEYS_MAX: usize = 20_000;
 /// How long changes wait for a search before the background commits them.
@@ -44,21 +47,16 @@ pub(crate) enum Scan {
 
 impl Search {
     /// Takes the touched keys of all shards into the writers.
-    pub(crate) fn drain(&self, now_ms: i64) -> Result<(), SearchError> {
+    pub(crate) fn drain(&self, now_ms: i64) {
         let mut follow = self.follow.lock();
-        self.drain_held(&mut follow, now_ms, usize::MAX)
+        self.drain_held(&mut follow, now_ms, usize::MAX);
     }
 
     /// As [`Search::drain`] for who holds the lock: stops after about `keys_max` keys.
-    pub(crate) fn drain_held(
-        &self,
-        follow: &mut Follow,
-        now_ms: i64,
-        keys_max: usize,
-    ) -> Result<(), SearchError> {
+    pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
-        let (mut keys, mut failure) = (0, Ok(()));
+        let mut keys = 0;
         for _ in 0..shards {
             if keys >= keys_max {
                 break;
@@ -73,12 +71,9 @@ impl Search {
             }
             keys += touched.keys.len();
             if !indexes.is_empty() {
-                // A failed index answers with its failure; the others go on.
-                let result = self.index_keys(&indexes, shard, &touched.keys, now_ms);
-                failure = failure.and(result);
+                self.index_keys(&indexes, shard, &touched.keys, now_ms);
             }
         }
-        failure
     }
 
     /// Brings `entry` up to date: its first scan is finished, all acknowledged writes are visible.
@@ -91,7 +86,7 @@ impl Search {
         loop {
             {
                 let _follow = self.follow.lock();
-                if self.scan_slices(entry, now_ms)? == Scan::Done {
+                if self.scan_slices(entry, now_ms) == Scan::Done {
                     break;
                 }
             }
@@ -111,21 +106,25 @@ impl Search {
         if entries.is_empty() {
             return;
         }
-        // A failure here shows again, and is answered, in the next search of that index.
         if let Some(mut follow) = self.follow.try_lock() {
-            let _ = self.drain_held(&mut follow, now_ms, TICK_KEYS_MAX);
-            for entry in &entries {
-                let _ = self.scan_slices(entry, now_ms);
-            }
+            self.drain_held(&mut follow, now_ms, TICK_KEYS_MAX);
         }
+        let start = Instant::now();
         for entry in &entries {
+            while *entry.scan.lock() != Scan::Done && start.elapsed() < TICK_SCAN {
+                match self.follow.try_lock() {
+                    Some(_follow) => self.scan_slices(entry, now_ms),
+                    None => break,
+                };
+            }
+            // A failure is remembered by the index, and the next search builds it again.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
         }
     }
 
     /// Some slices of the first scan. The caller holds the lock of following: a record read here cannot overwrite a
     /// newer one that a drain puts in.
-    fn scan_slices(&self, entry: &Entry, now_ms: i64) -> Result<Scan, SearchError> {
+    fn scan_slices(&self, entry: &Entry, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
         for _ in 0..SCAN_SLICES {
             let Scan::At(cursor, mut visited) = *scan else { break };
@@ -139,22 +138,15 @@ impl Search {
                 }
             });
             for (key, source) in &found {
-                entry.index.put(&self.keyspace.key(key), source)?;
+                entry.index.put(&self.keyspace.key(key), source);
             }
             *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
         }
-        Ok(*scan)
+        *scan
     }
 
     /// Reads `keys` of one shard and brings them into every index that follows them.
-    fn index_keys(
-        &self,
-        entries: &[Arc<Entry>],
-        shard: usize,
-        keys: &[Vec<u8>],
-        now_ms: i64,
-    ) -> Result<(), SearchError> {
-        let mut failure = Ok(());
+    fn index_keys(&self, entries: &[Arc<Entry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
             let mut jobs: Vec<(&Index, Key<'_>, Option<Source>)> = Vec::with_capacity(slice.len());
             {
@@ -169,14 +161,12 @@ impl Search {
                 }
             }
             for (index, key, source) in jobs {
-                let result = match source {
+                match source {
                     Some(source) => index.put(&key, &source),
                     None => index.delete(&key),
-                };
-                failure = failure.and(result);
+                }
             }
         }
-        failure
     }
 }
 

@@ -11,7 +11,7 @@ use crate::tokenizer::{TextTokenizer, push_lower};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strand_chain::Blob;
 use strand_keyspace::Key;
 use tantivy::directory::RamDirectory;
@@ -73,6 +73,7 @@ pub(crate) struct Index {
     writer: Mutex<Writer>,
     reader: IndexReader,
     fingerprint: RandomState,
+    failed: AtomicBool,
     pub(crate) counts: Counts,
 }
 
@@ -140,13 +141,16 @@ impl Index {
             }),
             reader,
             fingerprint: RandomState::new(),
+            failed: AtomicBool::new(false),
             counts: Counts::default(),
         })
     }
 
     /// Puts the document of `key` in the place of what the index has; one that has no field, or a number that is none,
     /// leaves the index.
-    pub(crate) fn put(&self, key: &Key<'_>, source: &Source) -> Result<(), SearchError> {
+    ///
+    /// A failure of the library is remembered: see [`Index::has_failed`].
+    pub(crate) fn put(&self, key: &Key<'_>, source: &Source) {
         let document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
             Ok(None) => return self.delete(key),
@@ -159,20 +163,29 @@ impl Index {
         if !writer.indexed.insert(self.fingerprint(key)) {
             writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
         }
-        writer.tantivy.add_document(document)?;
+        if writer.tantivy.add_document(document).is_err() {
+            self.fail();
+        }
         writer.uncommitted += 1;
         self.counts.added.fetch_add(1, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Removes the document of `key`, if there is one.
-    pub(crate) fn delete(&self, key: &Key<'_>) -> Result<(), SearchError> {
+    pub(crate) fn delete(&self, key: &Key<'_>) {
         let mut writer = self.writer.lock();
         if writer.indexed.remove(&self.fingerprint(key)) {
             writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
             writer.uncommitted += 1;
         }
-        Ok(())
+    }
+
+    /// True when the library failed to take a document: the index lacks it from now on and has to be built again.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+    /// Remembers a failure.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Makes all changes so far visible to [`Index::searcher`]. Costs nothing when there are none.
@@ -180,8 +193,10 @@ impl Index {
         let mut writer = self.writer.lock();
         if writer.uncommitted > 0 {
             let start = std::time::Instant::now();
-            writer.tantivy.commit()?;
-            self.reader.reload()?;
+            if let Err(e) = writer.tantivy.commit().and_then(|_| self.reader.reload()) {
+                self.fail();
+                return Err(e.into());
+            }
             writer.uncommitted = 0;
             writer.committed_at_ms = now_ms;
             self.counts.commits.fetch_add(1, Ordering::Relaxed);

@@ -83,6 +83,24 @@ impl Search {
     pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<Entry>> {
         self.indexes.read().get(name).cloned()
     }
+    /// As [`Search::entry`]; an index whose library failed is first replaced by an empty one that scans anew.
+    pub(crate) fn sound_entry(&self, name: &[u8]) -> Result<Option<Arc<Entry>>, SearchError> {
+        let Some(entry) = self.entry(name) else { return Ok(None) };
+        if !entry.index.has_failed() {
+            return Ok(Some(entry));
+        }
+        let index = Index::new(name.to_vec(), entry.index.schema.clone())?;
+        let fresh = Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)) });
+        let _follow = self.follow.lock();
+        let mut indexes = self.indexes.write();
+        Ok(indexes.get_mut(name).map(|now| {
+            // Another search may have done the same meanwhile.
+            if Arc::ptr_eq(now, &entry) {
+                *now = fresh;
+            }
+            now.clone()
+        }))
+    }
     /// Forgets every index: database 0 was emptied.
     pub(crate) fn drop_all(&self) {
         let dropped = std::mem::take(&mut *self.indexes.write());
@@ -100,7 +118,7 @@ impl Search {
         let schema = {
             // An index that exists is reported before a schema that does not parse, as in RediSearch.
             let mut follow = self.follow.lock();
-            self.drain_held(&mut follow, call.now_ms, usize::MAX)?;
+            self.drain_held(&mut follow, call.now_ms, usize::MAX);
             if self.entry(name).is_some() {
                 return Err(SearchError::IndexExists);
             }
@@ -133,9 +151,9 @@ impl Search {
             Some(w) if w.eq_ignore_ascii_case(b"DD") && call.args.len() == 3 => true,
             Some(w) => return Err(SearchError::refused(format!("Unknown argument `{}`", lossy(w)))),
         };
-        self.drain(call.now_ms)?;
+        self.drain(call.now_ms);
         let name = call.args.at(1);
-        let entry = self.entry(name).ok_or(SearchError::UnknownIndex)?;
+        let entry = self.sound_entry(name)?.ok_or(SearchError::UnknownIndex)?;
         let cancel = call.cancel;
         let keys = if delete {
             self.catch_up(&entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
@@ -172,8 +190,8 @@ impl Search {
 
     fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         check_arity(call, 2)?;
-        self.drain(call.now_ms)?;
-        let entry = self.entry(call.args.at(1)).ok_or(SearchError::UnknownIndex)?;
+        self.drain(call.now_ms);
+        let entry = self.sound_entry(call.args.at(1))?.ok_or(SearchError::UnknownIndex)?;
         entry.index.refresh(call.now_ms)?;
         entry.index.counts.uses.fetch_add(1, Ordering::Relaxed);
         info::reply(self, &entry, call.reply);
@@ -181,7 +199,7 @@ impl Search {
     }
 
     fn list(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-        self.drain(call.now_ms)?;
+        self.drain(call.now_ms);
         let entries = self.entries();
         call.reply.set(entries.len());
         for entry in &entries {

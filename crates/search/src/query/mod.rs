@@ -1,6 +1,7 @@
 //! The query language (RediSearch's, DIALECT 2): text to [`Node`] ([`parser`]), [`Node`] to a tantivy query ([`plan`]).
 
 pub(crate) mod affix;
+pub(crate) mod excluded;
 pub(crate) mod parser;
 pub(crate) mod plan;
 
@@ -14,6 +15,11 @@ pub(crate) const QUERY_NODES_MAX: usize = 4096;
 pub(crate) const AFFIX_CHARS_MIN: usize = 2;
 /// Largest distance of a fuzzy term.
 pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
+
+/// Longest fuzzy term, in bytes: its automaton grows with it.
+pub(crate) const FUZZY_BYTES_MAX: usize = 256;
+/// Most lookups that a query may become: a word is one for each field it is looked for in.
+pub(crate) const LOOKUPS_MAX: usize = 65_536;
 
 /// A query as it was written.
 #[derive(Clone, Debug, PartialEq)]

@@ -266,7 +266,7 @@ impl Parser<'_> {
                 .rest()
                 .find(|c: char| c.is_whitespace() || "],()[{}".contains(c))
                 .unwrap_or(self.rest().len());
-            let value = parse_number(self.rest()[..len].as_bytes()).ok_or_else(|| self.unexpected())?;
+            let value = parse_number(&self.rest().as_bytes()[..len]).ok_or_else(|| self.unexpected())?;
             self.token(len);
             value
         };
@@ -289,6 +289,13 @@ impl Parser<'_> {
             return Err(SearchError::QueryLimit {
                 what: "Fuzzy distance",
                 max: FUZZY_DISTANCE_MAX,
+                offset: start,
+            });
+        }
+        if word.len() > FUZZY_BYTES_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Fuzzy term length",
+                max: FUZZY_BYTES_MAX,
                 offset: start,
             });
         }
@@ -460,3 +467,7 @@ impl Parser<'_> {
 fn begins_word(c: char) -> bool {
     !is_separator(c) || c == '\\'
 }
+
+#[cfg(test)]
+#[path = "parser_tests.rs"]
+mod tests;

@@ -4,11 +4,13 @@
 //! and in NOSTEM fields. Stop words drop out of the query as they do from the index.
 
 use super::affix::AffixQuery;
-use super::{AFFIX_CHARS_MIN, FieldName, Limit, Node, TagValue};
+use super::excluded::Excluded;
+use super::{AFFIX_CHARS_MIN, FieldName, LOOKUPS_MAX, Limit, Node, TagValue};
 use crate::error::SearchError;
 use crate::index::Fields;
 use crate::schema::{FieldKind, Schema};
 use crate::tokenizer::{Words, push_lower, stem};
+use std::cell::Cell;
 use std::ops::Bound;
 use tantivy::Term;
 use tantivy::query::{
@@ -27,6 +29,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) keep_stop_words: bool,
     /// INFIELDS: where words without a `@field` are looked for.
     pub(crate) in_fields: Option<Vec<usize>>,
+    /// Lookups planned so far.
+    pub(crate) lookups: Cell<usize>,
 }
 
 /// A boxed tantivy query.
@@ -42,7 +46,15 @@ impl Planner<'_> {
             Some(fields) => fields.clone(),
             None => (0..self.schema.fields.len()).filter(|i| self.fields.words[*i].is_some()).collect(),
         };
-        Ok(self.node(node, &text_fields)?.unwrap_or_else(|| Box::new(EmptyQuery)))
+        let query = self.node(node, &text_fields)?;
+        if self.lookups.get() > LOOKUPS_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Query terms times fields",
+                max: LOOKUPS_MAX,
+                offset: 0,
+            });
+        }
+        Ok(query.unwrap_or_else(|| Box::new(EmptyQuery)))
     }
     /// FILTER: a numeric range on a field by its number.
     pub(crate) fn filter(&self, field: usize, min: Limit, max: Limit) -> Boxed {
@@ -173,7 +185,7 @@ impl Planner<'_> {
         match words {
             [] => None,
             [one] => Some(self.each(fields, |f| self.exact(f, one))),
-            _ => Some(self.each(fields, |f| {
+            _ => Some(self.each_costing(words.len(), fields, |f| {
                 let field = self.fields.words[f].expect("a text field");
                 let terms = words.iter().map(|w| Term::from_field_text(field, w)).collect();
                 Box::new(PhraseQuery::new(terms))
@@ -183,6 +195,15 @@ impl Planner<'_> {
 
     /// The union of one query for each text field, weighted.
     fn each(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Boxed {
+        self.each_costing(1, fields, query)
+    }
+
+    /// As [`Planner::each`] for queries of `lookups` lookups; past the limit nothing more is built.
+    fn each_costing(&self, lookups: usize, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Boxed {
+        self.lookups.set(self.lookups.get().saturating_add(fields.len().saturating_mul(lookups)));
+        if self.lookups.get() > LOOKUPS_MAX {
+            return Box::new(EmptyQuery);
+        }
         let any = fields.iter().map(|f| match self.schema.fields[*f].kind {
             FieldKind::Text { weight, .. } if weight != 1.0 => {
                 Box::new(BoostQuery::new(query(*f), weight as f32)) as Boxed
@@ -224,6 +245,11 @@ fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
     if clauses.len() == 1 {
         return Some(clauses.swap_remove(0).1);
     }
+    let excluded = |(occur, q)| match occur {
+        Occur::MustNot => (occur, Box::new(Excluded(q)) as Boxed),
+        _ => (occur, q),
+    };
+    let clauses = clauses.into_iter().map(excluded).collect();
     Some(Box::new(BooleanQuery::new(clauses)))
 }
 

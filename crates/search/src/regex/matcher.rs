@@ -121,7 +121,7 @@ impl<'p> Matcher<'p> {
     }
 
     /// A lazy DFA that never gives up, a byte at a time, for haystacks too long to be left alone with.
-    fn step(
+    pub(super) fn step(
         &mut self,
         input: &Input<'_>,
         cancelled: &dyn Fn() -> bool,
@@ -155,7 +155,8 @@ impl<'p> Matcher<'p> {
                 }
             }
         }
-        if !quit && !state.is_dead() && !(end.is_some() && input.get_earliest()) {
+        let is_settled = quit || state.is_dead() || (end.is_some() && input.get_earliest());
+        if !is_settled {
             state = dfa.next_eoi_state(cache, state).map_err(|e| failed(&e))?;
             if state.is_match() {
                 end = Some(input.haystack().len());

@@ -29,3 +29,6 @@ pub(crate) const LAZY_CLEARS_MIN: usize = 3;
 pub(crate) const LAZY_BYTES_PER_STATE_MIN: usize = 10;
 /// Longest haystack that the PikeVM finishes, in bytes; it cannot be cancelled.
 pub(crate) const PIKE_BYTES_MAX: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -90,20 +90,15 @@ impl Pattern {
                     .unicode_word_boundary(true)
                     .cache_capacity(LAZY_BYTES_MAX)
                     .skip_cache_capacity_check(true);
-                let build = |c: lazy::Config| lazy::Builder::new().configure(c).build_from_nfa(nfa.clone());
-                let quick = build(
-                    config
-                        .clone()
-                        .minimum_cache_clear_count(Some(LAZY_CLEARS_MIN))
-                        .minimum_bytes_per_state(Some(LAZY_BYTES_PER_STATE_MIN)),
-                );
-                let patient = build(config);
-                match (quick, patient) {
-                    (Ok(quick), Ok(patient)) => Engine::Lazy(quick, Box::new(patient)),
-                    (Err(e), _) | (_, Err(e)) => {
-                        return Err(SearchError::Refused(format!("ERR The pattern does not compile: {e}")));
-                    }
-                }
+                let build = |c: lazy::Config| {
+                    let built = lazy::Builder::new().configure(c).build_from_nfa(nfa.clone());
+                    built.map_err(|e| SearchError::Refused(format!("ERR The pattern does not compile: {e}")))
+                };
+                let impatient = config
+                    .clone()
+                    .minimum_cache_clear_count(Some(LAZY_CLEARS_MIN))
+                    .minimum_bytes_per_state(Some(LAZY_BYTES_PER_STATE_MIN));
+                Engine::Lazy(build(impatient)?, Box::new(build(config)?))
             }
         };
         Ok(Pattern { literal, engine, pike })

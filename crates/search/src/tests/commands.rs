@@ -1,0 +1,217 @@
+//! The commands with their options and errors.
+
+use super::{World, text};
+use strand_wire::client::Value;
+
+fn library() -> World {
+    let w = World::new();
+    w.hset(
+        "b:1",
+        &[("title", "The Art of Running"), ("year", "1999"), ("tags", "sport, Health"), ("author", "Zoe")],
+    );
+    w.hset(
+        "b:2",
+        &[("title", "Runners and dogs"), ("year", "2005"), ("tags", "sport,animals"), ("author", "adam")],
+    );
+    w.hset("b:3", &[("title", "A dog's life"), ("year", "1990"), ("tags", "animals"), ("author", "Bea")]);
+    w.hset("b:4", &[("title", "Cooking"), ("tags", "Food")]);
+    w.hset("other", &[("title", "running elsewhere")]);
+    w.ok(
+        "FT.CREATE books ON HASH PREFIX 1 b: SCHEMA title TEXT WEIGHT 2 year NUMERIC SORTABLE tags TAG author AS who \
+         TEXT SORTABLE plain TEXT",
+    );
+    w
+}
+
+#[test]
+fn searches_by_every_kind_of_field() {
+    let w = library();
+    assert_eq!(w.found("books", "*"), "b:1 b:2 b:3 b:4");
+    assert_eq!(w.found("books", "running"), "b:1");
+    assert_eq!(w.found("books", "run"), "b:1");
+    assert_eq!(w.found("books", "dog"), "b:2 b:3");
+    assert_eq!(w.found("books", "\"dogs\""), "b:2");
+    assert_eq!(w.found("books", "dog -runners"), "b:3");
+    assert_eq!(w.found("books", "cooking | running"), "b:1 b:4");
+    assert_eq!(w.found("books", "@tags:{animals}"), "b:2 b:3");
+    assert_eq!(w.found("books", "@tags:{ health | FOOD }"), "b:1 b:4");
+    assert_eq!(w.found("books", "@tags:{an*}"), "b:2 b:3");
+    assert_eq!(w.found("books", "@year:[1990 (1999]"), "b:3");
+    assert_eq!(w.found("books", "@year:[-inf +inf]"), "b:1 b:2 b:3");
+    assert_eq!(w.found("books", "@who:zoe"), "b:1");
+    assert_eq!(w.found("books", "coo*"), "b:4");
+    assert_eq!(w.found("books", "*king"), "b:4");
+    assert_eq!(w.found("books", "*ookin*"), "b:4");
+    assert_eq!(w.found("books", "c*"), "", "too short to expand");
+    assert_eq!(w.found("books", "%coking%"), "b:4");
+    assert_eq!(w.found("books", "the"), "", "a stop word alone");
+    assert_eq!(w.found("books", "the art"), "b:1");
+    assert_eq!(w.found("books", "\"art of running\""), "b:1", "stop words take no position");
+    assert_eq!(w.found("books", "~dog cooking"), "b:4");
+    assert_eq!(w.found("books", "-dog"), "b:1 b:4");
+    assert_eq!(w.found("books", "nosuchword"), "");
+}
+
+#[test]
+fn options_of_search() {
+    let w = library();
+    assert_eq!(w.keys("books run VERBATIM"), (0, vec![]));
+    assert_eq!(w.keys("books * LIMIT 0 0"), (4, vec![]));
+    assert_eq!(w.keys("books * LIMIT 1 2"), (4, vec!["b:2".into(), "b:3".into()]));
+    assert_eq!(w.keys("books * LIMIT 9 2"), (4, vec![]));
+    assert_eq!(w.keys("books * INKEYS 3 b:1 b:4 nokey"), (2, vec!["b:1".into(), "b:4".into()]));
+    assert_eq!(w.keys("books zoe INFIELDS 1 title").0, 0);
+    assert_eq!(w.keys("books zoe INFIELDS 2 title who").0, 1);
+    assert_eq!(w.keys("books * FILTER year 1999 (2005").1, ["b:1"]);
+    assert_eq!(
+        w.keys("books '@tags:{$t} $w' PARAMS 4 t animals w dog DIALECT 2 SORTBY year").1,
+        ["b:3", "b:2"].map(String::from)
+    );
+    assert_eq!(w.keys("books * TIMEOUT 10000 LANGUAGE english SCORER BM25 DIALECT 3").0, 4);
+    assert_eq!(w.keys("books dog SORTBY year DESC").1, ["b:2", "b:3"]);
+    let with = w.line("FT.SEARCH books dog RETURN 3 title who nofield LIMIT 0 1 SORTBY year");
+    let want = [("title", "A dog's life"), ("who", "Bea")];
+    let Value::Array(all) = with else { panic!() };
+    let Value::Array(fields) = &all[2] else { panic!() };
+    assert_eq!(
+        fields.iter().map(text).collect::<Vec<_>>(),
+        want.iter().flat_map(|(f, v)| [*f, *v]).collect::<Vec<_>>()
+    );
+    let Value::Array(all) = w.line("FT.SEARCH books zoe RETURN 3 who AS writer") else { panic!() };
+    assert_eq!(all[2], Value::Array(vec![Value::Bulk(b"writer".to_vec()), Value::Bulk(b"Zoe".to_vec())]));
+    assert_eq!(
+        w.line("FT.SEARCH books zoe RETURN 0"),
+        Value::Array(vec![Value::Int(1), Value::Bulk(b"b:1".to_vec())])
+    );
+}
+
+#[test]
+fn sorts_by_columns_and_by_hashes() {
+    let w = library();
+    let sorted = |by: &str| w.keys(&format!("books * SORTBY {by}")).1.join(" ");
+    assert_eq!(sorted("year"), "b:3 b:1 b:2 b:4", "missing values last");
+    assert_eq!(sorted("year ASC"), "b:3 b:1 b:2 b:4");
+    assert_eq!(sorted("year DESC"), "b:2 b:1 b:3 b:4", "missing values last");
+    assert_eq!(sorted("who"), "b:2 b:3 b:1 b:4", "case does not count");
+    assert_eq!(sorted("who DESC"), "b:1 b:3 b:2 b:4");
+    assert_eq!(sorted("title"), "b:3 b:4 b:2 b:1", "not SORTABLE: as it stands in the hash");
+    assert_eq!(w.keys("books * SORTBY title DESC LIMIT 1 2").1, ["b:2", "b:4"]);
+    let Value::Array(all) = w.line("FT.SEARCH books * SORTBY who LIMIT 0 4 NOCONTENT WITHSORTKEYS") else {
+        panic!()
+    };
+    assert_eq!(all[2], Value::Bulk(b"$adam".to_vec()));
+    assert_eq!(all[8], Value::Null);
+    let Value::Array(all) =
+        w.line("FT.SEARCH books * SORTBY year LIMIT 0 1 NOCONTENT WITHSORTKEYS WITHSCORES")
+    else {
+        panic!()
+    };
+    assert_eq!(all[3], Value::Bulk(b"#1990".to_vec()));
+}
+
+#[test]
+fn better_matches_come_first_and_ties_go_by_key() {
+    let w = World::new();
+    w.hset("x:3", &[("t", "dog cat bird fish")]);
+    w.hset("x:2", &[("t", "dog dog dog")]);
+    w.hset("x:4", &[("t", "dog cat bird fish")]);
+    w.hset("x:1", &[("t", "dog cat bird fish")]);
+    w.ok("FT.CREATE i PREFIX 1 x: SCORE 0.5 SCHEMA t TEXT");
+    assert_eq!(w.keys("i dog").1, ["x:2", "x:1", "x:3", "x:4"]);
+    let Value::Array(all) = w.line("FT.SEARCH i dog NOCONTENT WITHSCORES") else { panic!() };
+    let scores: Vec<f64> = [2, 4, 6].iter().map(|i| text(&all[*i]).parse().unwrap()).collect();
+    assert!(scores[0] > scores[1] && scores[1] == scores[2] && scores[2] > 0.0, "{scores:?}");
+}
+
+#[test]
+fn create_info_list_drop() {
+    let w = library();
+    assert_eq!(w.error("FT.CREATE books SCHEMA t TEXT"), "Index already exists");
+    w.ok("FT.CREATE second PREFIX 1 s: STOPWORDS 1 foo SCHEMA t TAG CASESENSITIVE SEPARATOR ; SORTABLE n NUMERIC NOINDEX");
+    assert_eq!(
+        w.line("FT._LIST"),
+        Value::Array(vec![Value::Bulk(b"books".to_vec()), Value::Bulk(b"second".to_vec())])
+    );
+    w.found("books", "*");
+    let info = |index: &str| {
+        let Value::Array(all) = w.line(&format!("FT.INFO {index}")) else { panic!() };
+        assert!(all.len().is_multiple_of(2));
+        all.chunks(2).map(|p| (text(&p[0]), p[1].clone())).collect::<std::collections::HashMap<_, _>>()
+    };
+    let books = info("books");
+    assert_eq!(text(&books["index_name"]), "books");
+    assert_eq!(text(&books["num_docs"]), "4");
+    assert_eq!(text(&books["percent_indexed"]), "1");
+    assert_eq!(text(&books["indexing"]), "0");
+    let second = info("second");
+    assert_eq!(second["stopwords_list"], Value::Array(vec![Value::Bulk(b"foo".to_vec())]));
+    let Value::Array(attributes) = &second["attributes"] else { panic!() };
+    let Value::Array(tag) = &attributes[0] else { panic!() };
+    let tag: Vec<String> = tag.iter().map(text).collect();
+    assert_eq!(tag.join(" "), "identifier t attribute t type TAG SEPARATOR ; CASESENSITIVE SORTABLE");
+    w.ok("FT.DROPINDEX second");
+    assert_eq!(w.error("FT.DROPINDEX second"), "Unknown index name");
+    assert_eq!(w.error("FT.INFO second"), "Unknown index name");
+    assert_eq!(w.error("FT.SEARCH second *"), "second: no such index");
+    assert_eq!(w.error("FT.DROPINDEX books XX"), "Unknown argument `XX`");
+    assert_eq!(w.keyspace.len(0), 5);
+    w.ok("FT.DROPINDEX books DD");
+    assert_eq!(w.keyspace.len(0), 1, "only the key outside the index is left");
+}
+
+#[test]
+fn refusals() {
+    let mut w = library();
+    for (line, want) in [
+        ("FT.SEARCH books '(dog'", "Syntax error at offset 1 near dog"),
+        ("FT.SEARCH books ''", "Syntax error at offset 0 near "),
+        ("FT.SEARCH books @nofield:x", "Unknown field at offset 1 near nofield"),
+        ("FT.SEARCH books @year:x", "Expected a TEXT field at offset 1 near year"),
+        ("FT.SEARCH books @title:{x}", "Expected a TAG field at offset 1 near title"),
+        ("FT.SEARCH books '@tags:[1 2]'", "Expected a NUMERIC field at offset 1 near tags"),
+        ("FT.SEARCH books $x", "No such parameter `x`"),
+        ("FT.SEARCH books * BOGUS", "Unknown argument `BOGUS` at position 1 for <main>"),
+        ("FT.SEARCH books * NOCONTENT BOGUS", "Unknown argument `BOGUS` at position 2 for <main>"),
+        ("FT.SEARCH books * HIGHLIGHT", "`HIGHLIGHT` is not supported"),
+        ("FT.SEARCH books * summarize", "`SUMMARIZE` is not supported"),
+        ("FT.SEARCH books * LANGUAGE german", "`LANGUAGE german` is not supported"),
+        ("FT.SEARCH books * SCORER DOCSCORE", "`SCORER DOCSCORE` is not supported"),
+        ("FT.SEARCH books * DIALECT 1", "`DIALECT 1` is not supported"),
+        ("FT.SEARCH books * DIALECT 9", "DIALECT requires a non negative integer >=1 and <= 4"),
+        ("FT.SEARCH books * LIMIT 1", "LIMIT requires two arguments"),
+        ("FT.SEARCH books * LIMIT a b", "LIMIT needs two numeric arguments"),
+        ("FT.SEARCH books * LIMIT 1 0", "The `offset` of the LIMIT must be 0 when `num` is 0"),
+        ("FT.SEARCH books * LIMIT 0 1000001", "LIMIT exceeds maximum of 1000000"),
+        ("FT.SEARCH books * LIMIT 1000001 1", "OFFSET exceeds maximum of 1000000"),
+        ("FT.SEARCH books * SORTBY nofield", "Property `nofield` not loaded nor in schema"),
+        ("FT.SEARCH books * SORTBY", "Bad SORTBY arguments"),
+        ("FT.SEARCH books * PARAMS 1 a", "Parameters must be specified in PARAM VALUE pairs"),
+        ("FT.SEARCH books * RETURN 5 a", "Bad arguments for RETURN: Expected an argument, but none provided"),
+        ("FT.SEARCH books * TIMEOUT x", "TIMEOUT requires a non negative integer"),
+        ("FT.SEARCH books * FILTER nofield 1 2", "Unknown Field 'nofield'"),
+        ("FT.SEARCH books * FILTER year a 2", "Bad lower range: a"),
+    ] {
+        assert_eq!(w.error(line), want, "{line}");
+    }
+    w.db = 3;
+    assert_eq!(w.error("FT.CREATE elsewhere SCHEMA t TEXT"), "Cannot create index on db != 0");
+}
+
+#[test]
+fn the_number_of_indexes_is_limited() {
+    let w = World::new();
+    for i in 0..crate::INDEXES_MAX {
+        w.ok(&format!("FT.CREATE i{i} PREFIX 1 none: SCHEMA t TEXT"));
+    }
+    assert_eq!(w.error("FT.CREATE more SCHEMA t TEXT"), "Too many indexes: at most 64 are allowed");
+}
+
+#[test]
+fn a_cancelled_search_stops() {
+    let w = World::new();
+    (0..2000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    w.ok("FT.CREATE i SCHEMA t TEXT");
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 2000);
+    w.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(w.error("FT.SEARCH i dog"), "Cancelled");
+}

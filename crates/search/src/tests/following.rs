@@ -1,0 +1,222 @@
+//! An index follows its keys: writes, deletion, expiry, renaming, other types, emptied databases, writers at work.
+
+use super::{START_MS, World};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+fn world() -> World {
+    let w = World::new();
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT n NUMERIC SORTABLE g TAG");
+    w
+}
+
+#[test]
+fn writes_are_seen_at_once() {
+    let w = world();
+    assert_eq!(w.found("i", "*"), "");
+    w.hset("k:1", &[("t", "dog")]);
+    assert_eq!(w.found("i", "dog"), "k:1");
+    w.hset("k:1", &[("t", "cat")]);
+    assert_eq!((w.found("i", "dog"), w.found("i", "cat")), ("".into(), "k:1".into()));
+    w.hset("k:1", &[("n", "3")]);
+    assert_eq!(w.found("i", "cat @n:[3 3]"), "k:1");
+    w.hset("elsewhere", &[("t", "cat")]);
+    assert_eq!(w.found("i", "cat"), "k:1");
+    w.del("k:1");
+    assert_eq!(w.found("i", "*"), "");
+    w.hset("k:1", &[("t", "bird")]);
+    assert_eq!(w.found("i", "*"), "k:1");
+}
+
+#[test]
+fn keys_that_are_no_documents_leave_the_index() {
+    let w = world();
+    for i in 1..=4 {
+        w.hset(&format!("k:{i}"), &[("t", "dog"), ("x", "y")]);
+    }
+    assert_eq!(w.found("i", "dog"), "k:1 k:2 k:3 k:4");
+    w.set("k:1", b"a string now");
+    w.hdel("k:2", "t");
+    w.rename("k:3", "k:9");
+    w.rename("k:4", "other");
+    assert_eq!(w.found("i", "*"), "k:9");
+    w.rename("other", "k:4");
+    assert_eq!(w.found("i", "*"), "k:4 k:9");
+}
+
+#[test]
+fn an_invalid_number_keeps_the_document_out() {
+    let w = world();
+    assert_eq!(w.found("i", "*"), "", "the first scan is over");
+    w.hset("k:1", &[("t", "dog"), ("n", "seven")]);
+    w.hset("k:2", &[("t", "dog"), ("n", "7")]);
+    assert_eq!(w.found("i", "dog"), "k:2");
+    w.hset("k:2", &[("n", "nan")]);
+    assert_eq!(w.found("i", "dog"), "");
+    assert!(
+        w.search.info().contains(&("search_indexing_failures".into(), "2".into())),
+        "{:?}",
+        w.search.info()
+    );
+    w.hset("k:1", &[("n", "-0")]);
+    assert_eq!(w.found("i", "@n:[0 0]"), "k:1");
+}
+
+#[test]
+fn expired_keys_are_gone_at_their_time_even_when_nobody_looked() {
+    let mut w = world();
+    w.hset("k:1", &[("t", "dog")]);
+    w.hset("k:2", &[("t", "dog")]);
+    w.expire_at("k:1", Some(START_MS + 1000));
+    assert_eq!(w.found("i", "dog"), "k:1 k:2");
+    w.now_ms = START_MS + 999;
+    assert_eq!(w.found("i", "dog"), "k:1 k:2");
+    w.now_ms = START_MS + 1000;
+    assert_eq!(w.found("i", "dog"), "k:2");
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 1, "the total too");
+    w.hset("k:2", &[("n", "1")]);
+    w.expire_at("k:2", Some(START_MS + 2000));
+    w.expire_at("k:2", None);
+    w.now_ms = START_MS + 3000;
+    assert_eq!(w.found("i", "dog"), "k:2", "PERSIST");
+}
+
+#[test]
+fn existing_keys_are_scanned_and_writes_meanwhile_are_not_lost() {
+    let w = World::new();
+    (0..3000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "old")]));
+    (0..100).for_each(|i| w.set(&format!("s:{i}"), b"x"));
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    w.hset("k:5", &[("t", "new")]);
+    w.del("k:6");
+    assert_eq!(w.keys("i old LIMIT 0 0").0, 2998);
+    assert_eq!(w.found("i", "new"), "k:5");
+    w.ok("FT.CREATE skipped PREFIX 1 k: SKIPINITIALSCAN SCHEMA t TEXT");
+    w.hset("k:7", &[("t", "new")]);
+    assert_eq!(w.found("skipped", "*"), "k:7");
+}
+
+#[test]
+fn the_background_does_the_work_when_nobody_searches() {
+    let mut w = World::new();
+    (0..500).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    (500..1000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));
+    for _ in 0..100 {
+        w.now_ms += 100;
+        w.search.tick(w.now_ms);
+    }
+    assert_eq!(w.keyspace.touched_len(), 0);
+    let commits = |w: &World| w.search.info().iter().find(|(n, _)| n == "search_commits").unwrap().1.clone();
+    let before = commits(&w);
+    assert_ne!(before, "0");
+    assert_eq!(w.keys("i dog LIMIT 0 0").0, 1000);
+    assert_eq!(commits(&w), before, "the search had nothing left to commit");
+}
+
+#[test]
+fn flushing_database_0_drops_the_indexes() {
+    let w = world();
+    w.hset("k:1", &[("t", "dog")]);
+    assert_eq!(w.found("i", "dog"), "k:1");
+    w.keyspace.flush(0);
+    assert_eq!(w.error("FT.SEARCH i dog"), "i: no such index");
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    w.hset("k:2", &[("t", "dog")]);
+    assert_eq!(w.found("i", "dog"), "k:2");
+    w.keyspace.flush(0);
+    w.ok("FT.CREATE i PREFIX 1 k: SCHEMA t TEXT");
+    assert_eq!(w.found("i", "*"), "", "an index made right after the flush stays");
+}
+
+#[test]
+fn a_failed_index_is_built_again() {
+    let w = world();
+    w.hset("k:1", &[("t", "dog")]);
+    assert_eq!(w.found("i", "dog"), "k:1");
+    w.search.entry(b"i").expect("an index").index.fail();
+    w.hset("k:2", &[("t", "dog")]);
+    assert_eq!(w.found("i", "dog"), "k:1 k:2");
+}
+
+#[test]
+fn two_indexes_over_the_same_keys() {
+    let w = world();
+    w.ok("FT.CREATE all SCHEMA t TEXT");
+    w.hset("k:1", &[("t", "dog")]);
+    w.hset("other", &[("t", "dog")]);
+    assert_eq!((w.found("i", "dog"), w.found("all", "dog")), ("k:1".into(), "k:1 other".into()));
+    w.ok("FT.DROPINDEX i");
+    w.hset("k:2", &[("t", "dog")]);
+    assert_eq!(w.found("all", "dog"), "k:1 k:2 other");
+}
+
+#[test]
+fn keys_and_values_are_bytes() {
+    let w = world();
+    let key = w.keyspace.key(b"k:\xff\xfe\0");
+    {
+        let mut hash = strand_keyspace::HashValue::new();
+        hash.set(b"t", strand_chain::Blob::from(&b"dog \xff\xfe tail"[..]), w.keyspace.settings());
+        let value = strand_keyspace::Value::Hash(Box::new(hash));
+        w.keyspace.lock(&[key.hash], w.now_ms).db(0).insert(&key, value, None);
+    }
+    let strand_wire::client::Value::Array(all) = w.line("FT.SEARCH i 'dog tail' NOCONTENT") else { panic!() };
+    assert_eq!(all[1], strand_wire::client::Value::Bulk(b"k:\xff\xfe\0".to_vec()));
+    w.keyspace.lock(&[key.hash], w.now_ms).db(0).remove(&key);
+    assert_eq!(w.found("i", "dog"), "");
+}
+
+/// Writers write and say so; searchers then must find it, and no document twice, while the index merges beneath.
+#[test]
+fn a_search_sees_every_write_acknowledged_before_it() {
+    const WRITERS: usize = 2;
+    const WRITES: usize = 60;
+    let w = world();
+    let written: [AtomicUsize; WRITERS] = Default::default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (w, written) = (&w, &written);
+                scope.spawn(move || {
+                    for i in 1..=WRITES {
+                        // Each writer's document `k:w` counts up, and there is a new one each time.
+                        w.hset(&format!("k:{writer}"), &[("n", &i.to_string()), ("t", "counter")]);
+                        w.hset(&format!("k:{writer}:{i}"), &[("n", &i.to_string()), ("t", "fresh")]);
+                        written[writer].store(i, Ordering::SeqCst);
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            let (w, written, stop) = (&w, &written, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    for (writer, written) in written.iter().enumerate() {
+                        let acknowledged = written.load(Ordering::SeqCst);
+                        if acknowledged == 0 {
+                            continue;
+                        }
+                        let fresh = w.keys(&format!(
+                            "i '@t:fresh @n:[{acknowledged} inf]' INKEYS 1 k:{writer}:{acknowledged}"
+                        ));
+                        assert_eq!(fresh.0, 1, "write {acknowledged} of writer {writer} is missing");
+                        let counter =
+                            w.keys(&format!("i '@t:counter @n:[{acknowledged} inf]' INKEYS 1 k:{writer}"));
+                        assert_eq!(
+                            counter.0, 1,
+                            "the counter of writer {writer} is behind {acknowledged}, or doubled"
+                        );
+                    }
+                }
+            });
+        }
+        for writer in writers {
+            writer.join().expect("the writer");
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(w.keys("i fresh LIMIT 0 0").0 as usize, WRITERS * WRITES);
+    assert_eq!(w.keys("i counter LIMIT 0 0").0 as usize, WRITERS);
+}

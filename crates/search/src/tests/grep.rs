@@ -1,0 +1,103 @@
+//! RX.GREP over a real keyspace.
+
+use super::{World, text};
+use strand_wire::client::Value;
+
+fn world() -> World {
+    let w = World::new();
+    w.set("mail:1", b"subject: ticket-1234\nbody \xff\xfe");
+    w.set("mail:2", b"nothing here");
+    w.set("count", b"1234");
+    w.hset("mail:3", &[("subject", "Re: TICKET-5678"), ("body", "line one\nsee ticket-5678 now\nend")]);
+    w
+}
+
+fn sorted(value: Value) -> Vec<String> {
+    let Value::Array(all) = value else { panic!("{value:?}") };
+    let mut keys: Vec<String> = all.iter().map(text).collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn keys_and_values() {
+    let w = world();
+    assert_eq!(sorted(w.line("RX.GREP KEYS ^mail:")), ["mail:1", "mail:2", "mail:3"]);
+    assert_eq!(sorted(w.line("RX.GREP keys [13]$ PREFIX mail:")), ["mail:1", "mail:3"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4}")), ["mail:1", "mail:3"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 1234")), ["count", "mail:1"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES ^TICKET NOCASE")), Vec::<String>::new());
+    assert_eq!(sorted(w.line("RX.GREP VALUES TICKET-5 NOCASE PREFIX mail:")), ["mail:3"]);
+    assert_eq!(sorted(w.line(r"RX.GREP VALUES \xff\xfe$")), ["mail:1"]);
+    assert_eq!(sorted(w.line("RX.GREP KEYS . LIMIT 2")).len(), 2);
+    assert_eq!(sorted(w.line("RX.GREP VALUES nothing PREFIX none")), Vec::<String>::new());
+}
+
+#[test]
+fn with_values_tells_field_and_line() {
+    let w = world();
+    let row = |key: &str, field: Value, line: &[u8]| {
+        Value::Array(vec![Value::Bulk(key.into()), field, Value::Bulk(line.to_vec())])
+    };
+    assert_eq!(
+        w.line("RX.GREP VALUES ticket-[0-9]+ WITHVALUES PREFIX mail:3"),
+        Value::Array(vec![row("mail:3", Value::Bulk(b"body".to_vec()), b"see ticket-5678 now")])
+    );
+    assert_eq!(
+        w.line("RX.GREP VALUES ticket-[0-9]+ WITHVALUES PREFIX mail:1"),
+        Value::Array(vec![row("mail:1", Value::Null, b"subject: ticket-1234")])
+    );
+}
+
+#[test]
+fn large_hashes_and_many_keys() {
+    let w = World::new();
+    let fields: Vec<(String, String)> = (0..3000).map(|i| (format!("f{i}"), format!("value {i}."))).collect();
+    let pairs: Vec<(&str, &str)> = fields.iter().map(|(f, v)| (f.as_str(), v.as_str())).collect();
+    w.hset("large", &pairs);
+    (0..1000).for_each(|i| w.set(&format!("k{i}"), format!("value {i}!").as_bytes()));
+    assert_eq!(sorted(w.line("RX.GREP VALUES '2999[.]'")), ["large"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES value")).len(), 1001, "each key once");
+    assert_eq!(sorted(w.line("RX.GREP VALUES '99[!]$'")).len(), 10);
+}
+
+#[test]
+fn databases_expiry_and_cancelling() {
+    let mut w = world();
+    w.expire_at("mail:2", Some(w.now_ms + 1000));
+    w.now_ms += 1000;
+    assert_eq!(sorted(w.line("RX.GREP KEYS ^mail:")), ["mail:1", "mail:3"]);
+    w.db = 5;
+    assert_eq!(sorted(w.line("RX.GREP KEYS .")), Vec::<String>::new());
+    w.db = 0;
+    (0..500).for_each(|i| w.set(&format!("k{i}"), b"x"));
+    w.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(w.error("RX.GREP KEYS nomatch"), "Cancelled");
+}
+
+#[test]
+fn refusals() {
+    let w = world();
+    for (line, want) in [
+        ("RX.GREP NAMES x", "ERR Unknown argument `NAMES`: KEYS or VALUES is expected"),
+        ("RX.GREP KEYS x BOGUS", "ERR Unknown argument `BOGUS`"),
+        ("RX.GREP KEYS x LIMIT", "ERR LIMIT needs an argument"),
+        ("RX.GREP KEYS x LIMIT 0", "ERR LIMIT is not an integer or out of range"),
+        ("RX.GREP KEYS x PREFIX", "ERR PREFIX needs an argument"),
+        ("RX.GREP KEYS x WITHVALUES", "ERR WITHVALUES goes with VALUES only"),
+        ("RX.GREP KEYS a(b", "ERR Bad pattern at offset 1: unclosed group"),
+    ] {
+        assert_eq!(w.error(line), want, "{line}");
+    }
+}
+
+#[test]
+fn counters_are_shown() {
+    let w = world();
+    w.line("RX.GREP KEYS mail");
+    let info = w.search.info();
+    let get = |name: &str| info.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    assert_eq!(get("regex_greps"), Some("1"));
+    assert_eq!(get("regex_searches"), Some("4"));
+    assert_eq!(get("regex_give_ups"), Some("0"));
+}

@@ -1,0 +1,197 @@
+//! Tests of the service over a real keyspace: commands in, replies out, the clock moved by hand.
+
+mod commands;
+mod following;
+mod grep;
+mod model;
+mod replies;
+
+use crate::Search;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use strand_chain::{Blob, Chain};
+use strand_commands::call::LaneCall;
+use strand_commands::spec::ServiceCommand;
+use strand_keyspace::{HashValue, Keyspace, Str, Value as Stored};
+use strand_wire::args::Argv;
+use strand_wire::client::{ReplyParser, Value};
+use strand_wire::reply::{Protocol, Reply};
+
+/// Where the clock starts, in unix milliseconds.
+const START_MS: i64 = 1_700_000_000_000;
+
+/// A keyspace with a search service.
+struct World {
+    keyspace: Arc<Keyspace>,
+    search: Arc<Search>,
+    now_ms: i64,
+    protocol: Protocol,
+    db: usize,
+    cancel: AtomicBool,
+}
+
+impl World {
+    fn new() -> World {
+        let keyspace = Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4]));
+        let search = Search::new(keyspace.clone());
+        let cancel = AtomicBool::new(false);
+        World { keyspace, search, now_ms: START_MS, protocol: Protocol::Resp2, db: 0, cancel }
+    }
+
+    /// Runs a command; its reply.
+    fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
+        let command = match args[0].as_ref() {
+            b"FT.CREATE" => ServiceCommand::FtCreate,
+            b"FT.DROPINDEX" => ServiceCommand::FtDropIndex,
+            b"FT.INFO" => ServiceCommand::FtInfo,
+            b"FT._LIST" => ServiceCommand::FtList,
+            b"FT.SEARCH" => ServiceCommand::FtSearch,
+            b"RX.GREP" => ServiceCommand::RxGrep,
+            other => panic!("{}", String::from_utf8_lossy(other)),
+        };
+        let argv = Argv::from_slices(args);
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, self.protocol);
+        self.search.run(
+            command,
+            &mut LaneCall {
+                args: argv.args(),
+                db: self.db,
+                now_ms: self.now_ms,
+                keyspace: &self.keyspace,
+                reply: &mut reply,
+                rng: &mut fastrand::Rng::with_seed(7),
+                cancel: &self.cancel,
+            },
+        );
+        let value = ReplyParser::new().next(&mut out).expect("RESP").expect("one whole reply");
+        assert_eq!(out.len(), 0, "more than one reply");
+        value
+    }
+
+    /// As [`World::run`], from a line: words parted by blanks, `'...'` is one word.
+    fn line(&self, line: &str) -> Value {
+        self.run(&words(line))
+    }
+
+    /// The error text of a line that must fail.
+    #[track_caller]
+    fn error(&self, line: &str) -> String {
+        match self.line(line) {
+            Value::Error(text) => String::from_utf8(text).expect("UTF-8"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn ok(&self, line: &str) {
+        assert_eq!(self.line(line), Value::Simple(b"OK".to_vec()), "{line}");
+    }
+
+    /// The total and the keys that `FT.SEARCH <line> NOCONTENT` finds, in order.
+    #[track_caller]
+    fn keys(&self, line: &str) -> (i64, Vec<String>) {
+        match self.line(&format!("FT.SEARCH {line} NOCONTENT")) {
+            Value::Array(all) => {
+                let Value::Int(total) = all[0] else { panic!("{line}: {all:?}") };
+                (total, all[1..].iter().map(text).collect())
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// The keys a query finds, sorted and joined by blanks.
+    #[track_caller]
+    fn found(&self, index: &str, query: &str) -> String {
+        let Value::Array(all) = self.run(&["FT.SEARCH", index, query, "NOCONTENT", "LIMIT", "0", "1000"])
+        else {
+            panic!("{query}: {:?}", self.run(&["FT.SEARCH", index, query]))
+        };
+        let mut keys: Vec<String> = all[1..].iter().map(text).collect();
+        assert_eq!(all[0], Value::Int(keys.len() as i64), "{query}: the total");
+        keys.sort();
+        keys.join(" ")
+    }
+
+    /// HSET.
+    fn hset(&self, key: &str, pairs: &[(&str, &str)]) {
+        let key = self.keyspace.key(key.as_bytes());
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        let mut db = locked.db(self.db);
+        let settings = self.keyspace.settings();
+        if let Some(record) = db.get_mut(&key)
+            && let Stored::Hash(hash) = &mut record.value
+        {
+            for (f, v) in pairs {
+                hash.set(f.as_bytes(), Blob::from(v.as_bytes()), settings);
+            }
+            return;
+        }
+        let mut hash = HashValue::new();
+        for (f, v) in pairs {
+            hash.set(f.as_bytes(), Blob::from(v.as_bytes()), settings);
+        }
+        db.insert(&key, Stored::Hash(Box::new(hash)), None);
+    }
+
+    /// SET.
+    fn set(&self, key: &str, value: &[u8]) {
+        let key = self.keyspace.key(key.as_bytes());
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        locked.db(self.db).insert(&key, Stored::Str(Str::from_slice(value)), None);
+    }
+
+    /// DEL.
+    fn del(&self, key: &str) {
+        let key = self.keyspace.key(key.as_bytes());
+        self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).remove(&key);
+    }
+
+    /// HDEL of a field that leaves others.
+    fn hdel(&self, key: &str, field: &str) {
+        let key = self.keyspace.key(key.as_bytes());
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        let mut db = locked.db(self.db);
+        match &mut db.get_mut(&key).expect("a key").value {
+            Stored::Hash(hash) => hash.remove(field.as_bytes()),
+            _ => panic!("a hash"),
+        };
+    }
+
+    /// PEXPIREAT.
+    fn expire_at(&self, key: &str, at_ms: Option<i64>) {
+        let key = self.keyspace.key(key.as_bytes());
+        self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).set_expiry(&key, at_ms);
+    }
+
+    /// RENAME.
+    fn rename(&self, from: &str, to: &str) {
+        let (from, to) = (self.keyspace.key(from.as_bytes()), self.keyspace.key(to.as_bytes()));
+        let mut locked = self.keyspace.lock(&[from.hash, to.hash], self.now_ms);
+        let mut db = locked.db(self.db);
+        let record = db.remove(&from).expect("a key");
+        let expire_at_ms = record.expire_at_ms();
+        db.insert(&to, record.value, expire_at_ms);
+    }
+}
+
+/// A reply that is a string.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Bulk(b) | Value::Simple(b) => String::from_utf8_lossy(b).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    let (mut out, mut rest) = (Vec::new(), line.trim_start());
+    while !rest.is_empty() {
+        let (word, after) = match rest.strip_prefix('\'') {
+            Some(quoted) => quoted.split_once('\'').expect("a closing quote"),
+            None => rest.split_once(' ').unwrap_or((rest, "")),
+        };
+        out.push(word.to_string());
+        rest = after.trim_start();
+    }
+    out
+}
