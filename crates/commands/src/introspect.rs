@@ -2,12 +2,16 @@
 //!
 //! The session calls [`command`]; nothing here needs more than the arguments and the table.
 
+mod docs;
+mod info;
+
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
-use crate::spec::{Arg, BeginSearch, CommandSpec, FindKeys, Flags, KeySpec, SessionCommand};
+use crate::spec::{CommandSpec, Flags, SessionCommand};
 use crate::table::COMMANDS;
-use smallvec::SmallVec;
+use docs::docs;
+use info::info;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -64,31 +68,6 @@ const COMMAND_HELP: &[&str] = &[
     "    List the names of the commands, all or those that match.",
 ];
 
-/// Command flags by name, in the order that COMMAND INFO has them.
-const FLAG_NAMES: [(Flags, &str); 20] = [
-    (Flags::WRITE, "write"),
-    (Flags::READONLY, "readonly"),
-    (Flags::DENYOOM, "denyoom"),
-    (Flags::ADMIN, "admin"),
-    (Flags::PUBSUB, "pubsub"),
-    (Flags::NOSCRIPT, "noscript"),
-    (Flags::BLOCKING, "blocking"),
-    (Flags::LOADING, "loading"),
-    (Flags::STALE, "stale"),
-    (Flags::SKIP_MONITOR, "skip_monitor"),
-    (Flags::SKIP_SLOWLOG, "skip_slowlog"),
-    (Flags::ASKING, "asking"),
-    (Flags::FAST, "fast"),
-    (Flags::NO_AUTH, "no_auth"),
-    (Flags::MAY_REPLICATE, "may_replicate"),
-    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
-    // PROTECTED is not shown: redis-server does not either.
-    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
-    (Flags::NO_MULTI, "no_multi"),
-    (Flags::MOVABLEKEYS, "movablekeys"),
-    (Flags::ALLOW_BUSY, "allow_busy"),
-];
-
 fn all() -> impl Iterator<Item = Resolved> {
     COMMANDS.iter().map(|spec| Resolved { spec, container: None })
 }
@@ -102,111 +81,16 @@ fn infos(reply: &mut Reply<'_>) {
     all().for_each(|found| info(reply, &found));
 }
 
-/// One entry of COMMAND INFO.
-fn info(reply: &mut Reply<'_>, found: &Resolved) {
-    let spec = found.spec;
-    reply.array(10);
-    reply.bulk(found.full_name().as_bytes());
-    reply.int(spec.arity.into());
-    let flags: SmallVec<[&str; 8]> =
-        FLAG_NAMES.iter().filter(|(flag, _)| spec.flags.has(*flag)).map(|(_, name)| *name).collect();
-    words(reply, "", &flags);
-    let (first, last, step) = legacy_range(spec.keys);
-    [first, last, step].iter().for_each(|n| reply.int(*n));
-    words(reply, "@", spec.acl);
-    reply.set(spec.tips.len());
-    spec.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
-    reply.set(spec.keys.len());
-    spec.keys.iter().for_each(|keys| key_spec(reply, keys));
-    if spec.subcommands.is_empty() {
-        return reply.set(0);
-    }
-    reply.array(spec.subcommands.len());
-    subcommands(spec).for_each(|sub| info(reply, &sub));
-}
-
 /// A set of simple strings.
 fn words(reply: &mut Reply<'_>, prefix: &str, words: &[&str]) {
     reply.set(words.len());
     words.iter().for_each(|word| reply.simple(&format!("{prefix}{word}")));
 }
 
-/// First key, last key and step of old clients: what the key specs say as far as those three can.
-fn legacy_range(keys: &[KeySpec]) -> (i64, i64, i64) {
-    let range = |k: &KeySpec| match (k.begin, k.find) {
-        (BeginSearch::Index(at), FindKeys::Range { last, step, .. }) => {
-            let last = if last >= 0 { at as i64 + i64::from(last) } else { last.into() };
-            Some((at as i64, last, step as i64))
-        }
-        _ => None,
-    };
-    if let [only] = keys {
-        return range(only).unwrap_or_default();
-    }
-    let mut joined: Option<(i64, i64, i64)> = None;
-    for (first, last, step) in keys.iter().filter_map(range) {
-        // Only ranges that follow one another without a gap can be told as one.
-        if step != 1 || joined.is_some_and(|(_, before, _)| before != first - 1) {
-            return (0, 0, 0);
-        }
-        joined = Some((joined.map_or(first, |(f, ..)| f.min(first)), last, 1));
-    }
-    joined.unwrap_or_default()
-}
-
-fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
-    reply.map(if keys.notes.is_empty() { 3 } else { 4 });
-    if !keys.notes.is_empty() {
-        text(reply, "notes", keys.notes);
-    }
-    reply.bulk(b"flags");
-    words(reply, "", keys.flags);
-    reply.bulk(b"begin_search");
-    reply.map(2);
-    match keys.begin {
-        BeginSearch::Index(at) => {
-            text(reply, "type", "index");
-            numbers(reply, &[("index", at as i64)]);
-        }
-        BeginSearch::Keyword(word, from) => {
-            text(reply, "type", "keyword");
-            reply.bulk(b"spec");
-            reply.map(2);
-            text(reply, "keyword", word);
-            reply.bulk(b"startfrom");
-            reply.int(from.into());
-        }
-    }
-    reply.bulk(b"find_keys");
-    reply.map(2);
-    match keys.find {
-        FindKeys::Range { last, step, limit } => {
-            text(reply, "type", "range");
-            numbers(reply, &[("lastkey", last.into()), ("keystep", step as i64), ("limit", limit as i64)]);
-        }
-        FindKeys::KeyNumber { number, first, step } => {
-            text(reply, "type", "keynum");
-            numbers(
-                reply,
-                &[("keynumidx", number as i64), ("firstkey", first as i64), ("keystep", step as i64)],
-            );
-        }
-    }
-}
-
+/// A name and its value.
 fn text(reply: &mut Reply<'_>, name: &str, value: &str) {
     reply.bulk(name.as_bytes());
     reply.bulk(value.as_bytes());
-}
-
-/// `spec` and a map of numbers.
-fn numbers(reply: &mut Reply<'_>, pairs: &[(&str, i64)]) {
-    reply.bulk(b"spec");
-    reply.map(pairs.len());
-    for (name, n) in pairs {
-        reply.bulk(name.as_bytes());
-        reply.int(*n);
-    }
 }
 
 /// COMMAND DOCS [name ...]: unknown names are left out.
@@ -219,93 +103,6 @@ fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) {
     for one in found {
         reply.bulk(one.full_name().as_bytes());
         docs(reply, &one);
-    }
-}
-
-fn docs(reply: &mut Reply<'_>, found: &Resolved) {
-    let spec = found.spec;
-    let optional = [
-        !spec.doc_flags.is_empty(),
-        spec.deprecated.is_some(),
-        spec.deprecated.is_some(),
-        !spec.history.is_empty(),
-        !spec.args.is_empty(),
-        !spec.subcommands.is_empty(),
-    ];
-    reply.map(4 + optional.iter().filter(|there| **there).count());
-    text(reply, "summary", spec.summary);
-    text(reply, "since", spec.since);
-    text(reply, "group", spec.group);
-    text(reply, "complexity", spec.complexity);
-    if !spec.doc_flags.is_empty() {
-        reply.bulk(b"doc_flags");
-        words(reply, "", spec.doc_flags);
-    }
-    if let Some((since, instead)) = spec.deprecated {
-        text(reply, "deprecated_since", since);
-        text(reply, "replaced_by", instead);
-    }
-    if !spec.history.is_empty() {
-        reply.bulk(b"history");
-        reply.set(spec.history.len());
-        for (version, change) in spec.history {
-            reply.array(2);
-            reply.bulk(version.as_bytes());
-            reply.bulk(change.as_bytes());
-        }
-    }
-    if !spec.args.is_empty() {
-        arguments(reply, spec.args);
-    }
-    if !spec.subcommands.is_empty() {
-        reply.bulk(b"subcommands");
-        reply.map(spec.subcommands.len());
-        for sub in subcommands(spec) {
-            reply.bulk(sub.full_name().as_bytes());
-            docs(reply, &sub);
-        }
-    }
-}
-
-fn arguments(reply: &mut Reply<'_>, args: &[Arg]) {
-    reply.bulk(b"arguments");
-    reply.array(args.len());
-    for arg in args {
-        let flags: SmallVec<[&str; 3]> =
-            [(arg.optional, "optional"), (arg.multiple, "multiple"), (arg.multiple_token, "multiple_token")]
-                .iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, name)| *name)
-                .collect();
-        let optional = [
-            arg.key_spec.is_some(),
-            arg.token.is_some(),
-            arg.since.is_some(),
-            arg.deprecated_since.is_some(),
-            !flags.is_empty(),
-            !arg.args.is_empty(),
-        ];
-        reply.map(2 + optional.iter().filter(|there| **there).count());
-        text(reply, "name", arg.name);
-        text(reply, "type", arg.kind);
-        if let Some(at) = arg.key_spec {
-            reply.bulk(b"key_spec_index");
-            reply.int(at as i64);
-        }
-        for (name, value) in
-            [("token", arg.token), ("since", arg.since), ("deprecated_since", arg.deprecated_since)]
-        {
-            if let Some(value) = value {
-                text(reply, name, value);
-            }
-        }
-        if !flags.is_empty() {
-            reply.bulk(b"flags");
-            words(reply, "", &flags);
-        }
-        if !arg.args.is_empty() {
-            arguments(reply, arg.args);
-        }
     }
 }
 
@@ -472,14 +269,5 @@ mod tests {
         ] {
             assert_eq!(run2(line), want, "{line}");
         }
-    }
-
-    #[test]
-    fn old_clients_get_a_range() {
-        assert_eq!(legacy_range(&[]), (0, 0, 0));
-        assert_eq!(legacy_range(&[KeySpec::one(1, &[])]), (1, 1, 1));
-        assert_eq!(legacy_range(&[KeySpec::range(1, -1, 2, &[])]), (1, -1, 2));
-        assert_eq!(legacy_range(&[KeySpec::one(1, &[]), KeySpec::one(2, &[])]), (1, 2, 1));
-        assert_eq!(legacy_range(&[KeySpec::one(1, &[]), KeySpec::one(3, &[])]), (0, 0, 0));
     }
 }
