@@ -1,9 +1,16 @@
-//! [`Keyspace`]: the shards, and what walks over them all. STARTING VERSION: a BTreeMap a shard and database.
+//! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
 use crate::record::Record;
-use crate::{Locked, Settings, Touched};
+use crate::segmented::{POSITION_BITS, Shape, position_of};
+use crate::shard::{Shard, Slot};
+use crate::{Locked, Settings, Touched, Value};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Most shards: a position has bits left for segments.
+const SHARDS_MAX: usize = 1 << 16;
 
 /// The keyed hash of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +25,8 @@ pub struct Key<'a> {
     pub hash: KeyHash,
 }
 
-/// A position in hash order; 0 is the start and the end.
+/// A position in hash order; 0 is the start and the end. Below 2^40, so every client's number type holds it.
 pub type ScanCursor = u64;
-
-/// One shard: its part of every database.
-#[derive(Debug, Default)]
-pub(crate) struct Shard {
-    pub(crate) dbs: Vec<BTreeMap<Vec<u8>, Record>>,
-    pub(crate) touched: Touched,
-}
 
 /// All data of the server.
 ///
@@ -34,27 +34,39 @@ pub(crate) struct Shard {
 /// reach, for state that belongs to the data (imported versions): it is flushed and swapped with its database.
 #[derive(Debug)]
 pub struct Keyspace {
-    pub(crate) shards: Box<[Mutex<Shard>]>,
+    pub(crate) shards: Box<[Slot]>,
+    /// Clients choose the keys, so the hash is keyed with 256 secret bits of this process: who does not know them cannot
+    /// tell which keys fall together, and what SCAN's cursors show of a hash is shown only to who may read all keys.
+    /// Should positions collide all the same, a segment grows past its size, and lookups in it slow down; no other does.
     hasher: ahash::RandomState,
     databases: usize,
+    base_bits: u8,
     settings: Settings,
-    pub(crate) tracked: Mutex<Vec<Vec<u8>>>,
+    pub(crate) expired_total: AtomicU64,
+    /// Where active expiry goes on: slot and position.
+    pub(crate) expire_from: Mutex<(usize, u64)>,
+    /// Big values that wait for [`Keyspace::take_garbage`].
+    garbage: Mutex<Vec<Value>>,
 }
 
 impl Keyspace {
-    /// With `shards` shards (rounded up to a power of two) and `databases` databases, keyed by `seed`.
+    /// With `shards` shards (rounded up to a power of two, 65,536 at most) and `databases` databases, keyed by `seed`.
     pub fn new(shards: usize, databases: usize, seed: [u64; 4]) -> Keyspace {
-        let shard = || Mutex::new(Shard { dbs: Vec::new(), touched: Touched::default() });
-        let shards: Box<[_]> = (0..shards.next_power_of_two()).map(|_| shard()).collect();
-        for s in &shards {
-            s.lock().dbs.resize_with(databases * 2, BTreeMap::new);
-        }
+        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        let base_bits = shards.trailing_zeros() as u8;
+        let [a, b, c, d] = seed;
+        crate::types::hash::key_fields_with(seed);
         Keyspace {
-            shards,
-            hasher: ahash::RandomState::with_seeds(seed[0], seed[1], seed[2], seed[3]),
+            shards: (0..shards as u64)
+                .map(|i| Slot(Mutex::new(Shard::new(base_bits, a ^ i << 32 | i))))
+                .collect(),
+            hasher: ahash::RandomState::with_seeds(a, b, c, d),
             databases,
+            base_bits,
             settings: Settings::default(),
-            tracked: Mutex::default(),
+            expired_total: AtomicU64::new(0),
+            expire_from: Mutex::new((0, 0)),
+            garbage: Mutex::default(),
         }
     }
     /// The tunables.
@@ -74,93 +86,161 @@ impl Keyspace {
         self.shards.len()
     }
     /// Hashes a key.
+    #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: KeyHash(self.hasher.hash_one(bytes)) }
     }
-    /// The shard of a hash.
+    /// The shard of a hash: its top bits.
+    #[inline]
     pub fn shard_of(&self, hash: KeyHash) -> usize {
-        (hash.0 >> 40) as usize & (self.shards.len() - 1)
+        self.shard_at(position_of(hash.0))
     }
     /// Locks the shards of `hashes`, in ascending order, each once.
+    #[inline]
     pub fn lock(&self, hashes: &[KeyHash], now_ms: i64) -> Locked<'_> {
-        Locked::new(self, hashes.iter().map(|h| self.shard_of(*h)).collect(), now_ms)
+        match hashes {
+            [hash] => Locked::one(self, self.shard_of(*hash), now_ms),
+            _ => Locked::ascending(self, self.shards_of(hashes).into_iter(), now_ms),
+        }
+    }
+    /// As [`Keyspace::lock`], unless somebody holds one of them.
+    pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Locked<'_>> {
+        Locked::try_ascending(self, self.shards_of(hashes).into_iter(), now_ms)
     }
     /// Locks one shard by its index.
     pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Locked<'_> {
-        Locked::new(self, vec![shard], now_ms)
+        Locked::one(self, shard, now_ms)
     }
     /// Locks every shard, in ascending order: for what must be atomic over the whole keyspace and is quick.
     pub fn lock_all(&self, now_ms: i64) -> Locked<'_> {
-        Locked::new(self, (0..self.shards.len()).collect(), now_ms)
+        Locked::ascending(self, 0..self.shards.len(), now_ms)
     }
     /// Number of keys in `db`, expired ones included (as DBSIZE has it).
     pub fn len(&self, db: usize) -> usize {
-        self.shards.iter().map(|s| s.lock().dbs[db].len()).sum()
+        let slot = self.slot(db);
+        self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.records.len())).sum()
+    }
+    /// True when `db` has no key.
+    pub fn is_empty(&self, db: usize) -> bool {
+        self.len(db) == 0
     }
     /// Number of keys in `db` that have an expiry.
     pub fn volatile_len(&self, db: usize) -> usize {
-        self.shards.iter().map(|s| s.lock().dbs[db].values().filter(|r| r.expire_at_ms().is_some()).count()).sum()
+        let slot = self.slot(db);
+        self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.volatile)).sum()
     }
-    /// SCAN: visits about `count` live records of `db` from `cursor` on; returns the next cursor, 0 at the end. A key
-    /// that is there from start to end is visited at least once, however the table grows or shrinks meanwhile.
-    pub fn scan(&self, db: usize, cursor: ScanCursor, count: usize, now_ms: i64, visit: &mut dyn FnMut(&Record)) -> ScanCursor {
-        let _ = (cursor, count);
-        (0..self.shards()).for_each(|s| self.for_each_in_shard(s, db, now_ms, visit));
-        0
+    /// What `db`'s tables look like: segments, directories, bytes.
+    pub fn shape(&self, db: usize) -> Shape {
+        let slot = self.slot(db);
+        let shape = |s: &Slot| s.0.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
+        self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
-    /// Visits every live record of `db` in one shard, holding its lock: walk the shards one by one to visit all.
-    pub fn for_each_in_shard(&self, shard: usize, db: usize, now_ms: i64, visit: &mut dyn FnMut(&Record)) {
-        let s = self.shards[shard].lock();
-        s.dbs[db].values().filter(|r| r.expire_at_ms > now_ms).for_each(visit);
-    }
-    /// A random live key of `db`; `None` when there is none.
-    pub fn random_key(&self, db: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
-        let mut keys = Vec::new();
-        self.scan(db, 0, 10, now_ms, &mut |r| keys.push(r.key().to_vec()));
-        if keys.is_empty() { None } else { Some(keys.swap_remove(rng.usize(0..keys.len()))) }
-    }
-    /// Removes every key of `db` and of its system companion.
+    /// Removes every key of `db` and of its system companion, atomically. Frees them after all shards are let go: with
+    /// many keys that takes a while, for the caller only.
     pub fn flush(&self, db: usize) {
-        for s in &self.shards {
-            let mut s = s.lock();
-            s.dbs[db].clear();
-            s.dbs[db + self.databases].clear();
-            s.touched.flushed |= db == 0;
+        let slot = self.slot(db);
+        let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
+        let mut garbage = Vec::with_capacity(2 * all.len());
+        for shard in &mut all {
+            garbage.extend([shard.take(slot), shard.take(slot ^ 1)]);
+            if slot == 0 {
+                shard.notes.note_all();
+            }
         }
+        drop(all);
+        drop(garbage);
     }
     /// Swaps two databases and their system companions, atomically.
     pub fn swap(&self, a: usize, b: usize) {
-        let mut all: Vec<_> = self.shards.iter().map(|s| s.lock()).collect();
-        for s in &mut all {
-            s.dbs.swap(a, b);
-            s.dbs.swap(a + self.databases, b + self.databases);
-            s.touched.flushed |= a == 0 || b == 0;
+        if a == b {
+            return;
         }
-    }
-    /// Active expiry: removes expired keys for at most about `keys_max` records, going on where the last call stopped;
-    /// returns how many were removed. Cheap when nothing has expired.
-    pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> usize {
-        let _ = (now_ms, keys_max);
-        0
+        let (a, b) = (self.slot(a), self.slot(b));
+        let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
+        for shard in &mut all {
+            shard.swap(a, b);
+            shard.swap(a ^ 1, b ^ 1);
+            if a == 0 || b == 0 {
+                shard.notes.note_all();
+            }
+        }
     }
     /// Keys that expired since the start.
     pub fn expired_total(&self) -> u64 {
-        0
+        self.expired_total.load(Relaxed)
     }
-    /// Follow keys of database 0 under these prefixes (an empty prefix follows all); replaces the former list.
+    /// Follow keys of database 0 under these prefixes (an empty prefix follows all); replaces the former list. An empty
+    /// list follows none and forgets what was touched.
     pub fn track(&self, prefixes: Vec<Vec<u8>>) {
-        *self.tracked.lock() = prefixes;
+        let prefixes: Option<Arc<[Vec<u8>]>> = (!prefixes.is_empty()).then(|| prefixes.into());
+        for shard in &self.shards {
+            shard.0.lock().notes.follow(prefixes.clone());
+        }
     }
     /// What was touched in one shard since last asked.
     pub fn take_touched(&self, shard: usize) -> Touched {
-        std::mem::take(&mut self.shards[shard].lock().touched)
+        self.shards[shard].0.lock().notes.take()
     }
-    /// Adds every live tracked key of one shard to its touched keys: the first scan of a new index.
+    /// Adds every tracked key of one shard to its touched keys: the first scan of a new index.
     pub fn touch_all(&self, shard: usize) {
-        let _ = shard;
+        let mut held = self.shards[shard].0.lock();
+        let shard = &mut *held;
+        shard.note_each();
     }
     /// Tracked keys touched and not taken yet, over all shards (approximate).
     pub fn touched_len(&self) -> usize {
-        0
+        self.shards.iter().map(|s| s.0.lock().notes.len()).sum()
+    }
+    /// Frees a value: at once, or when it is big by whoever calls [`Keyspace::take_garbage`].
+    pub fn dispose(&self, value: Value) {
+        if value.is_big() {
+            self.garbage.lock().push(value);
+        }
+    }
+    /// Big values that were deleted, replaced or expired: to be dropped where it may take a while. Call it regularly.
+    pub fn take_garbage(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.garbage.lock())
+    }
+
+    /// A database's place in a shard: each beside its system companion, which so is `slot ^ 1`.
+    #[inline]
+    pub(crate) fn slot(&self, db: usize) -> usize {
+        assert!(db < 2 * self.databases, "there is no database {db}");
+        if db < self.databases { 2 * db } else { 2 * (db - self.databases) + 1 }
+    }
+    /// The shard of a position.
+    #[inline]
+    pub(crate) fn shard_at(&self, position: u64) -> usize {
+        (position >> (POSITION_BITS - u32::from(self.base_bits))) as usize
+    }
+    /// A shard's first position.
+    pub(crate) fn start_of(&self, shard: usize) -> u64 {
+        (shard as u64) << (POSITION_BITS - u32::from(self.base_bits))
+    }
+    pub(crate) fn count_expired(&self, records: usize) {
+        self.expired_total.fetch_add(records as u64, Relaxed);
+    }
+    /// Visits the live records of a segment, as [`crate::segmented::Segmented::scan_step`] does, holding its shard.
+    pub(crate) fn visit_step(
+        &self,
+        slot: usize,
+        from: u64,
+        items_max: usize,
+        now_ms: i64,
+        visit: &mut dyn FnMut(&Record),
+    ) -> (usize, Option<u64>) {
+        let shard = self.shards[self.shard_at(from)].0.lock();
+        let Some(table) = shard.table(slot) else { return (0, None) };
+        table.records.scan_step(from, items_max, &mut |record| {
+            if !record.is_expired(now_ms) {
+                visit(record);
+            }
+        })
+    }
+    fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
+        let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
     }
 }

@@ -8,13 +8,18 @@
 mod db;
 mod keyspace;
 mod record;
+mod segmented;
 mod settings;
+mod shard;
+mod sweep;
 mod tracking;
 pub mod types;
+mod usage;
 
 pub use db::{Db, Locked};
 pub use keyspace::{Key, KeyHash, Keyspace, ScanCursor};
 pub use record::{Record, Value};
+pub use segmented::Shape;
 pub use settings::Settings;
 pub use tracking::Touched;
 pub use types::{hash::HashValue, string::Str};

@@ -13,6 +13,10 @@ pub struct Settings {
     pub proto_max_bulk_len: AtomicU64,
     /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
     pub lfu: AtomicU64,
+    /// `lfu-log-factor` (default 10): how much slower the counter rises the higher it is.
+    pub lfu_log_factor: AtomicU64,
+    /// `lfu-decay-time` in minutes (default 1): the counter falls by one for each; 0 is never.
+    pub lfu_decay_time: AtomicU64,
 }
 
 impl Default for Settings {
@@ -22,6 +26,8 @@ impl Default for Settings {
             hash_max_listpack_value: AtomicU64::new(64),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
             lfu: AtomicU64::new(0),
+            lfu_log_factor: AtomicU64::new(10),
+            lfu_decay_time: AtomicU64::new(1),
         }
     }
 }

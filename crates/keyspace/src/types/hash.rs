@@ -1,13 +1,28 @@
-//! [`HashValue`]: fields and values; packed while small, a table when large. STARTING VERSION.
+//! [`HashValue`]: fields and values; packed in one allocation while small, a table when large.
 
 use super::Bytes;
+use super::fields::Fields;
+use super::packed::Packed;
 use crate::Settings;
+use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
+
+pub(crate) use super::fields::key_fields_with;
 
 /// A hash value.
 #[derive(Debug, Clone, Default)]
-pub struct HashValue {
-    fields: Vec<(Blob, Blob)>,
+pub struct HashValue(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Packed(Packed),
+    Table(Box<Fields>),
+}
+
+impl Default for Form {
+    fn default() -> Form {
+        Form::Packed(Packed::default())
+    }
 }
 
 impl HashValue {
@@ -17,55 +32,270 @@ impl HashValue {
     }
     /// Number of fields.
     pub fn len(&self) -> usize {
-        self.fields.len()
+        match &self.0 {
+            Form::Packed(packed) => packed.len(),
+            Form::Table(fields) => fields.len(),
+        }
     }
     /// True when it has no field; such a hash must be removed from the keyspace.
     pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
+        self.len() == 0
     }
     /// The value of `field`.
     pub fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
-        self.fields.iter().find(|(f, _)| &**f == field).map(|(_, v)| Bytes::Shared(v))
+        match &self.0 {
+            Form::Packed(packed) => packed.get(field).map(Bytes::Slice),
+            Form::Table(fields) => fields.get(field),
+        }
     }
-    /// Sets `field`; true when it is new. Switches to the table at the thresholds in `settings`.
-    pub fn set(&mut self, field: &[u8], value: Blob, _settings: &Settings) -> bool {
-        match self.fields.iter_mut().find(|(f, _)| &**f == field) {
-            Some((_, v)) => {
-                *v = value;
-                false
+    /// Sets `field`; true when it is new. Switches to the table at the thresholds in `settings`, and never back.
+    pub fn set(&mut self, field: &[u8], value: Blob, settings: &Settings) -> bool {
+        let bytes_max = settings.hash_max_listpack_value.load(Relaxed);
+        let entries_max = settings.hash_max_listpack_entries.load(Relaxed);
+        if let Form::Packed(packed) = &mut self.0 {
+            if field.len().max(value.len()) as u64 <= bytes_max {
+                let new = packed.set(field, &value);
+                if packed.len() as u64 > entries_max {
+                    self.unpack();
+                }
+                return new;
             }
-            None => {
-                self.fields.push((Blob::from(field), value));
-                true
-            }
+            self.unpack();
+        }
+        match &mut self.0 {
+            Form::Table(fields) => fields.set(field, value),
+            Form::Packed(_) => unreachable!("unpacked above"),
         }
     }
     /// Removes `field`; true when it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        let before = self.fields.len();
-        self.fields.retain(|(f, _)| &**f != field);
-        before != self.fields.len()
+        match &mut self.0 {
+            Form::Packed(packed) => packed.remove(field),
+            Form::Table(fields) => fields.remove(field),
+        }
     }
     /// All pairs (insertion order while packed).
     pub fn iter(&self) -> impl Iterator<Item = (Bytes<'_>, Bytes<'_>)> {
-        self.fields.iter().map(|(f, v)| (Bytes::Shared(f), Bytes::Shared(v)))
+        let (packed, table) = match &self.0 {
+            Form::Packed(packed) => (Some(packed), None),
+            Form::Table(fields) => (None, Some(fields)),
+        };
+        let packed = packed.into_iter().flat_map(Packed::iter);
+        let packed = packed.map(|(field, value)| (Bytes::Slice(field), Bytes::Slice(value)));
+        packed.chain(table.into_iter().flat_map(|fields| fields.iter()))
     }
     /// Redis's guarantee of HSCAN: calls `visit` for a slice of about `count` pairs from `cursor` on and returns the
-    /// next cursor, 0 at the end. A packed hash is returned whole.
-    pub fn scan(&self, _cursor: u64, _count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
-        self.iter().for_each(|(f, v)| visit(f, v));
-        0
+    /// next cursor, 0 at the end. A packed hash is returned whole. Costs `count` and a segment.
+    pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
+        match &self.0 {
+            Form::Packed(_) => {
+                self.iter().for_each(|(field, value)| visit(field, value));
+                0
+            }
+            Form::Table(fields) => fields.scan(cursor, count, visit),
+        }
     }
     /// A uniformly random pair; `None` when empty.
     pub fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
-        if self.fields.is_empty() { None } else { self.iter().nth(rng.usize(0..self.fields.len())) }
+        match &self.0 {
+            Form::Packed(packed) if packed.len() == 0 => None,
+            Form::Packed(packed) => self.iter().nth(rng.usize(..packed.len())),
+            Form::Table(fields) => fields.random(rng),
+        }
     }
     /// `listpack` or `hashtable`.
     pub fn encoding(&self) -> &'static str {
-        "listpack"
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Table(_) => "hashtable",
+        }
     }
-    /// Bytes of heap behind it.
+    /// Bytes of heap behind it. Counted along, not walked.
     pub fn heap_bytes(&self) -> usize {
-        self.fields.iter().map(|(f, v)| f.heap_bytes() + v.heap_bytes() + 16).sum()
+        match &self.0 {
+            Form::Packed(packed) => packed.heap_bytes(),
+            Form::Table(fields) => size_of::<Fields>() + fields.heap_bytes(),
+        }
+    }
+    /// How many allocations freeing it costs, about.
+    pub fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Packed(_) => 2,
+            Form::Table(fields) => 4 + fields.len(),
+        }
+    }
+
+    fn unpack(&mut self) {
+        let mut fields = Box::new(Fields::new());
+        for (field, value) in self.iter() {
+            fields.set(&field, Blob::from(&*value));
+        }
+        self.0 = Form::Table(fields);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn settings(entries: u64, bytes: u64) -> Settings {
+        let settings = Settings::default();
+        settings.hash_max_listpack_entries.store(entries, Relaxed);
+        settings.hash_max_listpack_value.store(bytes, Relaxed);
+        settings
+    }
+    fn pairs(hash: &HashValue) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let all: Vec<_> = hash.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
+        let map: BTreeMap<_, _> = all.iter().cloned().collect();
+        assert_eq!(map.len(), all.len(), "each field once");
+        map
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Set(u16, usize),
+        Remove(u16),
+        Scan(usize),
+    }
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..600u16, prop_oneof![0..20usize, 1000..1050usize]).prop_map(|(f, v)| Op::Set(f, v)),
+            3 => (0..600u16).prop_map(Op::Remove),
+            1 => (1..40usize).prop_map(Op::Scan),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn does_what_a_map_does(ops in prop::collection::vec(op(), 1..1500), entries in 0..20u64, bytes in 0..30u64) {
+            let settings = settings(entries, bytes);
+            let (mut hash, mut twin) = (HashValue::new(), BTreeMap::new());
+            // A scan in flight: the cursor, the fields that were there all along, the fields seen.
+            let mut scan: Option<(u64, BTreeMap<Vec<u8>, Vec<u8>>, Vec<Vec<u8>>)> = None;
+            for (i, op) in ops.into_iter().enumerate() {
+                match op {
+                    Op::Set(field, len) => {
+                        let (field, value) = (format!("f{field}").into_bytes(), vec![i as u8; len]);
+                        let new = twin.insert(field.clone(), value.clone()).is_none();
+                        prop_assert_eq!(hash.set(&field, Blob::from(value.as_slice()), &settings), new);
+                    }
+                    Op::Remove(field) => {
+                        let field = format!("f{field}").into_bytes();
+                        prop_assert_eq!(hash.remove(&field), twin.remove(&field).is_some());
+                        if let Some((_, there, _)) = &mut scan {
+                            there.remove(&field);
+                        }
+                    }
+                    Op::Scan(count) => {
+                        let (cursor, there, mut seen) = scan.take().unwrap_or((0, twin.clone(), Vec::new()));
+                        let next = hash.scan(cursor, count, &mut |f, _| seen.push(f.to_vec()));
+                        match next {
+                            0 => for field in there.keys() {
+                                prop_assert!(seen.contains(field), "{:?} is missing", field);
+                            },
+                            next => scan = Some((next, there, seen)),
+                        }
+                    }
+                }
+                prop_assert_eq!(hash.len(), twin.len());
+            }
+            prop_assert_eq!(&pairs(&hash), &twin);
+            prop_assert_eq!(pairs(&hash.clone()), pairs(&hash));
+            for (field, value) in &twin {
+                prop_assert_eq!(&*hash.get(field).expect("it is there"), value.as_slice());
+            }
+            prop_assert!(hash.get(b"none").is_none());
+            let mut rng = fastrand::Rng::with_seed(1);
+            match hash.random(&mut rng) {
+                None => prop_assert!(twin.is_empty()),
+                Some((f, v)) => prop_assert_eq!(&twin[&*f], &*v),
+            }
+        }
+    }
+
+    #[test]
+    fn switches_at_the_thresholds_and_not_back() {
+        let settings = settings(3, 4);
+        let mut hash = HashValue::new();
+        for field in ["a", "b", "c"] {
+            assert!(hash.set(field.as_bytes(), Blob::from("1234"), &settings));
+        }
+        assert!(!hash.set(b"b", Blob::from("4321"), &settings));
+        assert_eq!(hash.encoding(), "listpack");
+        assert_eq!(hash.iter().map(|(f, _)| f[0]).collect::<Vec<_>>(), b"abc");
+        let mut long = hash.clone();
+        assert!(!long.set(b"b", Blob::from("12345"), &settings));
+        assert_eq!((long.encoding(), long.len()), ("hashtable", 3));
+        let mut many = hash.clone();
+        assert!(many.set(b"d", Blob::new(), &settings));
+        assert_eq!((many.encoding(), many.len()), ("hashtable", 4));
+        assert!(many.remove(b"d") && many.remove(b"c"));
+        assert_eq!(many.encoding(), "hashtable");
+        assert!(hash.set(b"fffff", Blob::new(), &settings));
+        assert_eq!(hash.encoding(), "hashtable");
+    }
+    #[test]
+    fn large_values_are_shared_and_not_copied() {
+        let blob = Blob::from(vec![7; 5000]);
+        let mut hash = HashValue::new();
+        hash.set(b"f", blob.clone(), &Settings::default());
+        match hash.get(b"f") {
+            Some(Bytes::Shared(kept)) => assert_eq!(kept.as_ptr(), blob.as_ptr()),
+            other => panic!("{other:?}"),
+        }
+    }
+    #[test]
+    fn a_big_hash_moves_a_segment_at_most_and_shrinks() {
+        let settings = Settings::default();
+        let mut hash = HashValue::new();
+        for i in 0..100_000u32 {
+            hash.set(&i.to_le_bytes(), Blob::from(&i.to_le_bytes()[..]), &settings);
+        }
+        let Form::Table(fields) = &hash.0 else { panic!("a table") };
+        let (shape, grown_bytes) = (fields.shape(), hash.heap_bytes());
+        assert_eq!(shape.items, 100_000);
+        assert!(shape.moved_max <= crate::segmented::SEGMENT_ITEMS_MAX, "{shape:?}");
+        assert!(grown_bytes / 100_000 < 60, "{grown_bytes}");
+        for i in 100..100_000u32 {
+            assert!(hash.remove(&i.to_le_bytes()));
+        }
+        let Form::Table(fields) = &hash.0 else { panic!("a table") };
+        assert!(fields.shape().segments <= 4, "{:?}", fields.shape());
+        assert!(hash.heap_bytes() < grown_bytes / 50, "{} of {grown_bytes}", hash.heap_bytes());
+        assert!(fields.shape().moved_max <= crate::segmented::SEGMENT_ITEMS_MAX);
+    }
+    #[test]
+    fn random_fields_are_as_likely_as_each_other() {
+        let (settings, mut rng) = (Settings::default(), fastrand::Rng::with_seed(11));
+        for fields in [10usize, 100, 1000] {
+            let mut hash = HashValue::new();
+            for i in 0..fields {
+                hash.set(&(i as u16).to_le_bytes(), Blob::new(), &settings);
+            }
+            let mut hits = vec![0f64; fields];
+            for _ in 0..fields * 100 {
+                let (field, _) = hash.random(&mut rng).expect("not empty");
+                hits[usize::from(u16::from_le_bytes([field[0], field[1]]))] += 1.0;
+            }
+            // Chi squared with n-1 degrees of freedom: mean n-1, deviation sqrt(2(n-1)).
+            let chi: f64 = hits.iter().map(|h| (h - 100.0).powi(2) / 100.0).sum();
+            let free = fields as f64 - 1.0;
+            assert!((chi - free).abs() < 5.0 * (2.0 * free).sqrt(), "{fields} fields: {chi}");
+        }
+    }
+    #[test]
+    fn an_empty_hash_and_odd_cursors() {
+        let hash = HashValue::new();
+        assert!(hash.is_empty() && hash.random(&mut fastrand::Rng::with_seed(1)).is_none());
+        let mut big = HashValue::new();
+        big.set(b"f", Blob::from(vec![0; 100]), &Settings::default());
+        assert_eq!(big.scan(u64::MAX, 10, &mut |_, _| panic!("nothing is there")), 0);
+        assert_eq!(big.scan(1 << 40, 10, &mut |_, _| panic!("nothing is there")), 0);
+        let mut seen = 0;
+        assert_eq!(big.scan(0, 0, &mut |_, _| seen += 1), 0);
+        assert_eq!(seen, 1);
     }
 }

@@ -1,6 +1,8 @@
 //! The value types: each starts compact and switches to its large form at Redis's thresholds.
 
+mod fields;
 pub mod hash;
+mod packed;
 pub mod string;
 
 use strand_chain::Blob;

@@ -36,7 +36,10 @@ impl Str {
     }
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.bytes(&mut [0; 20]).len()
+        match self {
+            Str::Int(n) => usize::from(*n < 0) + n.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1,
+            Str::Raw(b) | Str::Edited(b) => b.len(),
+        }
     }
     /// True when the length is 0.
     pub fn is_empty(&self) -> bool {
@@ -45,13 +48,7 @@ impl Str {
     /// The bytes; `buffer` is used when the value is an integer.
     pub fn bytes<'a>(&'a self, buffer: &'a mut IntBuffer) -> &'a [u8] {
         match self {
-            Str::Int(n) => {
-                use std::io::Write;
-                let mut w = &mut buffer[..];
-                write!(w, "{n}").expect("20 bytes hold any i64");
-                let left = w.len();
-                &buffer[..20 - left]
-            }
+            Str::Int(n) => format_int(*n, buffer),
             Str::Raw(b) | Str::Edited(b) => b,
         }
     }
@@ -65,7 +62,7 @@ impl Str {
     /// The blob for editing in place; an integer becomes its text. Marks the value `raw`.
     pub fn edit(&mut self) -> &mut Blob {
         let blob = match std::mem::replace(self, Str::Int(0)) {
-            Str::Int(n) => Blob::from(n.to_string().as_bytes()),
+            Str::Int(n) => Blob::from(format_int(n, &mut [0; 20])),
             Str::Raw(b) | Str::Edited(b) => b,
         };
         *self = Str::Edited(blob);
@@ -91,6 +88,24 @@ impl Str {
     }
 }
 
+/// The decimal form, written to the end of `buffer`.
+pub fn format_int(n: i64, buffer: &mut IntBuffer) -> &[u8] {
+    let (mut at, mut rest) = (buffer.len(), n.unsigned_abs());
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if n < 0 {
+        at -= 1;
+        buffer[at] = b'-';
+    }
+    &buffer[at..]
+}
+
 /// A canonical decimal `i64`: what Redis's `string2ll` accepts.
 pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > 20 {
@@ -113,4 +128,61 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
         n = n.checked_mul(10)?.checked_add(u64::from(d - b'0'))?;
     }
     if negative { 0i64.checked_sub_unsigned(n) } else { i64::try_from(n).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_what_redis_takes_for_one() {
+        for n in [
+            0,
+            1,
+            -1,
+            9,
+            10,
+            -10,
+            99,
+            100,
+            12345,
+            i64::MAX,
+            i64::MIN,
+            i64::MAX - 1,
+            1_000_000_000_000_000_000,
+        ] {
+            let text = n.to_string();
+            assert_eq!(parse_int(text.as_bytes()), Some(n));
+            assert_eq!(format_int(n, &mut [0; 20]), text.as_bytes());
+            assert_eq!(Str::Int(n).len(), text.len());
+            assert_eq!(Str::from_slice(text.as_bytes()).encoding(), "int");
+        }
+        for text in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            "00",
+            " 1",
+            "1 ",
+            "1a",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "99999999999999999999",
+            "111111111111111111111",
+        ] {
+            assert_eq!(parse_int(text.as_bytes()), None, "{text}");
+            assert_eq!(Str::from_slice(text.as_bytes()).len(), text.len());
+        }
+    }
+    #[test]
+    fn encodings_have_redis_s_names() {
+        assert_eq!(Str::from_slice(&[b'x'; 44]).encoding(), "embstr");
+        assert_eq!(Str::from_slice(&[b'x'; 45]).encoding(), "raw");
+        let mut s = Str::from_slice(b"-12");
+        s.edit().extend_from_slice(b"3");
+        assert_eq!((s.encoding(), s.as_int()), ("raw", Some(-123)));
+        assert_eq!(s.bytes(&mut [0; 20]), b"-123");
+    }
 }

@@ -1,0 +1,142 @@
+//! Walks over all shards of a [`Keyspace`]: SCAN, whole visits, random keys, active expiry. One shard is locked at a time,
+//! and never for longer than a segment takes.
+
+use crate::segmented::POSITION_BITS;
+use crate::{Keyspace, Record, ScanCursor};
+
+/// A random key comes from a random shard when that has at least this many; with fewer, shards differ too much for every
+/// key to be about as likely as any other, and the shards are weighed first.
+const SHARD_ITEMS_DENSE: usize = 64;
+/// Draws of a random key, of which all but the last may hit an expired one.
+const DRAWS_MAX: usize = 100;
+
+impl Keyspace {
+    /// SCAN: visits about `count` live records of `db` from `cursor` on; returns the next cursor, 0 at the end. A key
+    /// that is there from start to end is visited at least once, however the table grows or shrinks meanwhile.
+    ///
+    /// Looks at one segment more than `count` records fill, at most (and at shards that have nothing).
+    pub fn scan(
+        &self,
+        db: usize,
+        cursor: ScanCursor,
+        count: usize,
+        now_ms: i64,
+        visit: &mut dyn FnMut(&Record),
+    ) -> ScanCursor {
+        let slot = self.slot(db);
+        let mut left = count.max(1);
+        let mut from = cursor;
+        while left > 0 && from < 1 << POSITION_BITS {
+            let (visited, next) = self.visit_step(slot, from, left, now_ms, visit);
+            left = left.saturating_sub(visited);
+            from = next.unwrap_or_else(|| self.start_of(self.shard_at(from) + 1));
+        }
+        if from < 1 << POSITION_BITS { from } else { 0 }
+    }
+    /// Visits every live record of `db` in one shard: walk the shards one by one to visit all. A record that is there
+    /// all the while is visited exactly once. The shard is let go between its segments.
+    pub fn for_each_in_shard(&self, shard: usize, db: usize, now_ms: i64, visit: &mut dyn FnMut(&Record)) {
+        let slot = self.slot(db);
+        let mut next = Some(self.start_of(shard));
+        while let Some(from) = next {
+            next = self.visit_step(slot, from, usize::MAX, now_ms, visit).1;
+        }
+    }
+    /// A random live key of `db`; `None` when there is none (or when all that were drawn had expired).
+    pub fn random_key(&self, db: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Option<Vec<u8>> {
+        let slot = self.slot(db);
+        for _ in 0..DRAWS_MAX {
+            let dense = self.random_in(rng.usize(..self.shards.len()), slot, SHARD_ITEMS_DENSE, now_ms, rng);
+            let drawn = match dense {
+                Drawn::TooFew => self.random_weighed(slot, now_ms, rng),
+                drawn => drawn,
+            };
+            match drawn {
+                Drawn::Key(key) => return Some(key),
+                Drawn::Expired => {}
+                Drawn::TooFew => return None,
+            }
+        }
+        None
+    }
+    /// Active expiry: removes expired keys for at most about `keys_max` records, going on where the last call stopped;
+    /// returns how many were removed. Cheap when nothing has expired: it opens only segments in which something is due.
+    pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> usize {
+        // Another thread is at it.
+        let Some(mut at) = self.expire_from.try_lock() else { return 0 };
+        let (mut looked_at, mut removed) = (0, 0);
+        let mut expired = Vec::new();
+        // Once around: every shard, and the one it starts in the middle of twice.
+        for _ in 0..=self.shards.len() {
+            let (mut slot, mut from) = *at;
+            let shard_index = self.shard_at(from);
+            loop {
+                if looked_at >= keys_max {
+                    *at = (slot, from);
+                    return removed;
+                }
+                let mut held = self.shards[shard_index].0.lock();
+                if slot >= held.slots() {
+                    break;
+                }
+                let next = held.expire_step(slot, from, now_ms, &mut expired);
+                drop(held);
+                looked_at += next.0;
+                removed += expired.len();
+                self.count_expired(expired.len());
+                expired.drain(..).for_each(|record: Box<Record>| self.dispose(record.value));
+                (slot, from) = match next.1 {
+                    Some(from) => (slot, from),
+                    None => (slot + 1, self.start_of(shard_index)),
+                };
+            }
+            *at = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
+        }
+        removed
+    }
+
+    /// A random key of one shard, if it has at least `items_min`.
+    fn random_in(
+        &self,
+        shard: usize,
+        slot: usize,
+        items_min: usize,
+        now_ms: i64,
+        rng: &mut fastrand::Rng,
+    ) -> Drawn {
+        let shard = self.shards[shard].0.lock();
+        match shard.table(slot).filter(|t| t.records.len() >= items_min).and_then(|t| t.records.random(rng)) {
+            None => Drawn::TooFew,
+            Some(record) if record.is_expired(now_ms) => Drawn::Expired,
+            Some(record) => Drawn::Key(record.key().to_vec()),
+        }
+    }
+    /// A random key of a random shard, chosen by its number of keys.
+    fn random_weighed(&self, slot: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Drawn {
+        let lens: Vec<usize> =
+            self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.records.len())).collect();
+        let total: usize = lens.iter().sum();
+        if total == 0 {
+            return Drawn::TooFew;
+        }
+        let mut ticket = rng.usize(..total);
+        let holds = |len: &usize| match ticket.checked_sub(*len) {
+            Some(rest) => {
+                ticket = rest;
+                false
+            }
+            None => true,
+        };
+        let shard = lens.iter().position(holds).expect("the ticket is below the sum");
+        match self.random_in(shard, slot, 1, now_ms, rng) {
+            Drawn::TooFew => Drawn::Expired, // Emptied meanwhile: draw again.
+            drawn => drawn,
+        }
+    }
+}
+
+enum Drawn {
+    Key(Vec<u8>),
+    Expired,
+    TooFew,
+}

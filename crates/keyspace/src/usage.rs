@@ -1,0 +1,115 @@
+//! When and how often a record was used, in 24 bits, as Redis keeps it: the second of the last use, or under an LFU
+//! policy the minute and a logarithmic counter.
+
+use crate::Settings;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Counter of a new record: it must not be the first to go.
+const FREQUENCY_NEW: u8 = 5;
+const SECONDS_MASK: u32 = 0xff_ffff;
+const MINUTES_MASK: u32 = 0xffff;
+
+/// 24 bits: seconds, or 16 bits of minutes above 8 bits of counter. After the policy changed from one to the other they
+/// are read wrongly until the record is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage(pub(crate) u32);
+
+impl Usage {
+    pub(crate) fn idle_s(self, now_ms: i64) -> u32 {
+        seconds(now_ms).wrapping_sub(self.0) & SECONDS_MASK
+    }
+    pub(crate) fn frequency(self, now_ms: i64, settings: &Settings) -> u8 {
+        let decay_minutes = settings.lfu_decay_time.load(Relaxed);
+        let counter = self.0 as u8;
+        match u64::from(minutes(now_ms).wrapping_sub(self.0 >> 8) & MINUTES_MASK).checked_div(decay_minutes) {
+            Some(periods) => counter.saturating_sub(periods.min(255) as u8),
+            None => counter, // A decay time of 0: never.
+        }
+    }
+}
+
+/// What using a record at some time makes of its [`Usage`].
+pub(crate) struct Access<'a> {
+    pub(crate) now_ms: i64,
+    /// Under an LFU policy.
+    pub(crate) lfu: bool,
+    pub(crate) settings: &'a Settings,
+    /// State of a small generator: whether the counter goes up is a matter of chance.
+    pub(crate) random: &'a mut u64,
+}
+
+impl Access<'_> {
+    /// The first use.
+    #[inline]
+    pub(crate) fn first(&self) -> Usage {
+        match self.lfu {
+            false => Usage(seconds(self.now_ms)),
+            true => Usage(minutes(self.now_ms) << 8 | u32::from(FREQUENCY_NEW)),
+        }
+    }
+    /// One more use.
+    #[inline]
+    pub(crate) fn again(&mut self, before: Usage) -> Usage {
+        if self.lfu { self.count(before) } else { Usage(seconds(self.now_ms)) }
+    }
+    /// The counter goes up with a chance that falls as it rises: 255 stands for about a million uses at factor 10.
+    #[cold]
+    fn count(&mut self, before: Usage) -> Usage {
+        let counter = before.frequency(self.now_ms, self.settings);
+        let above = u64::from(counter.saturating_sub(FREQUENCY_NEW));
+        let one_in = above.saturating_mul(self.settings.lfu_log_factor.load(Relaxed)).saturating_add(1);
+        *self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let up = (*self.random >> 33) % one_in == 0;
+        Usage(minutes(self.now_ms) << 8 | u32::from(counter.saturating_add(u8::from(up))))
+    }
+}
+
+fn seconds(now_ms: i64) -> u32 {
+    now_ms.div_euclid(1000) as u32 & SECONDS_MASK
+}
+fn minutes(now_ms: i64) -> u32 {
+    now_ms.div_euclid(60_000) as u32 & MINUTES_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access<'a>(now_ms: i64, settings: &'a Settings, random: &'a mut u64) -> Access<'a> {
+        Access { now_ms, lfu: true, settings, random }
+    }
+
+    #[test]
+    fn idle_time_is_in_seconds_and_wraps_as_redis_s() {
+        let settings = Settings::default();
+        let used = Access { lfu: false, ..access(1_700_000_000_999, &settings, &mut 1) }.first();
+        assert_eq!(used.idle_s(1_700_000_000_999), 0);
+        assert_eq!(used.idle_s(1_700_000_001_000), 1);
+        assert_eq!(used.idle_s(1_700_000_000_000 + (1 << 24) * 1000), 0);
+    }
+    #[test]
+    fn the_counter_rises_logarithmically_and_decays() {
+        let (settings, mut random) = (Settings::default(), 7);
+        let mut used = access(0, &settings, &mut random).first();
+        assert_eq!(used.frequency(0, &settings), 5);
+        for _ in 0..100_000 {
+            used = access(0, &settings, &mut random).again(used);
+        }
+        // redis.conf's table: factor 10, 100 K hits: 142.
+        assert!((130..=155).contains(&used.frequency(0, &settings)), "{used:?}");
+        let top = used.frequency(0, &settings);
+        assert_eq!(used.frequency(3 * 60_000, &settings), top - 3);
+        assert_eq!(used.frequency(1000 * 60_000, &settings), 0);
+        settings.lfu_decay_time.store(0, Relaxed);
+        assert_eq!(used.frequency(1000 * 60_000, &settings), top);
+    }
+    #[test]
+    fn a_hundred_hits_are_about_ten() {
+        let (settings, mut random) = (Settings::default(), 3);
+        let mut used = access(0, &settings, &mut random).first();
+        for _ in 0..100 {
+            used = access(0, &settings, &mut random).again(used);
+        }
+        assert!((7..=16).contains(&used.frequency(0, &settings)), "{used:?}");
+    }
+}

@@ -1,0 +1,325 @@
+//! The keyspace against a twin of BTreeMaps: random operations on a few databases with a moving clock, and scans that
+//! must not miss a key that was there all along.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use strand_keyspace::{Key, Keyspace, Record, Str, Value};
+
+const DATABASES: usize = 3;
+const START_MS: i64 = 1_700_000_000_000;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Set(usize, u16, Option<i64>),
+    Edit(usize, u16),
+    Remove(usize, u16),
+    Rename(usize, u16, u16),
+    Expiry(usize, u16, Option<i64>),
+    Read(usize, u16),
+    Wait(i64),
+    Sweep(usize),
+    Scan(usize),
+    Random(usize),
+    Flush(usize),
+    Swap(usize, usize),
+    Fill(usize, u16),
+    Drain(usize, u16),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let db = || 0..DATABASES;
+    let key = || 0..300u16;
+    let ttl = || prop::option::weighted(0.4, -5..200i64);
+    prop_oneof![
+        20 => (db(), key(), ttl()).prop_map(|(d, k, t)| Op::Set(d, k, t)),
+        6 => (db(), key()).prop_map(|(d, k)| Op::Edit(d, k)),
+        8 => (db(), key()).prop_map(|(d, k)| Op::Remove(d, k)),
+        4 => (db(), key(), key()).prop_map(|(d, a, b)| Op::Rename(d, a, b)),
+        6 => (db(), key(), ttl()).prop_map(|(d, k, t)| Op::Expiry(d, k, t)),
+        6 => (db(), key()).prop_map(|(d, k)| Op::Read(d, k)),
+        4 => (1..60i64).prop_map(Op::Wait),
+        3 => (0..400usize).prop_map(Op::Sweep),
+        12 => (1..50usize).prop_map(Op::Scan),
+        3 => db().prop_map(Op::Random),
+        1 => db().prop_map(Op::Flush),
+        1 => (db(), db()).prop_map(|(a, b)| Op::Swap(a, b)),
+        2 => (db(), 1..1500u16).prop_map(|(d, n)| Op::Fill(d, n)),
+        2 => (db(), 1..1500u16).prop_map(|(d, n)| Op::Drain(d, n)),
+    ]
+}
+
+/// A value and when it expires.
+type Twin = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+struct World {
+    keyspace: Keyspace,
+    /// Databases, then their system companions.
+    twins: Vec<Twin>,
+    now_ms: i64,
+    step: i64,
+    rng: fastrand::Rng,
+    /// A scan of database 0: cursor, keys there since it began, keys it showed.
+    scan: Option<(u64, BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>)>,
+    /// Keys of database 0 touched since last asked, as the twin sees it; `true`: everything may have changed.
+    touched: (BTreeSet<Vec<u8>>, bool),
+}
+
+fn name(key: u16) -> Vec<u8> {
+    // Some under the tracked prefix.
+    if key % 3 == 0 { format!("doc:{key}").into_bytes() } else { format!("key:{key}").into_bytes() }
+}
+
+impl World {
+    fn new(shards: usize) -> World {
+        let keyspace = Keyspace::new(shards, DATABASES, [3, 5, 7, 11]);
+        keyspace.track(vec![b"doc:".to_vec()]);
+        World {
+            keyspace,
+            twins: vec![Twin::new(); DATABASES * 2],
+            now_ms: START_MS,
+            step: 0,
+            rng: fastrand::Rng::with_seed(5),
+            scan: None,
+            touched: (BTreeSet::new(), false),
+        }
+    }
+    fn with<T>(
+        &mut self,
+        db: usize,
+        key: u16,
+        act: impl FnOnce(&mut strand_keyspace::Db<'_, '_>, &Key<'_>) -> T,
+    ) -> T {
+        let name = name(key);
+        let key = self.keyspace.key(&name);
+        let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+        let mut db = locked.db(db);
+        act(&mut db, &key)
+    }
+    /// What the twin holds after its expired keys are gone.
+    fn twin(&mut self, db: usize) -> &mut Twin {
+        let now_ms = self.now_ms;
+        self.twins[db].retain(|_, (_, at)| at.is_none_or(|at| at > now_ms));
+        &mut self.twins[db]
+    }
+    fn gone(&mut self, db: usize, key: &[u8]) {
+        if let (0, Some((_, there, _))) = (db, &mut self.scan) {
+            there.remove(key);
+        }
+    }
+    fn note(&mut self, db: usize, key: &[u8]) {
+        if db == 0 && key.starts_with(b"doc:") {
+            self.touched.0.insert(key.to_vec());
+        }
+    }
+    fn set(&mut self, db: usize, key: u16, ttl: Option<i64>) {
+        let (value, at) = (self.step.to_string().into_bytes(), ttl.map(|t| self.now_ms + t));
+        let name = name(key);
+        let replaced = self.twin(db).insert(name.clone(), (value.clone(), at)).is_some();
+        self.note(db, &name);
+        if at.is_some_and(|at| at <= self.now_ms) {
+            self.gone(db, &name);
+        }
+        let value = Value::Str(Str::from_slice(&value));
+        assert_eq!(self.with(db, key, |db, key| db.insert(key, value, at)), replaced);
+    }
+    fn remove(&mut self, db: usize, key: u16) -> Option<Record> {
+        let name = name(key);
+        let was = self.twin(db).remove(&name);
+        if was.is_some() {
+            self.note(db, &name);
+        }
+        self.gone(db, &name);
+        let record = self.with(db, key, |db, key| db.remove(key));
+        assert_eq!(record.as_ref().map(text), was.as_ref().map(|w| w.0.clone()));
+        assert_eq!(record.as_ref().map(|r| r.expire_at_ms()), was.as_ref().map(|w| w.1));
+        record
+    }
+    fn run(&mut self, op: Op) {
+        self.step += 1;
+        match op {
+            Op::Set(db, key, ttl) => self.set(db, key, ttl),
+            Op::Edit(db, key) => {
+                let name = name(key);
+                let edited = self.with(db, key, |db, key| match db.get_mut(key).map(|r| &mut r.value) {
+                    Some(Value::Str(s)) => {
+                        s.edit().extend_from_slice(b"x");
+                        true
+                    }
+                    _ => false,
+                });
+                let was = self.twin(db).get_mut(&name).map(|w| w.0.push(b'x')).is_some();
+                assert_eq!(edited, was);
+                if was {
+                    self.note(db, &name);
+                }
+            }
+            Op::Remove(db, key) => drop(self.remove(db, key)),
+            Op::Rename(db, from, to) => {
+                let Some(record) = self.remove(db, from) else { return };
+                let (at, bytes) = (record.expire_at_ms(), text(&record));
+                let to_name = name(to);
+                self.twin(db).insert(to_name.clone(), (bytes, at));
+                self.note(db, &to_name);
+                self.with(db, to, |db, key| db.insert(key, record.value, at));
+            }
+            Op::Expiry(db, key, ttl) => {
+                let (name, at) = (name(key), ttl.map(|t| self.now_ms + t));
+                let was = self.twin(db).get_mut(&name).map(|w| w.1 = at).is_some();
+                if was {
+                    self.note(db, &name);
+                }
+                assert_eq!(self.with(db, key, |db, key| db.set_expiry(key, at)), was);
+                if at.is_some_and(|at| at <= self.now_ms) {
+                    self.gone(db, &name);
+                }
+            }
+            Op::Read(db, key) => {
+                let read = self.with(db, key, |db, key| {
+                    let peeked = db.peek(key).map(text);
+                    assert_eq!(db.get(key).map(text), peeked);
+                    peeked
+                });
+                assert_eq!(read, self.twin(db).get(&name(key)).map(|w| w.0.clone()));
+            }
+            Op::Wait(ms) => {
+                self.now_ms += ms;
+                let now_ms = self.now_ms;
+                if let Some((_, there, _)) = &mut self.scan {
+                    there.retain(|k| self.twins[0].get(k).is_some_and(|w| w.1.is_none_or(|at| at > now_ms)));
+                }
+            }
+            Op::Sweep(keys_max) => {
+                let (before, total) = (self.lens(), self.keyspace.expired_total());
+                let removed = self.keyspace.expire_slice(self.now_ms, keys_max);
+                assert_eq!(before - self.lens(), removed);
+                assert_eq!(self.keyspace.expired_total() - total, removed as u64);
+                if keys_max >= 100_000 {
+                    (0..2 * DATABASES).for_each(|db| assert_eq!(self.keyspace.len(db), self.twin(db).len()));
+                }
+            }
+            Op::Scan(count) => {
+                let now_ms = self.now_ms;
+                let start = || None;
+                let (cursor, there, mut seen) = match self.scan.take().or_else(start) {
+                    Some(scan) => scan,
+                    None => (0, self.twin(0).keys().cloned().collect(), BTreeSet::new()),
+                };
+                let twin = self.twin(0).clone();
+                let next = self.keyspace.scan(0, cursor, count, now_ms, &mut |r| {
+                    assert!(twin.contains_key(r.key()), "a key that is not there");
+                    seen.insert(r.key().to_vec());
+                });
+                match next {
+                    0 => assert!(there.is_subset(&seen), "missing: {:?}", there.difference(&seen).next()),
+                    next => self.scan = Some((next, there, seen)),
+                }
+            }
+            Op::Random(db) => {
+                let key = self.keyspace.random_key(db, self.now_ms, &mut self.rng);
+                let twin = self.twin(db);
+                match key {
+                    Some(key) => assert!(twin.contains_key(&key)),
+                    None => assert!(twin.len() < 10, "{} keys, and none found", twin.len()),
+                }
+            }
+            Op::Flush(db) => {
+                self.keyspace.flush(db);
+                self.twins[db].clear();
+                self.twins[DATABASES + db].clear();
+                self.changed(db == 0);
+            }
+            Op::Swap(a, b) => {
+                self.keyspace.swap(a, b);
+                self.twins.swap(a, b);
+                self.twins.swap(DATABASES + a, DATABASES + b);
+                self.changed(a != b && (a == 0 || b == 0));
+            }
+            Op::Fill(db, keys) => (0..keys).for_each(|key| self.set(db, 1000 + key, None)),
+            Op::Drain(db, keys) => (0..keys).for_each(|key| drop(self.remove(db, 1000 + key))),
+        }
+    }
+    /// Database 0 became another.
+    fn changed(&mut self, it_did: bool) {
+        if it_did {
+            self.scan = None;
+            self.touched = (BTreeSet::new(), true);
+        }
+    }
+    fn lens(&self) -> usize {
+        (0..2 * DATABASES).map(|db| self.keyspace.len(db)).sum()
+    }
+    /// All of it is as the twin says; what was touched is what the twin noted, and keys that expired.
+    fn check(&mut self) {
+        for db in 0..2 * DATABASES {
+            let mut all = Twin::new();
+            for shard in 0..self.keyspace.shards() {
+                self.keyspace.for_each_in_shard(shard, db, self.now_ms, &mut |r| {
+                    let pair = (r.key().to_vec(), (text(r), r.expire_at_ms()));
+                    assert!(all.insert(pair.0, pair.1).is_none(), "a key visited twice");
+                });
+            }
+            assert_eq!(&all, self.twin(db));
+        }
+        while self.keyspace.expire_slice(self.now_ms, 1000) > 0 {}
+        for db in 0..2 * DATABASES {
+            assert_eq!(self.keyspace.len(db), self.twin(db).len());
+            let volatile = self.twin(db).values().filter(|w| w.1.is_some()).count();
+            assert_eq!(self.keyspace.volatile_len(db), volatile);
+            let shape = self.keyspace.shape(db);
+            assert!(shape.moved_max <= 448 && shape.segment_items_max <= 448, "{shape:?}");
+        }
+        let (mut touched, mut all) = (BTreeSet::new(), false);
+        for shard in 0..self.keyspace.shards() {
+            let taken = self.keyspace.take_touched(shard);
+            let many = taken.keys.len();
+            all |= taken.flushed;
+            let before = touched.len();
+            touched.extend(taken.keys);
+            assert_eq!(touched.len() - before, many, "each once");
+        }
+        assert_eq!(all, self.touched.1);
+        assert!(
+            self.touched.0.is_subset(&touched),
+            "missing: {:?}",
+            self.touched.0.difference(&touched).next()
+        );
+        assert!(touched.iter().all(|k| k.starts_with(b"doc:")));
+        assert_eq!(self.keyspace.touched_len(), 0);
+        self.touched = (BTreeSet::new(), false);
+    }
+}
+
+fn text(record: &Record) -> Vec<u8> {
+    match &record.value {
+        Value::Str(s) => s.bytes(&mut [0; 20]).to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn does_what_maps_do(ops in prop::collection::vec(op(), 1..250), shards in prop_oneof![Just(1usize), Just(2), Just(16)]) {
+        let mut world = World::new(shards);
+        for op in ops {
+            world.run(op);
+        }
+        world.check();
+    }
+}
+
+#[test]
+fn a_longer_run() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut world = World::new(4);
+    for i in 0..4000 {
+        let op = op().new_tree(&mut runner).expect("no filter rejects").current();
+        world.run(op);
+        if i % 500 == 0 {
+            world.check();
+        }
+    }
+    world.run(Op::Wait(1000));
+    world.check();
+}
