@@ -53,7 +53,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
         return Ok(false);
     }
     if at_ms <= call.now_ms {
-        db.remove(key);
+        db.delete(key);
     } else {
         // The largest i64 stands for "no expiry" in a record.
         db.set_expiry(key, Some(at_ms.min(i64::MAX - 1)));

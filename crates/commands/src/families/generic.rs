@@ -6,12 +6,12 @@ use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
 use std::sync::atomic::Ordering;
-use strand_keyspace::{Record, Str, Value};
+use strand_keyspace::{Record, Settings, Str, Value};
 
 /// `DEL key [key ...]`: removes keys. Reply: how many there were.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
-    let removed = call.keys.iter().filter(|key| db.remove(key).is_some()).count();
+    let removed = call.keys.iter().filter(|key| db.delete(key)).count();
     call.reply.int(removed as i64);
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn object_idletime(call: &mut Call<'_, '_>) {
     const UNDER_LFU: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
                              switching between policies at runtime LRU and LFU data will take some time to adjust.";
     let now_ms = call.now_ms;
-    object_usage(call, false, UNDER_LFU, |r| now_ms.saturating_sub(r.used_at_ms()).max(0) / 1000);
+    object_usage(call, false, UNDER_LFU, |r, _| r.idle_s(now_ms).into());
 }
 
 /// `OBJECT FREQ key`. Reply: its logarithmic access counter; null for a missing key; an error without an LFU policy.
@@ -180,16 +180,18 @@ pub(crate) fn object_freq(call: &mut Call<'_, '_>) {
     const WITHOUT_LFU: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
                                that when switching between policies at runtime LRU and LFU data will take some time to \
                                adjust.";
-    object_usage(call, true, WITHOUT_LFU, |r| r.frequency().into());
+    let now_ms = call.now_ms;
+    object_usage(call, true, WITHOUT_LFU, |r, settings| r.frequency(now_ms, settings).into());
 }
 
-fn object_usage(call: &mut Call<'_, '_>, lfu: bool, text: &str, figure: impl Fn(&Record) -> i64) {
-    let under_lfu = call.locked.keyspace().settings().lfu.load(Ordering::Relaxed) != 0;
+fn object_usage(call: &mut Call<'_, '_>, lfu: bool, text: &str, figure: impl Fn(&Record, &Settings) -> i64) {
+    let settings = call.locked.keyspace().settings();
+    let under_lfu = settings.lfu.load(Ordering::Relaxed) != 0;
     let mut db = call.locked.db(call.db);
     match db.peek(&call.keys[0]) {
         None => call.reply.null(),
         Some(_) if lfu != under_lfu => call.reply.error(text),
-        Some(record) => call.reply.int(figure(record)),
+        Some(record) => call.reply.int(figure(record, settings)),
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) fn hdel(call: &mut Call<'_, '_>) {
         emptied = hash.is_empty();
     }
     if emptied {
-        db.remove(key);
+        db.delete(key);
     }
     call.reply.int(removed as i64);
 }

@@ -54,7 +54,7 @@ pub(crate) fn del(call: &mut Call<'_, '_>) {
         emptied = hash.is_empty();
     }
     if emptied {
-        db.remove(key);
+        db.delete(key);
     }
     call.reply.int(removed as i64);
 }

@@ -265,6 +265,37 @@ mod tests {
     }
 
     #[test]
+    fn a_scan_shows_what_stays_while_the_rest_comes_and_goes() {
+        for (start, per_call) in [(0, 40), (3_000, -60)] {
+            // kept: k0..k99; the others grow by `per_call` a call, or shrink.
+            let mut f = fixture_with(100);
+            let mut others = start;
+            (0..others).for_each(|n| drop(f.run(&format!("SET other{n} v"))));
+            let (mut cursor, mut seen, mut calls) = (String::from("0"), BTreeSet::new(), 0);
+            loop {
+                let reply = f.run(&format!("SCAN {cursor} COUNT 20"));
+                cursor = reply.split('|').nth(2).expect("a cursor").into();
+                seen.extend(keys_in(&reply));
+                for _ in 0..i32::abs(per_call) {
+                    if per_call > 0 {
+                        f.run(&format!("SET other{others} v"));
+                        others += 1;
+                    } else if others > 0 {
+                        others -= 1;
+                        f.run(&format!("DEL other{others}"));
+                    }
+                }
+                calls += 1;
+                assert!(calls <= 1000, "no end");
+                if cursor == "0" {
+                    break;
+                }
+            }
+            assert_eq!(seen.len(), 100, "a key was missed");
+        }
+    }
+
+    #[test]
     fn scan_options() {
         let mut f = fixture_with(20);
         f.run("HSET khash f v");
