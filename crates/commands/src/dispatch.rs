@@ -275,28 +275,4 @@ mod tests {
             assert!(key_positions(spec, argv.args()).is_ok(), "{}", spec.name);
         }
     }
-
-    /// `cargo test --profile quick -p strand-commands dispatch_speed -- --ignored --nocapture`
-    #[test]
-    #[ignore = "a measurement"]
-    fn dispatch_speed() {
-        const ROUNDS: u32 = 20_000_000;
-        for line in ["GET k", "set k v", "INCRBYFLOAT k 1", "HSET k f v", "MGET a b c d", "OBJECT ENCODING k"]
-        {
-            let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-            let args = argv.args();
-            let start = std::time::Instant::now();
-            for _ in 0..ROUNDS {
-                std::hint::black_box(lookup(std::hint::black_box(args).at(0)));
-            }
-            let looked_up = start.elapsed();
-            for _ in 0..ROUNDS {
-                let found = resolve(std::hint::black_box(args)).expect("a command");
-                let _ = std::hint::black_box(key_positions(found.spec, args));
-            }
-            let ns = |time: std::time::Duration| time.as_nanos() as f64 / f64::from(ROUNDS);
-            let whole = ns(start.elapsed() - looked_up);
-            println!("{line}: lookup {:.2} ns, resolve and key positions {whole:.2} ns", ns(looked_up));
-        }
-    }
 }
