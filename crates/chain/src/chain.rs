@@ -11,8 +11,9 @@ use std::io::IoSlice;
 
 /// A tail with less room than this is left as it is and reading goes on in a new block.
 const SPARE_BYTES_MIN: usize = 4 * 1024;
-/// A chain up to this length is appended by copying it, so that short replies do not become a block each.
-const COPY_CHAIN_BYTES_MAX: usize = 512;
+/// A chain up to this length is appended by copying it, so that short replies do not hold a block each: what a chain
+/// holds is at most four times what is readable.
+const COPY_CHAIN_BYTES_MAX: usize = 4 * 1024;
 /// The longest stretch that [`Chain::room`] gives.
 pub const ROOM_BYTES_MAX: usize = 4 * 1024;
 
@@ -187,7 +188,7 @@ impl Chain {
             self.len += end;
         }
     }
-    /// Appends all of `other`, sharing its blocks (a few hundred bytes are copied).
+    /// Appends all of `other`, sharing its blocks (up to 4 KiB are copied).
     pub fn push_chain(&mut self, mut other: Chain) {
         if other.len <= COPY_CHAIN_BYTES_MAX {
             return other.slices().for_each(|s| self.push_slice(s));
@@ -340,7 +341,7 @@ mod tests {
 
     #[test]
     fn blobs_and_long_chains_are_appended_without_copying() {
-        let blob = Blob::from(vec![b'v'; 1000]);
+        let blob = Blob::from(vec![b'v'; 5000]);
         let mut chain = Chain::new();
         chain.push_slice(b"x");
         chain.push_blob(blob.clone());
@@ -352,10 +353,10 @@ mod tests {
         short.push_slice(b"z");
         all.push_chain(short);
         all.push_slice(b"z");
-        assert_eq!(all.slices().map(<[u8]>::len).collect::<Vec<_>>(), [1, 1, 1000, 2]);
+        assert_eq!(all.slices().map(<[u8]>::len).collect::<Vec<_>>(), [1, 1, 5000, 2]);
         let mut slots = [IoSlice::new(&[]); 3];
         assert_eq!(all.io_slices(&mut slots), 3);
-        assert_eq!(slots.map(|s| s.len()), [1, 1, 1000]);
+        assert_eq!(slots.map(|s| s.len()), [1, 1, 5000]);
     }
 
     #[test]

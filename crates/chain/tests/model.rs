@@ -8,8 +8,10 @@ const SLICE_BYTES_MAX: usize = if cfg!(miri) { 400 } else { 40_000 };
 /// Most bytes that are filled in place at once.
 const FILL_BYTES_MAX: usize = if cfg!(miri) { 200 } else { 20_000 };
 
+/// `PROPTEST_CASES` asks for another number.
 fn cases(native: u32) -> ProptestConfig {
-    let cases = if cfg!(miri) { 6 } else { native };
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    let cases = asked.unwrap_or(if cfg!(miri) { 6 } else { native });
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use strand_wire::client::encode_command;
 use strand_wire::resp::{LARGE_BODY_BYTES_MIN, Limits};
 
-fn cases(cases: u32) -> ProptestConfig {
+/// `PROPTEST_CASES` asks for another number.
+fn cases(usual: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
