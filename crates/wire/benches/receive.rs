@@ -45,8 +45,11 @@ fn main() {
             assert!(row.allocated <= bound, "{size} in {chunk}: {} held at once", row.allocated);
             if json {
                 println!(
-                    r#"{{"bench":"receive","value_bytes":{size},"chunk_bytes":{chunk},"ns_per_byte":{:.4},"allocated_bytes":{},"resident_bytes":{}}}"#,
-                    row.ns_per_byte, row.allocated, row.resident
+                    concat!(
+                        r#"{{"bench":"receive","value_bytes":{},"chunk_bytes":{},"ns_per_byte":{:.4},"#,
+                        r#""allocated_bytes":{},"resident_bytes":{}}}"#
+                    ),
+                    size, chunk, row.ns_per_byte, row.allocated, row.resident
                 );
             } else {
                 println!(

@@ -1,14 +1,16 @@
 //! Codecs: bytes to commands and replies to bytes, over the chain.
 //!
 //! [`args::Argv`] owns one received command and [`args::Args`] is the view handlers read; [`resp::Decoder`] turns a
-//! chain into argvs; [`reply::Reply`] encodes replies straight into the output chain; [`digits`] prints numbers; [`client`] is the other side
-//! (encode a command, parse a reply), for the importer and the tests.
+//! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
+//! into the output chain; [`digits`] prints numbers; [`client`] is the other side (encode a command, parse a reply), for
+//! the importer and the tests.
 //!
 //! **Invariant:** knows no socket, no clock, no keyspace.
 
 pub mod args;
 pub mod client;
 pub mod digits;
+mod header;
 mod inline;
 pub mod reply;
 pub mod resp;

@@ -8,6 +8,7 @@
 //! As lenient as redis-server: the byte after a header's CR and the two after a body are skipped unseen.
 
 use crate::args::Argv;
+use crate::header::{Header, TooLong, short_number};
 use crate::inline;
 use strand_chain::{Body, Chain, OutOfMemory};
 
@@ -308,9 +309,8 @@ impl Decoder {
 
     /// The length that a `$` header announces.
     fn judge_length(&self, header: &Header) -> Result<usize, ProtocolError> {
-        if header.first != b'$' {
-            let got = header.first;
-            return Err(ProtocolError(format!("expected '$', got '{}'", got as char)));
+        if header.first() != b'$' {
+            return Err(ProtocolError(format!("expected '$', got '{}'", header.first() as char)));
         }
         match header.number() {
             Some(n) if n >= 0 && n <= self.limits.bulk_bytes_max as i64 => {
@@ -321,94 +321,6 @@ impl Decoder {
             }
             _ => Err(ProtocolError::new("invalid bulk length")),
         }
-    }
-}
-
-/// A length in its usual spelling (1 to 7 digits, no zero in front) with its CRLF, at `at`; also says where what follows
-/// begins. `None` for anything else, a line that is cut off included.
-#[inline(always)]
-fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    const DIGITS_MAX: usize = 7;
-    let mut n = 0;
-    for (i, &b) in bytes.get(at..)?.iter().take(DIGITS_MAX + 1).enumerate() {
-        let digit = b.wrapping_sub(b'0');
-        if digit > 9 {
-            let usual = b == b'\r' && i > 0 && (i == 1 || bytes[at] != b'0') && at + i + 1 < bytes.len();
-            return usual.then_some((n, at + i + 2));
-        }
-        n = n * 10 + usize::from(digit);
-    }
-    None
-}
-
-/// A header line in the making: its first byte and the number after it, taken in byte by byte.
-#[derive(Clone, Copy, Debug, Default)]
-struct Header {
-    first: u8,
-    /// Bytes seen before the CR, the first one included.
-    seen: usize,
-    negative: bool,
-    /// Magnitude of the number so far.
-    value: u64,
-    /// Not a number as redis-server spells them, or out of range.
-    bad: bool,
-    /// The CR has been seen; one more byte ends the line.
-    cr: bool,
-}
-
-/// A header line ran over its limit.
-struct TooLong;
-
-impl Header {
-    /// Takes bytes from `input`; true when the line is complete.
-    fn take(&mut self, input: &mut Chain, bytes_max: usize) -> Result<bool, TooLong> {
-        while !input.is_empty() {
-            let front = input.front();
-            let mut used = 0;
-            for &b in front {
-                used += 1;
-                if self.cr {
-                    input.advance(used);
-                    return Ok(true);
-                }
-                if b == b'\r' {
-                    self.cr = true;
-                    continue;
-                }
-                self.digit(b);
-                if self.seen > bytes_max {
-                    return Err(TooLong);
-                }
-            }
-            input.advance(used);
-        }
-        Ok(false)
-    }
-
-    fn digit(&mut self, b: u8) {
-        self.seen += 1;
-        match (self.seen, b) {
-            (1, first) => self.first = first,
-            (2, b'-') => self.negative = true,
-            (_, b'0'..=b'9') => {
-                // A zero is only right alone: "0", not "-0" and not "05".
-                let after_zero = self.value == 0 && self.seen > 2 && !(self.seen == 3 && self.negative);
-                self.bad |= after_zero || (b == b'0' && self.negative && self.seen == 3);
-                let next = self.value.checked_mul(10).and_then(|v| v.checked_add(u64::from(b - b'0')));
-                self.bad |= next.is_none();
-                self.value = next.unwrap_or(0);
-            }
-            _ => self.bad = true,
-        }
-    }
-
-    /// The number of a complete line.
-    fn number(&self) -> Option<i64> {
-        let empty = self.seen < 2 || (self.negative && self.seen < 3);
-        if self.bad || empty {
-            return None;
-        }
-        if self.negative { 0i64.checked_sub_unsigned(self.value) } else { i64::try_from(self.value).ok() }
     }
 }
 
