@@ -14,10 +14,27 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     matches_counted(pattern, text, nocase, &mut 0)
 }
 
-/// Where to go on after a mismatch: behind the last `*`, one byte further in the text.
+/// Where to go on after a mismatch: behind the last `*`, further on in the text.
 struct Retry {
     pattern_at: usize,
     text_at: usize,
+    /// The byte that must come there, when the pattern says it literally.
+    literal: Option<u8>,
+}
+
+impl Retry {
+    fn new(pattern: &[u8], pattern_at: usize, text_at: usize, nocase: bool) -> Retry {
+        let first = pattern[pattern_at];
+        let literal = (!nocase && !b"?[\\".contains(&first)).then_some(first);
+        Retry { pattern_at, text_at, literal }
+    }
+    /// Moves on to where the text can match again, not back; false when there is no such place.
+    fn seek(&mut self, text: &[u8]) -> bool {
+        if let Some(literal) = self.literal {
+            self.text_at += memchr::memchr(literal, &text[self.text_at..]).unwrap_or(text.len());
+        }
+        self.text_at < text.len()
+    }
 }
 
 /// [`matches`], counting elements tried in `steps`.
@@ -44,12 +61,17 @@ fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -
                 if stars > STARS_MAX {
                     return false;
                 }
-                retry = Some(Retry { pattern_at: p, text_at: t });
+                let mut r = Retry::new(pattern, p, t, nocase);
+                if !r.seek(text) {
+                    return false;
+                }
+                t = r.text_at;
+                retry = Some(r);
                 continue;
             }
             Some(_) => {
-                let (after, fits) = element(&pattern[p..], text[t], nocase);
-                p += after;
+                let (len, fits) = element(&pattern[p..], text[t], nocase);
+                p += len;
                 fits
             }
         };
@@ -62,7 +84,7 @@ fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -
         } else {
             let Some(r) = &mut retry else { return false };
             r.text_at += 1;
-            if r.text_at == text.len() {
+            if !r.seek(text) {
                 return false;
             }
             (p, t) = (r.pattern_at, r.text_at);
@@ -71,8 +93,9 @@ fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -
 }
 
 /// Matches the element at the start of `pattern` (not a `*`) against one byte: how long it is, and whether it fits.
+#[inline]
 fn element(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
-    let same = |a: u8| if nocase { a.eq_ignore_ascii_case(&byte) } else { a == byte };
+    let same = |a: u8| a == byte || (nocase && a.eq_ignore_ascii_case(&byte));
     match pattern[0] {
         b'?' => (1, true),
         b'[' => class(pattern, byte, nocase),
