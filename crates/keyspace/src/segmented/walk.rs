@@ -72,9 +72,12 @@ impl<T: Item> Segmented<T> {
             segment.deadline_ms = rest_ms;
             self.len -= expired.len() - before;
             self.shrink(i);
+            if next.is_none() {
+                self.raise_deadline();
+            }
             return (looked_at, next);
         }
-        self.deadline_ms = self.segments.iter().map(|s| s.deadline_ms).min().unwrap_or(i64::MAX);
+        self.raise_deadline();
         (0, None)
     }
     /// A random item, each as likely as any other.
@@ -103,6 +106,10 @@ impl<T: Item> Segmented<T> {
         table.iter().nth(rng.usize(..table.len()))
     }
 
+    /// At the end of a walk: the table's bound follows those of its segments.
+    fn raise_deadline(&mut self) {
+        self.deadline_ms = self.segments.iter().map(|s| s.deadline_ms).min().unwrap_or(i64::MAX);
+    }
     fn range_of(&self, segment: &Segment<T>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
     }

@@ -1,0 +1,376 @@
+//! What the keyspace promises about growth, locks, expiry, garbage and the text index's notes.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+use strand_chain::Blob;
+use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, Value};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+/// Items of a full segment: no operation may move more.
+const SEGMENT_ITEMS_MAX: usize = 448;
+
+fn space(shards: usize) -> Keyspace {
+    Keyspace::new(shards, 16, [1, 2, 3, 4])
+}
+fn set(space: &Keyspace, db: usize, key: &[u8], value: Value, expire_at_ms: Option<i64>) -> bool {
+    let key = space.key(key);
+    space.lock(&[key.hash], NOW_MS).db(db).insert(&key, value, expire_at_ms)
+}
+fn delete(space: &Keyspace, db: usize, key: &[u8]) -> bool {
+    let key = space.key(key);
+    space.lock(&[key.hash], NOW_MS).db(db).delete(&key)
+}
+fn int(n: i64) -> Value {
+    Value::Str(Str::Int(n))
+}
+fn big_hash(fields: u32) -> Value {
+    let (mut hash, settings) = (HashValue::new(), Settings::default());
+    for i in 0..fields {
+        hash.set(&i.to_le_bytes(), Blob::new(), &settings);
+    }
+    Value::Hash(Box::new(hash))
+}
+
+#[test]
+fn grows_a_segment_at_a_time_and_shrinks_again() {
+    const KEYS: u32 = 200_000;
+    let space = space(8);
+    for i in 0..KEYS {
+        assert!(!set(&space, 0, &i.to_le_bytes(), int(1), None));
+    }
+    let grown = space.shape(0);
+    assert_eq!((grown.items, space.len(0)), (KEYS as usize, KEYS as usize));
+    assert!(
+        grown.segment_items_max <= SEGMENT_ITEMS_MAX && grown.moved_max <= SEGMENT_ITEMS_MAX,
+        "{grown:?}"
+    );
+    assert!(
+        grown.segments >= KEYS as usize / SEGMENT_ITEMS_MAX && grown.segments < KEYS as usize / 200,
+        "{grown:?}"
+    );
+    assert!(grown.heap_bytes < KEYS as usize * 24, "{grown:?}");
+    for i in 0..KEYS {
+        if i % 100 != 0 {
+            assert!(delete(&space, 0, &i.to_le_bytes()));
+        }
+    }
+    let shrunk = space.shape(0);
+    assert_eq!(shrunk.items, KEYS as usize / 100);
+    assert!(shrunk.moved_max <= SEGMENT_ITEMS_MAX, "{shrunk:?}");
+    assert!(shrunk.segments <= grown.segments / 20, "{shrunk:?}");
+    assert!(shrunk.directory <= grown.directory / 20, "{shrunk:?}");
+    assert!(shrunk.heap_bytes <= grown.heap_bytes / 20, "{shrunk:?}");
+    for i in (0..KEYS).step_by(100) {
+        assert!(delete(&space, 0, &i.to_le_bytes()));
+    }
+    assert_eq!(space.shape(0).heap_bytes, 0);
+}
+
+#[test]
+fn the_hash_is_keyed() {
+    let (one, other) = (space(64), Keyspace::new(64, 16, [1, 2, 3, 5]));
+    // Keys chosen to share a shard and more under one seed are spread under another.
+    let top = |space: &Keyspace, key: &[u8]| space.key(key).hash.0 >> 54;
+    let chosen: Vec<Vec<u8>> =
+        (0u32..).map(|i| i.to_le_bytes().to_vec()).filter(|k| top(&one, k) == 7).take(1000).collect();
+    for key in &chosen {
+        set(&one, 0, key, int(1), None);
+        set(&other, 0, key, int(1), None);
+    }
+    // They split as deep as they must, and nothing outgrows a segment even so.
+    assert!(one.shape(0).segment_items_max <= SEGMENT_ITEMS_MAX, "{:?}", one.shape(0));
+    assert!(other.shape(0).segment_items_max < 50, "{:?}", other.shape(0));
+    assert_eq!((one.len(0), other.len(0)), (1000, 1000));
+}
+
+#[test]
+fn several_threads_with_several_keys_each() {
+    const KEYS: u64 = 64;
+    const THREADS: u64 = 4;
+    const TRANSFERS: u64 = 3000;
+    let space = space(16);
+    for i in 0..KEYS {
+        set(&space, 0, &i.to_le_bytes(), int(1000), None);
+    }
+    let done = AtomicBool::new(false);
+    let start = Barrier::new(THREADS as usize + 1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|seed| {
+                let (space, start) = (&space, &start);
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(seed);
+                    start.wait();
+                    for _ in 0..TRANSFERS {
+                        // Moves 1 from some keys to one, in whatever order they come; some keys twice.
+                        let names: Vec<[u8; 8]> =
+                            (0..rng.usize(2..6)).map(|_| rng.u64(..KEYS).to_le_bytes()).collect();
+                        let keys: Vec<_> = names.iter().map(|n| space.key(n)).collect();
+                        let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
+                        let mut locked = space.lock(&hashes, NOW_MS);
+                        let mut db = locked.db(0);
+                        for (i, key) in keys.iter().enumerate() {
+                            let by = if i == 0 { keys.len() as i64 - 1 } else { -1 };
+                            match db.get_mut(key).map(|r| &mut r.value) {
+                                Some(Value::Str(Str::Int(n))) => *n += by,
+                                other => panic!("{other:?}"),
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let (space, done, start) = (&space, &done, &start);
+        scope.spawn(move || {
+            start.wait();
+            while !done.load(Relaxed) {
+                // All at once: the sum never changes. One at a time: every key is there.
+                let mut all = space.lock_all(NOW_MS);
+                let mut sum = 0;
+                for i in 0..KEYS {
+                    let name = i.to_le_bytes();
+                    match all.db(0).get(&space.key(&name)).map(|r| &r.value) {
+                        Some(Value::Str(Str::Int(n))) => sum += n,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                drop(all);
+                assert_eq!(sum, 1000 * KEYS as i64);
+                // These take every shard too.
+                space.swap(1, 2);
+                space.flush(1);
+            }
+        });
+        let outcome: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Relaxed);
+        outcome.into_iter().for_each(|o| o.expect("no worker failed"));
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_is_not_waited_for() {
+    let space = space(4);
+    let keys: Vec<[u8; 4]> = (0..100u32).map(|i| i.to_le_bytes()).collect();
+    let hashes: Vec<KeyHash> = keys.iter().map(|k| space.key(k).hash).collect();
+    assert!(space.try_lock(&hashes, NOW_MS).is_some());
+    let held = space.lock_shard(2, NOW_MS);
+    assert!(space.try_lock(&hashes, NOW_MS).is_none());
+    let elsewhere =
+        hashes.iter().find(|h| space.shard_of(**h) != 2).expect("100 keys are in more than one shard");
+    assert!(space.try_lock(&[*elsewhere], NOW_MS).is_some());
+    drop(held);
+    assert!(space.try_lock(&hashes, NOW_MS).is_some());
+}
+
+#[test]
+#[should_panic(expected = "the key's shard is held")]
+fn a_key_of_another_shard_is_a_mistake_that_shows() {
+    let space = space(64);
+    let mut locked = space.lock_shard(3, NOW_MS);
+    let name = (0..1000u32)
+        .map(|i| i.to_le_bytes())
+        .find(|n| space.shard_of(space.key(n).hash) != 3)
+        .expect("most keys are elsewhere");
+    locked.db(0).get(&space.key(&name));
+}
+
+#[test]
+fn a_million_deadlines_cost_nothing_until_they_come() {
+    const KEYS: u32 = 50_000;
+    let space = space(16);
+    for i in 0..KEYS {
+        set(&space, i as usize % 2, &i.to_le_bytes(), int(1), Some(NOW_MS + 1000 + i64::from(i % 2)));
+    }
+    assert_eq!((space.volatile_len(0), space.volatile_len(1)), (KEYS as usize / 2, KEYS as usize / 2));
+    assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX), 0);
+    // A slice looks at the records it was allowed and one segment more, and goes on where it stopped.
+    let mut slices = 0;
+    while space.len(0) > 0 {
+        assert!(space.expire_slice(NOW_MS + 1000, 1000) <= 1000 + SEGMENT_ITEMS_MAX);
+        slices += 1;
+        assert!(slices <= KEYS / 2 / 1000 + 2, "no slice is spent on nothing");
+    }
+    assert_eq!((space.len(1), space.expired_total()), (KEYS as usize / 2, u64::from(KEYS) / 2));
+    while space.expire_slice(NOW_MS + 1001, 1000) > 0 {}
+    assert_eq!((space.len(1), space.expired_total()), (0, u64::from(KEYS)));
+}
+
+#[test]
+fn an_expiry_that_moves_is_followed() {
+    let space = space(1);
+    let key = space.key(b"k");
+    set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
+    assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, Some(NOW_MS + 500)));
+    assert_eq!(space.expire_slice(NOW_MS + 400, 10), 0);
+    assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, Some(NOW_MS + 5)));
+    assert_eq!(space.expire_slice(NOW_MS + 5, 10), 1);
+    set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
+    assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None));
+    assert_eq!((space.expire_slice(NOW_MS + 99, 10), space.volatile_len(0), space.len(0)), (0, 0, 1));
+    // Replacing takes the new expiry, or none.
+    assert!(set(&space, 0, b"k", int(2), Some(NOW_MS + 1)));
+    assert_eq!(space.volatile_len(0), 1);
+    assert!(set(&space, 0, b"k", int(2), None));
+    assert_eq!(space.volatile_len(0), 0);
+}
+
+#[test]
+fn big_values_are_left_to_whoever_takes_the_garbage() {
+    let space = space(2);
+    let deadline = Some(NOW_MS + 1);
+    set(&space, 0, b"deleted", big_hash(1000), None);
+    set(&space, 0, b"replaced", big_hash(1000), None);
+    set(&space, 0, b"lazily", big_hash(1000), deadline);
+    set(&space, 0, b"actively", Value::Str(Str::Raw(Blob::from(vec![0; 1 << 20]))), deadline);
+    set(&space, 0, b"small", big_hash(10), None);
+    assert!(delete(&space, 0, b"deleted") && delete(&space, 0, b"small"));
+    assert!(set(&space, 0, b"replaced", int(1), None));
+    assert_eq!(space.take_garbage().len(), 2);
+    let key = space.key(b"lazily");
+    assert!(space.lock(&[key.hash], NOW_MS + 1).db(0).peek(&key).is_none());
+    assert_eq!(space.expire_slice(NOW_MS + 1, 100), 1);
+    assert_eq!((space.take_garbage().len(), space.expired_total()), (2, 2));
+    assert_eq!(space.take_garbage().len(), 0);
+}
+
+#[test]
+fn system_databases_go_with_theirs() {
+    let space = space(4);
+    let system = |db| space.system_db(db);
+    set(&space, 3, b"k", int(3), None);
+    set(&space, system(3), b"k", int(33), None);
+    set(&space, system(5), b"k", int(55), None);
+    space.swap(3, 5);
+    let lens = |db| (space.len(db), space.len(system(db)));
+    assert_eq!((lens(3), lens(5)), ((0, 1), (1, 1)));
+    space.flush(5);
+    assert_eq!((lens(3), lens(5)), ((0, 1), (0, 0)));
+    space.swap(3, 3);
+    space.swap(0, 3);
+    assert_eq!((lens(0), lens(3)), ((0, 1), (0, 0)));
+    assert_eq!(space.random_key(0, NOW_MS, &mut fastrand::Rng::with_seed(1)), None);
+    assert_eq!(space.scan(0, 0, 10, NOW_MS, &mut |_| panic!("system keys are not shown")), 0);
+}
+
+#[test]
+fn random_keys_are_about_as_likely_as_each_other() {
+    let mut rng = fastrand::Rng::with_seed(3);
+    for (shards, keys, tolerance) in [(64, 5, 0.3), (64, 100, 0.4), (4, 2000, 0.5)] {
+        let space = space(shards);
+        for i in 0..keys as u32 {
+            set(&space, 0, &i.to_le_bytes(), int(1), None);
+        }
+        let mut hits = vec![0u32; keys];
+        for _ in 0..keys * 200 {
+            let key = space.random_key(0, NOW_MS, &mut rng).expect("there are keys");
+            hits[u32::from_le_bytes(key.try_into().expect("4 bytes")) as usize] += 1;
+        }
+        let near = |h: &u32| (f64::from(*h) / 200.0 - 1.0).abs() < tolerance;
+        let far: Vec<_> = hits.iter().filter(|h| !near(h)).collect();
+        assert!(far.is_empty(), "{keys} keys in {shards} shards, drawn 200 times each: {far:?}");
+    }
+}
+
+#[test]
+fn a_random_key_is_not_an_expired_one() {
+    let (space, mut rng) = (space(4), fastrand::Rng::with_seed(3));
+    for i in 0..1000u32 {
+        set(&space, 0, &i.to_le_bytes(), int(1), (i % 2 == 0).then_some(NOW_MS + 1));
+    }
+    for _ in 0..200 {
+        let key = space.random_key(0, NOW_MS + 1, &mut rng).expect("half are alive");
+        assert_eq!(key[0] % 2, 1);
+    }
+    let started = Instant::now();
+    for i in (1..1000u32).step_by(2) {
+        delete(&space, 0, &i.to_le_bytes());
+    }
+    assert_eq!(space.random_key(0, NOW_MS + 1, &mut rng), None, "a bounded number of draws");
+    assert!(started.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn touched_keys_are_noted_once_and_only_if_followed() {
+    let space = space(4);
+    let touched = || {
+        let mut keys = Vec::new();
+        for shard in 0..space.shards() {
+            keys.extend(space.take_touched(shard).keys);
+        }
+        keys.sort();
+        keys.into_iter().map(|k| String::from_utf8(k).expect("test keys are text")).collect::<Vec<_>>()
+    };
+    set(&space, 0, b"doc:early", int(1), None);
+    assert_eq!(touched(), [""; 0]);
+    space.track(vec![b"doc:".to_vec(), b"mail:".to_vec()]);
+    for (db, key) in [(0, "doc:1"), (0, "doc:1"), (0, "mail:1"), (0, "other"), (1, "doc:elsewhere")] {
+        set(&space, db, key.as_bytes(), int(1), Some(NOW_MS + 5));
+    }
+    set(&space, space.system_db(0), b"doc:system", int(1), None);
+    assert_eq!(space.touched_len(), 2);
+    assert_eq!(touched(), ["doc:1", "mail:1"]);
+    assert_eq!(space.expire_slice(NOW_MS + 5, 100), 4);
+    assert_eq!(touched(), ["doc:1", "mail:1"]);
+    let key = space.key(b"doc:early");
+    let mut locked = space.lock(&[key.hash], NOW_MS);
+    assert!(locked.db(0).get(&key).is_some() && locked.db(0).peek(&key).is_some());
+    drop(locked);
+    assert_eq!(touched(), [""; 0], "reading touches nothing");
+    (0..space.shards()).for_each(|s| space.touch_all(s));
+    assert_eq!(touched(), ["doc:early"]);
+    set(&space, 0, b"doc:2", int(1), None);
+    space.flush(0);
+    assert!((0..space.shards()).all(|s| space.take_touched(s).flushed));
+    space.track(Vec::new());
+    set(&space, 0, b"doc:3", int(1), None);
+    assert_eq!(touched(), [""; 0]);
+}
+
+#[test]
+fn use_is_counted_by_policy() {
+    let space = space(1);
+    set(&space, 0, b"k", int(1), None);
+    let key = space.key(b"k");
+    let later = NOW_MS + 100_000;
+    let idle = |now_ms| space.lock(&[key.hash], now_ms).db(0).peek(&key).map(|r| r.idle_s(now_ms));
+    assert_eq!((idle(NOW_MS), idle(later)), (Some(0), Some(100)));
+    let mut locked = space.lock(&[key.hash], later);
+    locked.set_no_touch(true);
+    assert!(locked.db(0).get(&key).is_some());
+    drop(locked);
+    assert_eq!(idle(later), Some(100));
+    assert!(space.lock(&[key.hash], later).db(0).get(&key).is_some());
+    assert_eq!(idle(later), Some(0));
+    space.settings().lfu.store(1, Relaxed);
+    set(&space, 0, b"new", int(1), None);
+    let key = space.key(b"new");
+    for _ in 0..1000 {
+        space.lock(&[key.hash], NOW_MS).db(0).get(&key);
+    }
+    let locked = &mut space.lock(&[key.hash], NOW_MS);
+    let frequency =
+        locked.db(0).peek(&key).map(|r| r.frequency(NOW_MS, space.settings())).expect("it is there");
+    // redis.conf's table: 1000 hits at factor 10 make 18.
+    assert!((12..=26).contains(&frequency), "{frequency}");
+}
+
+#[test]
+fn cursors_that_nobody_gave_out_end_the_scan() {
+    let space = space(4);
+    set(&space, 0, b"k", int(1), None);
+    for cursor in [1 << 40, u64::MAX, (1 << 40) - 1] {
+        assert_eq!(space.scan(0, cursor, 10, NOW_MS, &mut |_| {}), 0);
+    }
+    // Counts of 0 and without end do no harm.
+    let mut seen = 0;
+    let mut cursor = 0;
+    loop {
+        cursor = space.scan(0, cursor, 0, NOW_MS, &mut |_| seen += 1);
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(space.scan(0, 0, usize::MAX, NOW_MS, &mut |_| seen += 1), 0);
+    assert_eq!(seen, 2);
+}
