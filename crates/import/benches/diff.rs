@@ -41,7 +41,9 @@ fn main() {
              \"diff_per_s\":{merged:.0},\"build_per_s\":{built:.0},\"bytes_per_entry\":{bytes:.1}}}"
         );
     } else {
-        println!("container diff, {entries} entries a side, 5 pairs each, {changed} changed, {bytes:.0} bytes/entry");
+        println!(
+            "container diff, {entries} entries a side, 5 pairs each, {changed} changed, {bytes:.0} bytes/entry"
+        );
         println!("  check both and diff {compared:>12.0} entries/s");
         println!("  diff alone          {merged:>12.0} entries/s");
         println!("  build               {built:>12.0} entries/s");

@@ -56,7 +56,9 @@ impl Connection {
             parser: ReplyParser::new(),
         };
         match (target.username, target.password) {
-            (Some(user), Some(password)) => this.expect_ok(&[&b"AUTH"[..], user.as_bytes(), password.as_bytes()])?,
+            (Some(user), Some(password)) => {
+                this.expect_ok(&[&b"AUTH"[..], user.as_bytes(), password.as_bytes()])?
+            }
             (None, Some(password)) => this.expect_ok(&[&b"AUTH"[..], password.as_bytes()])?,
             _ => {}
         }

@@ -426,7 +426,8 @@ impl Builder {
 
 fn parse_entry(blob: &[u8], at: usize, end: usize, index: usize) -> Result<Entry<'_>, ContainerError> {
     let outside = ContainerError::Bounds { index };
-    let Some(bytes) = blob[..end].get(at..).filter(|b| at >= HEADER_BYTES && b.len() >= ENTRY_HEADER_BYTES) else {
+    let Some(bytes) = blob[..end].get(at..).filter(|b| at >= HEADER_BYTES && b.len() >= ENTRY_HEADER_BYTES)
+    else {
         return Err(outside);
     };
     let (head, rest) = bytes.split_at(ENTRY_HEADER_BYTES);
@@ -495,11 +496,31 @@ mod tests {
     fn golden_bytes() {
         let hex: String = sample().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
-            "5354434e", "01", "00", "0700", "02000000", "3c000000", // header
-            "01", "01", "0500", "d204000000000000", "03", "622e656d6c", "010203", // b.eml
-            "05", "0100", "666c616773", "53", // flags = S
-            "02", "00", "0100", "0000000000000000", "00", "61", // a
-            "2e000000", "10000000", // a, then b.eml
+            "5354434e",
+            "01",
+            "00",
+            "0700",
+            "02000000",
+            "3c000000", // header
+            "01",
+            "01",
+            "0500",
+            "d204000000000000",
+            "03",
+            "622e656d6c",
+            "010203", // b.eml
+            "05",
+            "0100",
+            "666c616773",
+            "53", // flags = S
+            "02",
+            "00",
+            "0100",
+            "0000000000000000",
+            "00",
+            "61", // a
+            "2e000000",
+            "10000000", // a, then b.eml
         );
         assert_eq!(&hex[..expected.len()], expected);
         assert_eq!(&hex[expected.len()..], "a2a761ae081c53f2198376a6f9375af1");

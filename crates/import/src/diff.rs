@@ -135,7 +135,9 @@ mod tests {
             let kind = if *container { Kind::Container } else { Kind::Document };
             let token = if *token == 0 { vec![] } else { vec![*token] };
             let note = [*meta, 1];
-            builder.push(kind, name, 5, &token, [(&b"m"[..], &[*meta][..]), (&b"~n"[..], &note[..])]).unwrap();
+            builder
+                .push(kind, name, 5, &token, [(&b"m"[..], &[*meta][..]), (&b"~n"[..], &note[..])])
+                .unwrap();
         }
         builder.finish().unwrap()
     }

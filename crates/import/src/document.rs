@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn other_files_keep_their_name_and_size() {
         let fields = extract(&facts("notes.pdf"), None).unwrap();
-        let present: Vec<_> = fields.present().map(|(n, v)| (n, String::from_utf8_lossy(v).into_owned())).collect();
+        let present: Vec<_> =
+            fields.present().map(|(n, v)| (n, String::from_utf8_lossy(v).into_owned())).collect();
         let expected = [("path", "notes.pdf"), ("name", "notes.pdf"), ("kind", "file"), ("size", "3")];
         assert_eq!(present, expected.map(|(n, v)| (n, v.to_owned())));
         assert_eq!(fields.absent().count() + present.len(), FIELDS.len());

@@ -7,20 +7,43 @@ use strand_wire::client::Value;
 /// What is indexed of a document. Words of text fields are searched without naming the field; TAG and NUMERIC fields by
 /// `@field:`; what a user would sort by is SORTABLE.
 const SCHEMA: &[&str] = &[
-    "subject", "TEXT", "WEIGHT", "2", "SORTABLE", //
-    "body", "TEXT", //
-    "from", "TEXT", "SORTABLE", //
-    "to", "TEXT", //
-    "cc", "TEXT", //
-    "attachments", "TEXT", //
-    "name", "TEXT", "NOSTEM", "SORTABLE", //
-    "from_address", "TAG", "SORTABLE", //
-    "to_address", "TAG", //
-    "message_id", "TAG", //
-    "kind", "TAG", //
-    "flags", "TAG", //
-    "date", "NUMERIC", "SORTABLE", //
-    "size", "NUMERIC", "SORTABLE", //
+    "subject",
+    "TEXT",
+    "WEIGHT",
+    "2",
+    "SORTABLE", //
+    "body",
+    "TEXT", //
+    "from",
+    "TEXT",
+    "SORTABLE", //
+    "to",
+    "TEXT", //
+    "cc",
+    "TEXT", //
+    "attachments",
+    "TEXT", //
+    "name",
+    "TEXT",
+    "NOSTEM",
+    "SORTABLE", //
+    "from_address",
+    "TAG",
+    "SORTABLE", //
+    "to_address",
+    "TAG", //
+    "message_id",
+    "TAG", //
+    "kind",
+    "TAG", //
+    "flags",
+    "TAG", //
+    "date",
+    "NUMERIC",
+    "SORTABLE", //
+    "size",
+    "NUMERIC",
+    "SORTABLE", //
 ];
 
 /// Creates the index unless it is there; says whether it was missing. With `dry_run` nothing is created.

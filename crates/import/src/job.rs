@@ -273,8 +273,7 @@ impl Job<'_> {
     ) -> Result<(), ImportError> {
         let file = self.folder.document_path(place.container, &place.new);
         let flags = place.new.get(FLAGS_KEY);
-        let mut facts =
-            FileFacts { path: place.path, name: place.new.name, size: place.new.size, flags };
+        let mut facts = FileFacts { path: place.path, name: place.new.name, size: place.new.size, flags };
         let mut is_mail = false;
         self.summary.opened += 1;
         let read = source::read::read(&file, buffer, |beginning, size| {

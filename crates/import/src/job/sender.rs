@@ -143,9 +143,10 @@ impl Sender {
         let (bytes, awaited) = self.awaited.pop_front().expect("only called with replies to come");
         self.bytes_under_way -= bytes;
         match (awaited, reply) {
-            (Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held }, Value::Error(text))
-                if text.starts_with(b"WRONGTYPE") =>
-            {
+            (
+                Awaited::Replaced { index, held, .. } | Awaited::Changed { index, held },
+                Value::Error(text),
+            ) if text.starts_with(b"WRONGTYPE") => {
                 // HSET and HDEL of one document are refused both.
                 if self.rejected.last().is_none_or(|r| r.index != index) {
                     let reason = "a key of this name exists and is no hash".to_owned();

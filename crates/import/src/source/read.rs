@@ -116,12 +116,17 @@ mod tests {
         let dir = TempDir::new("change");
         dir.write("f", b"first");
         let (path, mut buffer, mut reads) = (dir.path().join("f"), Vec::new(), 0);
-        let done = read_watched(&path, &mut buffer, |_, _| true, || {
-            reads += 1;
-            if reads == 1 {
-                dir.write("f", b"second");
-            }
-        });
+        let done = read_watched(
+            &path,
+            &mut buffer,
+            |_, _| true,
+            || {
+                reads += 1;
+                if reads == 1 {
+                    dir.write("f", b"second");
+                }
+            },
+        );
         assert_eq!((done.unwrap().stamp.size, &buffer[..], reads), (6, &b"second"[..], 2));
     }
 
@@ -130,10 +135,15 @@ mod tests {
         let dir = TempDir::new("changing");
         dir.write("f", b"1");
         let (path, mut buffer, mut len) = (dir.path().join("f"), Vec::new(), 1);
-        let done = read_watched(&path, &mut buffer, |_, _| true, || {
-            len += 1;
-            dir.write("f", &vec![b'1'; len]);
-        });
+        let done = read_watched(
+            &path,
+            &mut buffer,
+            |_, _| true,
+            || {
+                len += 1;
+                dir.write("f", &vec![b'1'; len]);
+            },
+        );
         assert!(matches!(done, Err(ReadError::Changing)));
     }
 

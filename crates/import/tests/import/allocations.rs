@@ -1,0 +1,59 @@
+//! Promise 4: comparing two containers of 10,000 entries allocates four times at most, whatever is in them.
+
+use strand_import::container::{Builder, Container, Kind};
+use strand_import::diff::{Change, diff};
+
+const ENTRIES: usize = 10_000;
+/// What the promise allows for building both sides and comparing them.
+const ALLOCATIONS_MAX: u64 = 4;
+
+/// One side; the name and the values of entry `i` are written into `text`, so that only the container allocates.
+fn build(updated: usize) -> Vec<u8> {
+    let mut builder = Builder::with_capacity(1, ENTRIES, ENTRIES * 160);
+    let mut text = *b"message-00000000.eml";
+    for i in 0..ENTRIES {
+        let i = (i * 7919) % ENTRIES;
+        let mut digits = i + updated.min(1) * usize::from(i % 100 == 0) * 1_000_000;
+        for at in (8..16).rev() {
+            text[at] = b'0' + (digits % 10) as u8;
+            digits /= 10;
+        }
+        let token = [(i % 251) as u8 ^ u8::from(i < updated); 32];
+        let value = &text[8..16];
+        let pairs: [(&[u8], &[u8]); 5] = [
+            (b"owner", value),
+            (b"group", value),
+            (b"mode", b"0644"),
+            (b"type", value),
+            (b"~digest", &token[..16]),
+        ];
+        builder.push(Kind::Document, &text, i as u64, &token, pairs).expect("within the limits");
+    }
+    builder.finish().expect("names differ")
+}
+
+#[test]
+fn ten_thousand_entries_a_side_with_five_pairs_each() {
+    let mut verdicts = [0usize; 4];
+    let mut whole = || {
+        let (old, new) = (build(0), build(50));
+        let compared = allocation_counter::measure(|| {
+            let (old, new) = (Container::parse(&old).expect("built"), Container::parse(&new).expect("built"));
+            for change in diff(old, new) {
+                let at = match change {
+                    Change::Added(_) => 0,
+                    Change::Removed(_) => 1,
+                    Change::Updated { .. } | Change::Metadata { .. } => 2,
+                    Change::Unchanged { .. } => 3,
+                };
+                verdicts[at] += 1;
+            }
+        });
+        assert_eq!(compared.count_total, 0, "checking and comparing allocates nothing");
+    };
+    let info = allocation_counter::measure(&mut whole);
+    println!("{} allocations for building and comparing, {} bytes", info.count_total, info.bytes_total);
+    assert!(info.count_total <= ALLOCATIONS_MAX, "{} allocations", info.count_total);
+    // 100 names differ; of the first 50 tokens one belongs to such a name.
+    assert_eq!(verdicts, [100, 100, 49, 9851]);
+}

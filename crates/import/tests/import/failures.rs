@@ -1,0 +1,205 @@
+//! Dead letters, files that change under the import, servers that refuse, and sources that are not there.
+
+use crate::fake::{Fake, Held, counts};
+use crate::files::{Tree, mail};
+use strand_import::{ImportError, ImportOptions, Outcome, Progress, Silent};
+
+#[test]
+fn dead_letters_are_told_again_without_being_opened_until_they_are_repaired() {
+    let (fake, tree) =
+        (Fake::start(), Tree::new(&[("a.eml", &mail("fine", "x")), ("broken.eml", "no header here\n")]));
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary), ([1, 0, 0, 0, 1], 2));
+    assert_eq!(summary.dead_letters[0].path, b"broken.eml");
+    assert_eq!(summary.dead_letters[0].reason, "there is no header field");
+    let again = fake.import(tree.path());
+    assert_eq!((counts(&again), again.dead_letters), (([0, 0, 0, 1, 1], 0), summary.dead_letters));
+    tree.write("broken.eml", mail("repaired", "y"));
+    assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 0, 1, 0]);
+    // And what was fine and breaks is not left at the server in its old form.
+    tree.write("a.eml", "");
+    assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 1, 1]);
+    assert_eq!(fake.ids(), ["broken.eml"]);
+    tree.remove("a.eml");
+    assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 1, 0]);
+}
+
+/// Does something to the source once the folder has been listed.
+struct AfterListing<F: FnMut()>(F);
+impl<F: FnMut()> Progress for AfterListing<F> {
+    fn listed(&mut self, _: &[u8], _: u64) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_file_that_vanishes_is_told_and_the_next_run_removes_it() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
+    fake.import(tree.path());
+    tree.write("b.eml", mail("b", "changed"));
+    tree.write("c.eml", mail("c", "3"));
+    let mut progress = AfterListing(|| {
+        tree.remove("b.eml");
+        tree.remove("c.eml");
+    });
+    let summary = strand_import::run(&fake.options(tree.path()), &mut progress).unwrap();
+    assert_eq!(counts(&summary).0, [0, 0, 0, 1, 2]);
+    assert!(summary.dead_letters.iter().all(|d| d.reason.contains("vanished")));
+    assert_eq!(fake.field("b.eml", "body").as_deref(), Some("2"), "what is not known to be gone stays");
+    assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 1, 1, 0]);
+    assert_eq!(fake.ids(), ["a.eml"]);
+}
+
+#[test]
+fn a_file_written_after_the_listing_is_sent_as_it_is_and_looked_at_again() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
+    let mut progress = AfterListing(|| tree.write("b.eml", mail("b", "newer")));
+    strand_import::run(&fake.options(tree.path()), &mut progress).unwrap();
+    assert_eq!(fake.field("b.eml", "body").as_deref(), Some("newer"));
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 2, 0], 1));
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 2, 0], 0));
+}
+
+#[test]
+fn folders_nested_too_deep_are_dead_letters() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+    let deep = "d/".repeat(strand_import::job::DEPTH_MAX + 1);
+    tree.write(&format!("{deep}x.eml"), mail("deep", "x"));
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
+    assert!(summary.dead_letters[0].reason.contains("deep"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_a_dead_letter_and_keeps_its_documents() {
+    use std::os::unix::fs::PermissionsExt;
+    let (fake, tree) =
+        (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("shut/b.eml", &mail("b", "2"))]));
+    fake.import(tree.path());
+    let allow = |mode| std::fs::set_permissions(tree.at("shut"), PermissionsExt::from_mode(mode)).unwrap();
+    allow(0o000);
+    let skip = std::fs::read_dir(tree.at("shut")).is_ok();
+    if skip {
+        println!("skipped: this user may read everything");
+    } else {
+        let summary = fake.import(tree.path());
+        assert_eq!(counts(&summary).0, [0, 0, 0, 1, 1]);
+        assert!(summary.dead_letters[0].reason.contains("shut"));
+        assert_eq!(fake.ids(), ["a.eml", "shut/b.eml"]);
+    }
+    allow(0o755);
+    assert_eq!(counts(&fake.import(tree.path())).0, [0, 0, 0, 2, 0]);
+}
+
+#[test]
+fn a_key_of_another_type_is_a_dead_letter_that_is_tried_again() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
+    fake.state().keys.insert(b"d:a.eml".to_vec(), Held::Text);
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
+    assert!(summary.dead_letters[0].reason.contains("no hash"), "{:?}", summary.dead_letters);
+    assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Held::Text);
+    fake.state().keys.remove(&b"d:a.eml"[..]);
+    assert_eq!(counts(&fake.import(tree.path())), ([1, 0, 0, 1, 0], 1));
+}
+
+#[track_caller]
+fn fails(result: Result<strand_import::Summary, ImportError>, said: &[&str]) {
+    let text = result.expect_err("it must fail").to_string();
+    said.iter().for_each(|s| assert!(text.contains(s), "{text:?} does not say {s:?}"));
+}
+
+#[test]
+fn a_server_that_refuses_ends_the_run_and_the_next_one_completes_it() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
+    fake.state().refuse = Some(("HSET", "OOM command not allowed when used memory > 'maxmemory'."));
+    fails(fake.try_import(tree.path()), &["HSET", "OOM command not allowed"]);
+    fake.state().refuse = Some(("IMPORT.VERSION", "ERR unknown command 'IMPORT.VERSION'"));
+    fails(fake.try_import(tree.path()), &["IMPORT.VERSION", "unknown command"]);
+    fake.state().refuse = None;
+    assert_eq!(counts(&fake.import(tree.path())).0, [2, 0, 0, 0, 0]);
+}
+
+#[test]
+fn authentication_is_asked_for_and_given() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1"))]));
+    fake.state().password = Some("sesame");
+    fails(fake.try_import(tree.path()), &["NOAUTH"]);
+    let with = |password: &str| {
+        let options = ImportOptions { password: Some(password.to_owned()), ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent)
+    };
+    fails(with("wrong-secret"), &["AUTH", "WRONGPASS"]);
+    assert!(!with("wrong-secret").unwrap_err().to_string().contains("wrong-secret"));
+    assert_eq!(with("sesame").unwrap().added, 1);
+}
+
+#[test]
+fn nobody_listens_or_somebody_else_does() {
+    let tree = Tree::new(&[("a.eml", &mail("a", "1"))]);
+    let address = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let options = ImportOptions { address: address.clone(), ..ImportOptions::new(tree.path(), "d") };
+    fails(strand_import::run(&options, &mut Silent), &["cannot connect", &address]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = ImportOptions { address: listener.local_addr().unwrap().to_string(), ..options };
+    let web = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    fails(strand_import::run(&options, &mut Silent), &["no Redis server", &options.address]);
+    web.join().unwrap();
+}
+
+#[test]
+fn a_source_that_is_not_there_or_no_folder() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("file", "x")]));
+    fails(fake.try_import(&tree.at("none")), &["none", "No such file"]);
+    fails(fake.try_import(&tree.at("file")), &["file", "not a directory"]);
+    assert!(fake.writes().is_empty());
+}
+
+#[test]
+fn names_of_datasets_are_checked() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    for into in ["", "a b", "a:", "a\n", &"x".repeat(300)] {
+        let options = ImportOptions { into: into.to_owned(), ..fake.options(tree.path()) };
+        assert!(
+            matches!(strand_import::run(&options, &mut Silent), Err(ImportError::Options(_))),
+            "{into:?}"
+        );
+    }
+    let options = ImportOptions { db: 1, ..fake.options(tree.path()) };
+    fails(strand_import::run(&options, &mut Silent), &["--no-index"]);
+}
+
+#[test]
+fn a_damaged_record_is_named_and_nothing_is_touched() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[("sub/a.eml", &mail("a", "1"))]));
+    fake.import(tree.path());
+    let mut blob = fake.state().versions[&b"d"[..]][&b"sub"[..]].clone();
+    blob[20] ^= 1;
+    fake.state().versions.get_mut(&b"d"[..]).unwrap().insert(b"sub".to_vec(), blob);
+    fake.writes();
+    fails(fake.try_import(tree.path()), &["sub", "checksum", "IMPORT.VERSION DEL"]);
+    assert!(fake.writes().is_empty());
+}
+
+#[test]
+fn progress_hears_of_every_document() {
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+    impl Progress for Heard {
+        fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+            self.0.push(format!("{} {outcome:?}", String::from_utf8_lossy(path)));
+        }
+    }
+    let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", "broken")]));
+    let mut heard = Heard::default();
+    strand_import::run(&fake.options(tree.path()), &mut heard).unwrap();
+    assert_eq!(heard.0, ["a.eml Added", "b.eml Failed(\"there is no header field\")"]);
+}

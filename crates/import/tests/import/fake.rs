@@ -1,0 +1,215 @@
+//! [`Fake`]: as much of a server as the importer uses, with its state open to the test and faults on demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use strand_chain::Chain;
+use strand_import::{ImportError, ImportOptions, Silent, Summary};
+use strand_wire::args::{Args, Argv};
+use strand_wire::reply::{Protocol, Reply};
+use strand_wire::resp::{Decoder, Limits, Progress};
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Held {
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Text,
+}
+
+/// All that the server knows, and what it shall do wrong.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    pub keys: BTreeMap<Vec<u8>, Held>,
+    pub versions: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>,
+    pub indexes: BTreeSet<Vec<u8>>,
+    /// Commands that were executed, by their first words.
+    pub executed: Vec<String>,
+    /// Close the connection instead of executing the command with this number; or after executing it, unanswered.
+    pub cut_at: Option<usize>,
+    pub cut_after_executing: bool,
+    /// Refuse the command of this name with this text.
+    pub refuse: Option<(&'static str, &'static str)>,
+    pub password: Option<&'static str>,
+}
+
+/// A server on a port of its own.
+pub struct Fake {
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl Fake {
+    pub fn start() -> Fake {
+        Fake::with(State::default())
+    }
+
+    pub fn with(state: State) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let state = Arc::new(Mutex::new(state));
+        let shared = state.clone();
+        // Ends with the process: it is blocked in accept() for ever.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = shared.clone();
+                std::thread::spawn(move || serve(stream, &shared));
+            }
+        });
+        Fake { address, state }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it holds it")
+    }
+
+    pub fn options(&self, source: &std::path::Path) -> ImportOptions {
+        ImportOptions { address: self.address.to_string(), ..ImportOptions::new(source, "d") }
+    }
+
+    pub fn try_import(&self, source: &std::path::Path) -> Result<Summary, ImportError> {
+        strand_import::run(&self.options(source), &mut Silent)
+    }
+
+    #[track_caller]
+    pub fn import(&self, source: &std::path::Path) -> Summary {
+        self.try_import(source).expect("nothing goes wrong")
+    }
+
+    /// The ids of the documents.
+    pub fn ids(&self) -> Vec<String> {
+        self.state().keys.keys().map(|k| String::from_utf8_lossy(&k[2..]).into_owned()).collect()
+    }
+
+    /// One field of a document.
+    pub fn field(&self, id: &str, field: &str) -> Option<String> {
+        match self.state().keys.get(format!("d:{id}").as_bytes()) {
+            Some(Held::Hash(hash)) => {
+                hash.get(field.as_bytes()).map(|v| String::from_utf8_lossy(v).into_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Commands executed since the last call that are no mere questions.
+    pub fn writes(&self) -> Vec<String> {
+        let executed = std::mem::take(&mut self.state().executed);
+        executed.into_iter().filter(|c| c != "IMPORT.VERSION GET" && c != "FT._LIST").collect()
+    }
+}
+
+/// added, updated, removed, unchanged, failed; and how many were opened.
+pub fn counts(summary: &Summary) -> ([u64; 5], u64) {
+    let Summary { added, updated, removed, unchanged, failed, opened, .. } = summary;
+    ([*added, *updated, *removed, *unchanged, *failed], *opened)
+}
+
+fn serve(mut stream: TcpStream, state: &Mutex<State>) {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
+    let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+    let mut allowed = state.lock().expect("unpoisoned").password.is_none();
+    loop {
+        let mut output = Chain::new();
+        loop {
+            match decoder.decode(&mut input, &mut argv) {
+                Ok(Progress::Command) => {}
+                Ok(Progress::Incomplete) => break,
+                Err(error) => panic!("the importer sent nonsense: {error}"),
+            }
+            let mut state = state.lock().expect("unpoisoned");
+            let cut = state.cut_at == Some(state.executed.len());
+            if cut && !state.cut_after_executing {
+                return;
+            }
+            execute(&mut state, argv.args(), &mut Reply::new(&mut output, Protocol::Resp2), &mut allowed);
+            if cut {
+                return;
+            }
+            argv.clear();
+        }
+        let mut bytes = Vec::new();
+        output.slices().for_each(|s| bytes.extend_from_slice(s));
+        if stream.write_all(&bytes).is_err() {
+            return;
+        }
+        let mut block = [0; 16 * 1024];
+        // A large argument is received straight into its own place.
+        let got = match decoder.body_spare() {
+            Some(spare) if input.is_empty() => {
+                let got = stream.read(spare).unwrap_or(0);
+                decoder.body_filled(got);
+                got
+            }
+            _ => {
+                let got = stream.read(&mut block).unwrap_or(0);
+                input.push_slice(&block[..got]);
+                got
+            }
+        };
+        if got == 0 {
+            return;
+        }
+    }
+}
+
+fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &mut bool) {
+    let name = String::from_utf8_lossy(args.at(0)).to_uppercase();
+    let words = if name == "IMPORT.VERSION" { 2 } else { 1 };
+    let words: Vec<_> = (0..words).map(|i| String::from_utf8_lossy(args.at(i)).into_owned()).collect();
+    if name == "AUTH" {
+        *allowed = state.password.is_some_and(|p| args.at(args.len() - 1) == p.as_bytes());
+        return if *allowed { reply.ok() } else { reply.error("WRONGPASS invalid username-password pair") };
+    }
+    if !*allowed {
+        return reply.error("NOAUTH Authentication required.");
+    }
+    state.executed.push(words.join(" "));
+    if let Some((_, text)) = state.refuse.filter(|(refused, _)| *refused == name) {
+        return reply.error(text);
+    }
+    match name.as_str() {
+        "HSET" | "HDEL" => match state.keys.entry(args.at(1).to_vec()).or_insert(Held::Hash(BTreeMap::new()))
+        {
+            Held::Text => reply.error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            Held::Hash(hash) if name == "HSET" => {
+                let pairs =
+                    (2..args.len()).step_by(2).map(|i| (args.at(i).to_vec(), args.at(i + 1).to_vec()));
+                reply.int(pairs.filter(|(k, v)| hash.insert(k.clone(), v.clone()).is_none()).count() as i64);
+            }
+            Held::Hash(hash) => {
+                reply.int(args.skip(2).iter().filter(|f| hash.remove(*f).is_some()).count() as i64);
+            }
+        },
+        "UNLINK" => reply.int(i64::from(state.keys.remove(args.at(1)).is_some())),
+        "IMPORT.VERSION" => version(state, args, reply),
+        "FT._LIST" => {
+            reply.array(state.indexes.len());
+            state.indexes.iter().for_each(|name| reply.bulk(name));
+        }
+        "FT.CREATE" => {
+            assert_eq!(args.at(6), [args.at(1), b":"].concat());
+            state.indexes.insert(args.at(1).to_vec());
+            reply.ok();
+        }
+        "SELECT" => reply.ok(),
+        other => reply.error(&format!("ERR unknown command '{other}'")),
+    }
+}
+
+fn version(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>) {
+    let dataset = state.versions.entry(args.at(2).to_vec()).or_default();
+    match args.at(1) {
+        b"GET" => match dataset.get(args.at(3)) {
+            Some(blob) => reply.bulk(blob),
+            None => reply.null(),
+        },
+        b"SET" => {
+            dataset.insert(args.at(3).to_vec(), args.at(4).to_vec());
+            reply.ok();
+        }
+        b"DEL" => reply.int(args.skip(3).iter().filter(|p| dataset.remove(*p).is_some()).count() as i64),
+        other => panic!("IMPORT.VERSION {other:?}"),
+    }
+    state.versions.retain(|_, containers| !containers.is_empty());
+}

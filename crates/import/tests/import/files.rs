@@ -1,0 +1,57 @@
+//! Folders for tests, gone when a test ends; and the messages in them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A temporary folder.
+pub struct Tree(PathBuf);
+
+impl Tree {
+    /// With these files.
+    pub fn new(files: &[(&str, &str)]) -> Tree {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("strand-import-it-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
+        let tree = Tree(path);
+        files.iter().for_each(|(name, text)| tree.write(name, text));
+        tree
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    /// Writes a file, making the folders above it.
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.at(name);
+        std::fs::create_dir_all(path.parent().expect("below the tree")).expect("writable");
+        std::fs::write(path, text).expect("writable");
+    }
+    pub fn remove(&self, name: &str) {
+        let path = self.at(name);
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+            .expect("it was there");
+    }
+    /// A copy of all of it: other inodes, other times, the same bytes.
+    pub fn copy(&self) -> Tree {
+        let copy = Tree::new(&[]);
+        let done = std::process::Command::new("cp").arg("-r").arg(self.at(".")).arg(copy.path()).status();
+        assert!(done.expect("cp runs").success());
+        copy
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A small message.
+pub fn mail(subject: &str, body: &str) -> String {
+    format!(
+        "From: Ada <ada@example.org>\nTo: bo@example.net\nSubject: {subject}\nDate: Mon, 6 Jan 2025 10:00:00 +0000\n\n{body}\n"
+    )
+}

@@ -1,0 +1,98 @@
+//! Runs that are cut short at every command: the next one must end as if nothing had happened.
+
+use crate::fake::{Fake, State, counts};
+use crate::files::{Tree, mail};
+use strand_import::ImportError;
+
+/// The trees of three moments: before, when the run was cut short, and when it was taken up again. Between the second and
+/// the third, documents and a folder leave that only the cut run had seen.
+fn moments() -> [Tree; 3] {
+    let first =
+        [("a.eml", "1"), ("b.eml", "2"), ("old/c.eml", "3"), ("old/in/d.eml", "4"), ("same/s.eml", "5")];
+    let second = [
+        ("a.eml", "1"),
+        ("b.eml", "2 new"),
+        ("e.eml", "6"),
+        ("f.eml", "7"),
+        ("same/s.eml", "5"),
+        ("up/g.eml", "8"),
+        ("up/in/h.eml", "9"),
+    ];
+    let third =
+        [("a.eml", "1"), ("b.eml", "2 new"), ("f.eml", "7"), ("same/s.eml", "5"), ("same/t.eml", "10")];
+    [&first[..], &second[..], &third[..]].map(|files| {
+        let tree = Tree::new(&[]);
+        files.iter().for_each(|(name, text)| tree.write(name, mail("s", text)));
+        tree
+    })
+}
+
+#[test]
+fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
+    let [first, second, third] = moments();
+    let base = Fake::start();
+    base.import(first.path());
+    let before = base.state().clone();
+    let fresh = |tree: &Tree| {
+        let fake = Fake::start();
+        fake.import(tree.path());
+        fake.state().keys.clone()
+    };
+    let (expected_second, expected_third) = (fresh(&second), fresh(&third));
+
+    let mut cuts = 0;
+    for cut in 0.. {
+        let mut survived = false;
+        for after_executing in [false, true] {
+            let state = State {
+                executed: Vec::new(),
+                cut_at: Some(cut),
+                cut_after_executing: after_executing,
+                ..before.clone()
+            };
+            let fake = Fake::with(state);
+            match fake.try_import(second.path()) {
+                Ok(summary) => {
+                    assert_eq!(counts(&summary).0, [4, 1, 2, 2, 0]);
+                    assert_eq!(fake.state().keys, expected_second);
+                    survived = true;
+                    continue;
+                }
+                Err(ImportError::Lost { .. }) => cuts += 1,
+                Err(other) => panic!("cut at {cut}: {other}"),
+            }
+            fake.state().cut_at = None;
+            let cut_short = fake.state().clone();
+            // Taken up with the source as it was, and with it changed meanwhile.
+            for (tree, expected) in [(&second, &expected_second), (&third, &expected_third)] {
+                let fake = Fake::with(cut_short.clone());
+                fake.import(tree.path());
+                assert_eq!(&fake.state().keys, expected, "cut at {cut}, executed: {after_executing}");
+                let names: Vec<_> = fake.state().versions[&b"d"[..]].keys().cloned().collect();
+                assert!(names.iter().all(|n| !n.ends_with(b"/")), "no intent is left: {names:?}");
+                fake.writes();
+                let again = fake.import(tree.path());
+                assert_eq!((counts(&again).1, fake.writes().len()), (0, 0), "cut at {cut}");
+            }
+        }
+        if survived {
+            break;
+        }
+    }
+    assert!(cuts > 40, "only {cuts} cuts");
+    println!("{cuts} cuts");
+}
+
+#[test]
+fn what_was_recorded_before_the_cut_is_not_redone() {
+    let tree = Tree::new(&[]);
+    for folder in ["a", "b", "c"] {
+        (0..5).for_each(|i| tree.write(&format!("{folder}/{i}.eml"), mail("s", &i.to_string())));
+    }
+    let fake = Fake::start();
+    // Per folder an intent, five documents, the record and the end of the intent; cut within the third.
+    fake.state().cut_at = Some(2 + 2 + 1 + 2 * 10 + 4);
+    assert!(matches!(fake.try_import(tree.path()), Err(ImportError::Lost { .. })));
+    fake.state().cut_at = None;
+    assert_eq!(counts(&fake.import(tree.path())), ([5, 0, 0, 10, 0], 5));
+}

@@ -1,0 +1,10 @@
+//! The importer as a whole: against a small server of its own kind in this process ([`fake`]), which can lose the
+//! connection at any command. The real server is tested with in crates/server/tests.
+
+mod allocations;
+mod archives;
+mod changes;
+mod failures;
+mod fake;
+mod files;
+mod interruptions;
