@@ -2,11 +2,14 @@
 
 use super::clock::Clock;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+/// Pause after a round that panicked.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(1);
 /// Time between two looks of the text indexes at what was written; a search looks for itself first.
 const SEARCH_TICK_MS: u64 = 100;
 
@@ -26,7 +29,8 @@ impl Ticker {
         let (end, ended) = channel::<()>();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             loop {
-                let pause = work();
+                // A panic is logged by the panic hook; the next round may well go better.
+                let pause = catch_unwind(AssertUnwindSafe(&mut work)).unwrap_or(PAUSE_AFTER_PANIC);
                 if ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -66,4 +70,27 @@ pub fn search_ticker(search: Arc<strand_search::Search>, clock: Clock) -> io::Re
         search.tick(clock.now().unix_ms());
         Duration::from_millis(SEARCH_TICK_MS)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_end_the_work_and_a_drop_ends_a_pause() {
+        let (said, heard) = channel();
+        let mut round = 0;
+        let ticker = Ticker::start("test", move || {
+            round += 1;
+            said.send(round).expect("the test listens");
+            if round == 1 {
+                panic!("on purpose");
+            }
+            Duration::from_secs(if round == 2 { 0 } else { 3600 })
+        });
+        let ticker = ticker.expect("a thread");
+        assert_eq!(heard.iter().take(3).collect::<Vec<_>>(), [1, 2, 3]);
+        drop(ticker);
+        assert!(heard.recv().is_err());
+    }
 }
