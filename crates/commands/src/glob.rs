@@ -37,7 +37,7 @@ impl Retry {
     }
 }
 
-/// [`matches`], counting elements tried in `steps`.
+/// As [`matches()`], counting elements tried in `steps`.
 fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<Retry> = None;
