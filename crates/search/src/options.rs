@@ -37,8 +37,8 @@ pub(crate) struct Options {
     pub(crate) no_stop_words: bool,
     pub(crate) with_scores: bool,
     pub(crate) with_sort_keys: bool,
-    /// Fields to return, as (hash's field, name in the reply); `None`: all.
-    pub(crate) fields: Option<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// Fields to return; `None`: all.
+    pub(crate) fields: Option<Vec<Returned>>,
     pub(crate) sort: Option<SortBy>,
     pub(crate) offset: usize,
     pub(crate) count: usize,
@@ -49,6 +49,9 @@ pub(crate) struct Options {
     pub(crate) timeout_ms: u64,
     pub(crate) params: HashMap<Vec<u8>, Vec<u8>>,
 }
+
+/// A field to return: the hash's field and its name in the reply.
+pub(crate) type Returned = (Vec<u8>, Vec<u8>);
 
 /// SORTBY: a field of the schema.
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +204,7 @@ impl Options {
     }
 }
 
-fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SearchError> {
+fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
     let list = at.list("RETURN", usize::MAX)?;
     let (mut fields, mut i) = (Vec::new(), 0);
     while i < list.len() {

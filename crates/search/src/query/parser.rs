@@ -184,11 +184,11 @@ impl Parser<'_> {
             self.blanks();
             return Ok(TagValue::Exact(value));
         }
-        if let Some(quote @ ('"' | '\'')) = self.rest().chars().next() {
-            if let Some(Node::Phrase(value)) = self.try_phrase(quote) {
-                self.blanks();
-                return Ok(TagValue::Exact(value));
-            }
+        if let Some(quote @ ('"' | '\'')) = self.rest().chars().next()
+            && let Some(Node::Phrase(value)) = self.try_phrase(quote)
+        {
+            self.blanks();
+            return Ok(TagValue::Exact(value));
         }
         let (mut value, mut trimmed) = (String::new(), 0);
         let (mut open_before, mut open_after) = (false, false);
