@@ -78,11 +78,7 @@ impl Engine {
     }
     /// The regular work, `hz` times a second from one thread: a slice of active expiry, the samples behind INFO.
     pub fn tick(&self, now: Now) {
-        // A pause freezes the data: replicas are being moved, and an expiry is a write.
-        if self.active_expire.load(Relaxed) && self.pause.waits_until(true, now.mono_us).is_none() {
-            let effort = self.config.number(Opt::ActiveExpireEffort) as usize;
-            self.keyspace.expire_slice(now.unix_ms(), EXPIRE_KEYS_PER_TICK * effort);
-        }
+        self.expire(now);
         self.reclaim();
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
@@ -97,6 +93,16 @@ impl Engine {
         if !garbage.is_empty() {
             self.host.reclaim(Box::new(garbage));
         }
+    }
+    /// A slice of active expiry; [`Engine::tick`] does one. True when most of what it looked at had expired: there is
+    /// more to do, sooner than at the next tick.
+    pub fn expire(&self, now: Now) -> bool {
+        // A pause freezes the data: replicas are being moved, and an expiry is a write.
+        if !self.active_expire.load(Relaxed) || self.pause.waits_until(true, now.mono_us).is_some() {
+            return false;
+        }
+        let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
+        self.keyspace.expire_slice(now.unix_ms(), keys_max) * 2 >= keys_max
     }
     /// Gives the keyspace the tunables that are its own.
     pub(crate) fn apply_config(&self) {

@@ -88,7 +88,7 @@ impl Session {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
                 Err(error) => {
-                    self.fail(PerCommand::Failed, format!("ERR {error}").as_bytes());
+                    self.fail(PerCommand::Failed, &error.message());
                     return self.close();
                 }
             }

@@ -1,0 +1,78 @@
+//! What a command costs inside a session: from its bytes in the read target to its reply in the output chain, without
+//! sockets. Nanoseconds of processor time a command, for pipelines of 30 and of 1, over 256-byte values.
+//!
+//! `cargo bench -p strand-engine` measures 1,000,000 keys; `KEYS=n` another number; `cargo test` runs a tiny round.
+//! Keys come from a fixed seed; the sum of reply bytes is printed, so that two runs can be seen to have done the same.
+
+#[path = "../tests/session/fixture.rs"]
+mod fixture;
+
+use fixture::{Peer, Server};
+use rustix::time::{ClockId, clock_gettime};
+
+const KEYS: u64 = 1_000_000;
+const VALUE_BYTES: usize = 256;
+const COMMANDS: usize = 1_500_000;
+
+fn main() {
+    // Without `--bench` this is a test run: a tiny round proves that it works.
+    let measuring = std::env::args().any(|a| a == "--bench");
+    let from_environment = std::env::var("KEYS").ok().and_then(|k| k.parse().ok());
+    let (keys, commands) = match measuring {
+        true => (from_environment.unwrap_or(KEYS), COMMANDS),
+        false => (1000, 3000),
+    };
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let value = "v".repeat(VALUE_BYTES);
+    for i in 0..keys {
+        run(&server, &mut peer, &fixture::command(&format!("SET key:{i:012} {value}")));
+    }
+    println!("{keys} keys, {VALUE_BYTES}-byte values, {commands} commands each");
+    type Line = fn(u64, &str) -> String;
+    let workloads: [(&str, Line); 5] = [
+        ("PING", |_, _| "PING".into()),
+        ("GET", |key, _| format!("GET key:{key:012}")),
+        ("SET", |key, value| format!("SET key:{key:012} {value}")),
+        ("80% GET 20% SET", |key, value| match key % 5 {
+            0 => format!("SET key:{key:012} {value}"),
+            _ => format!("GET key:{key:012}"),
+        }),
+        ("INCR", |key, _| format!("INCR n:{:012}", key % 1000)),
+    ];
+    for (name, line) in workloads {
+        for pipeline in [30, 1] {
+            let mut rng = fastrand::Rng::with_seed(30);
+            let batches: Vec<Vec<u8>> = (0..commands / pipeline)
+                .map(|_| {
+                    (0..pipeline).flat_map(|_| fixture::command(&line(rng.u64(0..keys), &value))).collect()
+                })
+                .collect();
+            let start = processor_ns();
+            let replied: usize = batches.iter().map(|batch| run(&server, &mut peer, batch)).sum();
+            let ns = (processor_ns() - start) as f64 / (batches.len() * pipeline) as f64;
+            println!("{name:16} pipeline {pipeline:2}: {ns:6.1} ns a command ({replied} reply bytes)");
+        }
+    }
+}
+
+/// Processor time of this thread: other programs on the machine do not count.
+fn processor_ns() -> i64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec * 1_000_000_000 + t.tv_nsec
+}
+
+/// Feeds one batch and takes the replies; says how many bytes they had.
+fn run(server: &Server, peer: &mut Peer, input: &[u8]) -> usize {
+    peer.feed(input, usize::MAX);
+    let mut replied = 0;
+    loop {
+        let turn = peer.session.run(server.now);
+        let len = peer.session.output().len();
+        peer.session.output().advance(len);
+        replied += len;
+        if matches!(turn, strand_engine::Turn::Read) {
+            return replied;
+        }
+    }
+}
