@@ -55,6 +55,12 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     raise_file_limit(&config);
     let listeners = listen::listen(&config.bind(), config.port(), config.tcp_backlog() as i32)
         .map_err(|e| e.to_string())?;
+    if config.port() == 0 {
+        // INFO and CONFIG GET tell the port that was picked.
+        let port = listeners[0].local_addr().map_or(0, |a| a.port());
+        let picked = config.load(&format!("port {port}"), &mut |_| Err("nothing is included here".into()));
+        picked.map_err(|e| e.to_string())?;
+    }
     // Freed pages go back to the system even when nobody allocates.
     let _ = tikv_jemalloc_ctl::background_thread::write(true);
     start(config, config_file, listeners, level).map_err(|e| format!("cannot start: {e}"))

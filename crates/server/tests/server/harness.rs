@@ -215,7 +215,7 @@ impl Client {
         self.input.drain(..held);
         self.stream.read_exact(&mut body[held..]).expect("the body follows");
         body.truncate(body.len() - 2);
-        text(&body)
+        String::from_utf8_lossy(&body).into_owned()
     }
     /// Reads to the end of the stream, which must come.
     #[track_caller]
@@ -236,6 +236,7 @@ pub fn command(words: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
+/// The beginning of `bytes`, for messages.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
 }

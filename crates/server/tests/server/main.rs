@@ -5,3 +5,4 @@ mod harness;
 mod neighbours;
 mod peers;
 mod stopping;
+mod wiring;

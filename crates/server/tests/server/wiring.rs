@@ -1,0 +1,60 @@
+//! That the parts are joined: search follows the data, expiry works in the background, INFO has the process's figures.
+
+use crate::harness::{Server, command};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_search_sees_every_write_acknowledged_before_it() {
+    let server = Server::start(&["--workers", "2"]);
+    let (mut writer, mut reader) = (server.connect(), server.connect());
+    writer.call("FT.CREATE idx ON HASH PREFIX 1 doc: SCHEMA title TEXT", "+OK\r\n");
+    for i in 1..=20 {
+        writer.call(&format!("HSET doc:{i} title strand{i}"), ":1\r\n");
+        let id = format!("doc:{i}");
+        let found = format!("*2\r\n:1\r\n${}\r\n{id}\r\n", id.len());
+        reader.call(&format!("FT.SEARCH idx strand{i} NOCONTENT"), &found);
+    }
+    writer.call("DEL doc:7", ":1\r\n");
+    reader.call("FT.SEARCH idx strand7 NOCONTENT", "*1\r\n:0\r\n");
+    reader.call("FT._LIST", "*1\r\n$3\r\nidx\r\n");
+    writer.call("SET key ticket-1234", "+OK\r\n");
+    reader.send(&command("RX.GREP VALUES ticket-[0-9]{4} LIMIT 10"));
+    assert!(reader.line().starts_with('*'));
+}
+
+#[test]
+fn what_expires_is_removed_though_nobody_asks_for_it() {
+    const KEYS: usize = 10_000;
+    let server = Server::start(&["--workers", "1"]);
+    let mut client = server.connect();
+    let sets: Vec<u8> = (0..KEYS).flat_map(|i| command(&format!("SET key:{i} v PX 1"))).collect();
+    client.send(&sets);
+    client.expect(&b"+OK\r\n".repeat(KEYS));
+    // Ten ticks at 2,000 keys would take a second at least; the bound is for a busy machine.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        client.send(&command("DBSIZE"));
+        if client.line() == ":0" {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{}", client.bulk("INFO keyspace"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn info_has_the_figures_of_the_process() {
+    let server = Server::start(&["--workers", "2"]);
+    let mut client = server.connect();
+    let info = client.bulk("INFO everything");
+    let number = |name: &str| {
+        let line =
+            info.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {info}"));
+        line.trim_start_matches(':').parse::<f64>().unwrap_or_else(|_| panic!("{name} is {line}"))
+    };
+    assert_eq!(number("process_id"), f64::from(server.pid()));
+    assert_eq!(number("tcp_port"), f64::from(server.address.port()));
+    assert!(number("used_memory") > 100_000.0 && number("used_memory_rss") > 1_000_000.0);
+    assert!(number("total_system_memory") >= number("used_memory_rss"));
+    assert!(number("used_cpu_user") + number("used_cpu_sys") > 0.0);
+}
