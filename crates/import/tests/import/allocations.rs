@@ -13,7 +13,7 @@ fn build(updated: usize) -> Vec<u8> {
     let mut text = *b"message-00000000.eml";
     for i in 0..ENTRIES {
         let i = (i * 7919) % ENTRIES;
-        let mut digits = i + updated.min(1) * usize::from(i % 100 == 0) * 1_000_000;
+        let mut digits = i + updated.min(1) * usize::from(i.is_multiple_of(100)) * 1_000_000;
         for at in (8..16).rev() {
             text[at] = b'0' + (digits % 10) as u8;
             digits /= 10;

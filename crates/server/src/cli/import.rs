@@ -13,13 +13,14 @@ use strand_import::{ImportOptions, Outcome, Progress, Summary};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
-The dataset becomes exactly what SOURCE holds: documents that are not there any more are removed, also when SOURCE is
+The dataset becomes exactly what SOURCE holds: documents that are not there any more are removed, also when SOURCE is \
 another folder than at the last run. Only what changed since then is read and sent.
 
-A document is a hash at NAME:path. Mail (RFC 5322, with or without an mbox 'From ' line) has the fields message_id, date
-(Unix seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags; every
-document has path, name, kind (mail or file) and size. A file that claims to be mail (.eml, in a Maildir, or by its first
-line) and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others go on.
+A document is a hash at NAME:path. Mail (RFC 5322, with or without an mbox 'From ' line) has the fields message_id, \
+date (Unix seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags; \
+every document has path, name, kind (mail or file) and size. A file that claims to be mail (.eml, in a Maildir, or by \
+its first line) and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
+go on.
 
 Exit codes: 0 done; 1 stopped by an error, or (with --strict) documents failed; 2 wrong usage.";
 

@@ -1,0 +1,243 @@
+//! `strand import` against a real `strand serve`: counts, exit codes, searching afterwards, and runs that are cut short.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use strand_testkit::client::Client;
+use strand_testkit::process::{Server, free_port};
+use strand_wire::client::Value;
+
+const STRAND: &str = env!("CARGO_BIN_EXE_strand");
+/// No wait for something to happen is longer.
+const WAIT_S_MAX: u64 = 60;
+
+fn server() -> Server {
+    Server::strand(Path::new(STRAND), &[], None).expect("the built binary starts")
+}
+
+fn command(server: &str, source: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(STRAND);
+    command.arg("import").arg(source).args(["--into", "mail", "--server", server]).args(more);
+    command.env_remove("STRAND_PASSWORD").stdin(Stdio::null());
+    command
+}
+
+fn import(server: &Server, source: &Path, more: &[&str]) -> Output {
+    command(&server.address.to_string(), source, more).output().expect("the built binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The last line on the standard output without the time it took.
+#[track_caller]
+fn last_line(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    let line = out.lines().last().expect("a summary");
+    let (counts, time) = line.rsplit_once(" (").expect("the time in parentheses");
+    let seconds = time.strip_suffix(" s)").expect("seconds");
+    assert!(seconds.parse::<f64>().is_ok(), "{line}");
+    counts.to_owned()
+}
+
+/// One command; its words are separated by blanks, `+` is a blank within a word.
+#[track_caller]
+fn call(client: &mut Client, words: &str) -> Value {
+    let words: Vec<_> = words.split(' ').map(|w| w.replace('+', " ")).collect();
+    let value = client.call(&words).expect("a reply");
+    assert!(!matches!(value, Value::Error(_)), "{words:?}: {value:?}");
+    value
+}
+
+#[track_caller]
+fn size(client: &mut Client) -> i64 {
+    match call(client, "DBSIZE") {
+        Value::Int(n) => n,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A folder that is gone when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("strand-import-e2e-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
+        Folder(path)
+    }
+    /// `count` messages in folders of 500.
+    fn of_mails(count: usize) -> Folder {
+        let folder = Folder::new();
+        for i in 0..count {
+            let dir = folder.0.join(format!("{:02}", i / 500));
+            std::fs::create_dir_all(&dir).expect("writable");
+            let body = format!("Text of message {i}.\n").repeat(200);
+            let mail = format!("From: a{i}@example.org\nSubject: message {i}\n\n{body}");
+            std::fs::write(dir.join(format!("{i:05}.eml")), mail).expect("writable");
+        }
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn samples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mail")
+}
+
+#[test]
+fn the_samples_are_imported_read_and_searched() {
+    let server = server();
+    let mut client = server.connect().expect("it accepts");
+    let dry = import(&server, &samples(), &["--dry-run"]);
+    assert_eq!(last_line(&dry), "mail: 39 added, 0 updated, 0 removed, 0 unchanged, 1 failed");
+    assert!(
+        text(&dry.stdout).contains("+ inbox/0001-welcome.eml\n")
+            && text(&dry.stdout).contains("+ index mail\n")
+    );
+    assert_eq!((size(&mut client), call(&mut client, "FT._LIST")), (0, Value::Array(vec![])));
+
+    let first = import(&server, &samples(), &[]);
+    assert_eq!(last_line(&first), "mail: 39 added, 0 updated, 0 removed, 0 unchanged, 1 failed");
+    assert!(text(&first.stderr).contains("support/0113-broken.eml: the file is binary, not mail"));
+    assert_eq!(size(&mut client), 39, "the version's containers are no keys of the database");
+    let Value::Array(found) = call(&mut client, "FT.SEARCH mail invoice+-draft LIMIT 0 50 RETURN 1 subject")
+    else {
+        panic!("an array");
+    };
+    let found = format!("{found:?}");
+    assert!(found.len() > 100 && !found.contains("draft"), "{found}");
+    let Value::Array(keys) = call(&mut client, "RX.GREP VALUES ticket-[0-9]{4} PREFIX mail: LIMIT 10") else {
+        panic!("an array");
+    };
+    assert_eq!(keys.len(), 10);
+
+    assert_eq!(import(&server, &samples(), &["--strict", "--quiet"]).status.code(), Some(1));
+    let again = import(&server, &samples(), &["--verbose"]);
+    assert_eq!(last_line(&again), "mail: 0 added, 0 updated, 0 removed, 39 unchanged, 1 failed");
+    assert!(text(&again.stderr).contains("opened 0 documents (0 bytes), listed 5 folders, recorded 0"));
+}
+
+#[test]
+fn version_1_then_version_2_of_the_archives() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let archives = ["mail-easy-ham-1.tar.gz", "mail-spam-1.tar.gz"].map(|name| data.join(name));
+    if !archives.iter().all(|a| a.exists()) {
+        println!("skipped: the mail archives are not there");
+        return;
+    }
+    let (server, folder) = (server(), Folder::new());
+    let unpack = |archive: &Path| {
+        let done = Command::new("tar").arg("xzf").arg(archive).arg("-C").arg(&folder.0).status();
+        assert!(done.expect("tar runs").success());
+    };
+    unpack(&archives[0]);
+    let first = import(&server, &folder.0, &["--strict"]);
+    assert_eq!(last_line(&first), "mail: 2500 added, 0 updated, 0 removed, 0 unchanged, 0 failed");
+    let mut names: Vec<_> =
+        std::fs::read_dir(&folder.0).expect("unpacked").map(|e| e.expect("readable").path()).collect();
+    names.sort();
+    for (i, path) in names.iter().enumerate() {
+        if i % 10 == 0 {
+            std::fs::remove_file(path).expect("it is there");
+        } else if i % 50 == 1 {
+            let mut bytes = std::fs::read(path).expect("it is there");
+            bytes.extend_from_slice(b"\nstrandedword\n");
+            std::fs::write(path, bytes).expect("writable");
+        }
+    }
+    unpack(&archives[1]);
+    let second = import(&server, &folder.0, &["--verbose", "--strict"]);
+    assert_eq!(last_line(&second), "mail: 500 added, 50 updated, 250 removed, 2200 unchanged, 0 failed");
+    assert!(text(&second.stderr).contains("opened 550 documents"), "{}", text(&second.stderr));
+    let third = import(&server, &folder.0, &["--verbose", "--strict"]);
+    assert_eq!(last_line(&third), "mail: 0 added, 0 updated, 0 removed, 2750 unchanged, 0 failed");
+    assert!(text(&third.stderr).contains("opened 0 documents"), "{}", text(&third.stderr));
+    let mut client = server.connect().expect("it accepts");
+    assert_eq!(size(&mut client), 2750);
+    // In two of the edited mails the new line lies behind the last MIME part: changed, but no text of theirs.
+    let found = call(&mut client, "FT.SEARCH mail strandedword LIMIT 0 0");
+    assert_eq!(found, Value::Array(vec![Value::Int(48)]));
+}
+
+/// Starts an import of `source` and waits until the server holds some of it.
+fn start_and_wait(server: &Server, source: &Path, documents: i64) -> (Child, Client) {
+    let mut client = server.connect().expect("it accepts");
+    let mut child = command(&server.address.to_string(), source, &["--no-index", "--quiet"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the built binary runs");
+    let end = Instant::now() + Duration::from_secs(WAIT_S_MAX);
+    while size(&mut client) < documents {
+        assert!(Instant::now() < end, "the import does not come on");
+        assert!(child.try_wait().expect("our child").is_none(), "the import ended too early");
+    }
+    (child, client)
+}
+
+#[test]
+fn a_killed_import_is_taken_up_again() {
+    let (server, folder) = (server(), Folder::of_mails(3000));
+    let (mut child, mut client) = start_and_wait(&server, &folder.0, 700);
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    let first = format!("{}/00/00000.eml", folder.0.display());
+    std::fs::remove_file(first).expect("it was there");
+    let rest = last_line(&import(&server, &folder.0, &["--no-index"]));
+    // What was recorded before the kill is not done again, the folder in flight is; nothing is lost or there twice.
+    assert!(rest.contains(" 1 removed, ") && !rest.contains(" 0 unchanged, "), "{rest}");
+    assert_eq!(size(&mut client), 2999);
+    let third = last_line(&import(&server, &folder.0, &["--no-index"]));
+    assert_eq!(third, "mail: 0 added, 0 updated, 0 removed, 2999 unchanged, 0 failed");
+    let Value::Array(paths) = call(&mut client, "IMPORT.VERSION LIST mail") else { panic!("an array") };
+    assert_eq!(paths.len(), 7, "the root and six folders, no intent");
+}
+
+#[test]
+fn a_server_that_goes_away_is_named() {
+    let (server, folder) = (server(), Folder::of_mails(3000));
+    let address = server.address.to_string();
+    let (child, client) = start_and_wait(&server, &folder.0, 10);
+    drop((client, server));
+    let output = child.wait_with_output().expect("our child");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("lost the server at") && said.contains(&address), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_its_exit_code() {
+    let folder = Folder::of_mails(1);
+    let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
+    let fails = |command: &mut Command, code: i32, said: &[&str]| {
+        let output = command.output().expect("the built binary runs");
+        let text = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        said.iter().for_each(|s| assert!(text.contains(s), "{text:?} does not say {s:?}"));
+    };
+    fails(&mut command(&nobody, &folder.0, &[]), 1, &["cannot connect", &nobody]);
+    fails(&mut command(&nobody, Path::new("/no/such/folder"), &[]), 1, &["/no/such/folder", "No such file"]);
+    fails(&mut command(&nobody, Path::new("/dev/null"), &[]), 1, &["/dev/null", "not a directory"]);
+    fails(&mut command(&nobody, &folder.0, &["--db", "3"]), 2, &["--no-index"]);
+    fails(&mut command(&nobody, &folder.0, &["--no-such-option"]), 2, &["--no-such-option"]);
+    fails(Command::new(STRAND).arg("import").arg(&folder.0), 2, &["--into"]);
+    let locked = Server::strand(Path::new(STRAND), &[], None).expect("it starts");
+    let mut client = locked.connect().expect("it accepts");
+    call(&mut client, "CONFIG SET requirepass sesame");
+    let address = locked.address.to_string();
+    fails(&mut command(&address, &folder.0, &[]), 1, &["NOAUTH"]);
+    fails(&mut command(&address, &folder.0, &["--password", "guess"]), 1, &["WRONGPASS"]);
+    let known = command(&address, &folder.0, &[]).env("STRAND_PASSWORD", "sesame").output();
+    assert_eq!(known.expect("it runs").status.code(), Some(0));
+}
