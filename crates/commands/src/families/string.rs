@@ -1,4 +1,4 @@
-//! The string family: reading and setting whole values. [`number`] counts, [`range`] works on parts, [`lcs`] compares.
+//! The string family: reading and setting whole values. `number` counts, `range` works on parts, `lcs` compares.
 //!
 //! A large argument becomes the value without being copied and a large value is shared with the reply.
 

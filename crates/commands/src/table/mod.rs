@@ -1,6 +1,6 @@
 //! The table itself: [`COMMANDS`], gathered from the groups and sorted by name while compiling.
 //!
-//! Each group is a module with one static of rows; a new group is one line in [`GROUPS`].
+//! Each group is a module with one static of rows; a new group is one line in `GROUPS`.
 
 mod connection;
 mod generic;
