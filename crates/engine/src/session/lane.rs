@@ -1,6 +1,6 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
-use super::{Session, State};
+use super::{Session, State, commands};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::sync::Arc;
@@ -29,21 +29,22 @@ impl LaneJob {
         let LaneJob { engine, argv, spec, db, protocol, rng_seed, cancel } = self;
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, protocol);
+        let (args, now_ms) = (argv.args(), now.unix_ms());
+        let rng = &mut fastrand::Rng::with_seed(rng_seed);
         let mut call = LaneCall {
-            args: argv.args(),
+            args,
             db,
-            now_ms: now.unix_ms(),
+            now_ms,
             keyspace: &engine.keyspace,
             reply: &mut reply,
-            rng: &mut fastrand::Rng::with_seed(rng_seed),
+            rng,
             cancel: &cancel,
         };
         match spec.handler {
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
-            Handler::Data(_) | Handler::Session(_) | Handler::Container => {
-                unreachable!("no job is made of these")
-            }
+            Handler::Session(command) => commands::detached(&engine, command, args, now, call.reply),
+            Handler::Data(_) | Handler::Container => unreachable!("no job is made of these"),
         }
         let error = call.reply.error_code().map(<[u8]>::to_vec);
         LaneDone { argv, out, error }

@@ -26,6 +26,8 @@ pub(super) enum Next {
     Go,
     /// The turn ends; the session's state says why.
     Stop(Turn),
+    /// The command wants to run on a helper thread after all: from a session's command only.
+    Detach,
 }
 
 impl Session {
@@ -125,10 +127,11 @@ impl Session {
                 self.argv = argv;
                 match outcome {
                     Ok(Next::Go) => {}
+                    Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn says itself how it ends.
-                    Ok(stop) => {
+                    Ok(Next::Stop(turn)) => {
                         self.argv.clear();
-                        return stop;
+                        return Next::Stop(turn);
                     }
                     Err(text) => self.fail(PerCommand::Failed, &text),
                 }
@@ -228,6 +231,7 @@ impl Session {
         });
         match row {
             Some(spec) => self.reject(spec, text),
+            None if HTTP_WORDS.iter().any(|w| args.at(0).eq_ignore_ascii_case(w)) => Next::Stop(self.close()),
             None => {
                 self.last_command = u32::MAX;
                 self.fail(PerCommand::Rejected, text);
@@ -340,4 +344,7 @@ impl Session {
     }
 }
 
+/// Words that only an HTTP request begins a line with. A browser was made to send it: the connection ends before a
+/// command hidden in its body is reached, as in redis-server.
+const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];
 const NO_AUTH: &str = "NOAUTH Authentication required.";

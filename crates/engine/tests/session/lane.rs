@@ -84,3 +84,20 @@ fn a_parked_session_is_not_idle() {
     peer.session.lane_done(job.run(server.now));
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "*0|"));
 }
+
+#[test]
+fn long_listings_run_on_the_lane() {
+    let mut server = Server::new();
+    let mut crowd: Vec<Peer> = (0..300).map(|_| server.connect()).collect();
+    let mut peer = crowd.pop().unwrap();
+    for line in ["CLIENT LIST", "COMMAND DOCS", "COMMAND"] {
+        parked(&server, &mut peer, &crate::fixture::command(line));
+        let job = peer.job.take().unwrap();
+        peer.session.lane_done(job.run(server.now));
+        while peer.drive(&server) == Stop::Flush {}
+        assert!(peer.replies().len() > 10_000, "{line}");
+    }
+    peer.hold_jobs = false;
+    assert_eq!(peer.run(&server, "CLIENT LIST FOO"), "-ERR syntax error|");
+    assert_eq!(peer.run(&server, "CLIENT LIST ID 7").matches("id=").count(), 1);
+}

@@ -2,15 +2,20 @@
 
 use super::connection::{BAD_NAME, valid_name};
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::Now;
 use crate::session::Mute;
+use crate::session::run::Next;
+use crate::{Engine, Now};
 use strand_commands::errors;
 use strand_commands::introspect;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 /// The kinds of client that TYPE can ask for; all that are served now are normal.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
+
+/// With more clients than this CLIENT LIST runs on a helper thread: a line takes about a microsecond.
+const LISTED_AT_ONCE_MAX: usize = 200;
 
 /// Longest CLIENT PAUSE in milliseconds that the clock's arithmetic takes.
 const PAUSE_MS_MAX: i64 = i64::MAX / 4_000;
@@ -59,29 +64,11 @@ impl Session {
     }
     pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        let clients = if args.len() == 2 {
-            self.engine.clients.all()
-        } else if args.is(2, "TYPE") && args.len() == 4 {
-            match known_type(args.at(3))? {
-                "normal" => self.engine.clients.all(),
-                _ => Vec::new(),
-            }
-        } else if args.is(2, "ID") && args.len() > 3 {
-            let mut found = Vec::new();
-            for id in args.skip(3).iter() {
-                let id = parse_int(id).ok_or("ERR Invalid client ID")?;
-                found.extend(u64::try_from(id).ok().and_then(|id| self.engine.clients.get(id)));
-            }
-            found
-        } else {
-            return Err(SYNTAX.into());
-        };
-        let mut text = String::new();
-        for client in clients {
-            text += &client.line(&self.engine.stats.ids, now);
-            text.push('\n');
+        if self.engine.clients.len() > LISTED_AT_ONCE_MAX {
+            return Ok(Next::Detach);
         }
-        self.reply().verbatim("txt", text.as_bytes());
+        let engine = self.engine.clone();
+        list(&engine, args, now, &mut self.reply())?;
         DONE
     }
     pub(super) fn client_no_evict(&mut self, args: Args<'_>) -> Outcome {
@@ -138,6 +125,39 @@ impl Session {
         introspect::help(&mut self.reply(), "CLIENT", HELP);
         DONE
     }
+}
+
+/// CLIENT LIST, here or on a helper thread.
+pub(in crate::session) fn list(
+    engine: &Engine,
+    args: Args<'_>,
+    now: Now,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    let clients = if args.len() == 2 {
+        engine.clients.all()
+    } else if args.is(2, "TYPE") && args.len() == 4 {
+        match known_type(args.at(3))? {
+            "normal" => engine.clients.all(),
+            _ => Vec::new(),
+        }
+    } else if args.is(2, "ID") && args.len() > 3 {
+        let mut found = Vec::new();
+        for id in args.skip(3).iter() {
+            let id = parse_int(id).ok_or("ERR Invalid client ID")?;
+            found.extend(u64::try_from(id).ok().and_then(|id| engine.clients.get(id)));
+        }
+        found
+    } else {
+        return Err(SYNTAX.into());
+    };
+    let mut text = String::new();
+    for client in clients {
+        text += &client.line(&engine.stats.ids, now);
+        text.push('\n');
+    }
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
 }
 
 /// The name of a client type, in lower case.

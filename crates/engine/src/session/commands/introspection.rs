@@ -1,13 +1,26 @@
 //! COMMAND and its subcommands: what the table says, by [`strand_commands::introspect`].
 
 use super::{DONE, Outcome, Session};
+use crate::session::run::Next;
 use crate::stats::PerCommand;
 use strand_commands::introspect;
 use strand_commands::spec::SessionCommand;
 use strand_wire::args::Args;
 
+/// True when the whole table is wanted: hundreds of kilobytes, which a helper thread writes.
+fn describes_all(command: SessionCommand, args: Args<'_>) -> bool {
+    match command {
+        SessionCommand::Command => true,
+        SessionCommand::CommandDocs | SessionCommand::CommandInfo => args.len() == 2,
+        _ => false,
+    }
+}
+
 impl Session {
     pub(super) fn command_family(&mut self, command: SessionCommand, args: Args<'_>) -> Outcome {
+        if describes_all(command, args) {
+            return Ok(Next::Detach);
+        }
         let mut reply = self.reply();
         introspect::command(command, args, &mut reply);
         if let Some(code) = reply.error_code() {

@@ -14,9 +14,11 @@ mod server;
 
 use super::run::Next;
 use super::{Session, State, Turn};
-use crate::Now;
+use crate::{Engine, Now};
+use strand_commands::introspect;
 use strand_commands::spec::SessionCommand;
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 /// What comes of a command: how to go on, or the whole text of an error reply (without the `-`).
 type Outcome = Result<Next, Vec<u8>>;
@@ -25,6 +27,26 @@ type Outcome = Result<Next, Vec<u8>>;
 const DONE: Outcome = Ok(Next::Go);
 
 const SYNTAX: &str = strand_commands::errors::SYNTAX;
+
+/// Runs one of those that ask for [`Next::Detach`]; they read shared state only. On a helper thread.
+pub(super) fn detached(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    now: Now,
+    reply: &mut Reply<'_>,
+) {
+    let done = match command {
+        SessionCommand::ClientList => client::list(engine, args, now, reply),
+        _ => {
+            introspect::command(command, args, reply);
+            Ok(())
+        }
+    };
+    if let Err(text) = done {
+        reply.error_bytes(&text);
+    }
+}
 
 impl Session {
     /// Runs one of them.
