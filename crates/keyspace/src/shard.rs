@@ -25,6 +25,10 @@ pub(crate) struct Shard {
     pub(crate) random: u64,
 }
 
+/// Records on their way out, boxed as they are in the table: only pointers are copied.
+#[allow(clippy::vec_box)]
+pub(crate) type Removed = Vec<Box<Record>>;
+
 /// One database's part in a shard.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -145,7 +149,7 @@ impl Shard {
         slot: usize,
         from: u64,
         now_ms: i64,
-        expired: &mut Vec<Box<Record>>,
+        expired: &mut Removed,
     ) -> (usize, Option<u64>) {
         let table = self.table_mut(slot);
         if table.records.deadline_ms() > now_ms {

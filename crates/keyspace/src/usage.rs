@@ -59,7 +59,7 @@ impl Access<'_> {
         let above = u64::from(counter.saturating_sub(FREQUENCY_NEW));
         let one_in = above.saturating_mul(self.settings.lfu_log_factor.load(Relaxed)).saturating_add(1);
         *self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let up = (*self.random >> 33) % one_in == 0;
+        let up = (*self.random >> 33).is_multiple_of(one_in);
         Usage(minutes(self.now_ms) << 8 | u32::from(counter.saturating_add(u8::from(up))))
     }
 }

@@ -51,6 +51,9 @@ fn op() -> impl Strategy<Value = Op> {
 /// A value and when it expires.
 type Twin = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 
+/// A scan's cursor, the keys there since it began, the keys it showed.
+type Scan = (u64, BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>);
+
 struct World {
     keyspace: Keyspace,
     /// Databases, then their system companions.
@@ -60,15 +63,15 @@ struct World {
     now_ms: i64,
     step: i64,
     rng: fastrand::Rng,
-    /// A scan of database 0: cursor, keys there since it began, keys it showed.
-    scan: Option<(u64, BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>)>,
+    /// A scan of database 0.
+    scan: Option<Scan>,
     /// Keys of database 0 touched since last asked, as the twin sees it; `true`: everything may have changed.
     touched: (BTreeSet<Vec<u8>>, bool),
 }
 
 fn name(key: u16) -> Vec<u8> {
     // Some under the tracked prefix.
-    if key % 3 == 0 { format!("doc:{key}").into_bytes() } else { format!("key:{key}").into_bytes() }
+    if key.is_multiple_of(3) { format!("doc:{key}").into_bytes() } else { format!("key:{key}").into_bytes() }
 }
 
 impl World {
