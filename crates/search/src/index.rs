@@ -27,6 +27,10 @@ pub(crate) const WRITER_BYTES_MAX: usize = 32 << 20;
 pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
 /// Longest value that is kept to sort by, in bytes; a longer one is cut.
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
+/// Longest part of a TEXT or TAG value that is indexed, in bytes: what follows is not found.
+pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of documents that wait for the writer's thread: then it is waited for. (Its own queue counts documents.)
+const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// A segment with more than this share of deleted documents is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
@@ -99,6 +103,8 @@ struct Writer {
     indexed: HashSet<u128>,
     uncommitted: usize,
     committed_at_ms: i64,
+    /// Bytes given to the writer's thread since it was last waited for.
+    queued_bytes: usize,
 }
 
 impl Index {
@@ -138,6 +144,7 @@ impl Index {
                 indexed: HashSet::new(),
                 uncommitted: 0,
                 committed_at_ms: 0,
+                queued_bytes: 0,
             }),
             reader,
             fingerprint: RandomState::new(),
@@ -163,7 +170,14 @@ impl Index {
         if !writer.indexed.insert(self.fingerprint(key)) {
             writer.tantivy.delete_term(Term::from_field_bytes(self.fields.key, key.bytes));
         }
-        if writer.tantivy.add_document(document).is_err() {
+        let mut result = writer.tantivy.add_document(document);
+        writer.queued_bytes +=
+            key.bytes.len() + source.values.iter().flatten().map(|v| v.len()).sum::<usize>();
+        if writer.queued_bytes > QUEUE_BYTES_MAX && result.is_ok() {
+            writer.queued_bytes = 0;
+            result = writer.tantivy.commit();
+        }
+        if result.is_err() {
             self.fail();
         }
         writer.uncommitted += 1;
@@ -198,6 +212,7 @@ impl Index {
                 return Err(e.into());
             }
             writer.uncommitted = 0;
+            writer.queued_bytes = 0;
             writer.committed_at_ms = now_ms;
             self.counts.commits.fetch_add(1, Ordering::Relaxed);
             self.counts.indexing_us.fetch_add(start.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -252,7 +267,7 @@ impl Index {
                 }
                 continue;
             }
-            let text = String::from_utf8_lossy(value);
+            let text = String::from_utf8_lossy(&value[..value.len().min(INDEXED_VALUE_BYTES_MAX)]);
             for field in [self.fields.words[i], self.fields.stems[i]].into_iter().flatten() {
                 document.add_text(field, &text);
             }
