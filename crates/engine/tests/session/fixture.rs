@@ -87,7 +87,7 @@ impl Server {
     pub fn with(text: &str) -> Server {
         let config = Config::new();
         config.load(text, &mut |_| Err("no files here".into())).unwrap();
-        let keyspace = Arc::new(Keyspace::new(8, config.databases(), [1, 2, 3, 4]));
+        let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
         let (send, asked) = mpsc::channel();
         let host = Arc::new(TestHost { asked: parking_lot::Mutex::new(send) });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };

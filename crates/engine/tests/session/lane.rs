@@ -86,6 +86,18 @@ fn a_parked_session_is_not_idle() {
 }
 
 #[test]
+fn info_of_many_shards_runs_on_the_lane() {
+    let mut server = Server::with("shards 128");
+    let mut peer = server.connect();
+    peer.run(&server, "SET a 1");
+    parked(&server, &mut peer, b"INFO keyspace\r\n");
+    let job = peer.job.take().unwrap();
+    peer.session.lane_done(job.run(server.now));
+    assert_eq!(peer.drive(&server), Stop::Read);
+    assert!(peer.replies().contains("|db0:keys=1,expires=0,avg_ttl=0|"));
+}
+
+#[test]
 fn long_listings_run_on_the_lane() {
     let mut server = Server::new();
     let mut crowd: Vec<Peer> = (0..300).map(|_| server.connect()).collect();

@@ -140,3 +140,46 @@ fn a_pipeline_is_the_same_as_its_commands_one_by_one() {
     let all: Vec<u8> = lines.iter().flat_map(|l| command(l)).collect();
     assert_eq!(peer.send(&server, &all), one_by_one);
 }
+
+/// Requests cut into random pieces, with random damage: the session answers or closes, and never panics; undamaged, the
+/// replies do not depend on the cuts.
+#[test]
+fn random_cuts_and_damage_do_no_harm() {
+    let lines = [
+        "SET k v",
+        "GET k",
+        "HELLO 3",
+        "HSET h f v",
+        "KEYS *",
+        "CLIENT REPLY SKIP",
+        "INFO",
+        "CONFIG GET *",
+        "PING x",
+        "HELLO 2",
+    ];
+    for seed in 0..150 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut requests: Vec<u8> = (0..30).flat_map(|_| command(lines[rng.usize(..lines.len())])).collect();
+        let damaged = seed % 2 == 1;
+        for _ in 0..if damaged { rng.usize(1..4) } else { 0 } {
+            let at = rng.usize(..requests.len());
+            requests[at] = rng.u8(..);
+        }
+        let mut replies = Vec::new();
+        for cut in [usize::MAX, 1 + rng.usize(..200)] {
+            let mut server = Server::new();
+            let mut peer = server.connect();
+            for piece in requests.chunks(cut.min(requests.len())) {
+                if peer.ended.is_none() {
+                    peer.feed(piece, usize::MAX);
+                    while peer.drive(&server) == Stop::Flush {}
+                }
+            }
+            replies.push((peer.replies(), peer.ended));
+        }
+        // INFO counts reads, so replies are compared without it.
+        let shown = |r: &str| r.replace(|c: char| c.is_ascii_digit(), "");
+        assert_eq!(shown(&replies[0].0), shown(&replies[1].0), "seed {seed}");
+        assert_eq!(replies[0].1, replies[1].1, "seed {seed}");
+    }
+}

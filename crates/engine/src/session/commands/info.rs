@@ -2,8 +2,10 @@
 
 use super::info_sections::{self as sections, Facts};
 use super::{DONE, Outcome, Session};
-use crate::Now;
+use crate::session::run::Next;
+use crate::{Engine, Now};
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 /// A section: its name, whether a plain INFO shows it, and what writes it.
 type Section = (&'static str, bool, fn(&Facts<'_>, &mut String));
@@ -25,22 +27,34 @@ const SECTIONS: &[Section] = &[
     ("search", true, sections::search),
 ];
 
+/// With more shards than this INFO runs on a helper thread: counting keys locks every shard for every database.
+const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
+
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        let facts = Facts { engine: &self.engine, now };
-        let mut text = String::new();
-        for (name, by_default, write) in SECTIONS {
-            if wanted(args, name, *by_default) {
-                if !text.is_empty() {
-                    text.push_str("\r\n");
-                }
-                write(&facts, &mut text);
-            }
+        if self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX {
+            return Ok(Next::Detach);
         }
-        self.reply().verbatim("txt", text.as_bytes());
+        let engine = self.engine.clone();
+        info(&engine, args, now, &mut self.reply());
         DONE
     }
+}
+
+/// INFO, here or on a helper thread.
+pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) {
+    let facts = Facts { engine, now };
+    let mut text = String::new();
+    for (name, by_default, write) in SECTIONS {
+        if wanted(args, name, *by_default) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            write(&facts, &mut text);
+        }
+    }
+    reply.verbatim("txt", text.as_bytes());
 }
 
 fn wanted(args: Args<'_>, name: &str, by_default: bool) -> bool {

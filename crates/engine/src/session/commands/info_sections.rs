@@ -5,12 +5,11 @@ use crate::config::Opt;
 use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What sections are written from.
 pub(super) struct Facts<'a> {
-    pub(super) engine: &'a Arc<Engine>,
+    pub(super) engine: &'a Engine,
     pub(super) now: Now,
 }
 

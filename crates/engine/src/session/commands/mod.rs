@@ -38,6 +38,10 @@ pub(super) fn detached(
 ) {
     let done = match command {
         SessionCommand::ClientList => client::list(engine, args, now, reply),
+        SessionCommand::Info => {
+            info::info(engine, args, now, reply);
+            Ok(())
+        }
         _ => {
             introspect::command(command, args, reply);
             Ok(())
