@@ -1,7 +1,8 @@
 //! What a command costs inside a session: from its bytes in the read target to its reply in the output chain, without
 //! sockets. Nanoseconds of processor time a command, for pipelines of 30 and of 1, over 256-byte values.
 //!
-//! `cargo bench -p strand-engine` measures 1,000,000 keys; `KEYS=n` another number; `cargo test` runs a tiny round.
+//! `cargo bench -p strand-engine` measures 1,000,000 keys; `KEYS=n` another number, `ONLY=GET` one
+//! kind of command; `cargo test` runs a tiny round.
 //! Keys come from a fixed seed; the sum of reply bytes is printed, so that two runs can be seen to have done the same.
 
 #[path = "../tests/session/fixture.rs"]
@@ -30,6 +31,7 @@ fn main() {
     }
     println!("{keys} keys, {VALUE_BYTES}-byte values, {commands} commands each");
     type Line = fn(u64, &str) -> String;
+    let only = std::env::var("ONLY").unwrap_or_default();
     let workloads: [(&str, Line); 5] = [
         ("PING", |_, _| "PING".into()),
         ("GET", |key, _| format!("GET key:{key:012}")),
@@ -40,7 +42,7 @@ fn main() {
         }),
         ("INCR", |key, _| format!("INCR n:{:012}", key % 1000)),
     ];
-    for (name, line) in workloads {
+    for (name, line) in workloads.into_iter().filter(|w| w.0.contains(&only)) {
         for pipeline in [30, 1] {
             let mut rng = fastrand::Rng::with_seed(30);
             let batches: Vec<Vec<u8>> = (0..commands / pipeline)
