@@ -7,6 +7,7 @@
 
 mod db;
 mod keyspace;
+mod name;
 mod record;
 mod segmented;
 mod settings;
