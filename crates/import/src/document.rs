@@ -83,6 +83,11 @@ impl FileFacts<'_> {
         let extension = self.name.len().checked_sub(4).map(|at| &self.name[at..]);
         self.flags.is_some() || extension.is_some_and(|e| e.eq_ignore_ascii_case(b".eml"))
     }
+    /// True when the name is that of a mailbox, which may hold many messages.
+    fn is_mailbox(&self) -> bool {
+        let extension = self.name.len().checked_sub(5).map(|at| &self.name[at..]);
+        extension.is_some_and(|e| e.eq_ignore_ascii_case(b".mbox"))
+    }
     /// True when the whole file is wanted, judged by its beginning.
     pub fn is_mail(&self, beginning: &[u8]) -> bool {
         self.claims_mail() || mail::looks_like_mail(beginning)
@@ -100,6 +105,9 @@ pub fn extract(facts: &FileFacts<'_>, bytes: Option<&[u8]>) -> Result<Fields, St
     fields.set("size", facts.size.to_string().into_bytes());
     fields.set_text("kind", if bytes.is_some() { "mail" } else { "file" });
     if let Some(bytes) = bytes {
+        if facts.is_mailbox() && mail::has_more_messages(bytes) {
+            return Err("a mailbox of several messages; only files of one message are read".to_owned());
+        }
         mail::extract(bytes, &mut fields)?;
     }
     fields.set("flags", facts.flags.unwrap_or_default().to_vec());
@@ -122,6 +130,14 @@ mod tests {
         let expected = [("path", "notes.pdf"), ("name", "notes.pdf"), ("kind", "file"), ("size", "3")];
         assert_eq!(present, expected.map(|(n, v)| (n, v.to_owned())));
         assert_eq!(fields.absent().count() + present.len(), FIELDS.len());
+    }
+
+    #[test]
+    fn a_mailbox_of_several_messages_is_not_taken_for_one() {
+        let one = "From a@b.example Mon Jan  6 10:00:00 2025\nSubject: s\n\nFrom here on\n";
+        assert!(extract(&facts("x.mbox"), Some(one.as_bytes())).is_ok());
+        let two = format!("{one}\n{one}");
+        assert!(extract(&facts("x.mbox"), Some(two.as_bytes())).unwrap_err().contains("several"));
     }
 
     #[test]

@@ -73,6 +73,16 @@ pub fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
     Ok(())
 }
 
+/// True when a second mbox separator follows: a `From ` line with a time in it behind a blank line.
+pub fn has_more_messages(bytes: &[u8]) -> bool {
+    memchr::memmem::find_iter(bytes, b"\nFrom ").any(|at| {
+        let before = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
+        let line = bytes[at + 1..].split(|b| *b == b'\n').next().unwrap_or(&[]);
+        before.ends_with(b"\n")
+            && line.windows(3).any(|w| w[0].is_ascii_digit() && w[1] == b':' && w[2].is_ascii_digit())
+    })
+}
+
 /// Cuts blank lines and one mbox separator (`From address date`, perhaps quoted as `>From `) off the front; says whether
 /// there was a separator.
 fn strip_mbox_line(bytes: &[u8]) -> (&[u8], bool) {

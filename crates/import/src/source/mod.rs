@@ -64,16 +64,12 @@ impl Stamp {
     /// For how many nanoseconds from `now_ns` on the file may still change without showing it; 0 when its token can be
     /// trusted. A time in the future (clocks that disagree) counts one window from now.
     pub fn racy_for_ns(&self, now_ns: i64) -> i64 {
-        let window = |time_ns: i64| match time_ns % 1_000_000_000 {
+        // A program may set the mtime anywhere, also into the far future: only the ctime tells when a file was touched.
+        let window_ns = match self.ctime_ns % 1_000_000_000 {
             0 => RACY_WINDOW_COARSE_NS,
             _ => RACY_WINDOW_FINE_NS,
         };
-        let left = |time_ns: i64| {
-            let until = time_ns.saturating_add(window(time_ns));
-            until.saturating_sub(now_ns).clamp(0, window(time_ns))
-        };
-        // A program may set the mtime anywhere, also into the far future: only the ctime tells when a file was touched.
-        left(self.ctime_ns)
+        self.ctime_ns.saturating_add(window_ns).saturating_sub(now_ns).clamp(0, window_ns)
     }
 }
 
