@@ -55,7 +55,9 @@ impl Pair {
     /// # Errors
     /// When a server goes away.
     pub fn compare(&mut self, args: &[Vec<u8>], policy: Policy) -> io::Result<Option<Difference>> {
-        let context = |e: io::Error, who: &str| io::Error::new(e.kind(), format!("{who} at `{}`: {e}", quoting::join(args)));
+        let context = |e: io::Error, who: &str| {
+            io::Error::new(e.kind(), format!("{who} at `{}`: {e}", quoting::join(args)))
+        };
         let mut request = Vec::new();
         encode_command(&mut request, args);
         if self.delivery == Delivery::Bytewise {
@@ -86,7 +88,9 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
-                for question in [&["TYPE"][..], &["OBJECT", "ENCODING"], &["GET"], &["HGETALL"], &["PEXPIRETIME"]] {
+                for question in
+                    [&["TYPE"][..], &["OBJECT", "ENCODING"], &["GET"], &["HGETALL"], &["PEXPIRETIME"]]
+                {
                     let mut args = words(question);
                     args.push(key.clone());
                     out.extend(self.compare(&args, Policy::of(&args))?);
@@ -133,7 +137,31 @@ pub fn words(args: &[&str]) -> Vec<Vec<u8>> {
 pub fn describe(differences: &[Difference]) -> String {
     let mut text = format!("{} differences\n", differences.len());
     for d in differences.iter().take(20) {
-        text += &format!("  {}\n    strand:       {:?}\n    redis-server: {:?}\n", d.command, d.ours, d.theirs);
+        text += &format!(
+            "  {}\n    strand:       {}\n    redis-server: {}\n",
+            d.command,
+            text_of(&d.ours),
+            text_of(&d.theirs)
+        );
     }
     text
+}
+
+/// A reply as one would read it, cut short.
+fn text_of(value: &Value) -> String {
+    let shown = |kind: &str, bytes: &[u8]| {
+        format!("{kind}{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(200)]))
+    };
+    let all = |open: &str, items: &[Value], close: &str| {
+        format!("{open}{}{close}", items.iter().take(40).map(text_of).collect::<Vec<_>>().join(", "))
+    };
+    match value {
+        Value::Simple(b) => shown("+", b),
+        Value::Error(b) => shown("-", b),
+        Value::Bulk(b) => shown("", b),
+        Value::Array(items) => all("[", items, "]"),
+        Value::Set(items) => all("~[", items, "]"),
+        Value::Push(items) => all(">[", items, "]"),
+        other => format!("{other:?}"),
+    }
 }

@@ -57,7 +57,9 @@ impl Server {
     /// When it is not installed or does not answer in time.
     pub fn redis(options: &[&str], core: Option<usize>) -> io::Result<Server> {
         let mut args: Vec<String> =
-            ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"].map(String::from).into();
+            ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"]
+                .map(String::from)
+                .into();
         args.extend(options.iter().map(|s| s.to_string()));
         Server::start(Kind::Redis, Path::new("redis-server"), &args, core)
     }
@@ -111,7 +113,8 @@ impl Server {
         let port = free_port()?;
         let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        let binary = if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
+        let binary =
+            if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
         let mut command = match core {
             Some(core) => {
                 let mut c = Command::new("taskset");
@@ -144,7 +147,10 @@ impl Server {
             }
             if let Some(status) = self.child.try_wait()? {
                 let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-                return Err(io::Error::other(format!("{} ended at start ({status}): {log}", self.kind.name())));
+                return Err(io::Error::other(format!(
+                    "{} ended at start ({status}): {log}",
+                    self.kind.name()
+                )));
             }
             if Instant::now() > end {
                 return Err(io::Error::other(format!("{} did not answer PING in time", self.kind.name())));

@@ -24,7 +24,12 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
                             b'r' => word.push(b'\r'),
                             b't' => word.push(b'\t'),
                             b'x' => {
-                                let mut hex = || bytes.next().and_then(|b| (b as char).to_digit(16)).ok_or("two hex digits follow \\x");
+                                let mut hex = || {
+                                    bytes
+                                        .next()
+                                        .and_then(|b| (b as char).to_digit(16))
+                                        .ok_or("two hex digits follow \\x")
+                                };
                                 word.push((hex()? * 16 + hex()?) as u8);
                             }
                             other => word.push(other),
@@ -55,7 +60,8 @@ pub fn split(line: &str) -> Result<Vec<Vec<u8>>, String> {
 /// A command as a line that [`split`] reads back: what a failed test prints.
 pub fn join(args: &[Vec<u8>]) -> String {
     let quote = |a: &Vec<u8>| {
-        let plain = !a.is_empty() && a.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
+        let plain =
+            !a.is_empty() && a.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
         if plain {
             return String::from_utf8_lossy(a).into_owned();
         }
@@ -78,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_joined_line_splits_into_the_same_arguments() {
-        let args = vec![b"SET".to_vec(), b"a b\"c\\".to_vec(), vec![0, 255, b'\n'], Vec::new(), b"it's".to_vec()];
+        let args =
+            vec![b"SET".to_vec(), b"a b\"c\\".to_vec(), vec![0, 255, b'\n'], Vec::new(), b"it's".to_vec()];
         assert_eq!(split(&join(&args)).expect("balanced"), args);
     }
 

@@ -13,7 +13,11 @@ pub struct Report {
 impl Report {
     /// An empty report.
     pub fn new(title: &str, columns: &[&str]) -> Report {
-        Report { title: title.into(), columns: columns.iter().map(|c| c.to_string()).collect(), rows: Vec::new() }
+        Report {
+            title: title.into(),
+            columns: columns.iter().map(|c| c.to_string()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row and prints it at once on stderr, so that a long run shows where it is.
@@ -29,7 +33,12 @@ impl Report {
     /// The table in Markdown, which is also what a terminal shows well.
     pub fn table(&self) -> String {
         let width = |i: usize| {
-            self.rows.iter().map(|r| r.0[i].chars().count()).chain([self.columns[i].chars().count()]).max().unwrap_or(0)
+            self.rows
+                .iter()
+                .map(|r| r.0[i].chars().count())
+                .chain([self.columns[i].chars().count()])
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let line = |cells: &[String]| {
@@ -51,7 +60,8 @@ impl Report {
         let object = |(cells, reproduce): &(Vec<String>, String)| {
             let names = self.columns.iter().map(String::as_str).chain(["reproduce"]);
             let values = cells.iter().map(String::as_str).chain([reproduce.as_str()]);
-            let pairs: Vec<String> = names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v))).collect();
+            let pairs: Vec<String> =
+                names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v))).collect();
             format!("{{{}}}", pairs.join(","))
         };
         format!("[{}]\n", self.rows.iter().map(object).collect::<Vec<_>>().join(",\n"))

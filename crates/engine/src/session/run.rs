@@ -154,15 +154,25 @@ impl Session {
             return self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
         };
         let keyspace = &*self.engine.keyspace;
-        let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|i| keyspace.key(args.at(*i))).collect();
-        let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+        let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
         let out = match self.mute {
             Mute::No | Mute::SkipNext => &mut self.out,
             Mute::Off | Mute::Skip => &mut self.sink,
         };
         let mut reply = Reply::new(out, self.protocol);
-        let mut locked = keyspace.lock(&hashes, now_ms);
+        let mut locked = match positions[..] {
+            [at] => {
+                let key = keyspace.key(args.at(at));
+                keys.push(key);
+                keyspace.lock(&[key.hash], now_ms)
+            }
+            _ => {
+                keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
+                let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+                keyspace.lock(&hashes, now_ms)
+            }
+        };
         if self.no_touch {
             locked.set_no_touch(true);
         }

@@ -156,7 +156,9 @@ fn growth(server: &Server, options: &Options) -> Result<String> {
     let (mut filler, mut probe) = (connect(server)?, Probe::open(server)?);
     let mut micros = Vec::new();
     for first in (0..options.keys).step_by(20) {
-        let batch: String = (first..first + 20).map(|k| format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{k:012}\r\n$5\r\nhello\r\n")).collect();
+        let batch: String = (first..first + 20)
+            .map(|k| format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{k:012}\r\n$5\r\nhello\r\n"))
+            .collect();
         filler.write_all(batch.as_bytes())?;
         micros.push(probe.get()?);
         expect(&mut filler, "+OK\r\n".repeat(20).as_bytes())?;
@@ -303,5 +305,9 @@ fn call(server: &Server, args: &[&[u8]]) -> Result<()> {
 fn expect(stream: &mut TcpStream, reply: &[u8]) -> Result<()> {
     let mut buffer = vec![0; reply.len()];
     stream.read_exact(&mut buffer)?;
-    if buffer == reply { Ok(()) } else { Err(format!("unexpected reply {:?}", String::from_utf8_lossy(&buffer)).into()) }
+    if buffer == reply {
+        Ok(())
+    } else {
+        Err(format!("unexpected reply {:?}", String::from_utf8_lossy(&buffer)).into())
+    }
 }

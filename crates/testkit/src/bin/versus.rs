@@ -7,7 +7,8 @@ use strand_testkit::load::{self, Operation, Workload};
 use strand_testkit::process::Server;
 use strand_testkit::report::{Report, median};
 
-const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--json]";
+const USAGE: &str =
+    "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--json]";
 
 struct Options {
     strand: PathBuf,
@@ -75,7 +76,8 @@ fn speed(options: &Options) -> Result<Report, Box<dyn Error>> {
         "Speed: 256-byte values, {} keys, 32 connections, {} rounds of {} s, one core each side",
         options.keys, options.rounds, options.seconds
     );
-    let columns = ["workload", "strand op/cpu-s", "redis op/cpu-s", "ratio", "strand op/s", "redis op/s", "ratio wall"];
+    let columns =
+        ["workload", "strand op/cpu-s", "redis op/cpu-s", "ratio", "strand op/s", "redis op/s", "ratio wall"];
     let latency = ["strand p50/p99/p99.9 us", "redis p50/p99/p99.9 us"];
     let mut report = Report::new(&title, &[&columns[..], &latency[..]].concat());
     let servers = start(options)?;
@@ -86,7 +88,13 @@ fn speed(options: &Options) -> Result<Report, Box<dyn Error>> {
         if options.only.as_deref().is_some_and(|only| !name.contains(only)) {
             continue;
         }
-        let load = Workload { operation: *operation, pipeline: *pipeline, connections: 32, keys: options.keys, value_bytes: 256 };
+        let load = Workload {
+            operation: *operation,
+            pipeline: *pipeline,
+            connections: 32,
+            keys: options.keys,
+            value_bytes: 256,
+        };
         let mut cpu = [Vec::new(), Vec::new()];
         let mut wall = [Vec::new(), Vec::new()];
         let mut trips = [Vec::new(), Vec::new()];
@@ -103,11 +111,23 @@ fn speed(options: &Options) -> Result<Report, Box<dyn Error>> {
         let quantiles = trips.map(|rounds| {
             let mut all = rounds[0].clone();
             rounds[1..].iter().for_each(|h| all += h);
-            format!("{}/{}/{}", all.value_at_quantile(0.5), all.value_at_quantile(0.99), all.value_at_quantile(0.999))
+            format!(
+                "{}/{}/{}",
+                all.value_at_quantile(0.5),
+                all.value_at_quantile(0.99),
+                all.value_at_quantile(0.999)
+            )
         });
         let k = |x: f64| format!("{:.0}k", x / 1000.0);
         let ratio = |a: f64, b: f64| format!("{:.2}", a / b);
-        let cells = [k(cpu_ours), k(cpu_theirs), ratio(cpu_ours, cpu_theirs), k(ours), k(theirs), ratio(ours, theirs)];
+        let cells = [
+            k(cpu_ours),
+            k(cpu_theirs),
+            ratio(cpu_ours, cpu_theirs),
+            k(ours),
+            k(theirs),
+            ratio(ours, theirs),
+        ];
         report.row(
             [vec![name.to_string()], cells.to_vec(), quantiles.to_vec()].concat(),
             &format!("make versus ARGS='--only \"{name}\"'"),
@@ -117,7 +137,11 @@ fn speed(options: &Options) -> Result<Report, Box<dyn Error>> {
 }
 
 fn memory(options: &Options) -> Result<Report, Box<dyn Error>> {
-    let title = format!("Memory: resident bytes a key (key and value included), {} keys of {} bytes", options.keys, load::KEY_BYTES);
+    let title = format!(
+        "Memory: resident bytes a key (key and value included), {} keys of {} bytes",
+        options.keys,
+        load::KEY_BYTES
+    );
     let mut report = Report::new(&title, &["value bytes", "strand", "redis", "ratio"]);
     for value_bytes in [8, 64, 256] {
         if options.only.as_deref().is_some_and(|only| only != "memory") {
