@@ -30,7 +30,7 @@ Strand listens on 127.0.0.1:$port and holds the example mails. Try, in another t
 
   $cli FT.SEARCH mail 'invoice -draft' LIMIT 0 5 RETURN 2 subject from
   $cli RX.GREP VALUES 'ticket-[0-9]{4}' PREFIX mail: LIMIT 10
-  $cli HGETALL mail:invoices/inv-2041.eml
+  $cli HGETALL mail:support/0107-ticket-1051.eml
   $cli SET greeting hello
 
 Ctrl-C stops the server.

@@ -207,7 +207,7 @@ def the_commands_that_make_run_prints(strand):
     assert int(found.split()[0]) >= 3 and "nvoice" in found, found
     found = strand.cli("RX.GREP", "VALUES", "ticket-[0-9]{4}", "PREFIX", "mail:", "LIMIT", "10")
     assert "mail:" in found, found
-    mail = strand.cli("HGETALL", "mail:invoices/inv-2041.eml")
+    mail = strand.cli("HGETALL", "mail:support/0107-ticket-1051.eml")
     assert "subject" in mail, mail
     assert strand.cli("SET", "greeting", "hello").strip() == "OK"
     again = subprocess.run(
