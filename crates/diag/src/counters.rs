@@ -15,16 +15,14 @@ struct Line([AtomicU64; PER_LINE]);
 pub struct Counters {
     lines: Box<[Line]>,
     lines_per_slot: usize,
+    /// A power of two.
     slots: usize,
 }
 
 impl Counters {
-    /// `len` counters in `slots` copies, all 0. Memory: 16 bytes a counter and slot.
-    ///
-    /// # Panics
-    /// When `slots` is 0.
+    /// `len` counters, all 0, in `slots` copies (rounded up to a power of two). Memory: 16 bytes a counter and copy.
     pub fn new(len: usize, slots: usize) -> Counters {
-        assert!(slots > 0, "counters need at least one copy");
+        let slots = slots.next_power_of_two();
         let lines_per_slot = len.div_ceil(PER_LINE);
         Counters {
             lines: (0..lines_per_slot * slots).map(|_| Line::default()).collect(),
@@ -36,8 +34,9 @@ impl Counters {
     ///
     /// # Panics
     /// When `index` is past the block's end by a line or more.
+    #[inline]
     pub fn add(&self, slot: usize, index: usize, n: u64) {
-        self.cell(slot % self.slots, index).fetch_add(n, Ordering::Relaxed);
+        self.cell(slot & (self.slots - 1), index).fetch_add(n, Ordering::Relaxed);
     }
     /// The sum over all copies; adds that are under way may be missing.
     pub fn get(&self, index: usize) -> u64 {
@@ -47,6 +46,7 @@ impl Counters {
     pub fn reset(&self, index: usize) {
         (0..self.slots).for_each(|slot| self.cell(slot, index).store(0, Ordering::Relaxed));
     }
+    #[inline]
     fn cell(&self, slot: usize, index: usize) -> &AtomicU64 {
         assert!(index / PER_LINE < self.lines_per_slot, "counter {index} is past the end");
         &self.lines[slot * self.lines_per_slot + index / PER_LINE].0[index % PER_LINE]
