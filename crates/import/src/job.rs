@@ -4,7 +4,7 @@
 //! is new, the listing is stored as the *intent* first, so that a run that is cut short never leaves a document behind
 //! that nobody knows of; child folders come next, then the folder's own documents, pipelined within [`BYTES_UNDER_WAY_MAX`]
 //! and [`COMMANDS_UNDER_WAY_MAX`]; when every reply is in, the new container is recorded. A document is replaced by one
-//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in [`crate::job::sender`].
+//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in the module `sender`.
 
 mod sender;
 

@@ -2,7 +2,7 @@
 //!
 //! Per folder there are up to two containers in the dataset's version: the *recorded* one under the folder's path (the
 //! root's is `.`), which says what the server holds for certain, and the *intent* under the path and a slash: the listing
-//! of a run that has begun to change the folder and has not finished. [`merge`] joins the two, so that the next run knows
+//! of a run that has begun to change the folder and has not finished. [`load`] joins the two, so that the next run knows
 //! every document that may be there, also one that an interrupted run added and that has left the source since.
 
 use crate::ImportError;
