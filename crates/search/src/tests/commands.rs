@@ -110,6 +110,19 @@ fn sorts_by_columns_and_by_hashes() {
 }
 
 #[test]
+fn sortable_tags_and_values_as_they_are() {
+    let w = World::new();
+    for (key, v) in [("k:1", "b"), ("k:2", "C"), ("k:3", "a")] {
+        w.hset(key, &[("folded", v), ("plain", v)]);
+    }
+    w.ok("FT.CREATE i SCHEMA folded TAG SORTABLE plain TEXT SORTABLE UNF NOINDEX");
+    assert_eq!(w.keys("i * SORTBY folded").1, ["k:3", "k:1", "k:2"]);
+    assert_eq!(w.keys("i * SORTBY plain").1, ["k:2", "k:3", "k:1"]);
+    assert_eq!(w.found("i", "@folded:{c}"), "k:2");
+    assert_eq!(w.found("i", "b"), "", "NOINDEX is not searched");
+}
+
+#[test]
 fn better_matches_come_first_and_ties_go_by_key() {
     let w = World::new();
     w.hset("x:3", &[("t", "dog cat bird fish")]);

@@ -229,3 +229,37 @@ fn an_excluded_phrase_that_matches_nothing() {
         world.found("i", "-(dog runner red blue cat)")
     );
 }
+
+/// Pages of any size, put together, are the whole order: over several segments, with ties and missing values.
+#[test]
+fn pages_put_together_are_the_whole_order() {
+    let (world, docs) = world();
+    for (by, descending) in [("n", false), ("n", true), ("title", false), ("title", true)] {
+        let mut want: Vec<&Doc> = docs.iter().collect();
+        let value = |d: &Doc| match by {
+            "n" => d.number.map(|n| (n, String::new())),
+            _ => Some((0, d.texts[0].join(" "))),
+        };
+        want.sort_by(|a, b| {
+            let (x, y) = (value(a), value(b));
+            let by_value = if descending && x.is_some() && y.is_some() { y.cmp(&x) } else { x.cmp(&y) };
+            // `None` sorts first; results without the field come last.
+            x.is_none().cmp(&y.is_none()).then(by_value).then(a.key.cmp(&b.key))
+        });
+        let want: Vec<&str> = want.iter().map(|d| d.key.as_str()).collect();
+        let order = if descending { "DESC" } else { "ASC" };
+        for size in [1, 7, 29, 100] {
+            let mut got = Vec::new();
+            for from in (0..docs.len()).step_by(size) {
+                let (total, keys) = world.keys(&format!("i * SORTBY {by} {order} LIMIT {from} {size}"));
+                assert_eq!(total as usize, docs.len());
+                got.extend(keys);
+            }
+            assert_eq!(got, want, "SORTBY {by} {order}, pages of {size}");
+        }
+    }
+    let all = world.keys("i 'dog | run' LIMIT 0 100").1;
+    let pages: Vec<String> =
+        (0..all.len()).flat_map(|i| world.keys(&format!("i 'dog | run' LIMIT {i} 1")).1).collect();
+    assert_eq!(pages, all, "by score");
+}
