@@ -4,7 +4,7 @@
 //! said (progress, skipped files, dead letters, errors) goes to the standard error, except the changes a dry run lists.
 
 use clap::{ArgAction, Args};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -153,10 +153,12 @@ impl Display {
     fn new(options: &ImportOptions, quiet: bool, verbose: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !quiet).then(|| {
-            let style = ProgressStyle::with_template(
-                "{prefix} [{bar:30}] {pos}/{len} documents, {per_sec} {wide_msg}",
-            )
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style =
+                ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} documents, {rate} {wide_msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let _ = write!(out, "{:.0}/s", state.per_sec());
+            });
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_style(style);
             bar.set_prefix(options.into.clone());
             bar
@@ -191,7 +193,7 @@ impl Progress for Display {
         self.listed += documents;
         if let Some(bar) = &self.bar {
             bar.set_length(self.listed);
-            bar.set_message(printable(path));
+            bar.set_message(if path.is_empty() { String::new() } else { printable(path) });
         }
     }
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
