@@ -16,6 +16,9 @@ use strand_keyspace::{Key, KeyHash};
 use strand_wire::reply::Reply;
 use strand_wire::resp::Progress;
 
+/// Room for arguments that a session keeps while it waits for a request: thousands may do so at once.
+const IDLE_ARGV_BYTES_MAX: usize = 4096;
+
 /// After a command larger than this what was replaced is handed to the host at once, not at the next tick: a client that
 /// overwrites large values in a loop would fill the memory between two ticks.
 const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
@@ -290,6 +293,9 @@ impl Session {
     /// Waits for the rest of a request, within the limit on what is held of it.
     fn half_frame(&mut self) -> Turn {
         if self.frame_bytes <= self.settings.query_bytes_max {
+            if self.argv.heap_bytes() > IDLE_ARGV_BYTES_MAX && !self.decoder.in_frame() {
+                self.argv.release();
+            }
             return Turn::Read;
         }
         self.engine.stats.add(self.slot(), Stat::QueryLimitCloses, 1);

@@ -2,7 +2,8 @@
 
 use crate::fixture::{End, Server};
 
-const HELLO_2: &str = "*14|$6|server|$5|redis|$7|version|$6|7.0.15|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0|";
+const HELLO_2: &str = "*14|$6|server|$5|redis|$7|version|$6|7.0.15|$5|proto|:2|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|\
+    $7|modules|*0|";
 
 #[test]
 fn the_simple_ones() {
