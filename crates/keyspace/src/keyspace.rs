@@ -139,8 +139,8 @@ impl Keyspace {
     /// many keys that takes a while, for the caller only.
     pub fn flush(&self, db: usize) {
         let slot = self.slot(db);
+        let mut garbage = Vec::with_capacity(2 * self.shards.len());
         let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
-        let mut garbage = Vec::with_capacity(2 * all.len());
         for shard in &mut all {
             garbage.extend([shard.take(slot), shard.take(slot ^ 1)]);
             if slot == 0 {

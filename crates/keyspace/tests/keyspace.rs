@@ -176,7 +176,7 @@ fn a_key_of_another_shard_is_a_mistake_that_shows() {
 }
 
 #[test]
-fn a_million_deadlines_cost_nothing_until_they_come() {
+fn deadlines_cost_nothing_until_they_come() {
     const KEYS: u32 = 50_000;
     let space = space(16);
     for i in 0..KEYS {
