@@ -324,8 +324,10 @@ mod tests {
 
         const SEEDS: [&str; 3] = [
             "From a@b Mon Jan  6 10:00:00 2025\nFrom: =?koi8-r?B?5M/C?= <a@b.example>\nDate: Mon, 6 Jan 2025 10:00:00 +0100\n\nx",
-            "To: a@b\nContent-Type: multipart/mixed; boundary=\"x\"\n\n--x\nContent-Type: text/html\n\n<p>a&amp;b\n--x\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nRnJvbTogYUBiCgpoaQo=\n--x--\n",
-            "Subject: =?iso-2022-jp?B?GyRCPkhMQBsoQg==?=\nContent-Type: text/plain; charset=gb2312; name*0*=utf-8''%e2; name*1=x\nContent-Transfer-Encoding: quoted-printable\n\n=C4=E3=\n=BA",
+            "To: a@b\nContent-Type: multipart/mixed; boundary=\"x\"\n\n--x\nContent-Type: text/html\n\n\
+             <p>a&amp;b\n--x\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nRnJvbTogYUBiCgpoaQo=\n--x--\n",
+            "Subject: =?iso-2022-jp?B?GyRCPkhMQBsoQg==?=\n\
+             Content-Type: text/plain; charset=gb2312; name*0*=utf-8''%e2; name*1=x\nContent-Transfer-Encoding: quoted-printable\n\n=C4=E3=\n=BA",
         ];
 
         proptest! {
