@@ -327,7 +327,8 @@ mod tests {
             "To: a@b\nContent-Type: multipart/mixed; boundary=\"x\"\n\n--x\nContent-Type: text/html\n\n\
              <p>a&amp;b\n--x\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\nRnJvbTogYUBiCgpoaQo=\n--x--\n",
             "Subject: =?iso-2022-jp?B?GyRCPkhMQBsoQg==?=\n\
-             Content-Type: text/plain; charset=gb2312; name*0*=utf-8''%e2; name*1=x\nContent-Transfer-Encoding: quoted-printable\n\n=C4=E3=\n=BA",
+             Content-Type: text/plain; charset=gb2312; name*0*=utf-8''%e2; name*1=x\n\
+             Content-Transfer-Encoding: quoted-printable\n\n=C4=E3=\n=BA",
         ];
 
         proptest! {
