@@ -6,7 +6,7 @@
 //! backslash in front of one makes it part of the word. A stop word takes no position, as in RediSearch.
 
 use frostem::{Algorithm, Stemmer};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
 
@@ -73,22 +73,16 @@ pub(crate) fn push_lower(to: &mut String, c: char) {
     }
 }
 
-/// Stems that a tokenizer remembers: words repeat, and stemming is most of the cost of indexing.
-const STEMS_MAX: usize = 16 * 1024;
-/// Longest word whose stem is remembered, in bytes.
-const STEM_WORD_BYTES_MAX: usize = 64;
-
 /// Splits a text into words for an index.
 #[derive(Clone)]
 pub(crate) struct TextTokenizer {
     stop_words: Arc<HashSet<String>>,
-    /// Words and their stems, when it is stems that are wanted.
-    stems: Option<HashMap<String, String>>,
+    stem: bool,
 }
 
 impl TextTokenizer {
     pub(crate) fn new(stop_words: Arc<HashSet<String>>, stem: bool) -> TextTokenizer {
-        TextTokenizer { stop_words, stems: stem.then(HashMap::new) }
+        TextTokenizer { stop_words, stem }
     }
 }
 
@@ -98,7 +92,7 @@ impl Tokenizer for TextTokenizer {
         TextStream {
             words: Words::new(text),
             stop_words: &self.stop_words,
-            stems: self.stems.as_mut(),
+            stemmer: self.stem.then(stemmer),
             token: Token::default(),
         }
     }
@@ -108,7 +102,7 @@ impl Tokenizer for TextTokenizer {
 pub(crate) struct TextStream<'a> {
     words: Words<'a>,
     stop_words: &'a HashSet<String>,
-    stems: Option<&'a mut HashMap<String, String>>,
+    stemmer: Option<Stemmer>,
     token: Token,
 }
 
@@ -118,8 +112,9 @@ impl TokenStream for TextStream<'_> {
             if self.stop_words.contains(&self.token.text) {
                 continue;
             }
-            if let Some(stems) = &mut self.stems {
-                replace_by_stem(&mut self.token.text, stems);
+            if let Some(stemmer) = &self.stemmer {
+                let stem = stemmer.stem(&self.token.text).into_owned();
+                self.token.text = stem;
             }
             self.token.position = self.token.position.wrapping_add(1);
             self.token.offset_from = from;
@@ -138,24 +133,11 @@ impl TokenStream for TextStream<'_> {
 
 /// The stem of a lower-case word.
 pub(crate) fn stem(word: &str) -> String {
-    Stemmer::new(Algorithm::English).stem(word).into_owned()
+    stemmer().stem(word).into_owned()
 }
 
-fn replace_by_stem(word: &mut String, stems: &mut HashMap<String, String>) {
-    if let Some(known) = stems.get(word) {
-        word.clear();
-        word.push_str(known);
-        return;
-    }
-    if stems.len() == STEMS_MAX {
-        stems.clear();
-    }
-    let stemmed = stem(word);
-    // Words longer than any of a language come by once.
-    if word.len() <= STEM_WORD_BYTES_MAX {
-        stems.insert(std::mem::take(word), stemmed.clone());
-    }
-    *word = stemmed;
+fn stemmer() -> Stemmer {
+    Stemmer::new(Algorithm::English)
 }
 
 #[cfg(test)]
