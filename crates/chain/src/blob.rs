@@ -71,6 +71,12 @@ impl Blob {
         let header = unsafe { NonNull::new_unchecked(ptr::addr_of!(EMPTY).cast_mut()) };
         Blob { header }
     }
+    /// Asks for the header and the first bytes, up to `bytes` in all, before they are needed; reads nothing.
+    #[inline]
+    pub fn prefetch(&self, bytes: usize) {
+        // SAFETY: the header is alive as long as this handle.
+        crate::prefetch::prefetch(unsafe { self.header.as_ref() }, bytes);
+    }
     /// An empty blob with room for `capacity` bytes. For sizes that a peer chose use [`Blob::try_with_capacity`].
     ///
     /// A want of memory ends the process as it does for a `Vec`.

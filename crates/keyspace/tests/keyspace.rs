@@ -374,3 +374,26 @@ fn cursors_that_nobody_gave_out_end_the_scan() {
     assert_eq!(space.scan(0, 0, usize::MAX, NOW_MS, &mut |_| seen += 1), 0);
     assert_eq!(seen, 2);
 }
+
+#[test]
+fn prefetching_waits_for_nobody_and_changes_nothing() {
+    let space = space(1);
+    for i in 0..1_000u32 {
+        set(
+            &space,
+            i as usize % 2,
+            &i.to_le_bytes(),
+            if i % 3 == 0 { big_hash(200) } else { int(1) },
+            Some(1),
+        );
+    }
+    let names: Vec<_> = (0..2_000u32).map(u32::to_le_bytes).collect();
+    let keys: Vec<_> = names.iter().map(|n| space.key(n)).collect();
+    let before = [space.shape(0), space.shape(1)];
+    (0..3).for_each(|db| space.prefetch(db, &keys));
+    // The only shard is held: a prefetch that waited for it would wait for ever.
+    let held = space.lock(&[keys[0].hash], NOW_MS);
+    space.prefetch(0, &keys);
+    drop(held);
+    assert_eq!([space.shape(0), space.shape(1)], before, "expired keys too are left to whoever reads them");
+}

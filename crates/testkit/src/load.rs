@@ -97,7 +97,7 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     let mut streams = (0..load.connections).map(|_| connect(server)).collect::<io::Result<Vec<_>>>()?;
     let (value, mut rng, mut out) = (value(load.value_bytes), Rng::with_seed(seed), Vec::new());
     let mut pending = vec![(0usize, Instant::now()); streams.len()];
-    let mut round_trips_us = Histogram::new(3).map_err(io::Error::other)?;
+    let mut round_trips_us = Histogram::new_with_max(60_000_000, 3).map_err(io::Error::other)?;
     let mut operations = 0;
     let (cpu, start) = (server.cpu()?, Instant::now());
     while start.elapsed().as_secs_f64() < seconds {
@@ -109,7 +109,7 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
         }
         for (stream, (lines, sent)) in streams.iter_mut().zip(&pending) {
             read_lines(stream, *lines)?;
-            round_trips_us.saturating_record(sent.elapsed().as_micros() as u64);
+            round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
         }
         operations += (load.pipeline * load.connections) as u64;
     }

@@ -91,6 +91,43 @@ enum State {
     End(usize),
 }
 
+/// Looks ahead, without consuming: visits the second argument (of most commands the key) of each of the first
+/// `requests_max` requests that lie whole in `front` in their usual spelling. Returns how many such requests there are;
+/// anything unusual ends the look, which is a hint and no judgement.
+pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(&'a [u8])) -> usize {
+    let mut at = 0;
+    for seen in 0..requests_max {
+        let Some(next) = second_argument(front, at, visit) else { return seen };
+        at = next;
+    }
+    requests_max
+}
+
+/// Where the request after the one at `at` begins.
+#[inline]
+fn second_argument<'a>(front: &'a [u8], at: usize, visit: &mut dyn FnMut(&'a [u8])) -> Option<usize> {
+    if *front.get(at)? != b'*' {
+        return None;
+    }
+    let (arguments, mut at) = short_number(front, at + 1)?;
+    let mut second = None;
+    for i in 0..arguments {
+        if *front.get(at)? != b'$' {
+            return None;
+        }
+        let (len, begin) = short_number(front, at + 1)?;
+        at = begin + len + 2;
+        if at > front.len() {
+            return None;
+        }
+        if i == 1 {
+            second = Some(&front[begin..begin + len]);
+        }
+    }
+    second.into_iter().for_each(visit);
+    Some(at)
+}
+
 /// A resumable request decoder, one per session.
 #[derive(Debug)]
 pub struct Decoder {
@@ -396,5 +433,26 @@ mod tests {
         assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
         assert_eq!(argv.args().at(1), value);
         assert!(!decoder.in_frame());
+    }
+
+    #[test]
+    fn looking_ahead_sees_the_keys_of_whole_requests_in_their_usual_spelling() {
+        let two =
+            b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*3\r\n$3\r\nSET\r\n$2\r\nbb\r\n$3\r\nxyz\r\n";
+        for (tail, requests) in
+            [(&b""[..], 3), (b"*2\r\n$3\r\nGET\r\n$5\r\nab", 3), (b"PING\r\n", 3), (b"*02\r\n", 3)]
+        {
+            let front = [two, tail].concat();
+            let mut keys: Vec<&[u8]> = Vec::new();
+            assert_eq!(look_ahead(&front, 10, &mut |key| keys.push(key)), requests);
+            assert_eq!(keys, [&b"a"[..], b"bb"]);
+        }
+        assert_eq!(look_ahead(two, 1, &mut |key| assert_eq!(key, b"a")), 1);
+        // However the bytes lie, it stays inside them.
+        for end in 0..two.len() {
+            look_ahead(&two[..end], 10, &mut |key| assert!(key.len() <= 2));
+        }
+        let huge = b"*9999999\r\n$9999999\r\nx";
+        assert_eq!(look_ahead(huge, 10, &mut |_| panic!("no key in it")), 0);
     }
 }

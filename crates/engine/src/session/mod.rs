@@ -82,6 +82,8 @@ pub struct Session {
     frame_bytes: usize,
     /// The last [`Session::read_target`] was a body's.
     reading_body: bool,
+    /// Requests ahead whose keys were prefetched.
+    looked_ahead: usize,
     /// Bytes came since the last turn.
     active: bool,
     /// Output left by the last turn: less of it now means that the client reads.
@@ -174,6 +176,7 @@ impl Session {
             last_command: u32::MAX,
             frame_bytes: 0,
             reading_body: false,
+            looked_ahead: 0,
             active: false,
             output_left: 0,
             last_active_us: now.mono_us,

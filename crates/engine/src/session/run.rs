@@ -14,7 +14,7 @@ use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::{Key, KeyHash};
 use strand_wire::reply::Reply;
-use strand_wire::resp::Progress;
+use strand_wire::resp::{Progress, look_ahead};
 
 /// Room for arguments that a session keeps while it waits for a request: thousands may do so at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
@@ -22,6 +22,13 @@ const IDLE_ARGV_BYTES_MAX: usize = 4096;
 /// After a command larger than this what was replaced is handed to the host at once, not at the next tick: a client that
 /// overwrites large values in a loop would fill the memory between two ticks.
 const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
+
+/// Requests whose keys are looked up together. Each waits for three lines of memory (bucket, record, value); a core has
+/// some ten to twenty such waits going at a time. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30, operations
+/// per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server 0.49, 0.43, 0.85 M.
+const LOOK_AHEAD_REQUESTS: usize = 16;
+/// Less input than this is not looked ahead into: two of the shortest requests with a key.
+const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 
 /// After a command.
 pub(super) enum Next {
@@ -89,6 +96,7 @@ impl Session {
                 self.state = State::Draining;
                 return Turn::Flush;
             }
+            self.look_ahead();
             match self.decoder.decode(&mut self.input, &mut self.argv) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
@@ -105,6 +113,26 @@ impl Session {
             }
         }
         if self.input.is_empty() { Turn::Read } else { Turn::Again }
+    }
+
+    /// Once for each few requests of a pipeline: asks for the memory that they will need.
+    #[inline]
+    fn look_ahead(&mut self) {
+        if self.looked_ahead > 0 {
+            self.looked_ahead -= 1;
+            return;
+        }
+        let front = self.input.front();
+        if front.len() < LOOK_AHEAD_BYTES_MIN {
+            return;
+        }
+        let keyspace = &*self.engine.keyspace;
+        let mut keys: SmallVec<[Key<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
+        let requests = look_ahead(front, LOOK_AHEAD_REQUESTS, &mut |key| keys.push(keyspace.key(key)));
+        if requests > 1 {
+            keyspace.prefetch(self.db, &keys);
+        }
+        self.looked_ahead = requests.saturating_sub(1);
     }
 
     /// Executes the command in hand.

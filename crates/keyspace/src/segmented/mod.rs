@@ -172,6 +172,13 @@ impl<T: Item> Segmented<T> {
         let bucket = self.segments[segment].table.find_bucket_index(spread(position), is)?;
         Some(At { segment: segment as u32, bucket: bucket as u32 })
     }
+    /// The item that is probably at `position`, judged by its tag alone: the item itself is not looked at.
+    #[inline]
+    pub(crate) fn candidate(&self, position: u64) -> Option<&T> {
+        let segment = self.segment_of(position)?;
+        let table = &self.segments[segment].table;
+        table.get_bucket(table.find_bucket_index(spread(position), |_| true)?)
+    }
     /// The item there.
     ///
     /// # Panics
