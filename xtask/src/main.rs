@@ -9,7 +9,9 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy::run(),
         _ => {
-            eprintln!("usage: cargo xtask tidy   dependency edges, module docs, dead paths in documents, file sizes, licences");
+            eprintln!(
+                "usage: cargo xtask tidy   dependency edges, module docs, dead paths in documents, file sizes, licences"
+            );
             ExitCode::from(2)
         }
     }

@@ -41,7 +41,8 @@ const UNSAFE_CRATE: &str = "crates/chain/";
 
 /// Runs every rule; prints the findings.
 pub fn run() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf();
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf();
     let mut findings = Vec::new();
     edges(&root, &mut findings);
     sources(&root, &mut findings);
@@ -59,7 +60,8 @@ pub fn run() -> ExitCode {
 fn edges(root: &Path, findings: &mut Vec<String>) {
     let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
     let mut manifests: Vec<PathBuf> = vec![root.join("xtask/Cargo.toml")];
-    manifests.extend(list(&root.join("crates")).into_iter().map(|d| d.join("Cargo.toml")).filter(|m| m.exists()));
+    manifests
+        .extend(list(&root.join("crates")).into_iter().map(|d| d.join("Cargo.toml")).filter(|m| m.exists()));
     for manifest in manifests {
         let shown = shown(root, &manifest);
         let text = read(&manifest);
@@ -89,7 +91,10 @@ fn edges(root: &Path, findings: &mut Vec<String>) {
         }
         let lib = manifest.with_file_name("src").join("lib.rs");
         if lib.exists() && !read(&lib).contains("**Invariant:**") {
-            findings.push(format!("{}: a crate says in lib.rs what it must not know (`**Invariant:**`)", self::shown(root, &lib)));
+            findings.push(format!(
+                "{}: a crate says in lib.rs what it must not know (`**Invariant:**`)",
+                self::shown(root, &lib)
+            ));
         }
     }
 }
@@ -113,7 +118,12 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
                 findings.push(format!("{path}:{}: longer than {LINE_CHARS_MAX} characters", n + 1));
             }
             // Spelt in two parts so that this file does not find itself.
-            for word in [concat!("todo", "!("), concat!("FIX", "ME"), concat!("XX", "X "), concat!("STARTING ", "VERSION")] {
+            for word in [
+                concat!("todo", "!("),
+                concat!("FIX", "ME"),
+                concat!("XX", "X "),
+                concat!("STARTING ", "VERSION"),
+            ] {
                 if line.contains(word) {
                     findings.push(format!("{path}:{}: `{word}` is left", n + 1));
                 }
@@ -146,10 +156,11 @@ fn documents(root: &Path, findings: &mut Vec<String>) {
             let linked = line.split("](").skip(1).filter_map(|l| l.split(')').next());
             for target in quoted.chain(linked) {
                 let target = target.split('#').next().unwrap_or_default();
-                let is_path = ["crates/", "docs/", "examples/", "xtask/", "fuzz/", "scripts/", "tests/", ".ci/"]
-                    .iter()
-                    .any(|p| target.starts_with(p))
-                    && !target.contains([' ', '*', '<', '{']);
+                let is_path =
+                    ["crates/", "docs/", "examples/", "xtask/", "fuzz/", "scripts/", "tests/", ".ci/"]
+                        .iter()
+                        .any(|p| target.starts_with(p))
+                        && !target.contains([' ', '*', '<', '{']);
                 if is_path && !root.join(target).exists() {
                     findings.push(format!("{path}:{}: `{target}` does not exist", n + 1));
                 }
@@ -171,7 +182,8 @@ fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 fn list(dir: &Path) -> Vec<PathBuf> {
-    let mut out: Vec<PathBuf> = fs::read_dir(dir).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    let mut out: Vec<PathBuf> =
+        fs::read_dir(dir).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
     out.sort();
     out
 }

@@ -2,8 +2,8 @@
 //!
 //! Two tables. The first receives one value through decoder and body as a session does, for each size and chunk:
 //! nanoseconds (of processor time) per byte, and how far memory grew beyond what was held before, as the allocator
-//! counts it and as the kernel does; then how the largest compares with 1 MB. The second gives nanoseconds per command for decoding and for encoding replies. `cargo test` runs it
-//! with small sizes, as a check that the promised bounds hold.
+//! counts it and as the kernel does; then how the largest compares with 1 MB. The second gives nanoseconds per command
+//! for decoding and for encoding replies. `cargo test` runs it with small sizes, as a check that the promised bounds hold.
 
 use std::hint::black_box;
 use strand_chain::{Blob, Chain};
