@@ -26,10 +26,12 @@ pub(crate) enum Stat {
     QueryLimitCloses,
     OutputLimitCloses,
     IdleCloses,
+    KeyspaceHits,
+    KeyspaceMisses,
 }
 
 /// Number of [`Stat`]s.
-const STATS: usize = Stat::IdleCloses as usize + 1;
+const STATS: usize = Stat::KeyspaceMisses as usize + 1;
 
 /// Counted of each command.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,19 @@ pub struct Locked<'k> {
     clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reading does not mark records used.
     no_touch: bool,
+    /// Reads that found a record, and that did not.
+    lookups: Lookups,
     /// One place inline: a SET that replaces a value allocates nothing for it.
     garbage: SmallVec<[Value; 1]>,
+}
+
+/// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// [`Db::get`] found a record.
+    pub hits: u64,
+    /// It found none.
+    pub misses: u64,
 }
 
 #[derive(Debug)]
@@ -76,11 +87,23 @@ impl<'k> Locked<'k> {
         self.no_touch = no_touch;
     }
 
+    /// What [`Db::get`] found so far.
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
+    }
+
     #[inline]
     fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
         let settings = keyspace.settings();
         let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
-        Locked { keyspace, held: SmallVec::new(), clock, no_touch: false, garbage: SmallVec::new() }
+        Locked {
+            keyspace,
+            held: SmallVec::new(),
+            clock,
+            no_touch: false,
+            lookups: Lookups::default(),
+            garbage: SmallVec::new(),
+        }
     }
     #[inline]
     fn shard(&mut self, shard: usize) -> &mut Shard {
@@ -116,7 +139,11 @@ impl Db<'_, '_> {
     /// Reads a record and marks it used.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>) -> Option<&Record> {
-        let at = self.locate(key)?;
+        let Some(at) = self.locate(key) else {
+            self.locked.lookups.misses += 1;
+            return None;
+        };
+        self.locked.lookups.hits += 1;
         let (slot, clock, no_touch) = (self.slot, self.locked.clock, self.locked.no_touch);
         let shard = self.shard(key);
         if no_touch {

@@ -17,7 +17,7 @@ mod tracking;
 pub mod types;
 mod usage;
 
-pub use db::{Db, Locked};
+pub use db::{Db, Locked, Lookups};
 pub use keyspace::{Key, KeyHash, Keyspace, ScanCursor};
 pub use record::{Record, Value};
 pub use segmented::Shape;

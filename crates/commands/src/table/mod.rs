@@ -102,6 +102,16 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_every_command() {
+        let readme = include_str!("../../../../README.md");
+        let words: BTreeSet<&str> = readme.split(|c: char| c.is_whitespace() || "`,:|".contains(c)).collect();
+        for c in COMMANDS {
+            let name = c.name.to_ascii_uppercase();
+            assert!(words.contains(name.as_str()), "README.md does not name {name}");
+        }
+    }
+
+    #[test]
     fn every_row_is_documented() {
         for (name, spec) in rows() {
             let sentence =

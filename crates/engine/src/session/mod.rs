@@ -18,6 +18,7 @@ use settings::SessionSettings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
+use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::Decoder;
@@ -93,6 +94,8 @@ pub struct Session {
     over_soft_since_us: Option<u64>,
     input_bytes: u64,
     reads: u64,
+    /// What reading found in this turn.
+    lookups: Lookups,
     no_evict: bool,
     no_touch: bool,
 }
@@ -183,6 +186,7 @@ impl Session {
             over_soft_since_us: None,
             input_bytes: 0,
             reads: 0,
+            lookups: Lookups::default(),
             no_evict: false,
             no_touch: false,
         })

@@ -217,6 +217,9 @@ impl Session {
             rng: &mut self.rng,
         };
         run(&mut call);
+        let lookups = call.locked.lookups();
+        self.lookups.hits += lookups.hits;
+        self.lookups.misses += lookups.misses;
         if let Some(code) = call.reply.error_code() {
             let stats = &self.engine.stats;
             stats.error(self.client.peer.worker, code);
@@ -379,6 +382,8 @@ impl Session {
             (Stat::InputBytes, std::mem::take(&mut self.input_bytes)),
             (Stat::OutputBytes, out_bytes as u64),
             (Stat::Reads, std::mem::take(&mut self.reads)),
+            (Stat::KeyspaceHits, std::mem::take(&mut self.lookups.hits)),
+            (Stat::KeyspaceMisses, std::mem::take(&mut self.lookups.misses)),
         ] {
             if n > 0 {
                 stats.add(slot, stat, n);

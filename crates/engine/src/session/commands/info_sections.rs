@@ -137,6 +137,8 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": stats.get(Stat::Rejected),
         "expired_keys": f.engine.keyspace.expired_total(),
+        "keyspace_hits": stats.get(Stat::KeyspaceHits),
+        "keyspace_misses": stats.get(Stat::KeyspaceMisses),
         "evicted_keys": 0,
         "evicted_clients": 0,
         "pubsub_channels": 0,
