@@ -44,6 +44,8 @@ pub struct Keyspace {
     base_bits: u8,
     settings: Settings,
     pub(crate) expired_total: AtomicU64,
+    /// Times that database 0 was flushed or swapped.
+    flushes: AtomicU64,
     /// Where active expiry goes on: slot and position.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
@@ -66,6 +68,7 @@ impl Keyspace {
             base_bits,
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
             expire_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
         }
@@ -155,6 +158,9 @@ impl Keyspace {
                 shard.notes.note_all();
             }
         }
+        if slot == 0 {
+            self.flushes.fetch_add(1, Relaxed);
+        }
         drop(all);
         drop(garbage);
     }
@@ -165,6 +171,9 @@ impl Keyspace {
         }
         let (a, b) = (self.slot(a), self.slot(b));
         let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
+        if a == 0 || b == 0 {
+            self.flushes.fetch_add(1, Relaxed);
+        }
         for shard in &mut all {
             shard.swap(a, b);
             shard.swap(a ^ 1, b ^ 1);
@@ -184,6 +193,10 @@ impl Keyspace {
         for shard in &self.shards {
             shard.0.lock().notes.follow(prefixes.clone());
         }
+    }
+    /// How often database 0 was flushed or swapped: when it has not changed, no shard's [`Touched::flushed`] is news.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
     }
     /// What was touched in one shard since last asked.
     pub fn take_touched(&self, shard: usize) -> Touched {

@@ -6,7 +6,7 @@
 //! segments. Ties go by key, so a page is the same however the segments lie.
 
 use crate::error::SearchError;
-use crate::index::{EXPIRE, Index, KEY, number_column, sort_column};
+use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
 use crate::options::{Options, SortBy};
 use crate::query::{parser, plan::Planner};
 use crate::reply;
@@ -312,7 +312,7 @@ impl Scan<'_> {
                 (Some(v), FieldKind::Numeric) => {
                     parse_number(&v).map_or(SortValue::Missing, SortValue::Number)
                 }
-                (Some(v), _) => SortValue::Text(v.to_vec()),
+                (Some(v), _) => SortValue::Text(v[..v.len().min(SORT_VALUE_BYTES_MAX)].to_vec()),
             },
             _ => SortValue::Missing,
         };

@@ -11,6 +11,7 @@ use crate::error::SearchError;
 use crate::index::{Index, Source};
 use crate::service::{Entry, Search};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
@@ -54,12 +55,14 @@ impl Search {
 
     /// As [`Search::drain`] for who holds the lock: stops after about `keys_max` keys.
     pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
+        // Before the shards are asked: a flush while this runs is left for the next time.
+        let flushes = self.keyspace.flushes();
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
         let mut keys = 0;
         for _ in 0..shards {
             if keys >= keys_max {
-                break;
+                return;
             }
             let shard = follow.next_shard;
             follow.next_shard = (shard + 1) % shards;
@@ -73,6 +76,15 @@ impl Search {
             if !indexes.is_empty() {
                 self.index_keys(&indexes, shard, &touched.keys, now_ms);
             }
+        }
+        self.flushes_seen.store(flushes, Relaxed);
+    }
+
+    /// Drops the indexes of a flushed database. All that a command needs which reads no index: it does not wait for keys
+    /// to be indexed, or for another index to be committed.
+    pub(crate) fn notice_flush(&self, now_ms: i64) {
+        if self.keyspace.flushes() != self.flushes_seen.load(Relaxed) {
+            self.drain(now_ms);
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) const LINE_BYTES_MAX: usize = 1024;
 /// Records visited under one hold of a shard's lock.
 const SLICE_RECORDS: usize = 64;
 /// Fields of a hash read under one hold of its shard's lock; a larger hash is read in several.
-const SLICE_FIELDS: usize = 512;
+const SLICE_FIELDS: usize = 64;
 
 /// What all greps went through, for INFO.
 #[derive(Debug, Default)]

@@ -130,7 +130,7 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
         ("search_documents_added", sum(|e| e.index.counts.added.load(Relaxed))),
         ("search_indexing_failures", sum(|e| e.index.counts.failures.load(Relaxed))),
         ("search_commits", sum(|e| e.index.counts.commits.load(Relaxed))),
-        ("search_indexes_scanning", sum(|e| u64::from(*e.scan.lock() != Scan::Done))),
+        ("search_indexes_scanning", sum(|e| u64::from(e.scan.try_lock().is_none_or(|s| *s != Scan::Done)))),
         ("search_keys_waiting", search.keyspace.touched_len() as u64),
         ("regex_greps", g.greps.load(Relaxed)),
         ("regex_searches", g.searches.load(Relaxed)),

@@ -9,7 +9,7 @@ use crate::{exec, grep, info};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{Keyspace, Value};
@@ -28,6 +28,8 @@ pub struct Search {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
     pub(crate) follow: Mutex<Follow>,
     pub(crate) grep: Grep,
+    /// [`Keyspace::flushes`] before the last round of all shards.
+    pub(crate) flushes_seen: AtomicU64,
 }
 
 /// An index and how far its first scan is.
@@ -45,6 +47,7 @@ impl Search {
             indexes: RwLock::default(),
             follow: Mutex::default(),
             grep: Grep::default(),
+            flushes_seen: AtomicU64::new(0),
         })
     }
 
@@ -117,12 +120,10 @@ impl Search {
         let name = call.args.at(1);
         let schema = {
             // An index that exists is reported before a schema that does not parse, as in RediSearch.
-            let mut follow = self.follow.lock();
-            self.drain_held(&mut follow, call.now_ms, usize::MAX);
+            self.notice_flush(call.now_ms);
             if self.entry(name).is_some() {
                 return Err(SearchError::IndexExists);
             }
-            drop(follow);
             Schema::parse(call.args)?
         };
         let scan = if schema.initial_scan { Scan::At(0, 0) } else { Scan::Done };
@@ -151,11 +152,12 @@ impl Search {
             Some(w) if w.eq_ignore_ascii_case(b"DD") && call.args.len() == 3 => true,
             Some(w) => return Err(SearchError::refused(format!("Unknown argument `{}`", lossy(w)))),
         };
-        self.drain(call.now_ms);
+        self.notice_flush(call.now_ms);
         let name = call.args.at(1);
         let entry = self.sound_entry(name)?.ok_or(SearchError::UnknownIndex)?;
         let cancel = call.cancel;
         let keys = if delete {
+            self.drain(call.now_ms);
             self.catch_up(&entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
             exec::all_keys(&entry.index)?
         } else {
@@ -180,7 +182,7 @@ impl Search {
                 let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
                 let mut db = locked.db(0);
                 if db.peek(&key).is_some_and(|r| matches!(r.value, Value::Hash(_))) {
-                    db.remove(&key);
+                    db.delete(&key);
                 }
             }
         }
@@ -199,7 +201,7 @@ impl Search {
     }
 
     fn list(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-        self.drain(call.now_ms);
+        self.notice_flush(call.now_ms);
         let entries = self.entries();
         call.reply.set(entries.len());
         for entry in &entries {

@@ -20,6 +20,9 @@ pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
 pub(crate) const FUZZY_BYTES_MAX: usize = 256;
 /// Most lookups that a query may become: a word is one for each field it is looked for in.
 pub(crate) const LOOKUPS_MAX: usize = 65_536;
+/// What a prefix, suffix, infix or fuzzy term counts as: it walks the dictionary and holds a bit for each document of a
+/// segment.
+pub(crate) const AFFIX_LOOKUPS: usize = 256;
 
 /// A query as it was written.
 #[derive(Clone, Debug, PartialEq)]

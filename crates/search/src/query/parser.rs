@@ -336,6 +336,13 @@ impl Parser<'_> {
         let name = &self.rest()[..len];
         let value =
             self.params.get(name.as_bytes()).ok_or_else(|| SearchError::NoSuchParameter(name.to_string()))?;
+        if value.len() > QUERY_BYTES_MAX {
+            return Err(SearchError::QueryLimit {
+                what: "Parameter length",
+                max: QUERY_BYTES_MAX,
+                offset: self.at,
+            });
+        }
         let value = crate::error::lossy(value);
         self.token(len);
         Ok(value)

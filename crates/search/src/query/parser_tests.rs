@@ -182,3 +182,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_parameter_is_no_longer_than_a_query() {
+    let params = |len: usize| HashMap::from([(b"p".to_vec(), vec![b'x'; len])]);
+    assert!(parse("$p", &params(QUERY_BYTES_MAX)).is_ok());
+    assert!(matches!(
+        parse("$p", &params(QUERY_BYTES_MAX + 1)),
+        Err(SearchError::QueryLimit { max: QUERY_BYTES_MAX, .. })
+    ));
+}

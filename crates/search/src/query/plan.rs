@@ -5,7 +5,7 @@
 
 use super::affix::AffixQuery;
 use super::excluded::Excluded;
-use super::{AFFIX_CHARS_MIN, FieldName, LOOKUPS_MAX, Limit, Node, TagValue};
+use super::{AFFIX_CHARS_MIN, AFFIX_LOOKUPS, FieldName, LOOKUPS_MAX, Limit, Node, TagValue};
 use crate::error::SearchError;
 use crate::index::Fields;
 use crate::schema::{FieldKind, Schema};
@@ -79,13 +79,13 @@ impl Planner<'_> {
                 if text.chars().count() < AFFIX_CHARS_MIN {
                     return Ok(Some(Box::new(EmptyQuery)));
                 }
-                Some(self.each(fields, |f| {
+                Some(self.each_costing(AFFIX_LOOKUPS, fields, |f| {
                     Box::new(AffixQuery::new(self.fields.words[f].expect("a text field"), *kind, &text))
                 }))
             }
             Node::Fuzzy(distance, text) => {
                 let text = literal(text);
-                Some(self.each(fields, |f| {
+                Some(self.each_costing(AFFIX_LOOKUPS, fields, |f| {
                     let term = Term::from_field_text(self.fields.words[f].expect("a text field"), &text);
                     Box::new(FuzzyTermQuery::new(term, *distance, false))
                 }))
@@ -220,6 +220,11 @@ impl Planner<'_> {
         else {
             return Ok(Box::new(EmptyQuery));
         };
+        let cost = |v: &TagValue| if matches!(v, TagValue::Exact(_)) { 1 } else { AFFIX_LOOKUPS };
+        self.lookups.set(self.lookups.get().saturating_add(values.iter().map(cost).sum()));
+        if self.lookups.get() > LOOKUPS_MAX {
+            return Ok(Box::new(EmptyQuery));
+        }
         let fold = |v: &str| if *case_sensitive { v.to_string() } else { v.to_lowercase() };
         let any = values.iter().map(|v| match v {
             TagValue::Exact(v) => {

@@ -98,7 +98,7 @@ impl<'p> Matcher<'p> {
                 match e.kind() {
                     MatchErrorKind::Quit { .. } => {
                         self.counts.quits += 1;
-                        return Ok(self.pike(&input));
+                        return self.after_quit(&input);
                     }
                     _ => self.counts.give_ups += 1,
                 }
@@ -109,6 +109,15 @@ impl<'p> Matcher<'p> {
                 }
             }
         }
+    }
+
+    /// Only the PikeVM knows Unicode word boundaries in text that is not ASCII, and nothing can stop it.
+    fn after_quit(&mut self, input: &Input<'_>) -> Result<Option<usize>, SearchError> {
+        if input.haystack().len() > PIKE_BYTES_MAX {
+            let text = "ERR Unicode word boundaries are not searched for in values over 256 KiB that are not ASCII; use (?-u:\\b)";
+            return Err(SearchError::Refused(text.into()));
+        }
+        Ok(self.pike(input))
     }
 
     /// The search that nothing stops and that builds nothing.
@@ -165,7 +174,7 @@ impl<'p> Matcher<'p> {
         self.counts.clears += (cache.clear_count() - before) as u64;
         if quit {
             self.counts.quits += 1;
-            return Ok(self.pike(input));
+            return self.after_quit(input);
         }
         Ok(end)
     }
