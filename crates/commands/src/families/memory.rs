@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::{errors, parse};
 
-/// MEMORY USAGE key [SAMPLES count]
+/// `MEMORY USAGE key [SAMPLES count]`
 ///
 /// The record knows what it holds, so nothing is sampled; the option is read for its errors only.
 pub(crate) fn usage(call: &mut Call<'_, '_>) {

@@ -39,7 +39,7 @@ pub(crate) fn getset(call: &mut Call<'_, '_>) {
     }
 }
 
-/// MGET key [key ...]
+/// `MGET key [key ...]`
 pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
     let mut db = call.locked.db(call.db);
@@ -51,7 +51,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     }
 }
 
-/// SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]
+/// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     if call.args.len() == 3 {
         call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 2), None);
@@ -82,14 +82,14 @@ pub(crate) fn psetex(call: &mut Call<'_, '_>) {
     set_expiring(call, ExpiryUnit::Millis, "psetex");
 }
 
-/// GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST]
+/// `GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST]`
 pub(crate) fn getex(call: &mut Call<'_, '_>) {
     if let Err(text) = getex_with_options(call) {
         call.reply.error(&text);
     }
 }
 
-/// MSET key value [key value ...]
+/// `MSET key value [key value ...]`
 pub(crate) fn mset(call: &mut Call<'_, '_>) {
     if call.args.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'mset' command");
@@ -98,7 +98,7 @@ pub(crate) fn mset(call: &mut Call<'_, '_>) {
     call.reply.ok();
 }
 
-/// MSETNX key value [key value ...]
+/// `MSETNX key value [key value ...]`
 pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     if call.args.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'msetnx' command");

@@ -1,4 +1,4 @@
-//! [`plan`]: a parsed query and a schema to a tantivy query.
+//! [`Planner`]: a parsed query and a schema to a tantivy query.
 //!
 //! A word is looked for by its stem (and scores higher where it stands exactly), or exactly with VERBATIM, in quotes
 //! and in NOSTEM fields. Stop words drop out of the query as they do from the index.

@@ -16,7 +16,7 @@ const NO_MEMORY: &str = "ERR Insufficient memory, failed allocating transient me
 /// Bytes of one cell of Redis's table: its memory bound is in these.
 const CELL_BYTES: u64 = 4;
 
-/// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
+/// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`
 pub(crate) fn lcs(call: &mut LaneCall<'_>) {
     if let Err(text) = run(call) {
         call.reply.error(text);
