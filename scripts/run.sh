@@ -6,7 +6,8 @@ port=${PORT:-6379}
 strand=target/release/strand
 
 started=$(mktemp)
-"$strand" serve --port "$port" --loglevel notice >"$started" 2>&1 &
+# In a session of its own, Ctrl-C reaches the server once, by the trap, and not twice: a second signal would not wait.
+setsid "$strand" serve --port "$port" --loglevel notice >"$started" 2>&1 &
 server=$!
 trap 'kill -INT $server 2>/dev/null || true' INT TERM
 trap 'rm -f "$started"' EXIT
@@ -35,5 +36,6 @@ Strand listens on 127.0.0.1:$port and holds the example mails. Try, in another t
 
 Ctrl-C stops the server.
 EOF
-while kill -0 $server 2>/dev/null; do wait $server && break || status=$?; done
-exit ${status:-0}
+# A signal interrupts `wait`; the server's own exit status is what counts.
+while kill -0 $server 2>/dev/null; do wait $server || true; done
+wait $server
