@@ -53,6 +53,9 @@ impl Header {
                     return Ok(true);
                 }
                 if b == b'\r' {
+                    if self.seen == 0 {
+                        self.first = b;
+                    }
                     self.cr = true;
                     continue;
                 }
@@ -83,7 +86,7 @@ impl Header {
         }
     }
 
-    /// The line's first byte.
+    /// The line's first byte; the CR of an empty line.
     pub(crate) fn first(&self) -> u8 {
         self.first
     }

@@ -19,6 +19,9 @@ pub const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 /// Longest bulk argument before authentication, in bytes.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 
+/// Most empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
+const EMPTY_REQUESTS_MAX: usize = 256;
+
 /// Bounds on one request; named after redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -47,7 +50,8 @@ impl Limits {
 /// What a call of [`Decoder::decode`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// `argv` holds a whole command; clear it before the next call.
+    /// `argv` holds a whole command; clear it before the next call. An empty `argv` is no command: so many empty requests
+    /// came in a row that the caller shall have a say (others may be waiting) before the next call goes on with them.
     Command,
     /// More bytes are needed; what was recognised is kept.
     Incomplete,
@@ -149,7 +153,8 @@ impl Decoder {
         self.limits = limits;
     }
     /// Consumes bytes from `input` towards one command in `argv`, which the caller cleared after the last command and
-    /// hands in unchanged while the answer is [`Progress::Incomplete`]. Empty requests are skipped.
+    /// hands in unchanged while the answer is [`Progress::Incomplete`]. Empty requests are skipped,
+    /// a bounded number of them in a call.
     ///
     /// # Errors
     /// [`ProtocolError`] with redis-server's text. The decoder is of no use afterwards.
@@ -244,7 +249,12 @@ impl Decoder {
     /// The whole grammar, a byte or a body at a time.
     #[inline(never)]
     fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
+        let mut empty_requests = 0;
         loop {
+            if empty_requests == EMPTY_REQUESTS_MAX {
+                self.in_frame = false;
+                return Ok(Progress::Command);
+            }
             if input.is_empty() {
                 let body_done = matches!(&self.state, State::Large(body) if body.remaining() == 0);
                 if !body_done {
@@ -267,6 +277,7 @@ impl Decoder {
                         self.in_frame = false;
                         return Ok(Progress::Command);
                     }
+                    empty_requests += 1;
                 }
                 State::Count(header) => {
                     let done = header.take(input, self.limits.inline_bytes_max);
@@ -275,6 +286,7 @@ impl Decoder {
                         let n = self.judge_count(&header)?;
                         self.args_left = n;
                         self.state = if n == 0 { State::Start } else { State::Argument };
+                        empty_requests += usize::from(n == 0);
                     }
                 }
                 State::Argument => self.state = State::Length(Header::default()),
@@ -405,6 +417,35 @@ mod tests {
     fn a_quoted_byte_stays_that_byte() {
         let error = Decoder::new(Limits::FULL).decode(&mut chain(b"*1\r\n\xe9\r\n"), &mut Argv::new());
         assert_eq!(error.expect_err("no dollar").message(), b"ERR Protocol error: expected '$', got '\xe9'");
+    }
+
+    #[test]
+    fn a_header_without_a_first_byte_is_quoted_by_its_line_end() {
+        let error = Decoder::new(Limits::FULL).decode(&mut chain(b"*1\r\n\r\n"), &mut Argv::new());
+        let mut out = Chain::new();
+        let mut reply = crate::reply::Reply::new(&mut out, crate::reply::Protocol::Resp2);
+        reply.error_bytes(&error.expect_err("no dollar").message());
+        assert_eq!(out.front(), b"-ERR Protocol error: expected '$', got ' '\r\n");
+    }
+
+    #[test]
+    fn a_call_skips_a_bounded_number_of_empty_requests() {
+        for empty in [&b"\n"[..], b"  \r\n", b"*0\r\n", b"*-1\r\n"] {
+            let (mut decoder, mut argv) = (Decoder::new(Limits::FULL), Argv::new());
+            let mut input = chain(&[&empty.repeat(2 * EMPTY_REQUESTS_MAX + 3), &b"PING\r\n"[..]].concat());
+            for calls in 1..=2 {
+                let before = input.len();
+                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+                assert_eq!(
+                    (before - input.len(), argv.is_empty()),
+                    (EMPTY_REQUESTS_MAX * empty.len(), true),
+                    "{calls}"
+                );
+                assert!(!decoder.in_frame());
+            }
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+            assert_eq!((input.len(), argv.args().at(0)), (0, &b"PING"[..]));
+        }
     }
 
     fn chain(bytes: &[u8]) -> Chain {
