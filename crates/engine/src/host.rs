@@ -20,7 +20,7 @@ impl Now {
 }
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::run_service`], which runs on a helper thread only.
+/// [`Host::run_service`] and [`Host::rewrite_config`], which run on a helper thread only.
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search); on a helper thread.
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);

@@ -20,5 +20,5 @@ pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use host::{CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ShutdownRequest, Wake};
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
-    Session, Turn,
+    Session, Turn, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
 };

@@ -32,6 +32,8 @@ pub const OUTPUT_RESUME_BYTES: usize = 64 * 1024;
 /// A session that holds this many bytes of unexecuted requests reads no more. Generous, because a client may well send
 /// all its requests before it reads the first reply, and requests cost less room than their replies would.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
+/// The same before authentication, while a password is set: whoever is not known yet gets little memory.
+pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// What the driver does next. In every case: write [`Session::output`] as far as the socket takes it.
 pub enum Turn {
@@ -220,7 +222,11 @@ impl Session {
     }
     /// False while enough requests are held unexecuted: let the peer's bytes wait in the socket.
     pub fn wants_read(&self) -> bool {
-        self.input.len() < READ_AHEAD_BYTES_MAX && !matches!(self.state, State::Closing | State::Aborted)
+        let bytes_max = match self.authenticated || !self.settings.password {
+            true => READ_AHEAD_BYTES_MAX.min(self.settings.query_bytes_max),
+            false => UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
+        };
+        self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {

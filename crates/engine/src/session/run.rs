@@ -106,6 +106,8 @@ impl Session {
                 }
             }
             if self.argv.is_empty() {
+                // Empty requests are no part of one that is too long.
+                self.frame_bytes = self.input.len();
                 continue;
             }
             if let Next::Stop(turn) = self.execute(now) {

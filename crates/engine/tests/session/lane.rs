@@ -1,6 +1,6 @@
 //! Commands on the slow lane: in order, cancelled with their session, nobody else waits.
 
-use crate::fixture::{End, Peer, Server, Stop};
+use crate::fixture::{Asked, End, Peer, Server, Stop, command};
 use std::sync::atomic::Ordering::Relaxed;
 
 fn parked(server: &Server, peer: &mut Peer, input: &[u8]) {
@@ -53,7 +53,9 @@ fn a_session_that_ends_cancels_its_job() {
     assert_eq!(admin.run(&server, "CLIENT KILL ID 2"), ":1|");
     assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
     assert!(cancel.load(Relaxed));
-    killed.session.lane_done(job.run(server.now));
+    let done = job.run(server.now);
+    assert_eq!(done.reply_bytes(), 0, "it does not even begin");
+    killed.session.lane_done(done);
     assert_eq!((killed.drive(&server), killed.replies().as_str()), (Stop::Ended, ""));
 }
 
@@ -103,7 +105,7 @@ fn long_listings_run_on_the_lane() {
     let mut crowd: Vec<Peer> = (0..300).map(|_| server.connect()).collect();
     let mut peer = crowd.pop().unwrap();
     for line in ["CLIENT LIST", "COMMAND DOCS", "COMMAND"] {
-        parked(&server, &mut peer, &crate::fixture::command(line));
+        parked(&server, &mut peer, &command(line));
         let job = peer.job.take().unwrap();
         peer.session.lane_done(job.run(server.now));
         while peer.drive(&server) == Stop::Flush {}
@@ -112,4 +114,55 @@ fn long_listings_run_on_the_lane() {
     peer.hold_jobs = false;
     assert_eq!(peer.run(&server, "CLIENT LIST FOO"), "-ERR syntax error|");
     assert_eq!(peer.run(&server, "CLIENT LIST ID 7").matches("id=").count(), 1);
+}
+
+#[test]
+fn many_arguments_run_on_the_lane() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for (head, word) in [
+        ("CLIENT LIST ID", " 1"),
+        ("COMMAND DOCS", " get"),
+        ("COMMAND INFO", " get"),
+        ("CONFIG GET", " *"),
+        ("INFO", " server"),
+    ] {
+        for (words, stop) in [(3, Stop::Read), (100, Stop::Parked)] {
+            peer.hold_jobs = true;
+            peer.feed(&command(&(head.to_string() + &word.repeat(words))), usize::MAX);
+            assert_eq!(peer.drive(&server), stop, "{head} {words}");
+            if let Some(job) = peer.job.take() {
+                peer.session.lane_done(job.run(server.now));
+                peer.drive(&server);
+            }
+            let replies = peer.replies();
+            assert!(replies.len() > 100 && !replies.contains("-ERR"), "{head} {words}: {replies}");
+        }
+    }
+    peer.hold_jobs = false;
+    let all = peer.run(&server, "CONFIG GET *");
+    assert_eq!(peer.run(&server, &format!("CONFIG GET{}", " [a-z]*".repeat(500))), all);
+}
+
+#[test]
+fn more_command_names_than_there_are_by_far_are_refused() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    for head in ["COMMAND DOCS", "COMMAND INFO"] {
+        let many = |n| format!("{head}{}", " nosuch".repeat(n));
+        assert!(peer.run(&server, &many(1024)).starts_with('*'));
+        assert_eq!(peer.run(&server, &many(1025)), "-ERR too many command names|");
+    }
+}
+
+#[test]
+fn what_waits_for_the_disk_runs_on_the_lane_and_is_done_even_for_nobody() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    parked(&server, &mut peer, &command("CONFIG REWRITE"));
+    let job = peer.job.take().unwrap();
+    assert!(server.asked.try_recv().is_err());
+    drop(peer);
+    job.run(server.now);
+    assert!(matches!(server.asked.try_recv(), Ok(Asked::Rewritten(_))));
 }

@@ -1,7 +1,9 @@
 //! Turns: bounded work, bounded output, large values, and that pipelines change nothing.
 
-use crate::fixture::{Server, Stop, bytes, command};
-use strand_engine::{COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, READ_AHEAD_BYTES_MAX, Turn};
+use crate::fixture::{Peer, Server, Stop, bytes, command};
+use strand_engine::{
+    COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, READ_AHEAD_BYTES_MAX, Turn, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
+};
 
 #[test]
 fn a_turn_executes_a_bounded_number_of_commands() {
@@ -57,14 +59,59 @@ fn requests_are_held_up_to_a_bound() {
     peer.hold_jobs = true;
     peer.feed(b"KEYS *\r\n", 99);
     assert_eq!(peer.drive(&server), Stop::Parked);
-    let block = vec![b'\n'; 1 << 20];
+    assert_eq!(read_ahead(&mut peer), READ_AHEAD_BYTES_MAX);
+}
+
+/// Feeds the session while it wants that; how much it took.
+fn read_ahead(peer: &mut Peer) -> usize {
+    let block = vec![b'\n'; 16 * 1024];
     let mut fed = 0;
     while peer.session.wants_read() {
         peer.feed(&block, usize::MAX);
         fed += block.len();
-        assert!(fed <= READ_AHEAD_BYTES_MAX + block.len());
+        assert!(fed <= READ_AHEAD_BYTES_MAX);
     }
-    assert!(fed >= READ_AHEAD_BYTES_MAX);
+    fed
+}
+
+#[test]
+fn requests_are_held_within_the_query_limit() {
+    let mut server = Server::with("client-query-buffer-limit 1mb");
+    let mut peer = server.connect();
+    peer.hold_jobs = true;
+    peer.feed(b"KEYS *\r\n", 99);
+    assert_eq!(peer.drive(&server), Stop::Parked);
+    assert_eq!(read_ahead(&mut peer), 1 << 20);
+}
+
+#[test]
+fn few_requests_are_held_before_authentication() {
+    let mut server = Server::with("requirepass secret");
+    let mut peer = server.connect();
+    peer.hold_output = true;
+    while peer.drive(&server) != Stop::Flush {
+        peer.feed(b"PING\r\n", usize::MAX);
+    }
+    assert_eq!(read_ahead(&mut peer), UNAUTHENTICATED_READ_AHEAD_BYTES_MAX);
+}
+
+#[test]
+fn empty_requests_count_against_the_turn_and_not_against_the_query_limit() {
+    let mut server = Server::with("client-query-buffer-limit 1mb");
+    let mut peer = server.connect();
+    peer.feed(&vec![b'\n'; 4 << 20], usize::MAX);
+    peer.feed(b"PING\r\n", usize::MAX);
+    let mut turns = 0;
+    while matches!(peer.session.run(server.now), Turn::Again) {
+        turns += 1;
+    }
+    assert!(turns >= 16, "{turns}");
+    peer.take_output(usize::MAX);
+    assert_eq!((peer.replies().as_str(), peer.ended), ("+PONG|", None));
+    // A request that stays unfinished is measured from its own beginning.
+    peer.feed(&vec![b'\n'; 2 << 20], usize::MAX);
+    peer.feed(b"*2\r\n", usize::MAX);
+    assert_eq!(peer.drive(&server), Stop::Read);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! CLIENT and its subcommands, except KILL.
 
 use super::connection::{BAD_NAME, valid_name};
-use super::{DONE, Outcome, SYNTAX, Session};
+use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::session::Mute;
 use crate::session::run::Next;
 use crate::{Engine, Now};
@@ -64,7 +64,7 @@ impl Session {
     }
     pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        if self.engine.clients.len() > LISTED_AT_ONCE_MAX {
+        if self.engine.clients.len() > LISTED_AT_ONCE_MAX || args.len() > ARGS_AT_ONCE_MAX {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();

@@ -1,37 +1,20 @@
 //! CONFIG GET SET RESETSTAT REWRITE HELP.
 
-use super::{DONE, Outcome, SYNTAX, Session};
+use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
+use crate::Engine;
 use crate::config::{OPTIONS, Opt, SetError, find};
+use crate::session::run::Next;
 use strand_commands::{glob, introspect};
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 impl Session {
     pub(super) fn config_get(&mut self, args: Args<'_>) -> Outcome {
-        // A name comes back as it was asked for; only patterns answer with the names of the table.
-        let mut found: Vec<(&[u8], Opt)> = Vec::new();
-        let mut add = |name, option| {
-            if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
-                found.push((name, option));
-            }
-        };
-        for asked in args.skip(2).iter() {
-            if !asked.iter().any(|b| b"[*?".contains(b)) {
-                find(asked).into_iter().for_each(|option| add(asked, option));
-                continue;
-            }
-            for name in OPTIONS.iter().flat_map(|spec| std::iter::once(spec.name).chain(spec.alias)) {
-                if glob::matches(asked, name.as_bytes(), true) {
-                    find(name.as_bytes()).into_iter().for_each(|option| add(name.as_bytes(), option));
-                }
-            }
+        if args.len() > ARGS_AT_ONCE_MAX {
+            return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        let mut reply = self.reply();
-        reply.map(found.len());
-        for (name, option) in found {
-            reply.bulk(name);
-            reply.bulk(&engine.config.text(option));
-        }
+        get(&engine, args, &mut self.reply());
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
@@ -60,18 +43,56 @@ impl Session {
         self.ok()
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {
-        if self.engine.facts.config_file.is_empty() {
-            return Err("ERR The server is running without a config file".into());
-        }
-        let config = &self.engine.config;
-        let written = self.engine.host.rewrite_config(&|old| config.rewrite(old));
-        written.map_err(|why| format!("ERR Rewriting config file: {why}"))?;
-        self.ok()
+        // It waits for the disk.
+        Ok(Next::Detach)
     }
     pub(super) fn config_help(&mut self) -> Outcome {
         introspect::help(&mut self.reply(), "CONFIG", HELP);
         DONE
     }
+}
+
+/// CONFIG GET, here or on a helper thread.
+pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
+    let names = || OPTIONS.iter().flat_map(|spec| std::iter::once(spec.name).chain(spec.alias));
+    let names_max = names().count();
+    // A name comes back as it was asked for; only patterns answer with the names of the table.
+    let mut found: Vec<(&[u8], Opt)> = Vec::new();
+    let mut add = |name, option| {
+        if found.iter().all(|(known, _)| !known.eq_ignore_ascii_case(name)) {
+            found.push((name, option));
+        }
+        found.len() == names_max
+    };
+    'asked: for asked in args.skip(2).iter() {
+        if !asked.iter().any(|b| b"[*?".contains(b)) {
+            if find(asked).is_some_and(|option| add(asked, option)) {
+                break;
+            }
+            continue;
+        }
+        for name in names().filter(|name| glob::matches(asked, name.as_bytes(), true)) {
+            if find(name.as_bytes()).is_some_and(|option| add(name.as_bytes(), option)) {
+                break 'asked;
+            }
+        }
+    }
+    reply.map(found.len());
+    for (name, option) in found {
+        reply.bulk(name);
+        reply.bulk(&engine.config.text(option));
+    }
+}
+
+/// CONFIG REWRITE, on a helper thread.
+pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    if engine.facts.config_file.is_empty() {
+        return Err("ERR The server is running without a config file".into());
+    }
+    let written = engine.host.rewrite_config(&|old| engine.config.rewrite(old));
+    written.map_err(|why| format!("ERR Rewriting config file: {why}"))?;
+    reply.ok();
+    Ok(())
 }
 
 const HELP: &[&str] = &[

@@ -10,6 +10,9 @@ use strand_wire::reply::Protocol;
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
+/// A number is looked for in this many bytes.
+const FLOAT_BYTES_MAX: usize = 64;
+
 /// What DEBUG PROTOCOL calls a double; clients' tests compare it with this, not with pi.
 #[allow(clippy::approx_constant)]
 const SAMPLE_DOUBLE: f64 = 3.141;
@@ -124,8 +127,9 @@ impl Session {
 
 /// As C's `strtod` for plain decimals: the number at the beginning, 0 when there is none.
 fn leading_float(bytes: &[u8]) -> f64 {
-    let text = std::str::from_utf8(bytes).unwrap_or("");
-    let end = text.find(|c: char| !c.is_ascii_digit() && !".+-eE".contains(c)).unwrap_or(text.len());
+    let bytes = &bytes[..bytes.len().min(FLOAT_BYTES_MAX)];
+    let end = bytes.iter().position(|b| !b.is_ascii_digit() && !b".+-eE".contains(b)).unwrap_or(bytes.len());
+    let text = std::str::from_utf8(&bytes[..end]).unwrap_or("");
     (0..=end).rev().find_map(|n| text[..n].parse().ok()).unwrap_or(0.0)
 }
 
@@ -146,3 +150,19 @@ const HELP: &[&str] = &[
     "SLEEP <seconds>",
     "    Let this connection wait; all others are served. Decimals are allowed.",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::leading_float;
+
+    #[test]
+    fn the_number_at_the_beginning_is_found_in_no_time() {
+        for (text, number) in
+            [(&b"1.5e3x"[..], 1500.0), (b".5-", 0.5), (b"2\xff", 2.0), (b"x", 0.0), (b"", 0.0)]
+        {
+            assert_eq!(leading_float(text), number, "{}", text.escape_ascii());
+        }
+        let long = [b"1".repeat(1_000_000), b"e".repeat(1_000_000)].concat();
+        assert!(leading_float(&long) > 1e60);
+    }
+}

@@ -1,7 +1,7 @@
 //! INFO: which sections, in which order.
 
 use super::info_sections::{self as sections, Facts};
-use super::{DONE, Outcome, Session};
+use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::session::run::Next;
 use crate::{Engine, Now};
 use strand_wire::args::Args;
@@ -33,7 +33,7 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        if self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX {
+        if self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX || args.len() > ARGS_AT_ONCE_MAX {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();

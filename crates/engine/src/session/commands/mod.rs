@@ -26,9 +26,12 @@ type Outcome = Result<Next, Vec<u8>>;
 /// The usual end of a command.
 const DONE: Outcome = Ok(Next::Go);
 
+/// A command of this kind with more arguments than this runs on a helper thread: each may cost a microsecond or more.
+const ARGS_AT_ONCE_MAX: usize = 64;
+
 const SYNTAX: &str = strand_commands::errors::SYNTAX;
 
-/// Runs one of those that ask for [`Next::Detach`]; they read shared state only. On a helper thread.
+/// Runs one of those that ask for [`Next::Detach`]; they touch shared state only. On a helper thread.
 pub(super) fn detached(
     engine: &Engine,
     command: SessionCommand,
@@ -38,6 +41,11 @@ pub(super) fn detached(
 ) {
     let done = match command {
         SessionCommand::ClientList => client::list(engine, args, now, reply),
+        SessionCommand::ConfigGet => {
+            config::get(engine, args, reply);
+            Ok(())
+        }
+        SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
         SessionCommand::Info => {
             info::info(engine, args, now, reply);
             Ok(())
