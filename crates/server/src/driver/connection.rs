@@ -139,6 +139,7 @@ impl Connection<'_> {
             self.turns += 1;
             if self.turns >= TURNS_MAX {
                 self.turns = 0;
+                self.flush()?;
                 tokio::task::yield_now().await;
             }
         }

@@ -1,6 +1,7 @@
 //! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
 
 use super::lane::Reclaimer;
+use parking_lot::Mutex;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ pub struct ServerHost {
     requests: UnboundedSender<Request>,
     search: Arc<Search>,
     reclaimer: Reclaimer,
-    config_file: Option<PathBuf>,
+    /// Held by whoever rewrites it: several helper threads may be told to.
+    config_file: Option<Mutex<PathBuf>>,
     system_bytes: u64,
 }
 
@@ -40,6 +42,7 @@ impl ServerHost {
         reclaimer: Reclaimer,
         config_file: Option<PathBuf>,
     ) -> ServerHost {
+        let config_file = config_file.map(Mutex::new);
         ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes() }
     }
 }
@@ -85,7 +88,7 @@ impl Host for ServerHost {
         let Some(path) = &self.config_file else {
             return Err("The server is running without a config file".into());
         };
-        rewrite(path, edit).map_err(|e| e.to_string())
+        rewrite(&path.lock(), edit).map_err(|e| e.to_string())
     }
 }
 

@@ -39,8 +39,10 @@ const STOP_GRACE_MS: u64 = 5_000;
 const ACCEPT_PAUSE_MS: u64 = 50;
 /// Shards for each worker unless `shards` says otherwise: two workers rarely meet at one.
 const SHARDS_PER_WORKER: usize = 64;
-/// Descriptors that are not clients: listeners, event queues, log, index files.
+/// Descriptors that are not clients: listeners, log, files that are being read.
 const RESERVED_FILES: u64 = 64;
+/// And for each worker: its event queue and what wakes it.
+const RESERVED_FILES_PER_WORKER: u64 = 4;
 /// Most worker threads, whatever is asked for.
 const WORKERS_MAX: usize = 256;
 
@@ -87,7 +89,7 @@ fn start(
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes };
     let workers = (0..workers).map(|i| Worker::start(i, shared.clone())).collect::<io::Result<Vec<_>>>()?;
-    let _tickers = [ticker::engine_ticker(engine.clone(), clock)?, ticker::search_ticker(search, clock)?];
+    let tickers = [ticker::engine_ticker(engine.clone(), clock)?, ticker::search_ticker(search, clock)?];
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -96,6 +98,8 @@ fn start(
         let grace = accept_until_stopped(&engine, listeners, &workers, inbox, &level, &mut signals).await?;
         stop(workers, grace, &mut signals).await
     })?;
+    // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.
+    std::mem::forget((engine.clone(), tickers));
     tracing::info!("stopped");
     Ok(())
 }
@@ -207,6 +211,7 @@ fn hand_over(engine: &Engine, workers: &[Worker], stream: StdStream, address: So
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" => level.set(&engine.config().loglevel()),
+        "maxclients" => raise_file_limit(engine.config()),
         "timeout" => workers.iter().for_each(Worker::poke),
         _ => {}
     }
@@ -290,7 +295,8 @@ fn os_seed() -> u64 {
 /// Asks the system for a descriptor for each of `maxclients`, and says so when it gives fewer.
 fn raise_file_limit(config: &Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = config.maxclients() as u64 + RESERVED_FILES;
+    let reserved = RESERVED_FILES + RESERVED_FILES_PER_WORKER * worker_count(config) as u64;
+    let wanted = config.maxclients() as u64 + reserved;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|have| have >= wanted) {
         return;
