@@ -135,14 +135,21 @@ impl Job<'_> {
         let (old, new) = (view(&known.blob), view(&listing.blob));
         let documents = new.iter().filter(|e| e.kind == Kind::Document).count();
         self.progress.listed(path, documents as u64);
-        // Documents and folders that the record does not have: they must be known before they are there.
-        let adds = diff(old, new).any(|change| matches!(change, Change::Added(_)));
-        if adds {
-            self.sender.store(&intent_name(path), &listing.blob)?;
+        // What this run is about to touch must be known before it is touched: a run that is cut short leaves documents of
+        // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
+        let changes = diff(old, new).any(|change| {
+            let container = change.entry().kind == Kind::Container;
+            !matches!(change, Change::Unchanged { .. })
+                && (!container || !matches!(change, Change::Updated { .. }))
+        });
+        if changes {
+            let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
+            let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
+            self.sender.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let children = self.children(path, old, new, depth)?;
         let blob = self.documents(path, old, new, children)?;
-        self.commit(path, &known, &blob, adds)?;
+        self.commit(path, &known, &blob, changes)?;
         Ok(Some(view(&blob).digest()))
     }
 
@@ -353,6 +360,11 @@ impl Job<'_> {
     fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
         let known = self.load(path)?;
         let old = view(&known.blob);
+        if known.recorded {
+            // Nothing of it is meant to stay: should it be back when this run was cut short, all of it is sent again.
+            let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
+            self.sender.store(&intent_name(path), &nothing)?;
+        }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
             self.remove(&join(path, child.name))?;
         }
@@ -368,12 +380,12 @@ impl Job<'_> {
     }
 
     /// Records the new container, unless it is what is recorded already, and drops the intent.
-    fn commit(&mut self, path: &[u8], known: &Known, blob: &[u8], adds: bool) -> Result<(), ImportError> {
+    fn commit(&mut self, path: &[u8], known: &Known, blob: &[u8], changes: bool) -> Result<(), ImportError> {
         if !known.recorded || known.interrupted || known.blob != blob {
             self.sender.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
         }
-        if adds || known.interrupted {
+        if changes || known.interrupted {
             self.sender.forget(&[&intent_name(path)])?;
         }
         self.sender.drain().map(|_| ())

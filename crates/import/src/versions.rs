@@ -7,7 +7,8 @@
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
-use crate::container::{Builder, Container, ContainerError};
+use crate::container::{Builder, Container, ContainerError, Entry, Kind};
+use crate::source::FLAGS_KEY;
 use strand_wire::client::Value;
 
 /// The command that reads and writes versions.
@@ -75,12 +76,21 @@ pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<K
     Ok(Known { blob, recorded: is_recorded, interrupted })
 }
 
-/// The recorded container and what only the intent has, marked with [`MAYBE_NOTE`] and without a token.
-fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
+/// The recorded container and what only the intent has. What the run that was cut short may have touched (added, sent
+/// again, removed) is marked with [`MAYBE_NOTE`] and has no token: nothing is known of it, so it is sent whole, or removed.
+pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     let (recorded, intent) = (Container::parse(recorded)?, Container::parse(intent)?);
     let mut builder = Builder::new(recorded.producer());
     for entry in recorded.iter() {
-        builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
+        let untouched = intent.find(entry.name).is_some_and(|meant| {
+            let facts = |e: &Entry<'_>| (e.kind, e.token.to_vec(), e.get(FLAGS_KEY).map(<[u8]>::to_vec));
+            !entry.token.is_empty() && facts(&meant) == facts(&entry)
+        });
+        if untouched || entry.kind == Kind::Container {
+            builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
+        } else {
+            builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
+        }
     }
     for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
         builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
@@ -88,7 +98,7 @@ fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {
     builder.finish()
 }
 
-fn damaged(dataset: &str, name: &[u8], error: ContainerError) -> ImportError {
+pub(crate) fn damaged(dataset: &str, name: &[u8], error: ContainerError) -> ImportError {
     let path = String::from_utf8_lossy(name).into_owned();
     ImportError::Damaged { dataset: dataset.to_owned(), path, error }
 }
@@ -107,21 +117,29 @@ pub(crate) fn unexpected(value: &Value) -> ImportError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::container::Kind;
 
     #[test]
-    fn a_merge_marks_what_only_the_intent_has() {
+    fn a_merge_trusts_only_what_the_cut_run_did_not_touch() {
+        let digest = [(&b"~digest"[..], &b"d"[..])];
         let mut recorded = Builder::new(3);
-        recorded.push(Kind::Document, b"a", 1, b"t", [(&b"~digest"[..], &b"d"[..])]).unwrap();
+        for name in [&b"changed"[..], b"gone", b"same"] {
+            recorded.push(Kind::Document, name, 1, b"t", digest).unwrap();
+        }
         let mut intent = Builder::new(0);
-        intent.push(Kind::Document, b"a", 2, b"u", []).unwrap();
-        intent.push(Kind::Container, b"b", 0, b"v", []).unwrap();
+        intent.push(Kind::Document, b"changed", 2, b"u", []).unwrap();
+        intent.push(Kind::Container, b"new", 0, b"v", []).unwrap();
+        intent.push(Kind::Document, b"same", 1, b"t", []).unwrap();
         let merged = merge(&recorded.finish().unwrap(), &intent.finish().unwrap()).unwrap();
         let merged = Container::parse(&merged).unwrap();
-        assert_eq!((merged.len(), merged.producer()), (2, 3));
-        let (a, b) = (merged.entry(0), merged.entry(1));
-        assert_eq!((a.token, a.get(b"~digest"), a.get(MAYBE_NOTE)), (&b"t"[..], Some(&b"d"[..]), None));
-        assert_eq!((b.kind, b.token, b.get(MAYBE_NOTE)), (Kind::Container, &b""[..], Some(&b"1"[..])));
+        assert_eq!((merged.len(), merged.producer()), (4, 3));
+        for (i, (name, token)) in
+            [("changed", ""), ("gone", ""), ("new", ""), ("same", "t")].into_iter().enumerate()
+        {
+            let entry = merged.entry(i);
+            assert_eq!((entry.name, entry.token), (name.as_bytes(), token.as_bytes()));
+            assert_eq!(entry.get(b"~digest").is_some(), name == "same", "{name}");
+            assert_eq!(entry.get(MAYBE_NOTE).is_some(), name != "same", "{name}");
+        }
     }
 
     #[test]

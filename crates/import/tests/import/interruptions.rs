@@ -63,8 +63,9 @@ fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
             }
             fake.state().cut_at = None;
             let cut_short = fake.state().clone();
-            // Taken up with the source as it was, and with it changed meanwhile.
-            for (tree, expected) in [(&second, &expected_second), (&third, &expected_third)] {
+            // Taken up with everything put back, with the source as it was, and with it changed meanwhile.
+            let trees = [(&first, &before.keys), (&second, &expected_second), (&third, &expected_third)];
+            for (tree, expected) in trees {
                 let fake = Fake::with(cut_short.clone());
                 fake.import(tree.path());
                 assert_eq!(&fake.state().keys, expected, "cut at {cut}, executed: {after_executing}");
@@ -81,6 +82,39 @@ fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
     }
     assert!(cuts > 40, "only {cuts} cuts");
     println!("{cuts} cuts");
+}
+
+#[test]
+fn two_cut_runs_in_a_row_lose_and_leave_nothing() {
+    let [first, second, third] = moments();
+    let base = Fake::start();
+    base.import(first.path());
+    let before = base.state().clone();
+    let cut_import = |state: &State, cut: usize, tree: &Tree| {
+        let fake = Fake::with(State {
+            executed: Vec::new(),
+            cut_at: Some(cut),
+            cut_after_executing: true,
+            ..state.clone()
+        });
+        let survived = fake.try_import(tree.path()).is_ok();
+        fake.state().cut_at = None;
+        let after = fake.state().clone();
+        (!survived).then_some(after)
+    };
+    let mut cuts = 0;
+    // Each fourth and second command: the product of all takes long and shows nothing more.
+    for once in (0..).step_by(4) {
+        let Some(state) = cut_import(&before, once, &second) else { break };
+        for twice in (0..).step_by(2) {
+            let Some(state) = cut_import(&state, twice, &third) else { break };
+            cuts += 1;
+            let fake = Fake::with(state);
+            fake.import(first.path());
+            assert_eq!(fake.state().keys, before.keys, "cut at {once}, then at {twice}");
+        }
+    }
+    assert!(cuts > 100, "only {cuts} pairs of cuts");
 }
 
 #[test]
