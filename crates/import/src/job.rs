@@ -87,6 +87,8 @@ struct Record<'a> {
     size: u64,
     digest: Option<&'a [u8]>,
     error: Option<&'a str>,
+    /// Whether it is there is not known, and was not found out.
+    maybe: bool,
 }
 
 /// Where a document stands: its id, and what is known of it.
@@ -245,6 +247,7 @@ impl Job<'_> {
             size: place.new.size,
             digest: old.get(DIGEST_NOTE),
             error: error.as_deref(),
+            maybe: false,
         };
         push(builder, place, &record)
     }
@@ -259,6 +262,7 @@ impl Job<'_> {
             size: place.new.size,
             digest: old.get(DIGEST_NOTE),
             error: None,
+            maybe: false,
         };
         push(builder, place, &record)
     }
@@ -303,7 +307,7 @@ impl Job<'_> {
             return self.dead(place, token, &reason, false, builder);
         }
         let digest = if is_mail { digest(buffer) } else { file_digest(facts.size) };
-        let record = Record { token, size: facts.size, digest: Some(&digest), error: None };
+        let record = Record { token, size: facts.size, digest: Some(&digest), error: None, maybe: false };
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
         if held && !reread {
             if place.old.is_some_and(|old| old.same_metadata(&place.new)) {
@@ -342,7 +346,11 @@ impl Job<'_> {
         }
         self.fail(place.path, reason);
         let digest = held.filter(|_| keep);
-        push(builder, place, &Record { token, size: place.new.size, digest, error: Some(reason) })
+        push(
+            builder,
+            place,
+            &Record { token, size: place.new.size, digest, error: Some(reason), maybe: keep && maybe },
+        )
     }
 
     fn remove_document(&mut self, path: &[u8], old: Entry<'_>) -> Result<(), ImportError> {
@@ -438,6 +446,7 @@ fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<
         (AT_NOTE, place.new.get(AT_NOTE)),
         (DIGEST_NOTE, record.digest),
         (ERROR_NOTE, record.error.map(str::as_bytes)),
+        (MAYBE_NOTE, record.maybe.then_some(&b"1"[..])),
     ];
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);

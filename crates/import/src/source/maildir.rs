@@ -12,6 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
+/// Times that `cur` is read again because messages moved meanwhile.
+const RELISTS_MAX: usize = 3;
 /// What stands between the unique part and the flags.
 const INFO: &[u8] = b":2,";
 
@@ -31,8 +33,15 @@ pub fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
 pub(super) fn list(dir: &Path, lister: &mut Lister) -> Result<(), ListError> {
     // A message that moves from `new` to `cur` meanwhile is met twice, or, read in the other order, not at all.
     let mut seen = HashSet::new();
-    for part in ["new", "cur"] {
-        list_messages(dir, part, &mut seen, lister)?;
+    let mut moved =
+        list_messages(dir, "new", &mut seen, lister)? | list_messages(dir, "cur", &mut seen, lister)?;
+    // A change of flags renames a message: one that was gone when it was looked at is in `cur` by its new name, which that
+    // reading may have missed. It must not count as removed.
+    for _ in 0..RELISTS_MAX {
+        if !moved {
+            break;
+        }
+        moved = list_messages(dir, "cur", &mut seen, lister)?;
     }
     for entry in std::fs::read_dir(dir).map_err(io_error(dir))? {
         let entry = entry.map_err(io_error(dir))?;
@@ -49,19 +58,24 @@ pub(super) fn list(dir: &Path, lister: &mut Lister) -> Result<(), ListError> {
     Ok(())
 }
 
+/// True when a message went away between being listed and being looked at.
 fn list_messages(
     dir: &Path,
     part: &str,
     seen: &mut HashSet<Vec<u8>>,
     lister: &mut Lister,
-) -> Result<(), ListError> {
+) -> Result<bool, ListError> {
+    let mut moved = false;
     let folder = dir.join(part);
     for entry in std::fs::read_dir(&folder).map_err(io_error(&folder))? {
         let entry = entry.map_err(io_error(&folder))?;
         let file_name = entry.file_name();
         let file_name = file_name.as_bytes();
         let meta = match entry.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                moved = true;
+                continue;
+            }
             other => other.map_err(io_error(&entry.path()))?,
         };
         let (unique, flags) = split_name(file_name);
@@ -74,7 +88,7 @@ fn list_messages(
             lister.document(unique, &meta, Some((&at, flags))).map_err(container_error(dir))?;
         }
     }
-    Ok(())
+    Ok(moved)
 }
 
 #[cfg(test)]
