@@ -46,9 +46,8 @@ impl Server {
     /// # Errors
     /// When it cannot be started or does not answer in time.
     pub fn strand(binary: &Path, options: &[&str], core: Option<usize>) -> io::Result<Server> {
-        let mut args = vec!["serve".to_string()];
-        args.extend(options.iter().map(|s| s.to_string()));
-        Server::start(Kind::Strand, binary, &args, core)
+        let cores = core.map(|c| c.to_string());
+        Server::start(Kind::Strand, binary, &strand_args(options), cores.as_deref(), &[])
     }
 
     /// Starts `redis-server`, without persistence.
@@ -56,12 +55,43 @@ impl Server {
     /// # Errors
     /// When it is not installed or does not answer in time.
     pub fn redis(options: &[&str], core: Option<usize>) -> io::Result<Server> {
-        let mut args: Vec<String> =
-            ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"]
-                .map(String::from)
-                .into();
-        args.extend(options.iter().map(|s| s.to_string()));
-        Server::start(Kind::Redis, Path::new("redis-server"), &args, core)
+        let cores = core.map(|c| c.to_string());
+        Server::start(Kind::Redis, Path::new("redis-server"), &redis_args(options), cores.as_deref(), &[])
+    }
+
+    /// Starts either kind for a measurement: `cores` as `taskset -c` takes them, `environment` beside our own.
+    /// `strand` is Strand's binary; redis-server is the installed one.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer in time.
+    pub fn measured(
+        kind: Kind,
+        strand: &Path,
+        options: &[&str],
+        cores: &str,
+        environment: &[(&str, &str)],
+    ) -> io::Result<Server> {
+        let (binary, args) = match kind {
+            Kind::Strand => (strand, strand_args(options)),
+            Kind::Redis => (Path::new("redis-server"), redis_args(options)),
+        };
+        Server::start(kind, binary, &args, Some(cores), environment)
+    }
+
+    /// Ends it by SHUTDOWN, so that its exit handlers run; the value is what it logged.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn shut_down(mut self) -> io::Result<String> {
+        self.connect()?.send(&["SHUTDOWN", "NOSAVE"])?;
+        let end = Instant::now() + Duration::from_millis(START_MS_MAX);
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > end {
+                return Err(io::Error::other(format!("{} does not end", self.kind.name())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::fs::read_to_string(self.directory.join("log"))
     }
 
     /// The process id.
@@ -109,21 +139,28 @@ impl Server {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
     }
 
-    fn start(kind: Kind, binary: &Path, args: &[String], core: Option<usize>) -> io::Result<Server> {
+    fn start(
+        kind: Kind,
+        binary: &Path,
+        args: &[String],
+        cores: Option<&str>,
+        environment: &[(&str, &str)],
+    ) -> io::Result<Server> {
         let port = free_port()?;
         let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         let binary =
             if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
-        let mut command = match core {
-            Some(core) => {
+        let mut command = match cores {
+            Some(cores) => {
                 let mut c = Command::new("taskset");
-                c.arg("-c").arg(core.to_string()).arg(&binary);
+                c.arg("-c").arg(cores).arg(&binary);
                 c
             }
             None => Command::new(&binary),
         };
         command.args(args).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        command.envs(environment.iter().copied());
         let log = std::fs::File::create(directory.join("log"))?;
         let child = command
             .current_dir(&directory)
@@ -166,6 +203,15 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+fn strand_args(options: &[&str]) -> Vec<String> {
+    ["serve"].iter().chain(options).map(|s| s.to_string()).collect()
+}
+
+fn redis_args(options: &[&str]) -> Vec<String> {
+    let alone = ["--save", "", "--appendonly", "no", "--daemonize", "no", "--enable-debug-command", "yes"];
+    alone.iter().chain(options).map(|s| s.to_string()).collect()
 }
 
 /// A port of 127.0.0.1 that was free a moment ago.

@@ -1,13 +1,43 @@
 //! [`Report`]: rows of measured figures, as a table for people and as JSON for programs.
 
+use crate::machine::Machine;
 use std::fmt::Write;
+use std::time::Duration;
 
-/// A table: a title, column names, rows of cells, and the command that reproduces each row.
+/// A table: a title, column names, and rows.
 #[derive(Debug, Default)]
 pub struct Report {
     title: String,
     columns: Vec<String>,
-    rows: Vec<(Vec<String>, String)>,
+    rows: Vec<Row>,
+}
+
+/// One row: what is shown, the numbers behind it, and the command that measures it again.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// One cell a column.
+    pub cells: Vec<String>,
+    /// Named numbers, for JSON alone.
+    pub figures: Vec<(String, f64)>,
+    /// The command that reproduces it.
+    pub reproduce: String,
+}
+
+impl Row {
+    /// A row with its first cells.
+    pub fn new(cells: &[&str], reproduce: String) -> Row {
+        Row { cells: cells.iter().map(|c| c.to_string()).collect(), figures: Vec::new(), reproduce }
+    }
+
+    /// Appends a cell.
+    pub fn cell(&mut self, text: impl Into<String>) {
+        self.cells.push(text.into());
+    }
+
+    /// Appends a number for JSON.
+    pub fn figure(&mut self, name: impl Into<String>, value: f64) {
+        self.figures.push((name.into(), value));
+    }
 }
 
 impl Report {
@@ -20,25 +50,26 @@ impl Report {
         }
     }
 
+    /// True while it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Adds a row and prints it at once on stderr, so that a long run shows where it is.
     ///
     /// # Panics
     /// When the number of cells is not that of the columns.
-    pub fn row(&mut self, cells: Vec<String>, reproduce: &str) {
-        assert_eq!(cells.len(), self.columns.len());
-        eprintln!("  {}", cells.join("  "));
-        self.rows.push((cells, reproduce.into()));
+    pub fn row(&mut self, row: Row) {
+        assert_eq!(row.cells.len(), self.columns.len(), "{row:?}");
+        eprintln!("  {}", row.cells.join("  "));
+        self.rows.push(row);
     }
 
     /// The table in Markdown, which is also what a terminal shows well.
     pub fn table(&self) -> String {
         let width = |i: usize| {
-            self.rows
-                .iter()
-                .map(|r| r.0[i].chars().count())
-                .chain([self.columns[i].chars().count()])
-                .max()
-                .unwrap_or(0)
+            let cells = self.rows.iter().map(|r| &r.cells[i]).chain([&self.columns[i]]);
+            cells.map(|c| c.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let line = |cells: &[String]| {
@@ -47,28 +78,45 @@ impl Report {
         };
         let mut out = format!("{}\n\n{}", self.title, line(&self.columns));
         out += &line(&widths.iter().map(|w| "-".repeat(*w)).collect::<Vec<_>>());
-        self.rows.iter().for_each(|(cells, _)| out += &line(cells));
+        self.rows.iter().for_each(|r| out += &line(&r.cells));
         out.push_str("\nReproduce a row:\n");
-        for (cells, reproduce) in &self.rows {
-            let _ = writeln!(out, "  {}: {reproduce}", cells[0]);
+        for row in &self.rows {
+            let _ = writeln!(out, "  {}: {}", row.cells[0], row.reproduce);
         }
         out
     }
 
-    /// The rows as a JSON array of objects, `reproduce` included.
+    /// A JSON object: the title and the rows, whose cells are texts and whose figures are numbers.
     pub fn json(&self) -> String {
-        let object = |(cells, reproduce): &(Vec<String>, String)| {
+        let object = |row: &Row| {
             let names = self.columns.iter().map(String::as_str).chain(["reproduce"]);
-            let values = cells.iter().map(String::as_str).chain([reproduce.as_str()]);
-            let pairs: Vec<String> =
-                names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v))).collect();
-            format!("{{{}}}", pairs.join(","))
+            let values = row.cells.iter().map(String::as_str).chain([row.reproduce.as_str()]);
+            let texts = names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v)));
+            let numbers = row.figures.iter().map(|(n, v)| format!("{}:{}", quote(n), number(*v)));
+            format!("{{{}}}", texts.chain(numbers).collect::<Vec<_>>().join(","))
         };
-        format!("[{}]\n", self.rows.iter().map(object).collect::<Vec<_>>().join(",\n"))
+        let rows = self.rows.iter().map(object).collect::<Vec<_>>().join(",\n");
+        format!("{{\"title\":{},\"rows\":[{rows}]}}", quote(&self.title))
     }
 }
 
-fn quote(text: &str) -> String {
+/// Prints the reports of one run, with the machine above them and the time they took below.
+pub fn print(machine: &Machine, reports: &[Report], elapsed: Duration, as_json: bool) {
+    let reports = reports.iter().filter(|r| !r.is_empty());
+    let seconds = elapsed.as_secs_f64();
+    if as_json {
+        let all = reports.map(Report::json).collect::<Vec<_>>().join(",\n");
+        let machine = machine.json();
+        println!("{{\"machine\":{machine},\"elapsed_s\":{},\n\"reports\":[{all}]}}", number(seconds));
+    } else {
+        println!("{}\n", machine.line());
+        reports.for_each(|r| println!("{}", r.table()));
+        println!("Took {seconds:.0} s.");
+    }
+}
+
+/// A JSON string.
+pub fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
@@ -80,6 +128,24 @@ fn quote(text: &str) -> String {
         }
     }
     out.push('"');
+    out
+}
+
+/// A JSON number; what is none is null.
+fn number(value: f64) -> String {
+    if value.is_finite() { format!("{}", (value * 1000.0).round() / 1000.0) } else { "null".into() }
+}
+
+/// A count with its thousands set apart: `1,346,000`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::from(if value <= -0.5 { "-" } else { "" });
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
     out
 }
 
@@ -99,10 +165,26 @@ mod tests {
 
     #[test]
     fn a_report_prints_as_table_and_as_json() {
-        let mut r = Report::new("T", &["what", "ratio"]);
-        r.row(vec!["say \"hi\"".into(), "1.5".into()], "make x");
-        assert!(r.table().contains("| say \"hi\" | 1.5   |"), "{}", r.table());
-        assert_eq!(r.json(), "[{\"what\":\"say \\\"hi\\\"\",\"ratio\":\"1.5\",\"reproduce\":\"make x\"}]\n");
+        let mut report = Report::new("T", &["what", "ratio"]);
+        let mut row = Row::new(&["say \"hi\""], "make x".into());
+        row.cell("1.5");
+        row.figure("ratio_exact", 1.4999);
+        row.figure("none", f64::NAN);
+        report.row(row);
+        assert!(report.table().contains("| say \"hi\" | 1.5   |"), "{}", report.table());
+        assert_eq!(
+            report.json(),
+            "{\"title\":\"T\",\"rows\":[{\"what\":\"say \\\"hi\\\"\",\"ratio\":\"1.5\",\"reproduce\":\"make x\",\
+             \"ratio_exact\":1.5,\"none\":null}]}"
+        );
+    }
+
+    #[test]
+    fn numbers_are_shown_for_people() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(
+            [0.4, 999.0, 1000.0, 1_346_017.2, -1234.0].map(grouped),
+            ["0", "999", "1,000", "1,346,017", "-1,234"]
+        );
     }
 }

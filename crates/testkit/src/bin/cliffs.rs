@@ -7,9 +7,10 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
+use strand_testkit::fill::{self, Content};
 use strand_testkit::load;
 use strand_testkit::process::{Kind, Server};
-use strand_testkit::report::{Report, median};
+use strand_testkit::report::{Report, Row as Cells, median};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -51,15 +52,15 @@ fn main() -> Result<()> {
         if options.only.as_deref().is_some_and(|only| !name.contains(only)) {
             continue;
         }
-        let mut cells = vec![name.to_string(), measures.to_string()];
+        let mut cells = Cells::new(&[name, measures], format!("make cliffs ARGS='--only \"{name}\"'"));
         for kind in [Kind::Strand, Kind::Redis] {
             let server = match kind {
                 Kind::Strand => Server::strand(&options.strand, &["--workers", "1"], Some(0))?,
                 Kind::Redis => Server::redis(&[], Some(0))?,
             };
-            cells.push(row(&server, &options)?);
+            cells.cell(row(&server, &options)?);
         }
-        report.row(cells, &format!("make cliffs ARGS='--only \"{name}\"'"));
+        report.row(cells);
     }
     print!("{}", if options.json { report.json() } else { report.table() });
     Ok(())
@@ -167,7 +168,7 @@ fn growth(server: &Server, options: &Options) -> Result<String> {
 }
 
 fn keys_event(server: &Server, options: &Options) -> Result<String> {
-    load::fill(server, options.keys, 64)?;
+    fill::keys(server, options.keys, Content::Bytes(64))?;
     during(server, &[b"KEYS", b"*"])
 }
 
@@ -187,7 +188,7 @@ fn get_event(server: &Server, _: &Options) -> Result<String> {
 }
 
 fn flush_event(server: &Server, options: &Options) -> Result<String> {
-    load::fill(server, options.keys, 64)?;
+    fill::keys(server, options.keys, Content::Bytes(64))?;
     during(server, &[b"FLUSHALL", b"SYNC"])
 }
 
@@ -233,7 +234,7 @@ fn during(server: &Server, event: &[&[u8]]) -> Result<String> {
 }
 
 fn pipeline(server: &Server, options: &Options) -> Result<String> {
-    load::fill(server, options.keys.min(100_000), 64)?;
+    fill::keys(server, options.keys.min(100_000), Content::Bytes(64))?;
     let (mut greedy, mut probe) = (connect(server)?, Probe::open(server)?);
     let batch = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n".repeat(10_000);
     let reply = 10_000 * (5 + 64 + 2);

@@ -1,14 +1,22 @@
-//! `make versus`: Strand beside Debian's redis-server in one run. Both servers have core 0, the client core 1; rounds
-//! alternate between the two; the figures are medians of the rounds and the ratios of them.
+//! `make versus`: Strand beside Debian's redis-server in one run. Both servers have core 0, the client core 1.
+//!
+//! Short rounds alternate between the two, each round in the other order than the one before, so that what else the
+//! machine does meets both alike. Figures are medians of the rounds; a ratio is the median of the rounds' ratios.
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::time::Instant;
+use strand_testkit::fill::{self, Content};
 use strand_testkit::load::{self, Operation, Workload};
-use strand_testkit::process::Server;
-use strand_testkit::report::{Report, median};
+use strand_testkit::machine::Machine;
+use strand_testkit::process::{Kind, Server};
+use strand_testkit::report::{self, Report, Row, grouped, median};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const USAGE: &str =
     "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--json]";
+const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
 struct Options {
     strand: PathBuf,
@@ -19,35 +27,44 @@ struct Options {
     json: bool,
 }
 
-/// Name, operation, pipeline, and the ratio of operations per CPU-second that is to be reached.
-const WORKLOADS: &[(&str, Operation, usize)] = &[
-    ("GET p30", Operation::Get, 30),
-    ("SET p30", Operation::Set, 30),
-    ("20% SET p30", Operation::Mixed, 30),
-    ("INCR p30", Operation::Incr, 30),
-    ("HSET p30", Operation::Hset, 30),
-    ("GET p1", Operation::Get, 1),
-    ("SET p1", Operation::Set, 1),
-    ("MGET 100 p1", Operation::Mget100, 1),
-    ("PING p30", Operation::Ping, 30),
+/// Name, operation, pipeline, bytes of a value.
+const WORKLOADS: &[(&str, Operation, usize, usize)] = &[
+    ("GET p30", Operation::Get, 30, 256),
+    ("SET p30", Operation::Set, 30, 256),
+    ("20% SET p30", Operation::Mixed, 30, 256),
+    ("INCR p30", Operation::Incr, 30, 256),
+    ("HSET p30", Operation::Hset, 30, 256),
+    ("HSET 10 B p30", Operation::Hset, 30, 10),
+    ("GET p1", Operation::Get, 1, 256),
+    ("SET p1", Operation::Set, 1, 256),
+    ("MGET 100 p1", Operation::Mget100, 1, 256),
+    ("PING p30", Operation::Ping, 30, 256),
 ];
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// Name and content of the memory rows; the payload (key and value) is the third.
+const CONTENTS: &[(&str, Content, usize)] = &[
+    ("memory 8 B", Content::Bytes(8), 24),
+    ("memory 64 B", Content::Bytes(64), 80),
+    ("memory 256 B", Content::Bytes(256), 272),
+    ("memory 8 B + TTL", Content::ExpiringBytes(8), 24),
+    ("memory 64 B + TTL", Content::ExpiringBytes(64), 80),
+    ("memory 256 B + TTL", Content::ExpiringBytes(256), 272),
+    ("memory integer", Content::Integer, 23),
+    ("memory hash of 5", Content::Hash5, 101),
+];
+
+fn main() -> Result<()> {
     let options = options()?;
+    let (machine, start) = (Machine::here(&options.strand), Instant::now());
     load::pin_to(1)?;
-    let speed = speed(&options)?;
-    let memory = memory(&options)?;
-    if options.json {
-        print!("{}{}", speed.json(), memory.json());
-    } else {
-        println!("{}\n{}", speed.table(), memory.table());
-    }
+    let reports = [speed(&options)?, memory(&options)?];
+    report::print(&machine, &reports, start.elapsed(), options.json);
     Ok(())
 }
 
-fn options() -> Result<Options, Box<dyn Error>> {
+fn options() -> Result<Options> {
     let mut options =
-        Options { strand: PathBuf::new(), keys: 1_000_000, seconds: 1.0, rounds: 3, only: None, json: false };
+        Options { strand: PathBuf::new(), keys: 1_000_000, seconds: 0.5, rounds: 7, only: None, json: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} wants a value; {USAGE}"));
@@ -61,105 +78,125 @@ fn options() -> Result<Options, Box<dyn Error>> {
             _ => return Err(format!("unknown argument {arg}; {USAGE}").into()),
         }
     }
-    if options.strand.as_os_str().is_empty() || options.rounds == 0 {
+    if options.strand.as_os_str().is_empty() || options.rounds == 0 || options.keys == 0 {
         return Err(USAGE.into());
     }
     Ok(options)
 }
 
-fn start(options: &Options) -> Result<[Server; 2], Box<dyn Error>> {
-    Ok([Server::strand(&options.strand, &["--workers", "1"], Some(0))?, Server::redis(&[], Some(0))?])
+/// `--only` takes a row's name or, where there is no such row, a part of names.
+fn wanted(options: &Options, name: &str) -> bool {
+    let exact =
+        |only: &str| WORKLOADS.iter().map(|w| w.0).chain(CONTENTS.iter().map(|c| c.0)).any(|n| n == only);
+    options.only.as_deref().is_none_or(|only| if exact(only) { name == only } else { name.contains(only) })
 }
 
-fn speed(options: &Options) -> Result<Report, Box<dyn Error>> {
+fn start(options: &Options, kind: Kind) -> Result<Server> {
+    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+    Ok(Server::measured(kind, &options.strand, workers, "0", &[])?)
+}
+
+fn reproduce(name: &str) -> String {
+    format!("make versus ARGS='--only \"{name}\"'")
+}
+
+fn speed(options: &Options) -> Result<Report> {
     let title = format!(
-        "Speed: 256-byte values, {} keys, 32 connections, {} rounds of {} s, one core each side",
-        options.keys, options.rounds, options.seconds
+        "Speed: 256-byte values, {} keys, 32 connections, {} alternating rounds of {} s, one core each side",
+        grouped(options.keys as f64),
+        options.rounds,
+        options.seconds
     );
     let columns =
         ["workload", "strand op/cpu-s", "redis op/cpu-s", "ratio", "strand op/s", "redis op/s", "ratio wall"];
     let latency = ["strand p50/p99/p99.9 us", "redis p50/p99/p99.9 us"];
     let mut report = Report::new(&title, &[&columns[..], &latency[..]].concat());
-    let servers = start(options)?;
-    for s in &servers {
-        load::fill(s, options.keys, 256)?;
+    let rows: Vec<_> = WORKLOADS.iter().filter(|w| wanted(options, w.0)).collect();
+    if rows.is_empty() {
+        return Ok(report);
     }
-    for (name, operation, pipeline) in WORKLOADS {
-        if options.only.as_deref().is_some_and(|only| !name.contains(only)) {
-            continue;
-        }
+    let servers = [start(options, Kind::Strand)?, start(options, Kind::Redis)?];
+    for server in &servers {
+        fill::keys(server, options.keys, Content::Bytes(256))?;
+    }
+    for (name, operation, pipeline, value_bytes) in rows {
         let load = Workload {
             operation: *operation,
             pipeline: *pipeline,
             connections: 32,
             keys: options.keys,
-            value_bytes: 256,
+            value_bytes: *value_bytes,
         };
-        let mut cpu = [Vec::new(), Vec::new()];
-        let mut wall = [Vec::new(), Vec::new()];
-        let mut trips = [Vec::new(), Vec::new()];
-        for round in 0..options.rounds {
-            for (i, server) in servers.iter().enumerate() {
-                let m = load::run(server, load, options.seconds, round as u64)?;
-                cpu[i].push(m.per_cpu_second());
-                wall[i].push(m.per_second());
-                trips[i].push(m.round_trips_us);
-            }
-        }
-        let [cpu_ours, cpu_theirs] = cpu.map(|v| median(&v));
-        let [ours, theirs] = wall.map(|v| median(&v));
-        let quantiles = trips.map(|rounds| {
-            let mut all = rounds[0].clone();
-            rounds[1..].iter().for_each(|h| all += h);
-            format!(
-                "{}/{}/{}",
-                all.value_at_quantile(0.5),
-                all.value_at_quantile(0.99),
-                all.value_at_quantile(0.999)
-            )
-        });
-        let k = |x: f64| format!("{:.0}k", x / 1000.0);
-        let ratio = |a: f64, b: f64| format!("{:.2}", a / b);
-        let cells = [
-            k(cpu_ours),
-            k(cpu_theirs),
-            ratio(cpu_ours, cpu_theirs),
-            k(ours),
-            k(theirs),
-            ratio(ours, theirs),
-        ];
-        report.row(
-            [vec![name.to_string()], cells.to_vec(), quantiles.to_vec()].concat(),
-            &format!("make versus ARGS='--only \"{name}\"'"),
-        );
+        report.row(speed_row(options, &servers, name, load)?);
     }
     Ok(report)
 }
 
-fn memory(options: &Options) -> Result<Report, Box<dyn Error>> {
+fn speed_row(options: &Options, servers: &[Server; 2], name: &str, load: Workload) -> Result<Row> {
+    let (mut cpu, mut wall) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let mut trips = [load::histogram()?, load::histogram()?];
+    // A round that is not counted brings keys of the row's own into being and caches to the row's state.
+    for server in servers {
+        load::run(server, load, (options.seconds / 4.0).min(0.2), 1)?;
+    }
+    for round in 0..options.rounds {
+        for turn in 0..2 {
+            let i = (round + turn) % 2;
+            let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+            cpu[i].push(measured.per_cpu_second());
+            wall[i].push(measured.per_second());
+            trips[i] += &measured.round_trips_us;
+        }
+    }
+    let mut row = Row::new(&[name], reproduce(name));
+    for (unit, [ours, theirs]) in [("per_cpu_second", &cpu), ("per_second", &wall)] {
+        let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+        let (a, b, ratio) = (median(ours), median(theirs), median(&ratios));
+        [grouped(a), grouped(b), format!("{ratio:.2}")].into_iter().for_each(|c| row.cell(c));
+        row.figure(format!("strand_{unit}"), a);
+        row.figure(format!("redis_{unit}"), b);
+        row.figure(format!("ratio_{unit}"), ratio);
+    }
+    for (kind, trips) in ["strand", "redis"].iter().zip(&trips) {
+        let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+        let values = quantiles.map(|(name, q)| {
+            let value = trips.value_at_quantile(q);
+            row.figure(format!("{kind}_{name}_us"), value as f64);
+            grouped(value as f64)
+        });
+        row.cell(values.join(" / "));
+    }
+    Ok(row)
+}
+
+fn memory(options: &Options) -> Result<Report> {
     let title = format!(
-        "Memory: resident bytes a key (key and value included), {} keys of {} bytes",
-        options.keys,
-        load::KEY_BYTES
+        "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes",
+        grouped(options.keys as f64),
+        fill::KEY_BYTES
     );
-    let mut report = Report::new(&title, &["value bytes", "strand", "redis", "ratio"]);
-    for value_bytes in [8, 64, 256] {
-        if options.only.as_deref().is_some_and(|only| only != "memory") {
-            continue;
+    let columns = ["content", "payload", "strand", "redis", "ratio", "strand overhead", "redis overhead"];
+    let mut report = Report::new(&title, &columns);
+    for (name, content, payload) in CONTENTS.iter().filter(|c| wanted(options, c.0)) {
+        let mut per_key = [0.0; 2];
+        for (kind, per_key) in KINDS.into_iter().zip(&mut per_key) {
+            let server = start(options, kind)?;
+            let before_kb = server.status_kb("VmRSS")?;
+            fill::keys(&server, options.keys, *content)?;
+            let grown_kb = server.status_kb("VmRSS")?.saturating_sub(before_kb);
+            *per_key = grown_kb as f64 * 1024.0 / options.keys as f64;
         }
-        let mut per_key = Vec::new();
-        for server in &start(options)? {
-            let before = server.status_kb("VmRSS")?;
-            load::fill(server, options.keys, value_bytes)?;
-            per_key.push((server.status_kb("VmRSS")? - before) as f64 * 1024.0 / options.keys as f64);
+        let [ours, theirs] = per_key;
+        let mut row = Row::new(&[name, &payload.to_string()], reproduce(name));
+        let overhead = |bytes: f64| bytes - *payload as f64;
+        let cells = [ours, theirs, ours / theirs, overhead(ours), overhead(theirs)];
+        for (cell, digits) in cells.into_iter().zip([1, 1, 2, 1, 1]) {
+            row.cell(format!("{cell:.digits$}"));
         }
-        let cells = vec![
-            value_bytes.to_string(),
-            format!("{:.1}", per_key[0]),
-            format!("{:.1}", per_key[1]),
-            format!("{:.2}", per_key[0] / per_key[1]),
-        ];
-        report.row(cells, "make versus ARGS='--only memory'");
+        row.figure("strand_bytes_per_key", ours);
+        row.figure("redis_bytes_per_key", theirs);
+        row.figure("ratio", ours / theirs);
+        report.row(row);
     }
     Ok(report)
 }

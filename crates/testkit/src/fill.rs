@@ -1,0 +1,164 @@
+//! Data to measure on, sent in big pipelines: keys with values, counters, hashes of five fields, one huge hash.
+
+use crate::process::Server;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Keys are four letters and twelve digits.
+pub const KEY_BYTES: usize = 16;
+/// Nothing here waits longer for bytes.
+const READ_S_MAX: u64 = 60;
+/// Commands in one write of a fill.
+const BATCH: u64 = 1000;
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A string of so many bytes.
+    Bytes(usize),
+    /// The same with an expiry far away.
+    ExpiringBytes(usize),
+    /// An integer of seven digits.
+    Integer,
+    /// A hash of `field:0` to `field:4` with ten bytes each.
+    Hash5,
+}
+
+/// Sets the keys `key:0` to `key:N` once, so that a GET finds what it asks for.
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
+    let value = value(match content {
+        Content::Bytes(n) | Content::ExpiringBytes(n) => n,
+        Content::Integer | Content::Hash5 => 10,
+    });
+    each(server, keys, |out, k| match content {
+        Content::Bytes(_) => set(out, k, &value),
+        Content::ExpiringBytes(_) => {
+            out.extend_from_slice(b"*5\r\n$3\r\nSET\r\n$16\r\n");
+            push_key(out, b"key:", k);
+            bulk(out, &value);
+            out.extend_from_slice(b"$2\r\nEX\r\n$6\r\n864000\r\n");
+        }
+        Content::Integer => set(out, k, format!("{}", 1_000_000 + k % 9_000_000).as_bytes()),
+        Content::Hash5 => {
+            out.extend_from_slice(b"*12\r\n$4\r\nHSET\r\n$16\r\n");
+            push_key(out, b"key:", k);
+            out.extend_from_slice(b"\r\n");
+            for field in b'0'..b'5' {
+                out.extend_from_slice(b"$7\r\nfield:");
+                out.push(field);
+                bulk(out, &value);
+            }
+        }
+    })
+}
+
+/// Sets `count` keys `exp:...` that all expire at `at_ms` (Unix time).
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
+    let option = format!("$4\r\nPXAT\r\n${}\r\n{at_ms}\r\n", at_ms.to_string().len());
+    each(server, count, |out, k| {
+        out.extend_from_slice(b"*5\r\n$3\r\nSET\r\n$16\r\n");
+        push_key(out, b"exp:", k);
+        bulk(out, b"12345678");
+        out.extend_from_slice(option.as_bytes());
+    })
+}
+
+/// Makes the hash `name` of `fields` fields of 14 bytes with values of 8.
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
+    each(server, fields.div_ceil(100), |out, group| {
+        let wanted = group * 100..fields.min(group * 100 + 100);
+        let count = 2 + 2 * (wanted.end - wanted.start);
+        out.extend_from_slice(format!("*{count}\r\n$4\r\nHSET\r\n${}\r\n{name}\r\n", name.len()).as_bytes());
+        wanted.for_each(|f| {
+            let _ = write!(out, "$14\r\nfield:{f:08}\r\n$8\r\n{f:08}\r\n");
+        });
+    })
+}
+
+/// Sends `count` commands that answer with one line each.
+fn each(server: &Server, count: u64, mut command: impl FnMut(&mut Vec<u8>, u64)) -> io::Result<()> {
+    let (mut stream, mut buffer, mut out) = (connect(server)?, vec![0; 64 << 10], Vec::new());
+    for first in (0..count).step_by(BATCH as usize) {
+        out.clear();
+        let last = (first + BATCH).min(count);
+        (first..last).for_each(|k| command(&mut out, k));
+        stream.write_all(&out)?;
+        read_lines(&mut stream, (last - first) as usize, &mut buffer)?;
+    }
+    Ok(())
+}
+
+/// A connection without Nagle's algorithm, with a bound on reading.
+///
+/// # Errors
+/// When the server does not accept.
+pub fn connect(server: &Server) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(server.address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(READ_S_MAX)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(READ_S_MAX)))?;
+    Ok(stream)
+}
+
+/// The value of so many bytes: letters, no line ends.
+pub fn value(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| b'a' + (i % 26) as u8).collect()
+}
+
+/// Appends `SET key:K value`.
+pub fn set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
+    out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+    push_key(out, b"key:", key);
+    bulk(out, value);
+}
+
+/// Appends the line end of what came before, and a bulk string.
+pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend_from_slice(b"\r\n$");
+    out.extend_from_slice(value.len().to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a key of [`KEY_BYTES`].
+pub fn push_key(out: &mut Vec<u8>, prefix: &[u8; 4], mut n: u64) {
+    let mut key = [b'0'; KEY_BYTES];
+    key[..4].copy_from_slice(prefix);
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + (n % 10) as u8;
+        n /= 10;
+    }
+    out.extend_from_slice(&key);
+}
+
+/// Reads until `lines` newlines came; no value holds one.
+///
+/// # Errors
+/// When the server goes away, or its first reply is an error, or more comes than was asked for.
+pub fn read_lines(stream: &mut TcpStream, mut lines: usize, buffer: &mut [u8]) -> io::Result<()> {
+    let mut first = true;
+    while lines > 0 {
+        let n = stream.read(buffer)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if first && buffer[0] == b'-' {
+            return Err(io::Error::other(String::from_utf8_lossy(&buffer[..n.min(200)]).into_owned()));
+        }
+        first = false;
+        let seen = buffer[..n].iter().map(|b| usize::from(*b == b'\n')).sum::<usize>();
+        lines = lines.checked_sub(seen).ok_or_else(|| io::Error::other("more replies than requests"))?;
+    }
+    Ok(())
+}
