@@ -29,6 +29,8 @@ const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
 const LOOK_AHEAD_REQUESTS: usize = 16;
 /// Less input than this is not looked ahead into: two of the shortest requests with a key.
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
+/// More input than this is no lone request, or one whose copying takes longer than the memory of its key.
+const LONE_REQUEST_BYTES_MAX: usize = 512;
 
 /// After a command.
 pub(super) enum Next {
@@ -115,6 +117,18 @@ impl Session {
             }
         }
         if self.input.is_empty() { Turn::Read } else { Turn::Again }
+    }
+
+    /// Asks for the memory that a lone request will need. True when it was asked for: let other sessions do something
+    /// before [`Session::run`], so that it has come by then.
+    pub fn prefetch(&mut self) -> bool {
+        let front = self.input.front();
+        let fits = (LOOK_AHEAD_BYTES_MIN / 2..=LONE_REQUEST_BYTES_MAX).contains(&front.len());
+        if !fits || self.decoder.in_frame() || !matches!(self.state, State::Ready) {
+            return false;
+        }
+        let (keyspace, db) = (&*self.engine.keyspace, self.db);
+        look_ahead(front, 1, &mut |key| keyspace.prefetch(db, &[keyspace.key(key)])) > 0
     }
 
     /// Once for each few requests of a pipeline: asks for the memory that they will need.

