@@ -12,6 +12,7 @@ pub mod compare;
 pub mod differential;
 pub mod fill;
 pub mod generate;
+pub mod linearizability;
 pub mod load;
 pub mod machine;
 pub mod process;

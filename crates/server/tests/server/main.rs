@@ -2,6 +2,7 @@
 
 mod cli;
 mod harness;
+mod linearizable;
 mod neighbours;
 mod peers;
 mod stopping;

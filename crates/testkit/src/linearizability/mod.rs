@@ -1,0 +1,190 @@
+//! Is what concurrent clients saw of a key explained by *some* order of their calls, one at a time, each taking effect
+//! between its being sent and its reply's being read? [`Recorder`] records, [`check`] decides.
+//!
+//! The check is Wing and Gong's search in the just-in-time form of Lowe ("Testing for linearizability", 2017): the
+//! history is walked once in order of time with the set of all configurations that explain it so far. A configuration
+//! is a state of the key and which of the pending calls have taken effect in it. A call is made to take effect at the
+//! latest when it returns; a configuration in which it cannot is dropped. When none is left, the history is wrong, and
+//! the call that returned is where it shows. Keys are independent, so each is checked alone. Replies are known when a
+//! call is tried, which prunes at once, and equal configurations are one: the cost is linear in the history and
+//! exponential only in the calls that are pending together. (The crates there are, such as todc-utils, search with
+//! backtracking over the whole history, whose memory is quadratic in it; this walk needs none of that.)
+
+mod model;
+
+pub use model::{Operation, State};
+
+use crate::client::Client;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::time::Instant;
+use strand_wire::client::Value;
+
+/// Calls on one key that may be pending together.
+pub const PENDING_MAX: usize = 64;
+/// Configurations that are followed together before the check gives up.
+const CONFIGURATIONS_MAX: usize = 1 << 20;
+
+/// One call as its client saw it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// What was asked.
+    pub operation: Operation,
+    /// What came back; none when the connection ended first, so that nobody knows whether it took effect.
+    pub reply: Option<Value>,
+    /// Before the first byte was sent, in ns since the recording began.
+    pub invoked_ns: u64,
+    /// After the last byte of the reply was read; `u64::MAX` without a reply.
+    pub returned_ns: u64,
+}
+
+/// Why a history was not accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rejected {
+    /// No order explains this call's reply.
+    Wrong {
+        /// The call at whose return the last explanation was lost.
+        call: Box<Call>,
+        /// States the key may have been in before it took effect.
+        states: Vec<State>,
+    },
+    /// More was pending together than the check follows.
+    TooMuch,
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rejected::Wrong { call, states } => write!(f, "nothing explains {call:?}; before it: {states:?}"),
+            Rejected::TooMuch => write!(f, "too many calls were pending together to be checked"),
+        }
+    }
+}
+
+impl std::error::Error for Rejected {}
+
+/// A clock for all clients of one recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorder(Instant);
+
+impl Recorder {
+    /// A recording that begins now.
+    pub fn start() -> Recorder {
+        Recorder(Instant::now())
+    }
+
+    /// Sends `calls` as one pipeline and waits for all replies. When the connection ends, the calls that were not
+    /// answered have no reply.
+    pub fn run(&self, client: &mut Client, calls: &[(&str, Operation)]) -> Vec<Call> {
+        let mut bytes = Vec::new();
+        for (key, operation) in calls {
+            strand_wire::client::encode_command(&mut bytes, &operation.args(key));
+        }
+        let invoked_ns = self.now_ns();
+        let sent = io::Write::write_all(client.stream(), &bytes);
+        let one = |(_, operation): &(&str, Operation)| {
+            let reply = sent.as_ref().ok().and_then(|()| client.reply().ok());
+            let returned_ns = if reply.is_some() { self.now_ns() } else { u64::MAX };
+            Call { operation: operation.clone(), reply, invoked_ns, returned_ns }
+        };
+        calls.iter().map(one).collect()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+}
+
+/// A state of the key, and which pending calls (by slot) have taken effect in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: State,
+    done: u64,
+}
+
+/// Checks the history of one key that was absent at first. The value is the largest number of configurations that were
+/// followed together.
+///
+/// # Errors
+/// [`Rejected::Wrong`] when the history is not linearizable.
+pub fn check(history: &[Call]) -> Result<usize, Rejected> {
+    let mut configurations = HashSet::from([Configuration { state: State::Absent, done: 0 }]);
+    let mut slots: [Option<&Call>; PENDING_MAX] = [None; PENDING_MAX];
+    let mut most = 1;
+    for (_, returns, index) in events(history) {
+        let call = &history[index];
+        if !returns {
+            let free = slots.iter().position(Option::is_none).ok_or(Rejected::TooMuch)?;
+            slots[free] = Some(call);
+            continue;
+        }
+        let slot = slots.iter().position(|s| s.is_some_and(|c| std::ptr::eq(c, call)));
+        let slot = slot.expect("a call returns after it was invoked");
+        let next = linearize(&configurations, &slots, slot)?;
+        if next.is_empty() {
+            let mut states: Vec<State> = configurations.into_iter().map(|c| c.state).collect();
+            states.sort();
+            states.dedup();
+            states.truncate(10);
+            return Err(Rejected::Wrong { call: Box::new(call.clone()), states });
+        }
+        most = most.max(next.len());
+        configurations = next;
+        slots[slot] = None;
+    }
+    Ok(most)
+}
+
+/// Invocations and returns in order of time; at the same instant invocations come first, so that calls which might
+/// overlap do.
+fn events(history: &[Call]) -> Vec<(u64, bool, usize)> {
+    let mut events = Vec::with_capacity(history.len() * 2);
+    for (index, call) in history.iter().enumerate() {
+        events.push((call.invoked_ns, false, index));
+        if call.reply.is_some() {
+            events.push((call.returned_ns, true, index));
+        }
+    }
+    events.sort_unstable();
+    events
+}
+
+/// The configurations in which the call of `slot` has taken effect, its slot given back: from each of `from`, other
+/// pending calls may take effect before it, in every order whose replies are those that were seen.
+fn linearize(
+    from: &HashSet<Configuration>,
+    slots: &[Option<&Call>; PENDING_MAX],
+    slot: usize,
+) -> Result<HashSet<Configuration>, Rejected> {
+    let mut reached = HashSet::new();
+    let mut seen: HashSet<Configuration> = from.clone();
+    let mut open: Vec<Configuration> = from.iter().cloned().collect();
+    while let Some(configuration) = open.pop() {
+        if configuration.done & (1 << slot) != 0 {
+            let done = configuration.done & !(1 << slot);
+            reached.insert(Configuration { state: configuration.state, done });
+            continue;
+        }
+        for (i, call) in slots.iter().enumerate() {
+            let Some(call) = call.filter(|_| configuration.done & (1 << i) == 0) else {
+                continue;
+            };
+            let (state, reply) = call.operation.apply(&configuration.state);
+            if call.reply.as_ref().is_some_and(|seen| *seen != reply) {
+                continue;
+            }
+            let next = Configuration { state, done: configuration.done | 1 << i };
+            if seen.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+        if seen.len() > CONFIGURATIONS_MAX {
+            return Err(Rejected::TooMuch);
+        }
+    }
+    Ok(reached)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What the commands of a recorded history do to one key, and what they answer: Redis's semantics in a page.
+
+use std::collections::BTreeMap;
+use strand_wire::client::Value;
+
+/// A command on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// `GET`
+    Get,
+    /// `SET value`
+    Set(Vec<u8>),
+    /// `SETNX value`
+    SetNx(Vec<u8>),
+    /// `GETSET value`
+    GetSet(Vec<u8>),
+    /// `APPEND value`
+    Append(Vec<u8>),
+    /// `INCR`
+    Incr,
+    /// `DEL`
+    Del,
+    /// `HSET field value`
+    HSet(Vec<u8>, Vec<u8>),
+    /// `HGET field`
+    HGet(Vec<u8>),
+}
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// Nothing.
+    Absent,
+    /// A string.
+    Text(Vec<u8>),
+    /// A hash.
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+impl Operation {
+    /// The command as it is sent.
+    pub fn args(&self, key: &str) -> Vec<Vec<u8>> {
+        let (name, rest): (&str, Vec<&Vec<u8>>) = match self {
+            Operation::Get => ("GET", vec![]),
+            Operation::Set(v) => ("SET", vec![v]),
+            Operation::SetNx(v) => ("SETNX", vec![v]),
+            Operation::GetSet(v) => ("GETSET", vec![v]),
+            Operation::Append(v) => ("APPEND", vec![v]),
+            Operation::Incr => ("INCR", vec![]),
+            Operation::Del => ("DEL", vec![]),
+            Operation::HSet(f, v) => ("HSET", vec![f, v]),
+            Operation::HGet(f) => ("HGET", vec![f]),
+        };
+        [name.as_bytes().to_vec(), key.as_bytes().to_vec()]
+            .into_iter()
+            .chain(rest.into_iter().cloned())
+            .collect()
+    }
+
+    /// The state after it, and its reply.
+    pub fn apply(&self, state: &State) -> (State, Value) {
+        let (after, reply) = match (self, state) {
+            (Operation::Set(v), _) => (Some(State::Text(v.clone())), Value::Simple(b"OK".to_vec())),
+            (Operation::Del, State::Absent) => (None, Value::Int(0)),
+            (Operation::Del, _) => (Some(State::Absent), Value::Int(1)),
+            (Operation::SetNx(v), State::Absent) => (Some(State::Text(v.clone())), Value::Int(1)),
+            (Operation::SetNx(_), _) => (None, Value::Int(0)),
+            (Operation::HSet(f, v), State::Absent) => {
+                (Some(State::Hash(BTreeMap::from([(f.clone(), v.clone())]))), Value::Int(1))
+            }
+            (Operation::HSet(f, v), State::Hash(fields)) => {
+                let mut fields = fields.clone();
+                let added = fields.insert(f.clone(), v.clone()).is_none();
+                (Some(State::Hash(fields)), Value::Int(i64::from(added)))
+            }
+            (Operation::HGet(f), State::Hash(fields)) => (None, bulk(fields.get(f))),
+            (Operation::Get | Operation::HGet(_), State::Absent) => (None, Value::Null),
+            (Operation::HSet(..) | Operation::HGet(_), State::Text(_)) => (None, wrong_type()),
+            (_, State::Hash(_)) => (None, wrong_type()),
+            (Operation::Get, State::Text(old)) => (None, bulk(Some(old))),
+            (Operation::GetSet(v), old) => (Some(State::Text(v.clone())), bulk(text(old))),
+            (Operation::Append(v), old) => {
+                let joined = [text(old).map_or(&[][..], Vec::as_slice), v].concat();
+                let len = joined.len() as i64;
+                (Some(State::Text(joined)), Value::Int(len))
+            }
+            (Operation::Incr, old) => increment(text(old)),
+        };
+        (after.unwrap_or_else(|| state.clone()), reply)
+    }
+}
+
+fn text(state: &State) -> Option<&Vec<u8>> {
+    match state {
+        State::Text(text) => Some(text),
+        State::Absent | State::Hash(_) => None,
+    }
+}
+
+fn increment(old: Option<&Vec<u8>>) -> (Option<State>, Value) {
+    let number = match old {
+        None => Some(0i64),
+        Some(text) => std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()),
+    };
+    match number.and_then(|n| n.checked_add(1)) {
+        Some(n) => (Some(State::Text(n.to_string().into_bytes())), Value::Int(n)),
+        None => (None, Value::Error(b"ERR value is not an integer or out of range".to_vec())),
+    }
+}
+
+fn bulk(text: Option<&Vec<u8>>) -> Value {
+    text.map_or(Value::Null, |t| Value::Bulk(t.clone()))
+}
+
+fn wrong_type() -> Value {
+    Value::Error(b"WRONGTYPE Operation against a key holding the wrong kind of value".to_vec())
+}

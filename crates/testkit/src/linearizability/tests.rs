@@ -1,0 +1,128 @@
+//! The checker accepts what an atomic key could have answered, and nothing else.
+
+use super::*;
+use fastrand::Rng;
+
+fn call(operation: Operation, reply: Value, invoked_ns: u64, returned_ns: u64) -> Call {
+    Call { operation, reply: Some(reply), invoked_ns, returned_ns }
+}
+
+fn set(text: &str, invoked_ns: u64, returned_ns: u64) -> Call {
+    call(Operation::Set(text.into()), Value::Simple(b"OK".to_vec()), invoked_ns, returned_ns)
+}
+
+fn get(text: &str, invoked_ns: u64, returned_ns: u64) -> Call {
+    call(Operation::Get, Value::Bulk(text.into()), invoked_ns, returned_ns)
+}
+
+#[track_caller]
+fn accepted(history: &[Call]) {
+    assert!(check(history).is_ok(), "{:?}", check(history));
+}
+
+/// The check fails, and the call it names is the one at `index`.
+#[track_caller]
+fn rejected(history: &[Call], index: usize) {
+    match check(history) {
+        Err(Rejected::Wrong { call, .. }) => assert_eq!(*call, history[index]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_that_overlap_may_have_any_order() {
+    accepted(&[set("a", 0, 10), set("b", 0, 10), get("a", 20, 30), get("a", 40, 50)]);
+    accepted(&[set("a", 0, 10), set("b", 0, 10), get("b", 20, 30)]);
+    accepted(&[set("a", 0, 1), set("b", 2, 20), get("a", 3, 4), get("b", 5, 6), get("b", 7, 8)]);
+    // A call at the instant of another's return may overlap it.
+    accepted(&[set("a", 0, 1), set("b", 2, 5), get("a", 5, 6)]);
+    accepted(&[]);
+}
+
+#[test]
+fn a_stale_read_is_wrong() {
+    rejected(&[set("a", 0, 1), set("b", 2, 3), get("a", 4, 5)], 2);
+    // Once seen, a new value does not go away again, though its SET is still on its way.
+    rejected(&[set("a", 0, 1), set("b", 2, 20), get("b", 3, 4), get("a", 5, 6)], 3);
+    rejected(&[get("never written", 0, 1)], 0);
+}
+
+#[test]
+fn a_lost_update_is_wrong() {
+    let incr = |n, from, to| call(Operation::Incr, Value::Int(n), from, to);
+    accepted(&[incr(2, 0, 10), incr(1, 0, 10)]);
+    rejected(&[incr(1, 0, 10), incr(1, 0, 11)], 1);
+    let append = |text: &str, len, from, to| call(Operation::Append(text.into()), Value::Int(len), from, to);
+    accepted(&[append("x", 2, 0, 10), append("y", 1, 0, 10), get("yx", 11, 12)]);
+    rejected(&[append("x", 1, 0, 10), append("y", 2, 0, 10), get("y", 11, 12)], 2);
+    let swap = |text: &str, old: Value, from, to| call(Operation::GetSet(text.into()), old, from, to);
+    rejected(&[swap("a", Value::Null, 0, 10), swap("b", Value::Null, 0, 11)], 1);
+}
+
+#[test]
+fn only_one_setnx_wins() {
+    let setnx = |text: &str, won, from, to| call(Operation::SetNx(text.into()), Value::Int(won), from, to);
+    accepted(&[setnx("a", 0, 0, 10), setnx("b", 1, 0, 10), get("b", 11, 12)]);
+    rejected(&[setnx("a", 1, 0, 10), setnx("b", 1, 0, 11)], 1);
+    rejected(&[setnx("a", 0, 0, 10)], 0);
+    let del = |n, from, to| call(Operation::Del, Value::Int(n), from, to);
+    accepted(&[setnx("a", 1, 0, 10), setnx("b", 1, 0, 11), del(1, 2, 3)]);
+    rejected(&[setnx("a", 1, 0, 1), del(1, 2, 10), del(1, 2, 11)], 2);
+}
+
+#[test]
+fn fields_and_kinds_are_followed() {
+    let hset = |v: &str, n, from, to| call(Operation::HSet("f".into(), v.into()), Value::Int(n), from, to);
+    let hget = |reply, from, to| call(Operation::HGet("f".into()), reply, from, to);
+    let wrong = || Operation::Incr.apply(&State::Hash(Default::default())).1;
+    accepted(&[hset("1", 1, 0, 1), hset("2", 0, 2, 3), hget(Value::Bulk(b"2".to_vec()), 4, 5)]);
+    accepted(&[hset("1", 1, 0, 1), call(Operation::Get, wrong(), 2, 3), set("s", 4, 5), hget(wrong(), 6, 7)]);
+    rejected(&[hset("1", 1, 0, 10), hset("2", 1, 0, 11)], 1);
+    rejected(&[hset("1", 1, 0, 1), hget(Value::Null, 2, 3)], 1);
+}
+
+#[test]
+fn a_call_without_reply_may_have_happened_at_any_later_time() {
+    let lost = Call { reply: None, returned_ns: u64::MAX, ..set("b", 2, 0) };
+    accepted(&[set("a", 0, 1), lost.clone(), get("a", 3, 4), get("b", 5, 6)]);
+    accepted(&[set("a", 0, 1), lost.clone(), get("a", 3, 4)]);
+    rejected(&[set("a", 0, 1), lost, get("b", 3, 4), get("a", 5, 6)], 3);
+}
+
+#[test]
+fn what_an_atomic_key_answers_is_accepted_and_a_changed_reply_is_not() {
+    for seed in 0..60 {
+        let mut rng = Rng::with_seed(seed);
+        let mut history = atomic_history(&mut rng);
+        accepted(&history);
+        let incr = history.iter().position(|c| matches!(&c.reply, Some(Value::Int(_))));
+        if let Some(i) = incr {
+            history[i].reply = Some(Value::Int(1_000_000));
+            assert!(check(&history).is_err(), "seed {seed}");
+        }
+    }
+}
+
+/// Calls that took effect one a microsecond, each seen by its client to last some microseconds around that.
+fn atomic_history(rng: &mut Rng) -> Vec<Call> {
+    let mut state = State::Absent;
+    let mut one = |at: u64| {
+        let text = rng.u8(b'a'..=b'e').to_string().into_bytes();
+        let operation = match rng.u8(0..9) {
+            0 => Operation::Get,
+            1 => Operation::Set(text),
+            2 => Operation::SetNx(text),
+            3 => Operation::GetSet(text),
+            4 => Operation::Append(text),
+            5 => Operation::Incr,
+            6 => Operation::Del,
+            7 => Operation::HSet(b"f".to_vec(), text),
+            _ => Operation::HGet(b"f".to_vec()),
+        };
+        let (after, reply) = operation.apply(&state);
+        state = after;
+        let invoked_ns = (at * 1000).saturating_sub(rng.u64(0..4000));
+        call(operation, reply, invoked_ns, at * 1000 + rng.u64(1..4000))
+    };
+    (1..100).map(&mut one).collect()
+}
