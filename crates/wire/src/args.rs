@@ -180,6 +180,14 @@ impl<'a> Args<'a> {
         }
         Blob::from(self.at(i))
     }
+    /// Argument `i` as a blob, when it arrived in an allocation of its own; `None` for a small one.
+    ///
+    /// # Panics
+    /// When `i >= len()`.
+    pub fn shared(&self, i: usize) -> Option<Blob> {
+        let span = self.argv.spans[self.from + i];
+        (span.len == IS_BLOB).then(|| self.argv.blobs[span.start as usize].clone())
+    }
     /// The arguments from `i` on.
     #[inline]
     pub fn skip(&self, i: usize) -> Args<'a> {
@@ -213,6 +221,8 @@ mod tests {
         assert_eq!(&*args.blob(1), b"key");
         assert_eq!(args.blob(2).as_slice().as_ptr(), args.at(2).as_ptr(), "a large argument is shared");
         assert_eq!(args.get(3), None);
+        assert_eq!(args.shared(1), None);
+        assert_eq!(args.shared(2).expect("its own").as_slice().as_ptr(), args.at(2).as_ptr());
     }
 
     #[test]

@@ -29,6 +29,8 @@ const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MA
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Chain,
+    /// With more than this in `out` no further values are written.
+    out_bytes_max: usize,
     protocol: Protocol,
     error: ErrorCode,
 }
@@ -47,7 +49,28 @@ impl<'a> Reply<'a> {
     /// Writes to the end of `out`.
     #[inline]
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
-        Reply { out, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
+        Reply::bounded(out, protocol, usize::MAX)
+    }
+    /// As [`Reply::new`], for a client that is closed when more than `out_bytes_max` wait for it: once there is more in
+    /// `out`, what else a handler writes is dropped, so that one command cannot fill the memory. The reply is then not
+    /// whole, and must not be sent: see [`Reply::is_over`].
+    #[inline]
+    pub fn bounded(out: &'a mut Chain, protocol: Protocol, out_bytes_max: usize) -> Reply<'a> {
+        Reply { out, out_bytes_max, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
+    }
+    /// A reply in the same protocol to another chain, for parts whose number is not known yet: [`Reply::raw`] appends
+    /// them. It is bounded by what is left here.
+    pub fn part<'p>(&self, out: &'p mut Chain) -> Reply<'p> {
+        Reply::bounded(out, self.protocol, self.room_left())
+    }
+    /// Bytes that may be written before nothing more is.
+    pub fn room_left(&self) -> usize {
+        self.out_bytes_max.saturating_sub(self.out.len())
+    }
+    /// True when more waits than may: the reply is not whole. Handlers that have much left to do stop then.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.out.len() > self.out_bytes_max
     }
     /// The code (`ERR`, `WRONGTYPE`) of the first error written through this reply, if one was: for statistics.
     #[inline]
@@ -96,7 +119,7 @@ impl<'a> Reply<'a> {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if bytes.len() > TOGETHER_BYTES_MAX {
+        if bytes.len() > TOGETHER_BYTES_MAX || self.is_over() {
             return self.long_bulk(bytes);
         }
         let room = self.out.room(HEADER_BYTES_MAX + bytes.len() + 2);
@@ -113,6 +136,9 @@ impl<'a> Reply<'a> {
     pub fn bulk_blob(&mut self, blob: &Blob) {
         if blob.len() < SHARE_BYTES_MIN {
             return self.bulk(blob);
+        }
+        if self.is_over() {
+            return;
         }
         self.number(b'$', blob.len() as i64);
         self.out.push_blob(blob.clone());
@@ -191,7 +217,7 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(text),
         }
     }
-    /// Appends an already encoded reply.
+    /// Appends what is encoded already.
     pub fn raw(&mut self, encoded: Chain) {
         self.out.push_chain(encoded);
     }
@@ -223,6 +249,9 @@ impl<'a> Reply<'a> {
     }
     #[inline(never)]
     fn long_bulk(&mut self, bytes: &[u8]) {
+        if self.is_over() {
+            return;
+        }
         self.number(b'$', bytes.len() as i64);
         self.out.push_slice(bytes);
         self.out.push_slice(b"\r\n");
@@ -282,6 +311,32 @@ mod tests {
         assert_eq!(error(b"\r\nERR x\n\r"), "-ERR x\r\n");
         assert_eq!(error(b"\n"), "-\r\n");
         assert_eq!(encoded(Protocol::Resp2, |r| r.simple("a\nb")), "+a b\r\n");
+    }
+
+    #[test]
+    fn nothing_is_added_to_a_reply_that_is_over_its_bound() {
+        let mut out = Chain::new();
+        out.push_slice(b"+before\r\n");
+        let mut reply = Reply::bounded(&mut out, Protocol::Resp2, 100);
+        let (long, shared) = (vec![b'x'; TOGETHER_BYTES_MAX + 1], Blob::from(vec![b'x'; SHARE_BYTES_MIN]));
+        reply.array(1_000_000);
+        assert!(!reply.is_over());
+        let mut parts = Chain::new();
+        let mut part = reply.part(&mut parts);
+        for _ in 0..1000 {
+            part.bulk(b"0123456789");
+        }
+        assert!(part.is_over());
+        assert!((81..100).contains(&parts.len()), "one more than the bound: {}", parts.len());
+        reply.raw(parts);
+        assert!(reply.is_over(), "so is what it is a part of");
+        let held = reply.out_len();
+        for _ in 0..1000 {
+            reply.bulk(b"0123456789");
+            reply.bulk(&long);
+            reply.bulk_blob(&shared);
+        }
+        assert_eq!(reply.out_len(), held);
     }
 
     #[test]
