@@ -2,7 +2,7 @@
 //! that run on a helper thread, shard by shard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use strand_keyspace::{Key, Keyspace, Locked};
+use strand_keyspace::{Key, Keyspace, Locked, Lookups};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -40,11 +40,21 @@ pub struct LaneCall<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// Set when the client is gone or the server stops: look at it between slices, see [`LaneCall::cancelled`].
     pub cancel: &'a AtomicBool,
+    /// `CLIENT NO-TOUCH`.
+    pub no_touch: bool,
+    /// What reading found.
+    pub lookups: Lookups,
+    /// Lets others have the processor; called between slices by [`LaneCall::pause`], with no shard held.
+    pub yield_now: &'a dyn Fn(),
 }
 
 impl LaneCall<'_> {
-    /// True when nobody waits for the reply any more.
+    /// True when nobody waits for the reply any more, or it has become longer than the client may have waiting.
     pub fn cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Relaxed)
+        self.cancel.load(Ordering::Relaxed) || self.reply.is_over()
+    }
+    /// Between two slices: lets others have the processor. Hold no shard.
+    pub fn pause(&self) {
+        (self.yield_now)();
     }
 }

@@ -3,14 +3,15 @@
 //! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
 
 use crate::call::{Call, LaneCall};
-use crate::dispatch;
-use crate::spec::Handler;
-use smallvec::SmallVec;
+use crate::cost::{Long, is_long_value};
+use crate::spec::{CommandSpec, Handler};
+use crate::{dispatch, long};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_keyspace::{Key, KeyHash, Keyspace};
-use strand_wire::args::Argv;
+use strand_keyspace::{KeyHash, Keyspace, Lookups};
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
 /// Where the fixture's clock starts, in unix milliseconds (2023-11-14 22:13:20).
@@ -25,6 +26,12 @@ pub(crate) struct Fixture {
     pub(crate) rng: fastrand::Rng,
     /// What LANE handlers see in `cancel`.
     pub(crate) cancel: AtomicBool,
+    /// Run every call as if it were long.
+    pub(crate) all_long: bool,
+    /// Most bytes of a reply.
+    pub(crate) reply_bytes_max: usize,
+    /// Pauses between slices so far.
+    pub(crate) pauses: Cell<usize>,
 }
 
 impl Fixture {
@@ -37,6 +44,9 @@ impl Fixture {
             protocol: Protocol::Resp2,
             rng: fastrand::Rng::with_seed(7),
             cancel: AtomicBool::new(false),
+            all_long: false,
+            reply_bytes_max: usize::MAX,
+            pauses: Cell::new(0),
         }
     }
     /// Moves the clock forward.
@@ -48,14 +58,12 @@ impl Fixture {
         let argv = Argv::from_slices(args);
         let args = argv.args();
         let mut out = Chain::new();
-        let mut reply = Reply::new(&mut out, self.protocol);
+        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         match dispatch::resolve(args) {
             Err(text) => reply.error_bytes(&text),
             Ok(found) => match found.spec.handler {
-                Handler::Data(run) => {
-                    let at = dispatch::key_positions(found.spec, args).unwrap_or_default();
-                    let keys: SmallVec<[Key<'_>; 4]> =
-                        at.iter().map(|i| self.keyspace.key(args.at(*i))).collect();
+                Handler::Data(run) if !self.is_long(found.spec, args) => {
+                    let keys = long::keys(found.spec, args, &self.keyspace).unwrap_or_default();
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
                     let mut locked = self.keyspace.lock(&hashes, self.now_ms);
                     run(&mut Call {
@@ -68,19 +76,40 @@ impl Fixture {
                         rng: &mut self.rng,
                     });
                 }
-                Handler::Lane(run) => run(&mut LaneCall {
-                    args,
-                    db: self.db,
-                    now_ms: self.now_ms,
-                    keyspace: &self.keyspace,
-                    reply: &mut reply,
-                    rng: &mut self.rng,
-                    cancel: &self.cancel,
-                }),
+                Handler::Data(_) | Handler::Lane(_) => {
+                    let pauses = &self.pauses;
+                    let mut call = LaneCall {
+                        args,
+                        db: self.db,
+                        now_ms: self.now_ms,
+                        keyspace: &self.keyspace,
+                        reply: &mut reply,
+                        rng: &mut self.rng,
+                        cancel: &self.cancel,
+                        no_touch: false,
+                        lookups: Lookups::default(),
+                        yield_now: &|| pauses.set(pauses.get() + 1),
+                    };
+                    match found.spec.handler {
+                        Handler::Lane(run) => run(&mut call),
+                        _ => long::run(found.spec, &mut call),
+                    }
+                }
                 other => panic!("{other:?} is not run by the fixture"),
             },
         }
         out.slices().flatten().copied().collect()
+    }
+    /// What the engine asks before it runs a `Data` command.
+    fn is_long(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
+        if self.all_long && !matches!(spec.long, Long::Never) {
+            return true;
+        }
+        let at_key = || {
+            let keys = long::keys(spec, args, &self.keyspace).expect("the row finds its keys");
+            is_long_value(&mut self.keyspace.lock(&[keys[0].hash], self.now_ms), self.db, &keys[0])
+        };
+        spec.cost.is_long(args, self.keyspace.shards()) || (spec.cost.is_in_the_data() && at_key())
     }
     /// Runs a command line (words parted by blanks, `''` is an empty word); the reply as text, CR LF as `|`:
     /// `fixture.run("SET a 1")` is `"+OK|"`.

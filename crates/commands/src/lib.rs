@@ -1,12 +1,14 @@
 //! The command table and the command families.
 //!
 //! [`spec::CommandSpec`] is one row of THE table ([`table::COMMANDS`]); [`call::Call`] is what a handler sees;
-//! [`dispatch`] finds the row, checks arity and finds the keys. Everything that is true of a command (arity, flags, key
+//! [`dispatch`] finds the row, checks arity and finds the keys; [`cost`] tells which calls are long, [`long`] runs those on
+//! the lane. Everything that is true of a command (arity, flags, key
 //! specs, ACL categories, documentation, handler) is said once, in its row.
 //!
 //! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
 
 pub mod call;
+pub mod cost;
 pub mod dispatch;
 pub mod errors;
 mod families;
@@ -14,6 +16,7 @@ mod families;
 mod fixture;
 pub mod glob;
 pub mod introspect;
+pub mod long;
 mod long_double;
 mod lookup;
 mod parse;

@@ -1,11 +1,12 @@
 //! [`CommandSpec`]: one row of the command table.
 
 use crate::call::{Call, LaneCall};
+use crate::cost::{Cost, Long};
 
 /// How a command runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
-    /// On the worker, at once, with the shards of its keys held.
+    /// On the worker, at once, with the shards of its keys held. A long call (see [`Cost`]) runs in its [`Long`] form.
     Data(fn(&mut Call<'_, '_>)),
     /// On a helper thread, shard by shard; its session waits for it, nobody else does.
     Lane(fn(&mut LaneCall<'_>)),
@@ -333,6 +334,10 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// How it runs.
     pub handler: Handler,
+    /// How the cost of a call is estimated before it runs.
+    pub cost: Cost,
+    /// How a long call of a `Data` command runs.
+    pub long: Long,
 }
 
 impl CommandSpec {
@@ -354,5 +359,7 @@ impl CommandSpec {
         args: &[],
         subcommands: &[],
         handler: Handler::Container,
+        cost: Cost::Fixed,
+        long: Long::Never,
     };
 }

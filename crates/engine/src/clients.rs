@@ -77,6 +77,10 @@ impl Client {
     pub(crate) fn set_texts(&self, change: impl FnOnce(&mut Texts)) {
         change(&mut self.texts.lock());
     }
+    /// What wakes its session.
+    pub(crate) fn wake_handle(&self) -> &Arc<dyn Wake> {
+        &self.wake
+    }
     /// Marks it for closing and wakes its session.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);

@@ -2,6 +2,7 @@
 
 use crate::clients::Clients;
 use crate::config::Opt;
+use crate::holds::Holds;
 use crate::pause::Pause;
 use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
@@ -21,6 +22,7 @@ pub struct Engine {
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     pub(crate) pause: Pause,
+    pub(crate) holds: Holds,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
@@ -54,6 +56,7 @@ impl Engine {
             clients: Clients::default(),
             stats: Stats::new(),
             pause: Pause::default(),
+            holds: Holds::default(),
             started: now,
             active_expire: true.into(),
         };

@@ -10,6 +10,7 @@
 mod clients;
 pub mod config;
 mod engine;
+mod holds;
 mod host;
 mod pause;
 mod session;

@@ -29,6 +29,9 @@ fn run(keyspace: &Keyspace, search: &Search, command: ServiceCommand, line: &[&s
             reply: &mut Reply::new(&mut out, Protocol::Resp2),
             rng: &mut fastrand::Rng::with_seed(1),
             cancel: &AtomicBool::new(false),
+            no_touch: false,
+            lookups: Default::default(),
+            yield_now: &|| {},
         },
     );
     let took = start.elapsed();

@@ -1,57 +1,85 @@
 //! Commands on a whole database: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 //!
-//! KEYS and the flushes run on the slow lane, shard by shard. [`ScanOptions`] is SCAN's and HSCAN's.
+//! KEYS, the flushes and a SCAN with a large COUNT run on the slow lane, in slices. [`ScanOptions`] is SCAN's and HSCAN's.
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
 use crate::{errors, glob};
 use strand_chain::Chain;
+use strand_keyspace::Keyspace;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 /// What COUNT is when it is not given.
 const SCAN_COUNT: usize = 10;
-/// More than this many a call SCAN and HSCAN do not visit, whatever COUNT says: a worker is not held up for longer.
-const SCAN_COUNT_MAX: usize = 16 * 1024;
+/// Keys that KEYS and a long SCAN visit before they let others go on. A shard is held for those of one segment.
+const SLICE_KEYS: usize = 512;
 
-/// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two shards, so a key that is
+/// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two slices, so a key that is
 /// written meanwhile may be in the reply or not.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
     let filter = Filter::new(call.args.at(1));
-    let (mut found, mut count) = (Chain::new(), 0);
-    let mut encoded = Reply::new(&mut found, call.reply.protocol());
-    for shard in 0..call.keyspace.shards() {
-        if call.cancelled() {
-            break;
+    let mut found = Found::new(call.reply);
+    walk(call, &mut found, 0, usize::MAX, |found, record| {
+        if filter.passes(record.key()) {
+            found.encode(|reply| reply.bulk(record.key()));
         }
-        call.keyspace.for_each_in_shard(shard, call.db, call.now_ms, &mut |record| {
-            if filter.passes(record.key()) {
-                encoded.bulk(record.key());
-                count += 1;
-            }
+    });
+    call.reply.array(found.count);
+    call.reply.raw(found.encoded);
+}
+
+/// Visits about `count` live records from the cursor on, in slices; the next cursor, 0 at the end or when nobody waits.
+fn walk(
+    call: &LaneCall<'_>,
+    found: &mut Found,
+    from: u64,
+    count: usize,
+    mut visit: impl FnMut(&mut Found, &strand_keyspace::Record),
+) -> u64 {
+    let (mut cursor, mut left) = (from, count);
+    while !call.cancelled() && !found.is_over() {
+        let mut visited = 0;
+        cursor = call.keyspace.scan(call.db, cursor, left.min(SLICE_KEYS), call.now_ms, &mut |record| {
+            visited += 1;
+            visit(found, record);
         });
+        left = left.saturating_sub(visited.max(1));
+        if cursor == 0 || left == 0 {
+            return cursor;
+        }
+        call.pause();
     }
-    call.reply.array(count);
-    call.reply.raw(found);
+    0
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE name]`. Reply: the next cursor (0 at the end) and some keys. A key that
 /// is there from the first call to the last is returned at least once.
 pub(crate) fn scan(call: &mut Call<'_, '_>) {
-    let parsed = cursor(call.args.at(1)).and_then(|c| Ok((c, ScanOptions::parse(call.args.skip(2), true)?)));
-    let (from, options) = match parsed {
+    let (from, options) = match scan_arguments(call.args) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(text),
     };
     let mut found = Found::new(call.reply);
-    let visit = &mut |record: &strand_keyspace::Record| {
-        let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value.type_name().as_bytes());
-        if options.filter.passes(record.key()) && options.type_name.is_none_or(of_type) {
-            found.encode(|reply| reply.bulk(record.key()));
-        }
-    };
-    let next = call.locked.keyspace().scan(call.db, from, options.count, call.now_ms, visit);
+    let keyspace: &Keyspace = call.locked.keyspace();
+    let next = keyspace
+        .scan(call.db, from, options.count, call.now_ms, &mut |record| options.see(&mut found, record));
     found.send(call.reply, next);
+}
+
+/// SCAN with a large COUNT: on the slow lane.
+pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
+    let (from, options) = match scan_arguments(call.args) {
+        Ok(parsed) => parsed,
+        Err(text) => return call.reply.error(text),
+    };
+    let mut found = Found::new(call.reply);
+    let next = walk(call, &mut found, from, options.count, |found, record| options.see(found, record));
+    found.send(call.reply, next);
+}
+
+fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str> {
+    Ok((cursor(args.at(1))?, ScanOptions::parse(args.skip(2), true)?))
 }
 
 /// `RANDOMKEY`. Reply: a key, or null in an empty database.
@@ -84,7 +112,10 @@ fn flush(call: &mut LaneCall<'_>, dbs: std::ops::Range<usize>) {
     if call.args.len() > 2 || (call.args.len() == 2 && !known) {
         return call.reply.error(errors::SYNTAX);
     }
-    dbs.for_each(|db| call.keyspace.flush(db));
+    for db in dbs {
+        call.keyspace.flush(db);
+        call.pause();
+    }
     call.reply.ok();
 }
 
@@ -117,7 +148,7 @@ pub(crate) fn swapdb(call: &mut Call<'_, '_>) {
 pub(super) struct ScanOptions<'a> {
     /// MATCH.
     pub(super) filter: Filter<'a>,
-    /// COUNT, bounded.
+    /// COUNT; a large one brings the command to the slow lane.
     pub(super) count: usize,
     /// TYPE, SCAN's alone.
     pub(super) type_name: Option<&'a [u8]>,
@@ -134,7 +165,7 @@ impl<'a> ScanOptions<'a> {
                 if count < 1 {
                     return Err(errors::SYNTAX);
                 }
-                options.count = usize::try_from(count).map_or(SCAN_COUNT_MAX, |n| n.min(SCAN_COUNT_MAX));
+                options.count = usize::try_from(count).unwrap_or(usize::MAX);
             } else if args.is(at, "MATCH") {
                 options.filter = Filter::new(value);
             } else if with_type && args.is(at, "TYPE") {
@@ -144,6 +175,13 @@ impl<'a> ScanOptions<'a> {
             }
         }
         Ok(options)
+    }
+    /// Encodes a key that a SCAN came by, if it is one of those that are asked for.
+    fn see(&self, found: &mut Found, record: &strand_keyspace::Record) {
+        let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value.type_name().as_bytes());
+        if self.filter.passes(record.key()) && self.type_name.is_none_or(of_type) {
+            found.encode(|reply| reply.bulk(record.key()));
+        }
     }
 }
 
@@ -165,17 +203,23 @@ impl<'a> Filter<'a> {
 pub(super) struct Found {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
+    /// As [`Reply::bounded`].
+    bytes_max: usize,
     count: usize,
 }
 
 impl Found {
     pub(super) fn new(reply: &Reply<'_>) -> Found {
-        Found { encoded: Chain::new(), protocol: reply.protocol(), count: 0 }
+        Found { encoded: Chain::new(), protocol: reply.protocol(), bytes_max: reply.room_left(), count: 0 }
     }
     /// Encodes one element.
     pub(super) fn encode(&mut self, write: impl FnOnce(&mut Reply<'_>)) {
-        write(&mut Reply::new(&mut self.encoded, self.protocol));
+        write(&mut Reply::bounded(&mut self.encoded, self.protocol, self.bytes_max));
         self.count += 1;
+    }
+    /// True when the reply is longer than the client may have waiting.
+    fn is_over(&self) -> bool {
+        self.encoded.len() > self.bytes_max
     }
     /// The reply of a scan: the next cursor and the elements.
     pub(super) fn send(self, reply: &mut Reply<'_>, next: u64) {

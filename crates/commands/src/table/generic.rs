@@ -1,5 +1,6 @@
 //! The rows of group `generic`: commands on keys of any type.
 
+use crate::cost::{Cost, Long, Merge};
 use crate::families::{expiry, generic, keyspace_wide};
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
@@ -37,6 +38,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         args: &[Arg::key("key", 0).multiple()],
         handler: Handler::Data(generic::del),
+        cost: Cost::Arguments,
+        long: Long::keys(Merge::Sum),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -53,6 +56,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         args: &[Arg::key("key", 0).multiple()],
         handler: Handler::Data(generic::exists),
+        cost: Cost::Arguments,
+        long: Long::keys(Merge::Sum),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -129,6 +134,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
         args: &[Arg::pattern("pattern")],
         handler: Handler::Lane(keyspace_wide::keys),
+        cost: Cost::Keyspace,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -333,6 +339,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         complexity: "O(1)",
         tips: &["request_policy:all_shards", "nondeterministic_output"],
         handler: Handler::Data(keyspace_wide::randomkey),
+        cost: Cost::Shards,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -382,6 +390,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
             Arg::string("type").token("TYPE").optional().since("6.0.0"),
         ],
         handler: Handler::Data(keyspace_wide::scan),
+        cost: Cost::CountOption(2),
+        long: Long::Own(keyspace_wide::scan_long),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -397,6 +407,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         args: &[Arg::key("key", 0).multiple()],
         handler: Handler::Data(generic::touch),
+        cost: Cost::Arguments,
+        long: Long::keys(Merge::Sum),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -442,6 +454,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
         args: &[Arg::key("key", 0).multiple()],
         handler: Handler::Data(generic::unlink),
+        cost: Cost::Arguments,
+        long: Long::keys(Merge::Sum),
         ..CommandSpec::EMPTY
     },
 ];

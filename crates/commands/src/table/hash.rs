@@ -1,5 +1,6 @@
 //! The rows of group hash.
 
+use crate::cost::{Cost, Long, Merge};
 use crate::families::hash;
 use crate::spec::{Arg, CommandSpec, Flags, Handler, KeySpec};
 
@@ -18,6 +19,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         history: &[("2.4.0", "Takes several fields.")],
         args: &[Arg::key("key", 0), Arg::string("field").multiple()],
         handler: Handler::Data(hash::hdel),
+        cost: Cost::Arguments,
+        long: Long::fields(Merge::Sum),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -61,6 +64,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         tips: &["nondeterministic_output_order"],
         args: &[Arg::key("key", 0)],
         handler: Handler::Data(hash::hgetall),
+        cost: Cost::Elements,
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -104,6 +109,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         tips: &["nondeterministic_output_order"],
         args: &[Arg::key("key", 0)],
         handler: Handler::Data(hash::hkeys),
+        cost: Cost::Elements,
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -132,6 +139,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         complexity: "O(N) with the number of fields given",
         args: &[Arg::key("key", 0), Arg::string("field").multiple()],
         handler: Handler::Data(hash::hmget),
+        cost: Cost::Arguments,
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -151,6 +160,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
             Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
         ],
         handler: Handler::Data(hash::hmset),
+        cost: Cost::Arguments,
+        long: Long::field_pairs(Merge::Any),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -170,6 +181,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
                 .optional(),
         ],
         handler: Handler::Data(hash::hrandfield),
+        cost: Cost::CountArgument(2),
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -190,6 +203,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
             Arg::integer("count").token("COUNT").optional(),
         ],
         handler: Handler::Data(hash::hscan),
+        cost: Cost::CountOption(3),
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -208,6 +223,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
             Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
         ],
         handler: Handler::Data(hash::hset),
+        cost: Cost::Arguments,
+        long: Long::field_pairs(Merge::Sum),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -251,6 +268,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         tips: &["nondeterministic_output_order"],
         args: &[Arg::key("key", 0)],
         handler: Handler::Data(hash::hvals),
+        cost: Cost::Elements,
+        long: Long::Snapshot,
         ..CommandSpec::EMPTY
     },
 ];

@@ -75,8 +75,9 @@ const fn less(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::{Cost, Long};
     use crate::fixture::Fixture;
-    use crate::spec::{Arg, BeginSearch, FindKeys, Flags, Handler};
+    use crate::spec::{Arg, BeginSearch, FindKeys, Flags, Handler, KeySpec};
     use std::collections::BTreeSet;
     use strand_chain::Chain;
     use strand_wire::client::ReplyParser;
@@ -131,6 +132,33 @@ mod tests {
             let deprecated = spec.doc_flags.contains(&"deprecated");
             assert_eq!(deprecated, spec.deprecated.is_some(), "{name}");
             spec.args.iter().for_each(|arg| check_arg(&name, spec, arg));
+        }
+    }
+
+    #[test]
+    fn costs_and_long_forms_fit_the_handlers() {
+        for (name, spec) in rows() {
+            let always = matches!(spec.cost, Cost::Keyspace | Cost::Product | Cost::Budget);
+            match spec.handler {
+                Handler::Lane(_) | Handler::Service(_) => {
+                    assert!(always && matches!(spec.long, Long::Never), "{name} is on the lane always");
+                }
+                Handler::Data(_) => {
+                    assert!(!always, "{name} would never run as what it is");
+                    assert_eq!(spec.cost == Cost::Fixed, matches!(spec.long, Long::Never), "{name}");
+                }
+                Handler::Session(_) | Handler::Container => {
+                    assert!(matches!(spec.long, Long::Never), "{name}");
+                }
+            }
+            if matches!(spec.long, Long::Snapshot) {
+                assert!(spec.flags.has(Flags::READONLY) && !spec.keys.is_empty(), "{name} changes its keys");
+            }
+            let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
+            assert!(
+                spec.cost == Cost::Arguments || !spec.keys.iter().any(key_range) || always,
+                "{name} takes any number of keys"
+            );
         }
     }
 
@@ -261,6 +289,7 @@ mod tests {
                 strand_wire::reply::Protocol::Resp3
             };
             f.advance_ms(rng.i64(0..3));
+            f.all_long = rng.bool();
             // Keep the strings small: SETRANGE may take one to the limit.
             f.keyspace.settings().proto_max_bulk_len.store(1 << 16, std::sync::atomic::Ordering::Relaxed);
             let bytes = f.run_args(&args);

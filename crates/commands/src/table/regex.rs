@@ -1,5 +1,6 @@
 //! The rows of group `regex`: regular expressions over keys and values.
 
+use crate::cost::Cost;
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, ServiceCommand};
 
 /// Group `regex`, by name.
@@ -21,5 +22,6 @@ pub(crate) static REGEX: &[CommandSpec] = &[CommandSpec {
         Arg::word("withvalues", "WITHVALUES").optional(),
     ],
     handler: Handler::Service(ServiceCommand::RxGrep),
+    cost: Cost::Budget,
     ..CommandSpec::EMPTY
 }];

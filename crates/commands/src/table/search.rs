@@ -1,5 +1,6 @@
 //! The rows of group `search`: the text index.
 
+use crate::cost::Cost;
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, ServiceCommand};
 
 /// Group `search`, by name.
@@ -14,6 +15,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         group: "search",
         complexity: "O(N), N indexes",
         handler: Handler::Service(ServiceCommand::FtList),
+        cost: Cost::Budget,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -56,6 +58,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
             .multiple(),
         ],
         handler: Handler::Service(ServiceCommand::FtCreate),
+        cost: Cost::Budget,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -69,6 +72,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         complexity: "O(1), or O(N) with DD, N keys in the index",
         args: &[Arg::string("index"), Arg::word("delete_docs", "DD").optional()],
         handler: Handler::Service(ServiceCommand::FtDropIndex),
+        cost: Cost::Budget,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -82,6 +86,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         complexity: "O(1)",
         args: &[Arg::string("index")],
         handler: Handler::Service(ServiceCommand::FtInfo),
+        cost: Cost::Budget,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -123,6 +128,7 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
             Arg::integer("dialect").token("DIALECT").optional(),
         ],
         handler: Handler::Service(ServiceCommand::FtSearch),
+        cost: Cost::Budget,
         ..CommandSpec::EMPTY
     },
 ];

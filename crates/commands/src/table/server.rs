@@ -1,5 +1,6 @@
 //! The rows of group `server`: commands about the server.
 
+use crate::cost::{Cost, Long};
 use crate::families::{keyspace_wide, memory};
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec, SessionCommand};
 
@@ -210,6 +211,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         complexity: "O(1)",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         handler: Handler::Data(keyspace_wide::dbsize),
+        cost: Cost::Shards,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -242,6 +245,7 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         )
         .optional()],
         handler: Handler::Lane(keyspace_wide::flushall),
+        cost: Cost::Keyspace,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -261,6 +265,7 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         )
         .optional()],
         handler: Handler::Lane(keyspace_wide::flushdb),
+        cost: Cost::Keyspace,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -276,6 +281,7 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         args: &[Arg::string("section").optional().multiple()],
         handler: Handler::Session(SessionCommand::Info),
+        cost: Cost::Shards,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -360,6 +366,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         complexity: "O(1)",
         args: &[Arg::integer("index1"), Arg::integer("index2")],
         handler: Handler::Data(keyspace_wide::swapdb),
+        cost: Cost::Shards,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

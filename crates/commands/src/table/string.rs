@@ -1,5 +1,6 @@
 //! The rows of group `string`: commands on strings.
 
+use crate::cost::{Cost, Long, Merge};
 use crate::families::string;
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
@@ -196,6 +197,7 @@ pub(crate) static STRING: &[CommandSpec] = &[
             Arg::word("withmatchlen", "WITHMATCHLEN").optional(),
         ],
         handler: Handler::Lane(string::lcs),
+        cost: Cost::Product,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -211,6 +213,8 @@ pub(crate) static STRING: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard"],
         args: &[Arg::key("key", 0).multiple()],
         handler: Handler::Data(string::mget),
+        cost: Cost::Arguments,
+        long: Long::keys(Merge::Append),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -226,6 +230,8 @@ pub(crate) static STRING: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         args: &[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
         handler: Handler::Data(string::mset),
+        cost: Cost::Arguments,
+        long: Long::key_pairs(Merge::Any),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -241,6 +247,8 @@ pub(crate) static STRING: &[CommandSpec] = &[
         tips: &["request_policy:multi_shard", "response_policy:agg_min"],
         args: &[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
         handler: Handler::Data(string::msetnx),
+        cost: Cost::Arguments,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

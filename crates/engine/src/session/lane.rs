@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
+use strand_commands::cost::Long;
+use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -19,22 +22,25 @@ pub struct LaneJob {
     pub(super) db: usize,
     pub(super) protocol: Protocol,
     pub(super) rng_seed: u64,
+    pub(super) no_touch: bool,
+    pub(super) reply_bytes_max: usize,
     pub(super) cancel: Arc<AtomicBool>,
 }
 
 impl LaneJob {
-    /// Runs it; may take long. A panic in it must not take the helper thread down: catch it there and give the session
-    /// [`LaneDone::panicked`].
-    pub fn run(self, now: Now) -> LaneDone {
-        let LaneJob { engine, argv, spec, db, protocol, rng_seed, cancel } = self;
+    /// Runs it; may take long. Between slices it calls `yield_now`, which lets others have the processor: a helper thread
+    /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
+    /// session [`LaneDone::panicked`].
+    pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
+        let LaneJob { engine, argv, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, cancel } = self;
         let mut out = Chain::new();
         // Nobody waits for the answer any more. What changes something is done nevertheless: a client may well send it and
         // go, and without the wait for a helper thread it would have been done before that.
         let changes = spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN);
         if cancel.load(Relaxed) && !changes {
-            return LaneDone { argv: Argv::new(), out, error: None };
+            return LaneDone { argv: Argv::new(), out, lookups: Lookups::default(), error: None };
         }
-        let mut reply = Reply::new(&mut out, protocol);
+        let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let rng = &mut fastrand::Rng::with_seed(rng_seed);
         let mut call = LaneCall {
@@ -45,15 +51,31 @@ impl LaneJob {
             reply: &mut reply,
             rng,
             cancel: &cancel,
+            no_touch,
+            lookups: Lookups::default(),
+            yield_now,
         };
         match spec.handler {
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
             Handler::Session(command) => commands::detached(&engine, command, args, now, call.reply),
-            Handler::Data(_) | Handler::Container => unreachable!("no job is made of these"),
+            Handler::Data(_) => {
+                let _hold = matches!(spec.long, Long::Held).then(|| {
+                    let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
+                    let shards = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
+                    let hold = engine.holds.begin(shards);
+                    // Whoever looked for holds just before this one has its command done by then.
+                    yield_now();
+                    hold
+                });
+                long::run(spec, &mut call);
+            }
+            Handler::Container => unreachable!("no job is made of it"),
         }
-        let error = call.reply.error_code().map(<[u8]>::to_vec);
-        LaneDone { argv, out, error }
+        let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
+        // What a long command replaced or removed is much: it does not wait for the next tick.
+        engine.reclaim();
+        LaneDone { argv, out, lookups, error }
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -69,6 +91,7 @@ impl LaneJob {
 pub struct LaneDone {
     argv: Argv,
     out: Chain,
+    lookups: Lookups,
     error: Option<Vec<u8>>,
 }
 
@@ -77,7 +100,7 @@ impl LaneDone {
     pub fn panicked() -> LaneDone {
         let mut out = Chain::new();
         Reply::new(&mut out, Protocol::Resp2).error("ERR the command failed inside the server, see its log");
-        LaneDone { argv: Argv::new(), out, error: Some(b"ERR".to_vec()) }
+        LaneDone { argv: Argv::new(), out, lookups: Lookups::default(), error: Some(b"ERR".to_vec()) }
     }
     /// Bytes of reply.
     pub fn reply_bytes(&self) -> usize {
@@ -99,6 +122,8 @@ impl Session {
         if let Some(code) = &done.error {
             self.count_error(PerCommand::Failed, code);
         }
+        self.lookups.hits += done.lookups.hits;
+        self.lookups.misses += done.lookups.misses;
         self.reply().raw(done.out);
         self.command_ends();
     }
@@ -113,6 +138,8 @@ impl Session {
             db: self.db,
             protocol: self.protocol,
             rng_seed: self.rng.u64(..),
+            no_touch: self.no_touch,
+            reply_bytes_max: self.settings.reply_bytes_max,
             cancel,
         }
     }

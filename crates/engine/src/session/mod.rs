@@ -47,7 +47,8 @@ pub enum Turn {
     /// Run this on a helper thread, hand its result to [`Session::lane_done`], then run again. Until then only
     /// reading (while [`Session::wants_read`]) and writing go on; dropping the session cancels the job.
     Lane(LaneJob),
-    /// A lane job is still out: as for [`Turn::Lane`], wait for it.
+    /// A lane job is still out, or shards that the next command needs are held for long: as for [`Turn::Lane`], wait to be
+    /// woken.
     Parked,
     /// Run again at this time, or when woken; go on reading meanwhile while [`Session::wants_read`].
     Sleep {
@@ -108,7 +109,7 @@ enum State {
     Ready,
     /// Its output to drain.
     Draining,
-    /// The end of a CLIENT PAUSE; the command in hand comes then.
+    /// The end of a CLIENT PAUSE or of a long hold on a shard; the command in hand comes then.
     Postponed,
     /// A time (DEBUG SLEEP); then `+OK`.
     Sleeping { until_us: u64 },
@@ -262,7 +263,7 @@ impl Session {
             Mute::No | Mute::SkipNext => &mut self.out,
             Mute::Off | Mute::Skip => &mut self.sink,
         };
-        Reply::new(out, self.protocol)
+        Reply::bounded(out, self.protocol, self.settings.reply_bytes_max)
     }
     fn publish(&self) {
         self.client.publish(Snapshot {

@@ -9,9 +9,10 @@ use crate::config::Opt;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
 use strand_commands::call::Call;
+use strand_commands::cost::{self, Cost};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::{errors, long};
 use strand_keyspace::{Key, KeyHash};
 use strand_wire::reply::Reply;
 use strand_wire::resp::{Progress, look_ahead};
@@ -159,15 +160,21 @@ impl Session {
             Err(text) => return self.unresolved(&text),
         };
         let spec = found.spec;
-        let gated =
-            !self.authenticated || spec.flags.0 & Flags::PROTECTED.0 != 0 || self.engine.pause.is_set();
+        let gated = !self.authenticated
+            || spec.flags.0 & Flags::PROTECTED.0 != 0
+            || self.engine.pause.is_set()
+            || self.engine.holds.any();
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
         self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         match spec.handler {
-            Handler::Data(run) => self.data(spec, run, now),
+            Handler::Data(run) => {
+                if (spec.cost != Cost::Fixed && self.is_long(spec)) || !self.data(spec, run, now) {
+                    return Next::Stop(Turn::Lane(self.park(spec)));
+                }
+            }
             Handler::Session(command) => {
                 let argv = std::mem::take(&mut self.argv);
                 let outcome = self.session_command(command, argv.args(), now);
@@ -193,12 +200,19 @@ impl Session {
         Next::Go
     }
 
-    /// A command on keys: lock their shards, run.
+    /// True when the command in hand is too much for a worker, as its arguments tell.
+    fn is_long(&self, spec: &'static CommandSpec) -> bool {
+        spec.cost.is_long(self.argv.args(), self.engine.keyspace.shards())
+    }
+
+    /// A command on keys: lock their shards, run. False when it is too much for a worker, as its data tell; it has done
+    /// nothing then.
     #[inline]
-    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) {
+    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> bool {
         let args = self.argv.args();
         let Ok(positions) = dispatch::key_positions(spec, args) else {
-            return self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
+            self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
+            return true;
         };
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
@@ -207,7 +221,7 @@ impl Session {
             Mute::No | Mute::SkipNext => &mut self.out,
             Mute::Off | Mute::Skip => &mut self.sink,
         };
-        let mut reply = Reply::new(out, self.protocol);
+        let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
         let mut locked = match positions[..] {
             [at] => {
                 let key = keyspace.key(args.at(at));
@@ -220,6 +234,9 @@ impl Session {
                 keyspace.lock(&hashes, now_ms)
             }
         };
+        if spec.cost.is_in_the_data() && cost::is_long_value(&mut locked, self.db, &keys[0]) {
+            return false;
+        }
         if self.no_touch {
             locked.set_no_touch(true);
         }
@@ -241,6 +258,7 @@ impl Session {
             stats.error(self.client.peer.worker, code);
             stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
         }
+        true
     }
 
     /// The gates that few commands come near. `Some`: the command does not run now.
@@ -259,9 +277,32 @@ impl Session {
         if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
-        let until_mono_us = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us)?;
+        if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
+            self.state = State::Postponed;
+            return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+        }
+        if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
+            return None;
+        }
         self.state = State::Postponed;
-        Some(Next::Stop(Turn::Sleep { until_mono_us }))
+        Some(Next::Stop(Turn::Parked))
+    }
+
+    /// True when the command in hand needs a shard that is held for long; the session is woken then when a hold ends.
+    /// Who runs on the lane anyhow waits there.
+    fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
+        let (engine, args) = (&self.engine, self.argv.args());
+        let wait = |shards| engine.holds.wait(shards, self.client.id, self.client.wake_handle());
+        if cost::locks_all(spec) {
+            return wait(None);
+        }
+        match spec.handler {
+            Handler::Data(_) if !self.is_long(spec) => {}
+            _ => return false,
+        }
+        let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
+        let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
+        wait(Some(&shards))
     }
 
     fn debug_allowed(&self) -> bool {

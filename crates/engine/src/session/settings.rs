@@ -16,6 +16,8 @@ pub(crate) struct SessionSettings {
     pub(crate) query_bytes_max: usize,
     /// `client-output-buffer-limit` of class normal; 0 is none.
     pub(crate) output_hard_bytes: usize,
+    /// The same as the bound of a reply: one command alone must not go past it either.
+    pub(crate) reply_bytes_max: usize,
     pub(crate) output_soft_bytes: usize,
     pub(crate) output_soft_us: u64,
     bulk_bytes_max: usize,
@@ -34,6 +36,7 @@ impl SessionSettings {
             timeout_us: config.timeout_s() * 1_000_000,
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
             output_hard_bytes: hard as usize,
+            reply_bytes_max: if hard == 0 { usize::MAX } else { hard as usize },
             output_soft_bytes: soft as usize,
             output_soft_us: soft_seconds.saturating_mul(1_000_000),
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,

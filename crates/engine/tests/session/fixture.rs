@@ -181,7 +181,7 @@ impl Peer {
                     self.job = Some(job);
                     return Stop::Parked;
                 }
-                Turn::Lane(job) => self.session.lane_done(job.run(server.now)),
+                Turn::Lane(job) => self.session.lane_done(job.run(server.now, &|| {})),
                 Turn::Parked => return Stop::Parked,
                 Turn::Sleep { until_mono_us } => return Stop::Sleep(until_mono_us),
                 Turn::Close => {

@@ -21,12 +21,12 @@ fn later_commands_wait_for_the_job_in_order() {
     assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Parked, ""));
     let job = a.job.take().unwrap();
     assert_eq!(job.name(), "keys");
-    let done = job.run(server.now);
+    let done = job.run(server.now, &|| {});
     assert_eq!(done.reply_bytes(), "*1|$1|a|".len() + 3);
     a.session.lane_done(done);
     assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Parked, "*1|$1|a|$1|2|"));
     let job = a.job.take().unwrap();
-    a.session.lane_done(job.run(server.now));
+    a.session.lane_done(job.run(server.now, &|| {}));
     assert_eq!((a.drive(&server), a.replies().as_str()), (Stop::Read, "*0|+PONG|$4|more|"));
 }
 
@@ -53,7 +53,7 @@ fn a_session_that_ends_cancels_its_job() {
     assert_eq!(admin.run(&server, "CLIENT KILL ID 2"), ":1|");
     assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
     assert!(cancel.load(Relaxed));
-    let done = job.run(server.now);
+    let done = job.run(server.now, &|| {});
     assert_eq!(done.reply_bytes(), 0, "it does not even begin");
     killed.session.lane_done(done);
     assert_eq!((killed.drive(&server), killed.replies().as_str()), (Stop::Ended, ""));
@@ -83,7 +83,7 @@ fn a_parked_session_is_not_idle() {
     server.advance_ms(5000);
     assert_eq!(peer.drive(&server), Stop::Parked);
     let job = peer.job.take().unwrap();
-    peer.session.lane_done(job.run(server.now));
+    peer.session.lane_done(job.run(server.now, &|| {}));
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "*0|"));
 }
 
@@ -94,7 +94,7 @@ fn info_of_many_shards_runs_on_the_lane() {
     peer.run(&server, "SET a 1");
     parked(&server, &mut peer, b"INFO keyspace\r\n");
     let job = peer.job.take().unwrap();
-    peer.session.lane_done(job.run(server.now));
+    peer.session.lane_done(job.run(server.now, &|| {}));
     assert_eq!(peer.drive(&server), Stop::Read);
     assert!(peer.replies().contains("|db0:keys=1,expires=0,avg_ttl=0|"));
 }
@@ -107,7 +107,7 @@ fn long_listings_run_on_the_lane() {
     for line in ["CLIENT LIST", "COMMAND DOCS", "COMMAND"] {
         parked(&server, &mut peer, &command(line));
         let job = peer.job.take().unwrap();
-        peer.session.lane_done(job.run(server.now));
+        peer.session.lane_done(job.run(server.now, &|| {}));
         while peer.drive(&server) == Stop::Flush {}
         assert!(peer.replies().len() > 10_000, "{line}");
     }
@@ -132,7 +132,7 @@ fn many_arguments_run_on_the_lane() {
             peer.feed(&command(&(head.to_string() + &word.repeat(words))), usize::MAX);
             assert_eq!(peer.drive(&server), stop, "{head} {words}");
             if let Some(job) = peer.job.take() {
-                peer.session.lane_done(job.run(server.now));
+                peer.session.lane_done(job.run(server.now, &|| {}));
                 peer.drive(&server);
             }
             let replies = peer.replies();
@@ -163,6 +163,6 @@ fn what_waits_for_the_disk_runs_on_the_lane_and_is_done_even_for_nobody() {
     let job = peer.job.take().unwrap();
     assert!(server.asked.try_recv().is_err());
     drop(peer);
-    job.run(server.now);
+    job.run(server.now, &|| {});
     assert!(matches!(server.asked.try_recv(), Ok(Asked::Rewritten(_))));
 }

@@ -6,5 +6,6 @@ mod connection;
 mod fixture;
 mod lane;
 mod limits;
+mod long;
 mod server;
 mod turns;

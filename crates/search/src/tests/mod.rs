@@ -62,6 +62,9 @@ impl World {
                 reply: &mut reply,
                 rng: &mut fastrand::Rng::with_seed(7),
                 cancel: &self.cancel,
+                no_touch: false,
+                lookups: Default::default(),
+                yield_now: &|| {},
             },
         );
         let value = ReplyParser::new().next(&mut out).expect("RESP").expect("one whole reply");

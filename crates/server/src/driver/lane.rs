@@ -63,10 +63,11 @@ fn serve(jobs: &Mutex<Receiver<Ticket>>, clock: Clock) {
         let next = jobs.lock().recv();
         let Ok(Ticket { job, wake }) = next else { return };
         let name = job.name();
-        let done = catch_unwind(AssertUnwindSafe(|| job.run(clock.now()))).unwrap_or_else(|_| {
-            tracing::error!("the command {name} panicked on a helper thread");
-            LaneDone::panicked()
-        });
+        let done = catch_unwind(AssertUnwindSafe(|| job.run(clock.now(), &thread::yield_now)))
+            .unwrap_or_else(|_| {
+                tracing::error!("the command {name} panicked on a helper thread");
+                LaneDone::panicked()
+            });
         wake.lane_done(done);
     }
 }

@@ -1,0 +1,173 @@
+//! What a call costs, estimated before it runs ([`Cost`]), and how it runs when that is too much for a worker ([`Long`]).
+//!
+//! Both stand in the command's row. The estimate is cheap and may be wrong by a small factor: it only has to tell
+//! microseconds from milliseconds.
+
+use crate::call::LaneCall;
+use crate::spec::CommandSpec;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Key, Locked, Value};
+use strand_wire::args::Args;
+
+/// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so
+/// whatever stays on a worker is done in less than a millisecond.
+pub const LONG_ELEMENTS: usize = 4096;
+/// A collection with more bytes than this is long as well: copying them into a reply takes about as long.
+pub const LONG_BYTES: usize = 1 << 20;
+
+/// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`Long`] form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Few, whatever the arguments and the data.
+    Fixed,
+    /// One for each argument.
+    Arguments,
+    /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
+    Elements,
+    /// As many as the number in this argument says, whatever its sign.
+    CountArgument(usize),
+    /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
+    CountOption(usize),
+    /// One for each shard.
+    Shards,
+    /// Every key of a database: the command is on the lane always.
+    Keyspace,
+    /// The product of the lengths of two strings: the command is on the lane always.
+    Product,
+    /// What a search or a script may cost is bounded by a budget of its own: the command is on the lane always.
+    Budget,
+}
+
+/// How a long call of a `Data` command runs on the lane.
+#[derive(Clone, Copy, Debug)]
+pub enum Long {
+    /// No call of it is long, or its handler is one for the lane.
+    Never,
+    /// As if it had been sent as several commands, one after the other.
+    Slices(Slices),
+    /// On a snapshot of its keys, taken at one moment; nothing is held while it runs. For commands that only read.
+    Snapshot,
+    /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
+    /// shards wait meanwhile; their workers do not.
+    Held,
+    /// By a handler of its own.
+    Own(fn(&mut LaneCall<'_>)),
+}
+
+/// How a command is cut into several.
+#[derive(Clone, Copy, Debug)]
+pub struct Slices {
+    /// Arguments that each slice begins with: the name, and the key of a command on fields.
+    pub head: usize,
+    /// Arguments that belong together: 1 for keys, 2 for keys with values.
+    pub step: usize,
+    /// What becomes of the slices' replies.
+    pub merge: Merge,
+}
+
+/// How the replies of slices become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// Integers: their sum.
+    Sum,
+    /// Arrays: one after the other.
+    Append,
+    /// All the same: any.
+    Any,
+}
+
+/// Rows are written with these.
+impl Long {
+    /// In slices of its keys.
+    pub const fn keys(merge: Merge) -> Long {
+        Long::Slices(Slices { head: 1, step: 1, merge })
+    }
+    /// In slices of its pairs of a key and a value.
+    pub const fn key_pairs(merge: Merge) -> Long {
+        Long::Slices(Slices { head: 1, step: 2, merge })
+    }
+    /// In slices of the fields that follow its key.
+    pub const fn fields(merge: Merge) -> Long {
+        Long::Slices(Slices { head: 2, step: 1, merge })
+    }
+    /// In slices of the pairs of a field and a value that follow its key.
+    pub const fn field_pairs(merge: Merge) -> Long {
+        Long::Slices(Slices { head: 2, step: 2, merge })
+    }
+}
+
+impl Cost {
+    /// True when a call with these arguments on a keyspace of so many shards is long, as far as can be told without
+    /// looking at the data.
+    pub fn is_long(self, args: Args<'_>, shards: usize) -> bool {
+        match self {
+            Cost::Fixed | Cost::Elements => false,
+            Cost::Arguments => args.len() > LONG_ELEMENTS,
+            Cost::CountArgument(at) => args.get(at).is_some_and(is_long_count),
+            Cost::CountOption(from) => (from..args.len())
+                .step_by(2)
+                .any(|at| args.is(at, "COUNT") && args.get(at + 1).is_some_and(is_long_count)),
+            Cost::Shards => shards > LONG_ELEMENTS,
+            Cost::Keyspace | Cost::Product | Cost::Budget => true,
+        }
+    }
+    /// True when nothing is known to be long before the collection itself is looked at.
+    #[inline]
+    pub fn is_in_the_data(self) -> bool {
+        matches!(self, Cost::Elements)
+    }
+}
+
+/// True when the collection at `key`, whose shard is held, makes a call with [`Cost::Elements`] long.
+pub fn is_long_value(locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> bool {
+    match locked.db(db).peek(key).map(|r| &r.value) {
+        Some(Value::Hash(hash)) => hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES,
+        Some(Value::Str(_)) | None => false,
+    }
+}
+
+fn is_long_count(text: &[u8]) -> bool {
+    // What is no number at all is an error, and quickly so.
+    parse_int(text).is_some_and(|n| n.unsigned_abs() > LONG_ELEMENTS as u64)
+}
+
+/// True when some call of the command may lock shards that are not those of its keys: it waits for whoever holds any.
+pub fn locks_all(spec: &CommandSpec) -> bool {
+    matches!(spec.cost, Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_wire::args::Argv;
+
+    fn is_long(cost: Cost, line: &str) -> bool {
+        let words: Vec<&str> = line.split(' ').collect();
+        cost.is_long(Argv::from_slices(&words).args(), 64)
+    }
+
+    #[test]
+    fn counts_are_found_where_they_are() {
+        assert!(!is_long(Cost::CountOption(2), "scan 0"));
+        assert!(!is_long(Cost::CountOption(2), "scan 0 COUNT"));
+        assert!(!is_long(Cost::CountOption(2), "scan 0 COUNT 4096"));
+        assert!(is_long(Cost::CountOption(2), "scan 0 count 4097"));
+        assert!(is_long(Cost::CountOption(2), "scan 0 MATCH count COUNT 9223372036854775807"));
+        assert!(!is_long(Cost::CountOption(2), "scan 0 MATCH COUNT 5000 x"), "a pattern, and a wrong word");
+        assert!(is_long(Cost::CountArgument(2), "hrandfield h -9223372036854775808"));
+        assert!(!is_long(Cost::CountArgument(2), "hrandfield h 4096"));
+        assert!(!is_long(Cost::CountArgument(2), "hrandfield h many"));
+        assert!(!is_long(Cost::CountArgument(2), "hrandfield h"));
+    }
+
+    #[test]
+    fn arguments_and_shards_are_counted() {
+        let argv = Argv::from_slices(&vec!["k"; LONG_ELEMENTS + 1]);
+        assert!(Cost::Arguments.is_long(argv.args(), 1));
+        assert!(!Cost::Arguments.is_long(argv.args().skip(1), 1));
+        assert!(!Cost::Fixed.is_long(argv.args(), 1) && !Cost::Elements.is_long(argv.args(), 1));
+        assert!(
+            Cost::Shards.is_long(argv.args(), LONG_ELEMENTS + 1) && !Cost::Shards.is_long(argv.args(), 64)
+        );
+    }
+}

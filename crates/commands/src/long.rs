@@ -1,0 +1,402 @@
+//! Long calls of `Data` commands, on a helper thread: in slices, on a snapshot, or with their shards held ([`Long`]).
+//!
+//! All of them run the command's one handler; a family writes no second form of it. What a call may hold and for how
+//! long is in `ARCHITECTURE.md`.
+
+use crate::call::{Call, LaneCall};
+use crate::cost::{Long, Merge, Slices};
+use crate::dispatch::{self, InvalidKeys};
+use crate::errors;
+use crate::spec::{CommandSpec, Flags, Handler};
+use smallvec::SmallVec;
+use strand_chain::Chain;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Key, KeyHash, Keyspace, Lookups};
+use strand_wire::args::{Args, Argv};
+use strand_wire::reply::Reply;
+
+/// Arguments in one slice: their shards are held for some 20 us, and one slice is as atomic as a command.
+pub const SLICE_ARGUMENTS: usize = 128;
+/// An integer, or an array's header.
+const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
+
+/// What a `Data` command runs.
+type Run = fn(&mut Call<'_, '_>);
+
+/// Runs a long call of `spec`, a `Data` command.
+///
+/// # Panics
+/// When it is of another kind.
+pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
+    let Handler::Data(run) = spec.handler else { panic!("{} is no Data command", spec.name) };
+    match spec.long {
+        Long::Own(own) => own(call),
+        Long::Slices(slices) => in_slices(spec, run, slices, call),
+        Long::Snapshot => on_snapshot(spec, run, call),
+        Long::Held | Long::Never => whole(spec, run, call),
+    }
+}
+
+/// The keys of a call, hashed.
+///
+/// # Errors
+/// As [`dispatch::key_positions`].
+pub fn keys<'a>(
+    spec: &CommandSpec,
+    args: Args<'a>,
+    keyspace: &Keyspace,
+) -> Result<SmallVec<[Key<'a>; 4]>, InvalidKeys> {
+    let positions = dispatch::key_positions(spec, args)?;
+    Ok(positions.iter().map(|at| keyspace.key(args.at(*at))).collect())
+}
+
+/// With the shards of all its keys held from the beginning to the end.
+fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+    let mut out = Chain::new();
+    match at_once(spec, run, call.args, (call.keyspace, call.db), call, &mut out) {
+        Ok(lookups) => {
+            call.lookups = lookups;
+            call.reply.raw(out);
+        }
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// A keyspace of the records at its keys alone is made while their shards are held, for as long as it takes to clone
+/// their values (which share what they are made of); the handler reads that.
+fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+    let Ok(keys) = keys(spec, call.args, call.keyspace) else {
+        return call.reply.error(errors::INVALID_COMMAND_ARGUMENTS);
+    };
+    let snapshot =
+        Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    let mut locked = call.keyspace.lock(&hashes, call.now_ms);
+    locked.set_no_touch(call.no_touch);
+    let mut copies = snapshot.lock_shard(0, call.now_ms);
+    for key in &keys {
+        if let Some(record) = locked.db(call.db).get(key) {
+            let (value, expire_at_ms) = (record.value.clone(), record.expire_at_ms());
+            copies.db(0).insert(&snapshot.key(key.bytes), value, expire_at_ms);
+        }
+    }
+    call.lookups = locked.lookups();
+    drop((locked, copies));
+    call.pause();
+    let mut out = Chain::new();
+    match at_once(spec, run, call.args, (&snapshot, 0), call, &mut out) {
+        Ok(_) => call.reply.raw(out),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// As several commands, one after the other. What was done stays done when a later slice fails.
+fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
+    let Slices { head, step, merge } = slices;
+    let args = call.args;
+    if args.len() < head || !(args.len() - head).is_multiple_of(step) {
+        // The handler says what is wrong with them, and does nothing else.
+        return whole(spec, run, call);
+    }
+    let changes = spec.flags.has(Flags::WRITE);
+    let mut merged = Merged { merge, sum: 0, elements: 0, encoded: Chain::new() };
+    for from in (head..args.len()).step_by(SLICE_ARGUMENTS / step * step) {
+        // What changes something goes on although nobody waits for the reply, as it would have without slices.
+        if !changes && call.cancelled() {
+            break;
+        }
+        let slice = slice_of(args, head, from);
+        let mut out = Chain::new();
+        match at_once(spec, run, slice.args(), (call.keyspace, call.db), call, &mut out) {
+            Ok(lookups) => {
+                call.lookups.hits += lookups.hits;
+                call.lookups.misses += lookups.misses;
+                merged.add(out);
+            }
+            Err(text) => return call.reply.error_bytes(&text),
+        }
+        if call.reply.part(&mut merged.encoded).is_over() {
+            break;
+        }
+        call.pause();
+    }
+    merged.send(call.reply);
+}
+
+/// The arguments of one slice: the head, and those from `from` on.
+fn slice_of(args: Args<'_>, head: usize, from: usize) -> Argv {
+    let mut slice = Argv::new();
+    let to = (from + SLICE_ARGUMENTS).min(args.len());
+    for at in (0..head).chain(from..to) {
+        match args.shared(at) {
+            Some(blob) => slice.push_blob(blob),
+            None => slice.push(args.at(at)),
+        }
+    }
+    slice
+}
+
+/// Replies of slices, put together.
+struct Merged {
+    merge: Merge,
+    sum: i64,
+    elements: usize,
+    /// Without the arrays' headers.
+    encoded: Chain,
+}
+
+impl Merged {
+    fn add(&mut self, mut reply: Chain) {
+        match self.merge {
+            Merge::Sum => self.sum += header(&mut reply),
+            Merge::Append => {
+                self.elements += header(&mut reply) as usize;
+                self.encoded.push_chain(reply);
+            }
+            Merge::Any => self.encoded = reply,
+        }
+    }
+    fn send(self, reply: &mut Reply<'_>) {
+        match self.merge {
+            Merge::Sum => return reply.int(self.sum),
+            Merge::Append => reply.array(self.elements),
+            Merge::Any => {}
+        }
+        reply.raw(self.encoded);
+    }
+}
+
+/// Takes the first line off a reply: the number in it.
+fn header(reply: &mut Chain) -> i64 {
+    let end = reply.find(b'\n', HEADER_BYTES_MAX).expect("a handler's reply begins with a line");
+    let mut line = [0; HEADER_BYTES_MAX];
+    reply.peek(&mut line[..=end]);
+    reply.advance(end + 1);
+    parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
+}
+
+/// Runs the handler on `args` at once, in a database of a keyspace, with its shards held; the reply goes to `out`.
+///
+/// # Errors
+/// The text of the handler's error reply.
+fn at_once(
+    spec: &CommandSpec,
+    run: Run,
+    args: Args<'_>,
+    (keyspace, db): (&Keyspace, usize),
+    call: &mut LaneCall<'_>,
+    out: &mut Chain,
+) -> Result<Lookups, Vec<u8>> {
+    let Ok(keys) = keys(spec, args, keyspace) else {
+        return Err(errors::INVALID_COMMAND_ARGUMENTS.into());
+    };
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    let mut reply = call.reply.part(out);
+    if keys.len() <= SLICE_ARGUMENTS {
+        keyspace.prefetch(db, &keys);
+    }
+    let mut locked = keyspace.lock(&hashes, call.now_ms);
+    locked.set_no_touch(call.no_touch);
+    let mut once = Call {
+        args,
+        keys: &keys,
+        db,
+        now_ms: call.now_ms,
+        locked: &mut locked,
+        reply: &mut reply,
+        rng: call.rng,
+    };
+    run(&mut once);
+    if once.reply.error_code().is_none() {
+        return Ok(once.locked.lookups());
+    }
+    drop(locked);
+    // `-text\r\n`; an error is the whole of a reply.
+    let line: Vec<u8> = out.slices().flatten().copied().collect();
+    Err(line[1..].trim_ascii_end().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::LONG_ELEMENTS;
+    use crate::fixture::Fixture;
+    use crate::table::COMMANDS;
+    use std::sync::atomic::Ordering;
+
+    fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Vec<String> {
+        words.iter().map(|w| w.to_string()).chain((0..n).flat_map(each)).collect()
+    }
+
+    /// Runs `args`; the reply as text, CR LF as `|`.
+    fn run(f: &mut Fixture, args: &[String]) -> String {
+        String::from_utf8_lossy(&f.run_args(args)).replace("\r\n", "|")
+    }
+
+    #[test]
+    fn many_keys_are_set_read_counted_and_removed_in_slices() {
+        let mut f = Fixture::new();
+        let n = LONG_ELEMENTS + 100;
+        assert_eq!(run(&mut f, &numbered(&["MSET"], n, |i| vec![format!("k{i}"), format!("{i}")])), "+OK|");
+        assert_eq!(f.pauses.take(), (2 * n).div_ceil(SLICE_ARGUMENTS));
+        // A key that is named twice, one that is missing and one of another type, in different slices.
+        f.run("HSET k7 f v");
+        f.script(&[("DEL k7", ":1|"), ("HSET k7 f v", ":1|"), ("DEL k300", ":1|")]);
+        let mut all = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
+        all.push("k0".into());
+        let want: String = (0..n)
+            .map(
+                |i| if i == 7 || i == 300 { "$-1|".into() } else { format!("${}|{i}|", i.to_string().len()) },
+            )
+            .collect();
+        assert_eq!(run(&mut f, &all), format!("*{}|{want}$1|0|", n + 1));
+        for (command, want) in [("EXISTS", n), ("TOUCH", n), ("UNLINK", n - 1), ("DEL", 0)] {
+            all[0] = command.into();
+            assert_eq!(run(&mut f, &all), format!(":{want}|"), "{command}");
+        }
+        assert!(f.keyspace.is_empty(0));
+    }
+
+    #[test]
+    fn many_fields_are_set_in_slices_and_read_at_one_moment() {
+        let mut f = Fixture::new();
+        let n = LONG_ELEMENTS;
+        let pairs = |i: usize| vec![format!("f{i}"), format!("{i}")];
+        assert_eq!(run(&mut f, &numbered(&["HSET", "h"], n, pairs)), format!(":{n}|"));
+        assert_eq!(run(&mut f, &numbered(&["HMSET", "h"], n, pairs)), "+OK|");
+        let mut odd = numbered(&["HSET", "h"], n, pairs);
+        odd.push("x".into());
+        assert_eq!(run(&mut f, &odd), "-ERR wrong number of arguments for 'hset' command|");
+        f.pauses.take();
+        let fields = numbered(&["HMGET", "h"], n, |i| vec![format!("f{i}")]);
+        assert!(run(&mut f, &fields).starts_with(&format!("*{n}|$1|0|$1|1|")));
+        assert_eq!(f.pauses.take(), 1, "one snapshot");
+        for (command, elements) in [("HGETALL", 2 * n), ("HKEYS", n), ("HVALS", n)] {
+            let reply = f.run(&format!("{command} h"));
+            assert!(reply.starts_with(&format!("*{elements}|")), "{command}");
+            assert_eq!(reply.matches('|').count(), 1 + 2 * elements);
+        }
+        assert_eq!(f.run(&format!("HRANDFIELD h {}", n + 1)).matches("|f").count(), n);
+        assert_eq!(f.run(&format!("HSCAN h 0 COUNT {}", n + 1)).matches("|f").count(), n);
+        let mut delete = fields;
+        delete[0] = "HDEL".into();
+        assert_eq!(run(&mut f, &delete), format!(":{n}|"));
+        f.script(&[("EXISTS h", ":0|")]);
+    }
+
+    #[test]
+    fn an_error_in_a_slice_is_the_reply_and_what_was_done_stays() {
+        let mut f = Fixture::new();
+        f.all_long = true;
+        f.script(&[
+            ("SET s v", "+OK|"),
+            ("HSET s f v", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+            ("HGETALL s", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+            ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command|"),
+            ("EXISTS a", ":0|"),
+            ("MSETNX a 1 s 2", ":0|"),
+            ("EXISTS a", ":0|"),
+            ("MSETNX a 1 b 2", ":1|"),
+            ("MGET a b s none", "*4|$1|1|$1|2|$1|v|$-1|"),
+        ]);
+    }
+
+    #[test]
+    fn expired_keys_are_not_seen_and_a_snapshot_is_a_use() {
+        let mut f = Fixture::new();
+        f.all_long = true;
+        f.script(&[
+            ("HSET h f v", ":1|"),
+            ("SET s v", "+OK|"),
+            ("PEXPIRE h 5", ":1|"),
+            ("PEXPIRE s 5", ":1|"),
+        ]);
+        f.advance_ms(4);
+        f.script(&[("HGETALL h", "*2|$1|f|$1|v|"), ("MGET s", "*1|$1|v|")]);
+        f.advance_ms(1);
+        f.script(&[("HGETALL h", "*0|"), ("MGET s", "*1|$-1|"), ("EXISTS h s", ":0|"), ("DEL h s", ":0|")]);
+        f.script(&[("HSET h f v", ":1|")]);
+        f.advance_ms(10_000);
+        f.script(&[("OBJECT IDLETIME h", ":10|"), ("HKEYS h", "*1|$1|f|"), ("OBJECT IDLETIME h", ":0|")]);
+    }
+
+    #[test]
+    fn who_left_gets_no_long_reply_but_what_he_changed_is_changed() {
+        let mut f = Fixture::new();
+        f.cancel.store(true, Ordering::Relaxed);
+        let n = LONG_ELEMENTS;
+        run(&mut f, &numbered(&["MSET"], n, |i| vec![format!("k{i}"), "v".into()]));
+        assert_eq!(f.keyspace.len(0), n);
+        let mut keys = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
+        assert_eq!(run(&mut f, &keys), "*0|", "stopped before the first slice");
+        assert_eq!(f.run("SCAN 0 COUNT 100000"), "*2|$1|0|*0|");
+        keys[0] = "UNLINK".into();
+        run(&mut f, &keys);
+        assert!(f.keyspace.is_empty(0));
+    }
+
+    #[test]
+    fn a_reply_stops_growing_at_its_bound() {
+        let mut f = Fixture::new();
+        let value = "v".repeat(1000);
+        f.run_args(&["SET", "s", &value]);
+        for i in 0..LONG_ELEMENTS {
+            f.run_args(&["HSET", "h", &format!("f{i}"), &value]);
+        }
+        f.reply_bytes_max = 100_000;
+        let mget = numbered(&["MGET"], 2 * LONG_ELEMENTS, |_| vec!["s".into()]);
+        let commands = [
+            mget,
+            numbered(&["HGETALL", "h"], 0, |_| vec![]),
+            numbered(&["HSCAN", "h", "0", "COUNT", "1000000"], 0, |_| vec![]),
+            numbered(&["HRANDFIELD", "h", "-100000", "WITHVALUES"], 0, |_| vec![]),
+        ];
+        for all_long in [false, true] {
+            f.all_long = all_long;
+            for command in &commands {
+                let bytes = f.run_args(command).len();
+                assert!((100_001..=103_000).contains(&bytes), "{}: {bytes}", command[0]);
+            }
+        }
+    }
+
+    /// What a call does and answers does not depend on where it runs, when nobody else writes.
+    #[test]
+    fn long_forms_answer_as_the_handlers_do() {
+        const WORDS: [&str; 16] =
+            ["a", "b", "c", "h", "i", "0", "1", "-2", "5", "x", "COUNT", "MATCH", "*", "f", "g", ""];
+        let seed = 11;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut here, mut lane) = (Fixture::new(), Fixture::new());
+        lane.all_long = true;
+        let rows: Vec<_> = COMMANDS.iter().filter(|c| !matches!(c.long, Long::Never)).collect();
+        assert!(rows.len() > 15);
+        for f in [&mut here, &mut lane] {
+            for line in ["HSET h f 1 g 2 x 3", "HSET i a 1", "SET a 1", "SET b 2"] {
+                f.run(line);
+            }
+        }
+        for round in 0..8_000 {
+            let row = rows[rng.usize(..rows.len())];
+            let least = row.arity.unsigned_abs() as usize;
+            let n = if row.arity < 0 { least + rng.usize(..5) } else { least };
+            let mut args = vec![row.name];
+            args.extend((1..n).map(|_| WORDS[rng.usize(..WORDS.len())]));
+            // The same randomness on both sides: a snapshot draws its own keys first.
+            let draws = row.name == "hrandfield" || row.name == "randomkey";
+            let (want, got) = (here.run_args(&args), lane.run_args(&args));
+            assert!(draws || want == got, "seed {seed}, round {round}: {args:?}");
+            if draws {
+                assert_eq!(want.first(), got.first(), "seed {seed}, round {round}: {args:?}");
+            }
+            assert_eq!(here.keyspace.len(0), lane.keyspace.len(0), "seed {seed}, round {round}: {args:?}");
+            if rng.u8(..) < 20 {
+                for f in [&mut here, &mut lane] {
+                    f.run_args(&["HSET", "h", "f", "1", "g", "2", "x", "3"]);
+                    f.run_args(&["PEXPIRE", "a", "2"]);
+                    f.advance_ms(1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Long calls of commands that are short as a rule: they leave the worker, keep their order and their meaning.
+
+use crate::fixture::{End, Peer, Server, Stop, command};
+use std::cell::{Cell, RefCell};
+use strand_engine::LaneJob;
+
+/// Feeds `line`, which goes to the lane, and returns its job.
+#[track_caller]
+fn job_of(server: &Server, peer: &mut Peer, line: &str) -> LaneJob {
+    peer.hold_jobs = true;
+    peer.feed(&command(line), usize::MAX);
+    assert_eq!(peer.drive(server), Stop::Parked, "{:.40}", line);
+    peer.job.take().expect("a job")
+}
+
+/// Hands the result of `job` to its session, which runs on; all replies since.
+fn finish(server: &Server, peer: &mut Peer, job: LaneJob) -> String {
+    peer.session.lane_done(job.run(server.now, &|| {}));
+    while peer.drive(server) == Stop::Flush {}
+    peer.replies()
+}
+
+fn big_hash(server: &Server, peer: &mut Peer, fields: usize) {
+    for first in (0..fields).step_by(100) {
+        let pairs: String = (first..first + 100).map(|f| format!(" f{f} v")).collect();
+        peer.run(server, &format!("HSET h{pairs}"));
+    }
+}
+
+/// `n` keys whose shard is `shard`.
+fn keys_in_shard(server: &Server, shard: usize, n: usize) -> Vec<String> {
+    let keyspace = server.engine.keyspace();
+    let here = |key: &String| keyspace.shard_of(keyspace.key(key.as_bytes()).hash) == shard;
+    (0..).map(|i| format!("k{i}")).filter(here).take(n).collect()
+}
+
+#[test]
+fn the_number_of_arguments_decides() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let mget = |n: usize| format!("MGET{}", " a".repeat(n));
+    peer.run(&server, "SET a 1");
+    assert_eq!(peer.run(&server, &mget(4095)).matches("$1|1|").count(), 4095);
+    let job = job_of(&server, &mut peer, &mget(4096));
+    assert_eq!(job.name(), "mget");
+    peer.feed(b"SET a 2\r\nGET a\r\n", 99);
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Parked, ""), "it waits in order");
+    let replies = finish(&server, &mut peer, job);
+    assert_eq!(replies.matches("$1|1|").count(), 4096);
+    assert!(replies.ends_with("$1|1|+OK|$1|2|"));
+    let stats = peer.run(&server, "INFO stats");
+    assert!(stats.contains(&format!("keyspace_hits:{}|", 4095 + 4096 + 1)), "{stats}");
+}
+
+#[test]
+fn the_size_of_a_collection_decides_and_the_reply_is_of_one_moment() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    big_hash(&server, &mut peer, 4000);
+    assert_eq!(peer.run(&server, "HKEYS h").matches("|f").count(), 4000, "at once");
+    big_hash(&server, &mut peer, 5000);
+    let job = job_of(&server, &mut peer, "HGETALL h");
+    let other = RefCell::new(&mut other);
+    let done = job.run(server.now, &|| {
+        let mut other = other.borrow_mut();
+        other.run(&server, "HSET h late v");
+        other.run(&server, "DEL h");
+    });
+    peer.session.lane_done(done);
+    while peer.drive(&server) == Stop::Flush {}
+    let reply = peer.replies();
+    assert!(reply.starts_with("*10000|") && !reply.contains("late"));
+    assert_eq!(other.borrow_mut().run(&server, "EXISTS h"), ":0|");
+    peer.hold_jobs = false;
+    assert_eq!(peer.run(&server, "HGETALL h"), "*0|");
+    // A hash of few fields and many bytes.
+    let value = "v".repeat(10_000);
+    (0..150).for_each(|f| drop(peer.run(&server, &format!("HSET h f{f} {value}"))));
+    let job = job_of(&server, &mut peer, "HVALS h");
+    assert_eq!(finish(&server, &mut peer, job).matches(&value).count(), 150);
+}
+
+#[test]
+fn others_see_a_long_mset_slice_by_slice() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let pairs: String = (0..3000).map(|k| format!(" k{k} v")).collect();
+    let job = job_of(&server, &mut peer, &format!("MSET{pairs}"));
+    let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+    let done = job.run(server.now, &|| seen.borrow_mut().push(other.borrow_mut().run(&server, "DBSIZE")));
+    peer.session.lane_done(done);
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+OK|"));
+    let seen = seen.take();
+    assert_eq!((seen[0].as_str(), seen[1].as_str()), (":64|", ":128|"));
+    assert_eq!(seen.last().map(String::as_str), Some(":3000|"));
+}
+
+#[test]
+fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() {
+    let mut server = Server::new();
+    let (mut peer, mut reader, mut elsewhere, mut counter, mut killed) =
+        (server.connect(), server.connect(), server.connect(), server.connect(), server.connect());
+    let here = keys_in_shard(&server, 3, 2100);
+    let there = keys_in_shard(&server, 4, 1).remove(0);
+    elsewhere.run(&server, &format!("SET {there} x"));
+    let pairs: String = here.iter().map(|k| format!(" {k} v")).collect();
+    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs}"));
+    let last = &here[here.len() - 1];
+    let (all, announced) =
+        (RefCell::new((&mut reader, &mut elsewhere, &mut counter, &mut killed)), Cell::new(0));
+    let done = job.run(server.now, &|| {
+        announced.set(announced.get() + 1);
+        let (reader, elsewhere, counter, killed) = &mut *all.borrow_mut();
+        let input = [b"PING\r\n", &command(&format!("GET {last}"))[..], b"PING\r\n"].concat();
+        reader.feed(&input, usize::MAX);
+        assert_eq!((reader.drive(&server), reader.replies().as_str()), (Stop::Parked, "+PONG|"));
+        assert_eq!(reader.drive(&server), Stop::Parked, "woken too early it waits on");
+        assert_eq!(elsewhere.run(&server, &format!("GET {there}")), "$1|x|");
+        assert_eq!(counter.run(&server, "DBSIZE"), "", "it needs every shard");
+        killed.feed(&command(&format!("GET {last}")), usize::MAX);
+        assert_eq!(killed.drive(&server), Stop::Parked);
+        assert_eq!(elsewhere.run(&server, "CLIENT KILL ID 5"), ":1|");
+        assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
+        assert_eq!(reader.wakes.count(), 0);
+    });
+    assert_eq!(announced.get(), 1);
+    assert_eq!((reader.wakes.count(), counter.wakes.count(), elsewhere.wakes.count()), (1, 1, 0));
+    assert_eq!((reader.drive(&server), reader.replies().as_str()), (Stop::Read, "$1|v|+PONG|"));
+    assert_eq!((counter.drive(&server), counter.replies().as_str()), (Stop::Read, ":2101|"));
+    let stats = counter.run(&server, "INFO commandstats");
+    assert!(stats.contains("cmdstat_get:calls=2,"), "a command that waited counts once: {stats}");
+    peer.session.lane_done(done);
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":1|"));
+    // Once more: now they are there, and nothing is set.
+    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs} new v"));
+    assert_eq!(finish(&server, &mut peer, job), ":0|");
+    assert_eq!(peer.run(&server, "EXISTS new"), ":0|");
+}
+
+#[test]
+fn a_client_that_leaves_stops_what_only_reads_and_not_what_writes() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let pairs: String = (0..2100).map(|k| format!(" k{k} v")).collect();
+    let job = job_of(&server, &mut peer, &format!("MSET{pairs}"));
+    drop(peer);
+    job.run(server.now, &|| {});
+    assert_eq!(server.engine.keyspace().len(0), 2100);
+    let mut peer = server.connect();
+    let job = job_of(&server, &mut peer, &format!("MGET{}", " k1".repeat(4096)));
+    let cancel = job.cancel_handle();
+    let slices = Cell::new(0);
+    job.run(server.now, &|| {
+        slices.set(slices.get() + 1);
+        cancel.store(slices.get() == 3, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(slices.get(), 3);
+}
+
+#[test]
+fn one_reply_over_the_hard_limit_is_not_built() {
+    let mut server = Server::with("client-output-buffer-limit normal 100kb 0 0");
+    let value = "v".repeat(10_000);
+    server.connect().run(&server, &format!("SET k {value}"));
+    let mget = |n: usize| format!("MGET{}", " k".repeat(n));
+    let mut peer = server.connect();
+    peer.hold_output = true;
+    peer.feed(&command(&mget(4000)), usize::MAX);
+    assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
+    assert!(peer.session.output().len() < 120_000, "{}", peer.session.output().len());
+    // The same on the lane.
+    let mut peer = server.connect();
+    let job = job_of(&server, &mut peer, &mget(100_000));
+    let pauses = Cell::new(0);
+    let done = job.run(server.now, &|| pauses.set(pauses.get() + 1));
+    assert!(done.reply_bytes() < 120_000 && pauses.get() < 3, "{} {}", done.reply_bytes(), pauses.get());
+    peer.session.lane_done(done);
+    assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
+    // Who wants no replies has none waiting.
+    let mut peer = server.connect();
+    peer.run(&server, "CLIENT REPLY OFF");
+    assert_eq!(peer.run(&server, &mget(4000)), "");
+    assert_eq!(peer.run(&server, "CLIENT REPLY ON"), "+OK|");
+    let stats = peer.run(&server, "INFO stats");
+    assert!(stats.contains("client_output_buffer_limit_disconnections:2|"), "{stats}");
+}
