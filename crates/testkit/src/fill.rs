@@ -70,6 +70,18 @@ pub fn expiring_at(server: &Server, count: u64, at_ms: u64) -> io::Result<()> {
     })
 }
 
+/// Sets the keys `prb:0` to `prb:N`, which the probe of `make cliffs` asks for.
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn probe_keys(server: &Server, keys: u64, value: &[u8]) -> io::Result<()> {
+    each(server, keys, |out, k| {
+        out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+        push_key(out, b"prb:", k);
+        bulk(out, value);
+    })
+}
+
 /// Makes the hash `name` of `fields` fields of 14 bytes with values of 8.
 ///
 /// # Errors

@@ -8,6 +8,7 @@
 //! **Invariant:** no crate depends on this one except as a dev-dependency; nothing here mocks a server.
 
 pub mod client;
+pub mod cliffs;
 pub mod compare;
 pub mod differential;
 pub mod fill;

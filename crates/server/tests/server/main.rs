@@ -3,6 +3,7 @@
 mod cli;
 mod harness;
 mod linearizable;
+mod measuring;
 mod neighbours;
 mod peers;
 mod stopping;

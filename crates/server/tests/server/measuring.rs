@@ -1,0 +1,16 @@
+//! `make cliffs` at a thousandth of its size: that it still measures, not what.
+
+use crate::harness::STRAND;
+use strand_testkit::cliffs::{self, Options};
+
+#[test]
+fn an_event_is_measured_on_both_servers() {
+    let row = "9 KEYS *";
+    let options = Options { strand: STRAND.into(), only: Some(row.into()), scale: 0.001 };
+    let [costs, stalls] = cliffs::run(&options).expect("both servers start");
+    assert!(costs.is_empty());
+    let json = stalls.json();
+    for figure in ["strand_p99.9_us", "strand_event_ms", "redis_max_us", "redis_probes"] {
+        assert!(json.contains(figure), "no {figure} in {json}");
+    }
+}

@@ -1,0 +1,115 @@
+//! [`EventClient`]: the connection that causes the event, on a thread beside the probe's.
+//!
+//! It shares core 1 with the probe, and a reply to KEYS has 46 MB; it must not be what the probe feels. So its thread
+//! has the lowest priority (the scheduler gives the core to the probe as soon as the probe's reply is there), it reads
+//! and writes 16 KiB at a time (the longest stretch in the kernel that the probe may have to wait for, some 5 us), into
+//! one buffer that stays in the cache, and it keeps nothing but the first and the last bytes of a reply. It does drain,
+//! and at once: a server that bounds its output would not finish the event otherwise.
+
+use super::Result;
+use crate::fill;
+use crate::process::Server;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use strand_wire::client::encode_command;
+
+const PIECE_BYTES: usize = 16 << 10;
+/// Sent behind each command; its reply says that the command's reply has come in full.
+const MARK: &[u8] = b"*2\r\n$4\r\nPING\r\n$8\r\nfinished\r\n";
+const MARK_REPLY: &[u8] = b"\r\n$8\r\nfinished\r\n";
+/// Of a reply, so much is kept.
+const HEAD_BYTES: usize = 64;
+/// Looks at DBSIZE, every 10 ms.
+const SIZE_STEPS_MAX: usize = 1_500;
+/// Steps of one SCAN.
+const STEPS_MAX: usize = 1_000_000;
+
+/// A connection that does what is asked and throws the replies away.
+pub(super) struct EventClient {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl EventClient {
+    pub(super) fn connect(server: &Server) -> Result<EventClient> {
+        Ok(EventClient { stream: fill::connect(server)?, buffer: vec![0; PIECE_BYTES] })
+    }
+
+    /// Sends one command and reads its reply to the end; the value is the reply's beginning.
+    pub(super) fn call<T: AsRef<[u8]>>(&mut self, args: &[T]) -> Result<Vec<u8>> {
+        let mut request = Vec::new();
+        encode_command(&mut request, args);
+        self.pipeline(&request)
+    }
+
+    /// The same with bytes that are one or more commands.
+    pub(super) fn pipeline(&mut self, requests: &[u8]) -> Result<Vec<u8>> {
+        self.send(requests)?;
+        self.send(MARK)?;
+        self.drain()
+    }
+
+    /// Sends bytes in small pieces.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(bytes.chunks(PIECE_BYTES).try_for_each(|piece| self.stream.write_all(piece))?)
+    }
+
+    /// Reads up to the mark's reply.
+    fn drain(&mut self) -> Result<Vec<u8>> {
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        while !tail.ends_with(MARK_REPLY) {
+            let n = self.stream.read(&mut self.buffer)?;
+            if n == 0 {
+                return Err("the server closed the connection".into());
+            }
+            if head.len() < HEAD_BYTES {
+                head.extend_from_slice(&self.buffer[..n.min(HEAD_BYTES - head.len())]);
+            }
+            tail.extend_from_slice(&self.buffer[n.saturating_sub(MARK_REPLY.len())..n]);
+            tail.drain(..tail.len().saturating_sub(MARK_REPLY.len()));
+        }
+        if head.starts_with(b"-") {
+            return Err(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().into());
+        }
+        Ok(head)
+    }
+
+    /// Sends a command whose `cursor`th word is a cursor until that is 0 again.
+    pub(super) fn scan(&mut self, words: &[&str], cursor: usize) -> Result<()> {
+        let mut words: Vec<String> = words.iter().map(|w| w.to_string()).collect();
+        for _ in 0..STEPS_MAX {
+            let head = self.call(&words)?;
+            let text = String::from_utf8_lossy(&head);
+            words[cursor] = text.lines().nth(2).ok_or("a scan's reply has a cursor")?.to_string();
+            if words[cursor] == "0" {
+                return Ok(());
+            }
+        }
+        Err("the scan does not end".into())
+    }
+
+    /// Asks for DBSIZE until it is at most `keys`; bounded.
+    pub(super) fn wait_for_size(&mut self, keys: u64) -> Result<()> {
+        let (mut size, step) = (0, std::time::Duration::from_millis(10));
+        for _ in 0..SIZE_STEPS_MAX {
+            let head = self.call(&["DBSIZE"])?;
+            let text = String::from_utf8_lossy(&head);
+            let number = text.lines().next().and_then(|l| l.strip_prefix(':')?.parse::<u64>().ok());
+            size = number.ok_or("DBSIZE is a number")?;
+            if size <= keys {
+                return Ok(());
+            }
+            std::thread::sleep(step);
+        }
+        Err(format!("{} keys are still there after 15 s", size - keys).into())
+    }
+}
+
+/// This thread yields to the probe's.
+pub(super) fn lower_priority() -> Result<()> {
+    // On Linux, "this process" by no id is the calling thread. Where the whole run was given a priority, as on a
+    // machine that does other things too, the event keeps its distance below the probe.
+    let own = rustix::process::getpriority_process(None)?;
+    rustix::process::setpriority_process(None, (own + 19).min(19))?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! A keyspace of two million keys: while it grows, while one command goes through all of it or touches 100,000 keys,
+//! while half of it expires at once, while it is emptied.
+
+use super::event::EventClient;
+use super::{EXPIRING, KEYS, Lab, MANY, Result};
+use crate::fill::{self, Content, push_key};
+use crate::process::{Kind, Server};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const GROWTH: &str = "7 growth of the keyspace";
+const KEYS_ALL: &str = "9 KEYS *";
+const SCAN: &str = "9 SCAN with COUNT 1000000, to the end";
+const MSET: &str = "9 MSET of many keys";
+const MGET: &str = "9 MGET of many keys";
+const DEL: &str = "9 DEL of many keys";
+const GREP: &str = "9 RX.GREP over all values";
+const EXPIRY: &str = "9 keys that expire in one second";
+const FLUSH: &str = "9 FLUSHALL SYNC";
+
+pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, EXPIRY, FLUSH];
+
+/// Keys in one write while the keyspace grows: few, so that the probe does not wait for the writes themselves.
+const GROWTH_BATCH: u64 = 25;
+/// A fill makes at least so many keys a second, on a busy machine too.
+const FILL_PER_S_MIN: u64 = 200_000;
+
+pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
+    let (keys, many) = (lab.options.size(KEYS), lab.options.size(MANY));
+    if lab.wants(GROWTH) {
+        lab.stall(GROWTH, 1, |client, _| grow(client, keys));
+    } else {
+        fill::keys(&lab.server, keys, Content::Bytes(64))?;
+    }
+    lab.stall(KEYS_ALL, 3, |client, _| client.call(&["KEYS", "*"]).map(drop));
+    lab.stall(SCAN, 1, |client, _| client.scan(&["SCAN", "0", "COUNT", "1000000"], 1));
+    if [MSET, MGET, DEL].iter().any(|row| lab.wants(row)) {
+        let (set, names) = (many_keys(many, true), many_keys(many, false));
+        let with = |name: &str, rest: &[Vec<u8>]| [vec![name.as_bytes().to_vec()], rest.to_vec()].concat();
+        let (mset, mget, del) = (with("MSET", &set), with("MGET", &names), with("DEL", &names));
+        lab.stall(MSET, 3, |client, _| client.call(&mset).map(drop));
+        EventClient::connect(&lab.server)?.call(&mset)?;
+        lab.stall(MGET, 3, |client, _| client.call(&mget).map(drop));
+        lab.stall(DEL, 1, |client, _| client.call(&del).map(drop));
+    }
+    if lab.server.kind == Kind::Strand {
+        lab.stall(GREP, 1, |client, _| {
+            client.call(&["RX.GREP", "VALUES", "q[0-9]+z", "LIMIT", "10"]).map(drop)
+        });
+    }
+    if lab.wants(EXPIRY) {
+        expire(lab)?;
+    }
+    lab.stall(FLUSH, 1, |client, _| client.call(&["FLUSHALL", "SYNC"]).map(drop));
+    Ok(())
+}
+
+fn grow(client: &mut EventClient, keys: u64) -> Result<()> {
+    let (value, mut batch) = (fill::value(64), Vec::new());
+    for first in (0..keys).step_by(GROWTH_BATCH as usize) {
+        batch.clear();
+        (first..(first + GROWTH_BATCH).min(keys)).for_each(|k| fill::set(&mut batch, k, &value));
+        client.pipeline(&batch)?;
+    }
+    Ok(())
+}
+
+/// Names of keys that only the rows of many keys use, each with a value when asked for.
+fn many_keys(many: u64, values: bool) -> Vec<Vec<u8>> {
+    let value = fill::value(64);
+    let mut words = Vec::new();
+    for k in 0..many {
+        let mut key = Vec::new();
+        push_key(&mut key, b"mst:", k);
+        words.push(key);
+        if values {
+            words.push(value.clone());
+        }
+    }
+    words
+}
+
+/// All keys of the row expire at the same millisecond; the event begins then and ends when DBSIZE is what it was.
+fn expire(lab: &mut Lab<'_>) -> Result<()> {
+    let expiring = lab.options.size(EXPIRING);
+    let size_before = size(&lab.server)?;
+    let at_ms = now_ms()? + 1500 + expiring * 1000 / FILL_PER_S_MIN;
+    fill::expiring_at(&lab.server, expiring, at_ms)?;
+    let quiet = lab.quiet();
+    let left_ms = at_ms.checked_sub(now_ms()?).ok_or("the fill was slower than the expiry")?;
+    std::thread::sleep(Duration::from_millis(left_ms.saturating_sub(5)));
+    lab.stall_after(quiet, EXPIRY, 1, move |client, _| client.wait_for_size(size_before));
+    Ok(())
+}
+
+pub(super) fn size(server: &Server) -> Result<u64> {
+    match server.connect()?.call(&["DBSIZE"])? {
+        strand_wire::client::Value::Int(n) => Ok(n as u64),
+        other => Err(format!("DBSIZE answers {other:?}").into()),
+    }
+}
+
+fn now_ms() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
+}

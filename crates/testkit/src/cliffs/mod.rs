@@ -1,0 +1,244 @@
+//! `make cliffs`: what must stay flat, measured on Strand and on redis-server in the same run.
+//!
+//! Two tables. *Costs* are figures of one thing alone: nanoseconds a byte, allocations a command, memory gained. *Stalls*
+//! are what another client feels while an event runs ([`probe`] says how that is measured). Servers have core 0, the
+//! client core 1. [`Lab`] is one server under measurement; a stage fills it once and runs several rows on it, first on
+//! Strand, then on redis-server.
+
+mod bytes;
+mod crowds;
+mod event;
+mod hashes;
+mod keyspace;
+mod large;
+pub mod probe;
+
+use crate::process::{Kind, Server};
+use crate::report::{Report, Row, grouped};
+use event::EventClient;
+use probe::{Micros, Outcome, Probe};
+use std::error::Error;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the rows return.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The sizes at scale 1.
+const KEYS: f64 = 2_000_000.0;
+const FIELDS: f64 = 2_000_000.0;
+const EXPIRING: f64 = 1_000_000.0;
+const MANY: f64 = 100_000.0;
+const LARGE_MB: f64 = 256.0;
+const IDLE: f64 = 10_000.0;
+const ARRIVALS: f64 = 5_000.0;
+/// How long a row's quiet probing lasts.
+const QUIET_MS: u64 = 250;
+/// Probing goes on after the event's reply: what a server puts off belongs to the event too.
+const AFTER_MS: u64 = 100;
+
+/// What is measured, and on which binary.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Strand's binary.
+    pub strand: PathBuf,
+    /// A row's name, or a part of names.
+    pub only: Option<String>,
+    /// All sizes are multiplied by it.
+    pub scale: f64,
+}
+
+impl Options {
+    fn size(&self, at_scale_1: f64) -> u64 {
+        (at_scale_1 * self.scale).ceil() as u64
+    }
+    fn wants(&self, name: &str) -> bool {
+        let exact = |only: &str| STAGES.iter().flat_map(|s| s.rows).any(|n| *n == only);
+        let named = |only: &str| if exact(only) { name == only } else { name.contains(only) };
+        self.only.as_deref().is_none_or(named)
+    }
+}
+
+/// Rows that share a server.
+struct Stage {
+    rows: &'static [&'static str],
+    options: &'static [&'static str],
+    run: fn(&mut Lab<'_>) -> Result<()>,
+}
+
+const STAGES: &[Stage] = &[
+    Stage { rows: bytes::ROWS, options: &[], run: bytes::run },
+    Stage { rows: keyspace::ROWS, options: &[], run: keyspace::run },
+    Stage { rows: hashes::ROWS, options: &[], run: hashes::run },
+    Stage { rows: large::ROWS, options: &[], run: large::run },
+    Stage { rows: crowds::ROWS, options: &["--maxclients", "12000"], run: crowds::run },
+];
+
+/// One row's result on one server.
+enum Cell {
+    Cost(String, Vec<(&'static str, f64)>),
+    Stall(Outcome),
+    Failed(String),
+}
+
+/// One server under measurement, with what was found on it.
+struct Lab<'a> {
+    options: &'a Options,
+    server: Server,
+    probe: Probe,
+    cells: Vec<(&'static str, Cell)>,
+}
+
+impl Lab<'_> {
+    /// True when the row `name` is to be measured.
+    fn wants(&self, name: &str) -> bool {
+        self.options.wants(name)
+    }
+
+    /// Measures a cost; `name` says the unit.
+    fn cost(
+        &mut self,
+        name: &'static str,
+        measure: impl FnOnce(&mut Self) -> Result<(String, Vec<(&'static str, f64)>)>,
+    ) {
+        if self.wants(name) {
+            let cell = match measure(self) {
+                Ok((text, figures)) => Cell::Cost(text, figures),
+                Err(e) => Cell::Failed(format!("failed: {e}")),
+            };
+            self.cells.push((name, cell));
+        }
+    }
+
+    /// Measures what the probe feels of `event`: quiet first, then while it runs `repeats` times.
+    fn stall(
+        &mut self,
+        name: &'static str,
+        repeats: usize,
+        event: impl Fn(&mut EventClient, &Server) -> Result<()> + Sync,
+    ) {
+        if self.wants(name) {
+            let quiet = self.quiet();
+            self.stall_after(quiet, name, repeats, event);
+        }
+    }
+
+    /// The same, with the quiet figures taken before.
+    fn stall_after(
+        &mut self,
+        quiet: Result<Micros>,
+        name: &'static str,
+        repeats: usize,
+        event: impl Fn(&mut EventClient, &Server) -> Result<()> + Sync,
+    ) {
+        let cell = match quiet.and_then(|quiet| self.during(quiet, repeats, &event)) {
+            Ok(outcome) => Cell::Stall(outcome),
+            Err(e) => Cell::Failed(format!("failed: {e}")),
+        };
+        self.cells.push((name, cell));
+    }
+
+    /// Probes an idle server.
+    fn quiet(&mut self) -> Result<Micros> {
+        let (start, mut micros) = (Instant::now(), Micros::new(0)?);
+        while start.elapsed() < Duration::from_millis(QUIET_MS) {
+            micros.record(self.probe.get()?);
+        }
+        Ok(micros)
+    }
+
+    fn during(
+        &mut self,
+        quiet: Micros,
+        repeats: usize,
+        event: &(impl Fn(&mut EventClient, &Server) -> Result<()> + Sync),
+    ) -> Result<Outcome> {
+        let mut outcome = Outcome { during: Micros::new(quiet.at(0.5))?, quiet, event_ms: Vec::new() };
+        let (server, probe) = (&self.server, &mut self.probe);
+        for _ in 0..repeats {
+            let mut client = EventClient::connect(server)?;
+            let took = thread::scope(|scope| {
+                let running = scope.spawn(|| {
+                    event::lower_priority()?;
+                    let start = Instant::now();
+                    event(&mut client, server).map(|()| start.elapsed())
+                });
+                let mut finished_at = None;
+                while finished_at.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(AFTER_MS)) {
+                    if finished_at.is_none() && running.is_finished() {
+                        finished_at = Some(Instant::now());
+                    }
+                    outcome.during.record(probe.get()?);
+                }
+                running.join().unwrap_or_else(|_| Err("the event panicked".into()))
+            })?;
+            outcome.event_ms.push(took.as_secs_f64() * 1000.0);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Runs every row that is wanted; the tables of costs and of stalls.
+///
+/// # Errors
+/// When a server does not start. A row that fails says so in its cell.
+pub fn run(options: &Options) -> Result<[Report; 2]> {
+    let mut costs = Report::new("Costs", &["row", "strand", "redis-server"]);
+    let sizes = [KEYS, FIELDS, EXPIRING, MANY, LARGE_MB].map(|s| grouped(options.size(s) as f64));
+    let [keys, fields, expiring, many, large] = sizes;
+    let title = format!(
+        "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
+         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; event: median ms."
+    );
+    let columns = ["quiet p99.9", "p99.9", "max", "event ms", "probes"];
+    let named = |server: &str| columns.map(|c| format!("{server} {c}"));
+    let all = [vec!["event".to_string()], named("strand").to_vec(), named("redis").to_vec()].concat();
+    let mut stalls = Report::new(&title, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    for stage in STAGES.iter().filter(|s| s.rows.iter().any(|r| options.wants(r))) {
+        let mut strand = measure(options, stage, Kind::Strand)?;
+        let mut redis = measure(options, stage, Kind::Redis)?;
+        for name in stage.rows.iter().filter(|r| options.wants(r)) {
+            add(&mut costs, &mut stalls, name, [take(&mut strand, name), take(&mut redis, name)]);
+        }
+    }
+    Ok([costs, stalls])
+}
+
+fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static str, Cell)>> {
+    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+    let server = Server::measured(kind, &options.strand, &[workers, stage.options].concat(), "0", &[])?;
+    let probe = Probe::open(&server)?;
+    let mut lab = Lab { options, server, probe, cells: Vec::new() };
+    if let Err(e) = (stage.run)(&mut lab) {
+        eprintln!("  {}: {e}", kind.name());
+    }
+    Ok(lab.cells)
+}
+
+fn take(cells: &mut Vec<(&'static str, Cell)>, name: &str) -> Option<Cell> {
+    let at = cells.iter().position(|c| c.0 == name)?;
+    Some(cells.remove(at).1)
+}
+
+fn add(costs: &mut Report, stalls: &mut Report, name: &str, cells: [Option<Cell>; 2]) {
+    let mut row = Row::new(&[name], format!("make cliffs ARGS='--only \"{name}\"'"));
+    let is_stall = cells.iter().any(|c| matches!(c, Some(Cell::Stall(_))));
+    for (server, cell) in ["strand", "redis"].iter().zip(cells) {
+        let texts = match cell {
+            Some(Cell::Cost(text, figures)) => {
+                figures.iter().for_each(|(n, v)| row.figure(format!("{server}_{n}"), *v));
+                vec![text]
+            }
+            Some(Cell::Stall(outcome)) => {
+                outcome.figures().into_iter().for_each(|(n, v)| row.figure(format!("{server}_{n}"), v));
+                outcome.figures().into_iter().map(|(_, v)| grouped(v)).collect()
+            }
+            Some(Cell::Failed(why)) => vec![why],
+            None => vec!["-".into()],
+        };
+        let missing = if is_stall { 5 - texts.len() } else { 0 };
+        texts.into_iter().chain(vec!["-".into(); missing]).for_each(|t| row.cell(t));
+    }
+    if is_stall { stalls.row(row) } else { costs.row(row) }
+}
