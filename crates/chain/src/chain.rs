@@ -181,11 +181,19 @@ impl Chain {
     }
     /// Appends `blob` without copying it.
     pub fn push_blob(&mut self, blob: Blob) {
+        let whole = 0..blob.len();
+        self.push_part(blob, whole);
+    }
+    /// Appends part of a blob without copying.
+    ///
+    /// # Panics
+    /// When the blob has no such part.
+    pub fn push_part(&mut self, blob: Blob, part: std::ops::Range<usize>) {
         self.drop_empty_tail();
-        let end = blob.len();
-        if end > 0 {
-            self.links.push_back(Link { blob, start: 0, end });
-            self.len += end;
+        assert!(part.start <= part.end && part.end <= blob.len(), "a part of the blob");
+        if !part.is_empty() {
+            self.len += part.len();
+            self.links.push_back(Link { blob, start: part.start, end: part.end });
         }
     }
     /// Appends all of `other`, sharing its blocks (up to 4 KiB are copied).

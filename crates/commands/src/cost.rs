@@ -6,7 +6,7 @@
 use crate::call::LaneCall;
 use crate::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, Locked, Value};
+use strand_keyspace::{Key, Locked, ValueRef};
 use strand_wire::args::Args;
 
 /// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so
@@ -120,9 +120,9 @@ impl Cost {
 
 /// True when the collection at `key`, whose shard is held, makes a call with [`Cost::Elements`] long.
 pub fn is_long_value(locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> bool {
-    match locked.db(db).peek(key).map(|r| &r.value) {
-        Some(Value::Hash(hash)) => hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES,
-        Some(Value::Str(_)) | None => false,
+    match locked.db(db).peek(key).map(|r| r.value()) {
+        Some(ValueRef::Hash(hash)) => hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES,
+        Some(ValueRef::Str(_)) | None => false,
     }
 }
 

@@ -76,7 +76,7 @@ fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut copies = snapshot.lock_shard(0, call.now_ms);
     for key in &keys {
         if let Some(record) = locked.db(call.db).get(key) {
-            let (value, expire_at_ms) = (record.value.clone(), record.expire_at_ms());
+            let (value, expire_at_ms) = (record.value().to_value(), record.expire_at_ms());
             copies.db(0).insert(&snapshot.key(key.bytes), value, expire_at_ms);
         }
     }
@@ -128,8 +128,8 @@ fn slice_of(args: Args<'_>, head: usize, from: usize) -> Argv {
     let mut slice = Argv::new();
     let to = (from + SLICE_ARGUMENTS).min(args.len());
     for at in (0..head).chain(from..to) {
-        match args.shared(at) {
-            Some(blob) => slice.push_blob(blob),
+        match args.large(at) {
+            Some(blob) => slice.push_blob(blob.clone()),
             None => slice.push(args.at(at)),
         }
     }

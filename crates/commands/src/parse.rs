@@ -4,7 +4,7 @@ use crate::errors;
 use crate::long_double::LongDouble;
 use std::borrow::Cow;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Record, Str, Value};
+use strand_keyspace::{OtherType, RecordRef, StrRef, ValueRef};
 
 /// An error text: fixed, or made for the occasion.
 pub(crate) type Text = Cow<'static, str>;
@@ -79,21 +79,18 @@ pub(crate) fn expiry_ms(bytes: &[u8], unit: ExpiryUnit, now_ms: i64, command: &s
 ///
 /// # Errors
 /// The WRONGTYPE text when it is of another type.
-pub(crate) fn string_of(record: Option<&Record>) -> Result<Option<&Str>, &'static str> {
-    match record.map(|r| &r.value) {
+#[inline]
+pub(crate) fn string_of(record: Option<RecordRef<'_>>) -> Result<Option<StrRef<'_>>, &'static str> {
+    match record.map(|r| r.value()) {
         None => Ok(None),
-        Some(Value::Str(s)) => Ok(Some(s)),
+        Some(ValueRef::Str(s)) => Ok(Some(s)),
         Some(_) => Err(errors::WRONG_TYPE),
     }
 }
 
-/// As [`string_of`], for writing.
-pub(crate) fn string_of_mut(record: Option<&mut Record>) -> Result<Option<&mut Str>, &'static str> {
-    match record.map(|r| &mut r.value) {
-        None => Ok(None),
-        Some(Value::Str(s)) => Ok(Some(s)),
-        Some(_) => Err(errors::WRONG_TYPE),
-    }
+/// The WRONGTYPE text.
+pub(crate) fn wrong_type(_: OtherType) -> &'static str {
+    errors::WRONG_TYPE
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@
 
 use std::hint::black_box;
 use std::time::Duration;
-use strand_chain::Blob;
-use strand_keyspace::{HashValue, Keyspace, Settings, Str, Value};
+use strand_keyspace::{HashValue, Keyspace, Settings, StrRef};
 
 /// Keys when nothing else is said, and in a test run.
 const KEYS: usize = 1_000_000;
@@ -41,8 +40,7 @@ fn keyspace(table: &mut Table, keys: usize) {
     let insert = |space: &Keyspace, i: usize| {
         let name = name(i);
         let key = space.key(&name);
-        let value = Value::Str(Str::from_slice(&VALUE));
-        space.lock(&[key.hash], NOW_MS).db(0).insert(&key, value, None);
+        space.lock(&[key.hash], NOW_MS).db(0).set_str(&key, StrRef::of(&VALUE), None);
     };
     let started = Cpu::now();
     let asked = allocation_counter::measure(|| (0..keys).for_each(|i| insert(&space, i)));
@@ -155,7 +153,7 @@ fn hash(table: &mut Table, fields: usize) {
     let started = Cpu::now();
     let asked = allocation_counter::measure(|| {
         for i in 0..fields {
-            let (name, value) = (name(i), Blob::from(&VALUE[..16]));
+            let (name, value) = (name(i), &VALUE[..16]);
             let begun = Cpu::now();
             hash.set(&name, value, &settings);
             longest = longest.max(begun.elapsed());

@@ -1,11 +1,14 @@
 //! [`Locked`]: the shards a command holds; [`Db`]: one database seen through them.
 
-use crate::segmented::{At, position_of};
-use crate::shard::{Clock, Shard};
-use crate::{Key, Keyspace, Record, Value};
+use crate::segmented::{At, INLINE_BYTES_MAX, Payload, position_of};
+use crate::shard::{Clock, Shard, Slot};
+use crate::types::hash::HashValue;
+use crate::types::string::{Str, StrRef};
+use crate::{Key, Keyspace, RecordRef, Value, ValueRef};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
+use strand_chain::Blob;
 
 /// Shards held by one command. What it makes garbage of is freed after they are let go.
 #[derive(Debug)]
@@ -34,7 +37,45 @@ pub struct Lookups {
 #[derive(Debug)]
 struct Held<'k> {
     shard: usize,
+    slot: &'k Slot,
     guard: MutexGuard<'k, Shard>,
+    /// It was written to.
+    changed: bool,
+}
+
+impl<'k> Held<'k> {
+    #[inline]
+    fn lock(keyspace: &'k Keyspace, shard: usize) -> Held<'k> {
+        let slot = &keyspace.shards[shard];
+        Held { shard, slot, guard: slot.lock.lock(), changed: false }
+    }
+    #[inline]
+    fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<Held<'k>> {
+        let slot = &keyspace.shards[shard];
+        Some(Held { shard, slot, guard: slot.lock.try_lock()?, changed: false })
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.changed {
+            self.slot.publish(&self.guard);
+        }
+    }
+}
+
+/// The value at a key is not of the type that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherType;
+
+/// A record that was removed.
+#[derive(Debug)]
+pub struct Taken {
+    /// Its value.
+    pub value: Value,
+    /// When it would have expired (unix milliseconds), if ever.
+    pub expire_at_ms: Option<i64>,
 }
 
 impl<'k> Locked<'k> {
@@ -42,7 +83,7 @@ impl<'k> Locked<'k> {
     #[inline]
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Locked<'k> {
         let mut locked = Locked::none(keyspace, now_ms);
-        locked.held.push(Held { shard, guard: keyspace.shards[shard].0.lock() });
+        locked.held.push(Held::lock(keyspace, shard));
         locked
     }
     /// Holds these shards, which ascend.
@@ -52,7 +93,7 @@ impl<'k> Locked<'k> {
         now_ms: i64,
     ) -> Locked<'k> {
         let mut locked = Locked::none(keyspace, now_ms);
-        locked.held.extend(shards.map(|shard| Held { shard, guard: keyspace.shards[shard].0.lock() }));
+        locked.held.extend(shards.map(|shard| Held::lock(keyspace, shard)));
         debug_assert!(locked.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         locked
     }
@@ -64,7 +105,7 @@ impl<'k> Locked<'k> {
     ) -> Option<Locked<'k>> {
         let mut locked = Locked::none(keyspace, now_ms);
         for shard in shards {
-            locked.held.push(Held { shard, guard: keyspace.shards[shard].0.try_lock()? });
+            locked.held.push(Held::try_lock(keyspace, shard)?);
         }
         Some(locked)
     }
@@ -105,14 +146,6 @@ impl<'k> Locked<'k> {
             garbage: SmallVec::new(),
         }
     }
-    #[inline]
-    fn shard(&mut self, shard: usize) -> &mut Shard {
-        let at = match &self.held[..] {
-            [only] if only.shard == shard => 0,
-            held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
-        };
-        &mut self.held[at].guard
-    }
 }
 
 impl Drop for Locked<'_> {
@@ -138,7 +171,7 @@ pub struct Db<'l, 'k> {
 impl Db<'_, '_> {
     /// Reads a record and marks it used.
     #[inline]
-    pub fn get(&mut self, key: &Key<'_>) -> Option<&Record> {
+    pub fn get(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
             self.locked.lookups.misses += 1;
             return None;
@@ -147,74 +180,145 @@ impl Db<'_, '_> {
         let (slot, clock, no_touch) = (self.slot, self.locked.clock, self.locked.no_touch);
         let shard = self.shard(key);
         if no_touch {
-            return shard.table(slot).map(|t| &**t.records.at(at));
+            return shard.table(slot).map(|t| RecordRef(t.records.at(at)));
         }
-        Some(shard.touch(slot, at, &clock))
+        Some(RecordRef(shard.touch(slot, at, &clock)))
     }
     /// Reads a record without marking it used (TTL, TYPE, OBJECT, EXISTS do this).
-    pub fn peek(&mut self, key: &Key<'_>) -> Option<&Record> {
+    pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let at = self.locate(key)?;
         let slot = self.slot;
-        self.shard(key).table(slot).map(|t| &**t.records.at(at))
-    }
-    /// A record for writing: marks it used and touched. Remove it when its value became empty.
-    #[inline]
-    pub fn get_mut(&mut self, key: &Key<'_>) -> Option<&mut Record> {
-        let at = self.locate(key)?;
-        let (slot, clock) = (self.slot, self.locked.clock);
-        self.note(key);
-        Some(self.shard(key).touch(slot, at, &clock))
+        self.shard(key).table(slot).map(|t| RecordRef(t.records.at(at)))
     }
     /// Sets key to value with that expiry (`None`: no expiry); true when it replaces a record. What it replaces is freed
     /// when the shards are let go, or by a helper thread when it is big.
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
-        let deadline_ms = expire_at_ms.unwrap_or(i64::MAX);
-        let at = self.locate(key);
-        let (slot, clock) = (self.slot, self.locked.clock);
-        match at {
-            Some(at) => {
-                self.note(key);
-                let old = self.shard(key).replace(slot, at, value, deadline_ms, &clock);
-                self.locked.garbage(old);
-            }
-            None => {
-                let shard = self.shard(key);
-                let record = shard.record(key, value, deadline_ms, &clock);
-                shard.insert(slot, record);
-            }
+        match value {
+            Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
+            hash => self.put(key, Payload::Outside(hash), Some(expire_at_ms)),
         }
-        at.is_some()
     }
-    /// Removes a record and returns it. To delete it use [`Db::delete`].
-    pub fn remove(&mut self, key: &Key<'_>) -> Option<Record> {
+    /// As [`Db::insert`], of a string: a short one is copied into the table, a long one that lies in a blob is shared.
+    #[inline]
+    pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
+        self.put(key, payload_of(value), Some(expire_at_ms))
+    }
+    /// Replaces a record's value by a string and leaves its expiry as it is; without a record adds one that never
+    /// expires. True when there was one.
+    pub fn update_str(&mut self, key: &Key<'_>, value: StrRef<'_>) -> bool {
+        self.put(key, payload_of(value), None)
+    }
+    /// Lets `change` edit a string in place (APPEND, SETRANGE), which then is `raw` whatever its length; its expiry stays
+    /// as it is. `None` when there is no such key. A `change` that fails must leave the bytes as they were.
+    ///
+    /// # Errors
+    /// When the value is of another type.
+    pub fn edit_str<R, E>(
+        &mut self,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut Blob) -> Result<R, E>,
+    ) -> Result<Option<Result<R, E>>, OtherType> {
+        let Some(record) = self.peek(key) else { return Ok(None) };
+        let inline = match record.value() {
+            ValueRef::Str(StrRef::Blob { .. }) => None,
+            ValueRef::Str(s) => Some(s.to_blob()),
+            ValueRef::Hash(_) => return Err(OtherType),
+        };
+        let Some(mut blob) = inline else {
+            return Ok(self.change(key, |value| match value {
+                Value::Str(s) => change(s.edit()),
+                Value::Hash(_) => unreachable!("looked at above"),
+            }));
+        };
+        let result = change(&mut blob);
+        if result.is_ok() {
+            self.update_str(key, StrRef::Blob { blob: &blob, edited: true });
+        }
+        Ok(Some(result))
+    }
+    /// Lets `change` have a hash for writing; `None` when there is no such key. Delete the key when the hash became empty.
+    ///
+    /// # Errors
+    /// When the value is of another type.
+    pub fn change_hash<R>(
+        &mut self,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut HashValue) -> R,
+    ) -> Result<Option<R>, OtherType> {
+        let Some(at) = self.locate(key) else { return Ok(None) };
+        let (slot, clock) = (self.slot, self.locked.clock);
+        let changed = self.changed(key).change(slot, at, key, &clock, |value| match value {
+            Value::Hash(hash) => Ok(change(hash)),
+            Value::Str(_) => Err(OtherType),
+        });
+        changed.unwrap_or(Err(OtherType)).map(Some)
+    }
+    /// Removes a record and returns what was in it. To delete it use [`Db::delete`].
+    pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
         let at = self.locate(key)?;
         let slot = self.slot;
-        Some(*self.shard(key).remove(slot, at))
+        let shard = self.changed(key);
+        let record = RecordRef(shard.table(slot)?.records.at(at));
+        let expire_at_ms = record.expire_at_ms();
+        let inline = match record.value() {
+            ValueRef::Str(s @ (StrRef::Int(_) | StrRef::Bytes { .. })) => Some(Value::Str(s.to_str())),
+            _ => None,
+        };
+        let outside = shard.remove(slot, at, key);
+        Some(Taken { value: outside.or(inline)?, expire_at_ms })
     }
     /// Deletes a record; false when there is none. Its value is freed when the shards are let go, or by a helper thread
     /// when it is big.
     pub fn delete(&mut self, key: &Key<'_>) -> bool {
-        let removed = self.remove(key);
-        let found = removed.is_some();
-        if let Some(record) = removed {
-            self.locked.garbage(record.value);
-        }
-        found
+        let Some(at) = self.locate(key) else { return false };
+        let slot = self.slot;
+        let value = self.changed(key).remove(slot, at, key);
+        self.locked.garbage(value);
+        true
     }
     /// Sets or clears (`None`) the expiry; false when there is no such key. A time that has passed is kept as given:
     /// the key is gone at the next look.
     pub fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: Option<i64>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
-        self.note(key);
-        self.shard(key).set_deadline(slot, at, expire_at_ms.unwrap_or(i64::MAX));
+        self.changed(key).set_deadline(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
         true
     }
 
+    /// Lets `change` have a value that lies outside the table; `None` when there is no such one.
+    fn change<R>(&mut self, key: &Key<'_>, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+        let at = self.locate(key)?;
+        let (slot, clock) = (self.slot, self.locked.clock);
+        self.changed(key).change(slot, at, key, &clock, change)
+    }
+    /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
+    #[inline]
+    fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
+        let deadline_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
+        let at = self.locate(key);
+        let (slot, clock) = (self.slot, self.locked.clock);
+        let shard = self.changed(key);
+        match at {
+            Some(at) => {
+                let former = shard.replace(slot, at, key, payload, deadline_ms, &clock);
+                self.locked.garbage(former);
+            }
+            None => shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock),
+        }
+        at.is_some()
+    }
     #[inline]
     fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.locked.keyspace.shard_of(key.hash);
-        self.locked.shard(shard)
+        &mut self.locked.held(shard).guard
+    }
+    /// The key's shard, for writing.
+    #[inline]
+    fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
+        let shard = self.locked.keyspace.shard_of(key.hash);
+        let held = self.locked.held(shard);
+        held.changed = true;
+        &mut held.guard
     }
     /// Finds a record that has not expired; removes it when it has.
     #[inline]
@@ -222,8 +326,8 @@ impl Db<'_, '_> {
         let (slot, now_ms) = (self.slot, self.locked.clock.now_ms);
         let position = position_of(key.hash.0);
         let table = self.shard(key).table(slot)?;
-        let at = table.records.locate(position, |r| r.is_at(position, key.bytes))?;
-        if table.records.at(at).is_expired(now_ms) {
+        let at = table.records.locate(position, key.bytes)?;
+        if table.records.at(at).deadline_ms() <= now_ms {
             self.expire(key, at);
             return None;
         }
@@ -232,24 +336,40 @@ impl Db<'_, '_> {
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: At) {
         let slot = self.slot;
-        let record = self.shard(key).remove(slot, at);
-        self.locked.garbage(record.value);
+        let value = self.changed(key).remove(slot, at, key);
+        self.locked.garbage(value);
         self.locked.keyspace.count_expired(1);
     }
+}
+
+impl<'k> Locked<'k> {
     #[inline]
-    fn note(&mut self, key: &Key<'_>) {
-        if self.slot == 0 {
-            self.shard(key).notes.note(position_of(key.hash.0), key.bytes);
+    fn held(&mut self, shard: usize) -> &mut Held<'k> {
+        let at = match &self.held[..] {
+            [only] if only.shard == shard => 0,
+            held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
+        };
+        &mut self.held[at]
+    }
+    /// Frees a value once the shards are let go.
+    #[inline]
+    fn garbage(&mut self, value: Option<Value>) {
+        if let Some(value) = value {
+            self.garbage.push(value);
         }
     }
 }
 
-impl Locked<'_> {
-    /// Frees a value once the shards are let go. An integer is no garbage.
-    #[inline]
-    fn garbage(&mut self, value: Value) {
-        if !matches!(value, Value::Str(crate::Str::Int(_))) {
-            self.garbage.push(value);
+/// How a string goes into a table: a short one is copied, of a long one a share of its blob.
+#[inline]
+fn payload_of(value: StrRef<'_>) -> Payload<'_, Value> {
+    match value {
+        StrRef::Int(n) => Payload::Int(n),
+        StrRef::Bytes { bytes, edited } => Payload::Bytes(bytes, edited),
+        StrRef::Blob { blob, edited } if blob.len() <= INLINE_BYTES_MAX => Payload::Bytes(blob, edited),
+        StrRef::Blob { blob, edited } => {
+            let blob = blob.clone();
+            Payload::Outside(Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) }))
         }
     }
 }

@@ -1,15 +1,16 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
-use crate::record::Record;
-use crate::segmented::{POSITION_BITS, Shape, position_of};
-use crate::shard::{Shard, Slot};
-use crate::{Locked, Settings, Touched, Value};
+use crate::record::{prefetch_inner, prefetch_outside};
+use crate::segmented::{POSITION_BITS, Segmented, Shape, position_of};
+use crate::shard::{KeyPositions, Shard, Slot};
+use crate::{Locked, RecordRef, Settings, Touched, Value};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_chain::prefetch;
 
+/// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
+const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
 /// Most shards: a position has bits left for segments.
 const SHARDS_MAX: usize = 1 << 16;
 
@@ -59,11 +60,11 @@ impl Keyspace {
         let base_bits = shards.trailing_zeros() as u8;
         let [a, b, c, d] = seed;
         crate::types::hash::key_fields_with(seed);
+        let hasher = ahash::RandomState::with_seeds(a, b, c, d);
+        let shard = |i: u64| Shard::new(base_bits, KeyPositions(hasher.clone()), a ^ i << 32 | i);
         Keyspace {
-            shards: (0..shards as u64)
-                .map(|i| Slot(Mutex::new(Shard::new(base_bits, a ^ i << 32 | i))))
-                .collect(),
-            hasher: ahash::RandomState::with_seeds(a, b, c, d),
+            shards: (0..shards as u64).map(|i| Slot::new(shard(i))).collect(),
+            hasher,
             databases,
             base_bits,
             settings: Settings::default(),
@@ -115,8 +116,22 @@ impl Keyspace {
     /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.
     pub fn prefetch(&self, db: usize, keys: &[Key<'_>]) {
         let slot = self.slot(db);
-        keys.iter().for_each(|key| self.candidate(slot, key, |record| prefetch(record, size_of::<Record>())));
-        keys.iter().for_each(|key| self.candidate(slot, key, Record::prefetch_value));
+        for key in keys {
+            self.look(slot, key, |records, position| records.prefetch(position, PREFETCH_BYTES));
+        }
+        let mut more = false;
+        for key in keys {
+            self.look(slot, key, |records, position| {
+                more |= records.candidate(position).is_some_and(prefetch_outside);
+            });
+        }
+        if more {
+            for key in keys {
+                self.look(slot, key, |records, position| {
+                    records.candidate(position).into_iter().for_each(prefetch_inner);
+                });
+            }
+        }
     }
     /// Locks one shard by its index.
     pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Locked<'_> {
@@ -126,10 +141,15 @@ impl Keyspace {
     pub fn lock_all(&self, now_ms: i64) -> Locked<'_> {
         Locked::ascending(self, 0..self.shards.len(), now_ms)
     }
+    /// Bytes of heap behind all data of all databases: keys, values, tables. Takes no lock; a shard that is being written
+    /// counts as it was before.
+    pub fn data_bytes(&self) -> usize {
+        self.shards.iter().map(Slot::data_bytes).sum()
+    }
     /// Number of keys in `db`, expired ones included (as DBSIZE has it).
     pub fn len(&self, db: usize) -> usize {
         let slot = self.slot(db);
-        self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.records.len())).sum()
+        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.records.len())).sum()
     }
     /// True when `db` has no key.
     pub fn is_empty(&self, db: usize) -> bool {
@@ -138,12 +158,12 @@ impl Keyspace {
     /// Number of keys in `db` that have an expiry.
     pub fn volatile_len(&self, db: usize) -> usize {
         let slot = self.slot(db);
-        self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.volatile)).sum()
+        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.volatile)).sum()
     }
     /// What `db`'s tables look like: segments, directories, bytes.
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
-        let shape = |s: &Slot| s.0.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
+        let shape = |s: &Slot| s.lock.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
     /// Removes every key of `db` and of its system companion, atomically. Frees them after all shards are let go: with
@@ -151,13 +171,14 @@ impl Keyspace {
     pub fn flush(&self, db: usize) {
         let slot = self.slot(db);
         let mut garbage = Vec::with_capacity(2 * self.shards.len());
-        let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
+        let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
         for shard in &mut all {
             garbage.extend([shard.take(slot), shard.take(slot ^ 1)]);
             if slot == 0 {
                 shard.notes.note_all();
             }
         }
+        self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
         if slot == 0 {
             self.flushes.fetch_add(1, Relaxed);
         }
@@ -170,7 +191,7 @@ impl Keyspace {
             return;
         }
         let (a, b) = (self.slot(a), self.slot(b));
-        let mut all: Vec<_> = self.shards.iter().map(|s| s.0.lock()).collect();
+        let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
         if a == 0 || b == 0 {
             self.flushes.fetch_add(1, Relaxed);
         }
@@ -191,7 +212,7 @@ impl Keyspace {
     pub fn track(&self, prefixes: Vec<Vec<u8>>) {
         let prefixes: Option<Arc<[Vec<u8>]>> = (!prefixes.is_empty()).then(|| prefixes.into());
         for shard in &self.shards {
-            shard.0.lock().notes.follow(prefixes.clone());
+            shard.lock.lock().notes.follow(prefixes.clone());
         }
     }
     /// How often database 0 was flushed or swapped: when it has not changed, no shard's [`Touched::flushed`] is news.
@@ -200,17 +221,17 @@ impl Keyspace {
     }
     /// What was touched in one shard since last asked.
     pub fn take_touched(&self, shard: usize) -> Touched {
-        self.shards[shard].0.lock().notes.take()
+        self.shards[shard].lock.lock().notes.take()
     }
     /// Adds every tracked key of one shard to its touched keys: the first scan of a new index.
     pub fn touch_all(&self, shard: usize) {
-        let mut held = self.shards[shard].0.lock();
+        let mut held = self.shards[shard].lock.lock();
         let shard = &mut *held;
         shard.note_each();
     }
     /// Tracked keys touched and not taken yet, over all shards (approximate).
     pub fn touched_len(&self) -> usize {
-        self.shards.iter().map(|s| s.0.lock().notes.len()).sum()
+        self.shards.iter().map(|s| s.lock.lock().notes.len()).sum()
     }
     /// Frees a value: at once, or when it is big by whoever calls [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {
@@ -248,24 +269,25 @@ impl Keyspace {
         from: u64,
         items_max: usize,
         now_ms: i64,
-        visit: &mut dyn FnMut(&Record),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> (usize, Option<u64>) {
-        let shard = self.shards[self.shard_at(from)].0.lock();
+        let shard = self.shards[self.shard_at(from)].lock.lock();
         let Some(table) = shard.table(slot) else { return (0, None) };
-        table.records.scan_step(from, items_max, &mut |record| {
+        table.records.scan_step(from, items_max, &mut |item| {
+            let record = RecordRef(item);
             if !record.is_expired(now_ms) {
                 visit(record);
             }
         })
     }
-    /// Lets `see` have the record that is probably `key`'s.
+    /// Lets `see` have the table that `key` belongs to, unless somebody holds it.
     #[inline]
-    fn candidate(&self, slot: usize, key: &Key<'_>, see: impl FnOnce(&Record)) {
+    fn look(&self, slot: usize, key: &Key<'_>, see: impl FnOnce(&Segmented<Value, KeyPositions>, u64)) {
         let position = position_of(key.hash.0);
-        if let Some(shard) = self.shards[self.shard_at(position)].0.try_lock()
-            && let Some(record) = shard.table(slot).and_then(|t| t.records.candidate(position))
+        if let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock()
+            && let Some(table) = shard.table(slot)
         {
-            see(record);
+            see(&table.records, position);
         }
     }
     fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {

@@ -1,21 +1,21 @@
-//! [`Record`]: one key with its value and expiry, and how it was used.
+//! [`RecordRef`]: one key with its value, its expiry, and how it was used, as it lies in a shard's table.
 
-use crate::name::Name;
-use crate::segmented::{Item, position_of};
-use crate::types::{hash::HashValue, string::Str};
-use crate::usage::{Access, Usage};
-use crate::{Key, Settings};
-use strand_chain::prefetch;
+use crate::Settings;
+use crate::segmented::{Content, Item, Outlying};
+use crate::types::hash::HashValue;
+use crate::types::string::{Str, StrRef};
+use crate::usage::Usage;
+use strand_chain::{Blob, prefetch};
 
 /// A value with more parts than this, or more bytes than [`BIG_BYTES_MIN`], is freed on a helper thread.
 const BIG_PARTS_MIN: usize = 64;
 /// Freeing this many bytes costs a system call and page faults.
 const BIG_BYTES_MIN: usize = 1 << 20;
 
-/// Of a value's allocation, this much is asked for ahead; the processor's own prefetchers go on from there.
+/// Of a blob, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 4 * strand_chain::CACHE_LINE_BYTES;
 
-/// A value of any type.
+/// A value of any type, outside a table or on its way into one.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// A string.
@@ -24,19 +24,24 @@ pub enum Value {
     Hash(Box<HashValue>),
 }
 
+const _: () = assert!(size_of::<Value>() == 16);
+
+/// A value of any type, where it lies.
+#[derive(Debug, Clone, Copy)]
+pub enum ValueRef<'a> {
+    /// A string.
+    Str(StrRef<'a>),
+    /// A hash.
+    Hash(&'a HashValue),
+}
+
 impl Value {
-    /// Redis's name of the type: `string`, `hash`.
-    pub fn type_name(&self) -> &'static str {
+    /// A view of it.
+    #[inline]
+    pub fn view(&self) -> ValueRef<'_> {
         match self {
-            Value::Str(_) => "string",
-            Value::Hash(_) => "hash",
-        }
-    }
-    /// Redis's name of the encoding: `int`, `embstr`, `raw`, `listpack`, `hashtable`.
-    pub fn encoding(&self) -> &'static str {
-        match self {
-            Value::Str(s) => s.encoding(),
-            Value::Hash(h) => h.encoding(),
+            Value::Str(s) => ValueRef::Str(s.view()),
+            Value::Hash(h) => ValueRef::Hash(h),
         }
     }
     /// Bytes of heap behind the value. Costs nothing that grows with the value.
@@ -46,56 +51,80 @@ impl Value {
             Value::Hash(h) => size_of::<HashValue>() + h.heap_bytes(),
         }
     }
+    /// True when freeing it takes long enough to be left to a helper thread.
+    pub fn is_big(&self) -> bool {
+        self.view().parts() > BIG_PARTS_MIN || self.heap_bytes() >= BIG_BYTES_MIN
+    }
+}
+
+impl Outlying for Value {
+    fn heap_bytes(&self) -> usize {
+        Value::heap_bytes(self)
+    }
+    fn from_int(n: i64) -> Value {
+        Value::Str(Str::Int(n))
+    }
+    fn from_bytes(bytes: &[u8], edited: bool) -> Value {
+        let blob = Blob::from(bytes);
+        Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) })
+    }
+}
+
+impl ValueRef<'_> {
+    /// Redis's name of the type: `string`, `hash`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            ValueRef::Str(_) => "string",
+            ValueRef::Hash(_) => "hash",
+        }
+    }
+    /// Redis's name of the encoding: `int`, `embstr`, `raw`, `listpack`, `hashtable`.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            ValueRef::Str(s) => s.encoding(),
+            ValueRef::Hash(h) => h.encoding(),
+        }
+    }
     /// How many allocations freeing it costs. Costs nothing that grows with the value.
     pub fn parts(&self) -> usize {
         match self {
-            Value::Str(_) => 1,
-            Value::Hash(h) => h.parts(),
+            ValueRef::Str(_) => 1,
+            ValueRef::Hash(h) => h.parts(),
         }
     }
-    /// True when freeing it takes long enough to be left to a helper thread.
-    pub fn is_big(&self) -> bool {
-        self.parts() > BIG_PARTS_MIN || self.heap_bytes() >= BIG_BYTES_MIN
+    /// A copy: shares blobs, and the segments of large collections.
+    pub fn to_value(&self) -> Value {
+        match self {
+            ValueRef::Str(s) => Value::Str(s.to_str()),
+            ValueRef::Hash(h) => Value::Hash(Box::new((*h).clone())),
+        }
     }
 }
 
-/// One key, its value, its expiry and when it was last used. The expiry changes only through [`crate::Db::set_expiry`].
-#[derive(Debug)]
-pub struct Record {
-    name: Name,
-    expire_at_ms: i64,
-    /// The hash position in the upper 40 bits, [`Usage`] in the lower 24.
-    position_and_usage: u64,
-    /// The value.
-    pub value: Value,
-}
+/// One key, its value, its expiry and when it was last used.
+#[derive(Clone, Copy)]
+pub struct RecordRef<'a>(pub(crate) Item<'a, Value>);
 
-// One cache line, and one size class of the allocator.
-const _: () = assert!(size_of::<Record>() == 64);
-
-impl Record {
-    pub(crate) fn new(key: &Key<'_>, value: Value, expire_at_ms: i64, usage: Usage) -> Record {
-        let position_and_usage = position_of(key.hash.0) << 24 | u64::from(usage.0);
-        Record { name: Name::new(key.bytes), expire_at_ms, position_and_usage, value }
-    }
-    /// Asks for the first bytes of the value before they are needed.
-    #[inline]
-    pub(crate) fn prefetch_value(&self) {
-        match &self.value {
-            Value::Str(Str::Int(_)) => {}
-            Value::Str(Str::Raw(blob) | Str::Edited(blob)) => blob.prefetch(PREFETCH_BYTES),
-            Value::Hash(hash) => prefetch(&**hash, size_of::<HashValue>()),
-        }
-    }
+impl<'a> RecordRef<'a> {
     /// The key.
     #[inline]
-    pub fn key(&self) -> &[u8] {
-        self.name.as_slice()
+    pub fn key(&self) -> &'a [u8] {
+        self.0.key()
+    }
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> ValueRef<'a> {
+        match self.0.content() {
+            Content::Int(n) => ValueRef::Str(StrRef::Int(n)),
+            Content::Bytes(bytes, edited) => ValueRef::Str(StrRef::Bytes { bytes, edited }),
+            Content::Outside(value) => value.view(),
+        }
     }
     /// When it expires (unix milliseconds), if ever.
     #[inline]
     pub fn expire_at_ms(&self) -> Option<i64> {
-        (self.expire_at_ms != i64::MAX).then_some(self.expire_at_ms)
+        let deadline_ms = self.0.deadline_ms();
+        (deadline_ms != i64::MAX).then_some(deadline_ms)
     }
     /// How long ago it was last read or written, in whole seconds: `OBJECT IDLETIME`. As in Redis it starts again after
     /// 194 days, and means nothing under an LFU policy.
@@ -106,55 +135,55 @@ impl Record {
     pub fn frequency(&self, now_ms: i64, settings: &Settings) -> u8 {
         self.usage().frequency(now_ms, settings)
     }
-    /// Bytes of heap in all: record, key, value, its place in the table (`MEMORY USAGE`).
+    /// Bytes of heap in all: key, value, what is noted beside them, its place in the table (`MEMORY USAGE`).
     pub fn heap_bytes(&self) -> usize {
-        // A pointer and a tag, in a table that is three fifths full on average.
-        const PLACE_BYTES: usize = 15;
-        size_of::<Record>() + PLACE_BYTES + self.name.heap_bytes() + self.value.heap_bytes()
+        // A handle and a tag, in a table that is three fifths full on average; a twelfth of a heap is spare.
+        const PLACE_BYTES: usize = 8;
+        let inline = self.0.inline_bytes();
+        let outside = match self.0.content() {
+            Content::Outside(value) => size_of::<Value>() + value.heap_bytes() + self.0.outside_key_bytes(),
+            _ => 0,
+        };
+        PLACE_BYTES + inline + inline / 12 + outside
     }
 
     #[inline]
-    pub(crate) fn is_at(&self, position: u64, key: &[u8]) -> bool {
-        self.position() == position && self.key() == key
-    }
-    #[inline]
     pub(crate) fn is_expired(&self, now_ms: i64) -> bool {
-        self.expire_at_ms <= now_ms
-    }
-    /// `i64::MAX` when never.
-    pub(crate) fn deadline_ms(&self) -> i64 {
-        self.expire_at_ms
-    }
-    pub(crate) fn set_deadline_ms(&mut self, expire_at_ms: i64) {
-        self.expire_at_ms = expire_at_ms;
-    }
-    /// Marks it used.
-    #[inline]
-    pub(crate) fn touch(&mut self, access: &mut Access<'_>) {
-        let used = access.again(self.usage());
-        // Reading a hot key again in the same second must not dirty its cache line.
-        if used != self.usage() {
-            self.position_and_usage = self.position_and_usage & !0xff_ffff | u64::from(used.0);
-        }
-    }
-    /// Where its key's hash is in hash order.
-    #[inline]
-    pub(crate) fn position(&self) -> u64 {
-        self.position_and_usage >> 24
+        self.0.deadline_ms() <= now_ms
     }
     #[inline]
     fn usage(&self) -> Usage {
-        Usage(self.position_and_usage as u32 & 0xff_ffff)
+        Usage(self.0.used())
     }
 }
 
-impl Item for Box<Record> {
-    #[inline]
-    fn position(&self) -> u64 {
-        (**self).position()
+impl std::fmt::Debug for RecordRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut f = f.debug_struct("RecordRef");
+        f.field("key", &String::from_utf8_lossy(self.key()));
+        f.field("value", &self.value()).field("expire_at_ms", &self.expire_at_ms()).finish()
     }
-    #[inline]
-    fn deadline_ms(&self) -> i64 {
-        self.expire_at_ms
+}
+
+/// Asks for the first bytes of a value that does not lie in the table, before they are needed. True when there is more
+/// to ask for once those have come: see [`prefetch_inner`].
+#[inline]
+pub(crate) fn prefetch_outside(item: Item<'_, Value>) -> bool {
+    match item.content() {
+        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) => blob.prefetch(PREFETCH_BYTES),
+        Content::Outside(Value::Hash(hash)) => {
+            prefetch(&**hash, size_of::<HashValue>());
+            return true;
+        }
+        _ => {}
+    }
+    false
+}
+
+/// Asks for what a collection points to.
+#[inline]
+pub(crate) fn prefetch_inner(item: Item<'_, Value>) {
+    if let Content::Outside(Value::Hash(hash)) = item.content() {
+        hash.prefetch();
     }
 }

@@ -2,7 +2,7 @@
 //! and never for longer than a segment takes.
 
 use crate::segmented::POSITION_BITS;
-use crate::{Keyspace, Record, ScanCursor};
+use crate::{Keyspace, RecordRef, ScanCursor};
 
 /// A random key comes from a random shard when that has at least this many; with fewer, shards differ too much for every
 /// key to be about as likely as any other, and the shards are weighed first.
@@ -21,7 +21,7 @@ impl Keyspace {
         cursor: ScanCursor,
         count: usize,
         now_ms: i64,
-        visit: &mut dyn FnMut(&Record),
+        visit: &mut dyn FnMut(RecordRef<'_>),
     ) -> ScanCursor {
         let slot = self.slot(db);
         let mut left = count.max(1);
@@ -35,7 +35,13 @@ impl Keyspace {
     }
     /// Visits every live record of `db` in one shard: walk the shards one by one to visit all. A record that is there
     /// all the while is visited exactly once. The shard is let go between its segments.
-    pub fn for_each_in_shard(&self, shard: usize, db: usize, now_ms: i64, visit: &mut dyn FnMut(&Record)) {
+    pub fn for_each_in_shard(
+        &self,
+        shard: usize,
+        db: usize,
+        now_ms: i64,
+        visit: &mut dyn FnMut(RecordRef<'_>),
+    ) {
         let slot = self.slot(db);
         let mut next = Some(self.start_of(shard));
         while let Some(from) = next {
@@ -65,7 +71,7 @@ impl Keyspace {
         // Another thread is at it.
         let Some(mut at) = self.expire_from.try_lock() else { return 0 };
         let (mut looked_at, mut removed) = (0, 0);
-        let mut expired = Vec::new();
+        let mut garbage = Vec::new();
         // Once around: every shard, and the one it starts in the middle of twice.
         for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *at;
@@ -75,17 +81,18 @@ impl Keyspace {
                     *at = (slot, from);
                     return removed;
                 }
-                let mut held = self.shards[shard_index].0.lock();
+                let mut held = self.shards[shard_index].lock.lock();
                 if slot >= held.slots() {
                     break;
                 }
-                let next = held.expire_step(slot, from, now_ms, &mut expired);
+                let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage);
+                self.shards[shard_index].publish(&held);
                 drop(held);
-                looked_at += next.0;
-                removed += expired.len();
-                self.count_expired(expired.len());
-                expired.drain(..).for_each(|record: Box<Record>| self.dispose(record.value));
-                (slot, from) = match next.1 {
+                looked_at += seen;
+                removed += gone;
+                self.count_expired(gone);
+                garbage.drain(..).for_each(|value| self.dispose(value));
+                (slot, from) = match next {
                     Some(from) => (slot, from),
                     None => (slot + 1, self.start_of(shard_index)),
                 };
@@ -104,17 +111,17 @@ impl Keyspace {
         now_ms: i64,
         rng: &mut fastrand::Rng,
     ) -> Drawn {
-        let shard = self.shards[shard].0.lock();
+        let shard = self.shards[shard].lock.lock();
         match shard.table(slot).filter(|t| t.records.len() >= items_min).and_then(|t| t.records.random(rng)) {
             None => Drawn::TooFew,
-            Some(record) if record.is_expired(now_ms) => Drawn::Expired,
+            Some(record) if RecordRef(record).is_expired(now_ms) => Drawn::Expired,
             Some(record) => Drawn::Key(record.key().to_vec()),
         }
     }
     /// A random key of a random shard, chosen by its number of keys.
     fn random_weighed(&self, slot: usize, now_ms: i64, rng: &mut fastrand::Rng) -> Drawn {
         let lens: Vec<usize> =
-            self.shards.iter().map(|s| s.0.lock().table(slot).map_or(0, |t| t.records.len())).collect();
+            self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.records.len())).collect();
         let total: usize = lens.iter().sum();
         if total == 0 {
             return Drawn::TooFew;

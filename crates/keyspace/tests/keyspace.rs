@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 use strand_chain::Blob;
-use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, Value};
+use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value, ValueRef};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 /// Items of a full segment: no operation may move more.
@@ -27,7 +27,7 @@ fn int(n: i64) -> Value {
 fn big_hash(fields: u32) -> Value {
     let (mut hash, settings) = (HashValue::new(), Settings::default());
     for i in 0..fields {
-        hash.set(&i.to_le_bytes(), Blob::new(), &settings);
+        hash.set(&i.to_le_bytes(), b"", &settings);
     }
     Value::Hash(Box::new(hash))
 }
@@ -49,7 +49,9 @@ fn grows_a_segment_at_a_time_and_shrinks_again() {
         grown.segments >= KEYS as usize / SEGMENT_ITEMS_MAX && grown.segments < KEYS as usize / 200,
         "{grown:?}"
     );
-    assert!(grown.heap_bytes < KEYS as usize * 24, "{grown:?}");
+    // 4 + 8 bytes of key and value; 5 around them in the entry; the table, and what segments have spare.
+    assert!(grown.entries_bytes == KEYS as usize * 17, "{grown:?}");
+    assert!(grown.heap_bytes < KEYS as usize * (12 + 24), "{grown:?}");
     for i in 0..KEYS {
         if i % 100 != 0 {
             assert!(delete(&space, 0, &i.to_le_bytes()));
@@ -112,10 +114,11 @@ fn several_threads_with_several_keys_each() {
                         let mut db = locked.db(0);
                         for (i, key) in keys.iter().enumerate() {
                             let by = if i == 0 { keys.len() as i64 - 1 } else { -1 };
-                            match db.get_mut(key).map(|r| &mut r.value) {
-                                Some(Value::Str(Str::Int(n))) => *n += by,
+                            let sum = match db.get(key).map(|r| r.value()) {
+                                Some(ValueRef::Str(StrRef::Int(n))) => n + by,
                                 other => panic!("{other:?}"),
-                            }
+                            };
+                            db.update_str(key, StrRef::Int(sum));
                         }
                     }
                 })
@@ -130,8 +133,8 @@ fn several_threads_with_several_keys_each() {
                 let mut sum = 0;
                 for i in 0..KEYS {
                     let name = i.to_le_bytes();
-                    match all.db(0).get(&space.key(&name)).map(|r| &r.value) {
-                        Some(Value::Str(Str::Int(n))) => sum += n,
+                    match all.db(0).get(&space.key(&name)).map(|r| r.value()) {
+                        Some(ValueRef::Str(StrRef::Int(n))) => sum += n,
                         other => panic!("{other:?}"),
                     }
                 }
@@ -396,4 +399,80 @@ fn prefetching_waits_for_nobody_and_changes_nothing() {
     space.prefetch(0, &keys);
     drop(held);
     assert_eq!([space.shape(0), space.shape(1)], before, "expired keys too are left to whoever reads them");
+}
+
+#[test]
+fn a_key_and_value_take_little_more_than_their_bytes() {
+    // Bytes of the value, with expiry; the most that is allowed above 16 bytes of key and the value.
+    for (value, expires, above_max) in [(64, false, 24), (64, true, 32), (256, false, 46), (8, false, 22)] {
+        // How full segments are depends on the number of keys: the mean over one doubling.
+        let mut per_key = Vec::new();
+        let space = space(16);
+        for i in 0..80_000 {
+            let value = vec![b'v'; value];
+            let at = expires.then_some(NOW_MS + 1000);
+            set(&space, 0, format!("key:{i:012}").as_bytes(), Value::Str(Str::from_slice(&value)), at);
+            if i >= 40_000 && i % 5_000 == 0 {
+                per_key.push(space.data_bytes() as f64 / f64::from(i));
+            }
+        }
+        let mean = per_key.iter().sum::<f64>() / per_key.len() as f64;
+        assert!(mean < (16 + value + above_max) as f64, "{value} bytes, {expires}: {per_key:?}");
+    }
+}
+
+#[test]
+fn overwriting_with_other_lengths_keeps_memory_near_what_is_there() {
+    let (space, mut rng) = (space(4), fastrand::Rng::with_seed(8));
+    let (mut live, mut lens) = (0, vec![0; 5000]);
+    for _ in 0..200_000 {
+        let (i, len) = (rng.usize(..lens.len()), rng.usize(1..300));
+        live = live + len - lens[i];
+        lens[i] = len;
+        set(&space, 0, &(i as u32).to_le_bytes(), Value::Str(Str::Raw(Blob::from(vec![b'x'; len]))), None);
+    }
+    let bytes = space.data_bytes();
+    assert!(bytes < live * 14 / 10, "{bytes} for {live}");
+    for i in 0..lens.len() as u32 {
+        delete(&space, 0, &i.to_le_bytes());
+    }
+    assert_eq!(space.data_bytes(), 0, "given back with the last key");
+}
+
+#[test]
+fn reading_allocates_nothing_and_overwriting_in_place_neither() {
+    let space = space(4);
+    set(&space, 0, b"key", Value::Str(Str::Raw(Blob::from(vec![b'x'; 256]))), None);
+    let key = space.key(b"key");
+    let read = allocation_counter::measure(|| {
+        assert!(space.lock(&[key.hash], NOW_MS).db(0).get(&key).is_some());
+    });
+    assert_eq!(read.count_total, 0);
+    let write = allocation_counter::measure(|| {
+        let value = StrRef::Bytes { bytes: &[b'y'; 256], edited: false };
+        assert!(space.lock(&[key.hash], NOW_MS).db(0).set_str(&key, value, None));
+    });
+    assert_eq!(write.count_total, 0);
+}
+
+#[test]
+fn a_clone_of_a_big_hash_is_a_snapshot() {
+    let settings = Settings::default();
+    let mut hash = HashValue::new();
+    for i in 0..100_000u32 {
+        hash.set(&i.to_le_bytes(), &i.to_le_bytes(), &settings);
+    }
+    let mut snapshot = None;
+    let cloning = allocation_counter::measure(|| snapshot = Some(hash.clone()));
+    assert!(cloning.count_total <= 4, "{cloning:?}");
+    assert!(cloning.bytes_total < 10_000, "{cloning:?}");
+    let snapshot = snapshot.expect("made above");
+    let write = allocation_counter::measure(|| {
+        hash.set(&7u32.to_le_bytes(), b"else", &settings);
+    });
+    assert!(write.bytes_total < 60_000, "a segment is copied, not the hash: {write:?}");
+    assert!((0..50_000u32).all(|i| hash.remove(&i.to_le_bytes())));
+    assert_eq!((snapshot.len(), hash.len()), (100_000, 50_000));
+    assert_eq!(snapshot.get(&7u32.to_le_bytes()).as_deref(), Some(&7u32.to_le_bytes()[..]));
+    assert_eq!(snapshot.iter().count(), 100_000);
 }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use strand_keyspace::{Key, Keyspace, Record, Str, Value};
+use strand_keyspace::{Key, Keyspace, RecordRef, Str, Taken, Value, ValueRef};
 
 const DATABASES: usize = 3;
 const START_MS: i64 = 1_700_000_000_000;
@@ -70,7 +70,10 @@ struct World {
 }
 
 fn name(key: u16) -> Vec<u8> {
-    // Some under the tracked prefix.
+    // Some under the tracked prefix, some too long to lie in a segment.
+    if key.is_multiple_of(50) {
+        return format!("long:{key:0>600}").into_bytes();
+    }
     if key.is_multiple_of(3) { format!("doc:{key}").into_bytes() } else { format!("key:{key}").into_bytes() }
 }
 
@@ -121,7 +124,11 @@ impl World {
         }
     }
     fn set(&mut self, db: usize, key: u16, ttl: Option<i64>) {
-        let (value, at) = (self.step.to_string().into_bytes(), ttl.map(|t| self.now_ms + t));
+        // Integers, short strings, strings about as long as lie in a segment, longer ones.
+        let len = [0, 0, 3, 60, 510 + self.step as usize % 5, 5000][self.rng.usize(..6)];
+        let mut value = self.step.to_string().into_bytes();
+        value.resize(value.len().max(len), b'-');
+        let at = ttl.map(|t| self.now_ms + t);
         let name = name(key);
         let replaced = self.twin(db).insert(name.clone(), (value.clone(), at)).is_some();
         self.note(db, &name);
@@ -132,7 +139,7 @@ impl World {
         let value = Value::Str(Str::from_slice(&value));
         assert_eq!(self.with(db, key, |db, key| db.insert(key, value, at)), replaced);
     }
-    fn remove(&mut self, db: usize, key: u16) -> Option<Record> {
+    fn remove(&mut self, db: usize, key: u16) -> Option<Taken> {
         let name = name(key);
         let was = self.twin(db).remove(&name);
         if was.is_some() {
@@ -140,8 +147,8 @@ impl World {
         }
         self.gone(db, &name);
         let record = self.with(db, key, |db, key| db.remove(key));
-        assert_eq!(record.as_ref().map(text), was.as_ref().map(|w| w.0.clone()));
-        assert_eq!(record.as_ref().map(|r| r.expire_at_ms()), was.as_ref().map(|w| w.1));
+        assert_eq!(record.as_ref().map(|r| text_of(r.value.view())), was.as_ref().map(|w| w.0.clone()));
+        assert_eq!(record.as_ref().map(|r| r.expire_at_ms), was.as_ref().map(|w| w.1));
         record
     }
     fn run(&mut self, op: Op) {
@@ -150,13 +157,9 @@ impl World {
             Op::Set(db, key, ttl) => self.set(db, key, ttl),
             Op::Edit(db, key) => {
                 let name = name(key);
-                let edited = self.with(db, key, |db, key| match db.get_mut(key).map(|r| &mut r.value) {
-                    Some(Value::Str(s)) => {
-                        s.edit().extend_from_slice(b"x");
-                        true
-                    }
-                    _ => false,
-                });
+                let edited =
+                    self.with(db, key, |db, key| db.edit_str(key, |b| b.try_extend_from_slice(b"x")));
+                let edited = edited.expect("all are strings").is_some();
                 let was = self.twin(db).get_mut(&name).map(|w| w.0.push(b'x')).is_some();
                 assert_eq!(edited, was);
                 if was {
@@ -166,7 +169,7 @@ impl World {
             Op::Remove(db, key) => drop(self.remove(db, key)),
             Op::Rename(db, from, to) => {
                 let Some(record) = self.remove(db, from) else { return };
-                let (at, bytes) = (record.expire_at_ms(), text(&record));
+                let (at, bytes) = (record.expire_at_ms, text_of(record.value.view()));
                 let to_name = name(to);
                 self.twin(db).insert(to_name.clone(), (bytes, at));
                 self.note(db, &to_name);
@@ -280,6 +283,8 @@ impl World {
             let shape = self.keyspace.shape(db);
             assert!(shape.moved_max <= 448 && shape.segment_items_max <= 448, "{shape:?}");
         }
+        let bytes: usize = (0..2 * DATABASES).map(|db| self.keyspace.shape(db).heap_bytes).sum();
+        assert_eq!(self.keyspace.data_bytes(), bytes, "what is published is what there is");
         let (mut touched, mut all) = (BTreeSet::new(), false);
         for shard in 0..self.keyspace.shards() {
             let taken = self.keyspace.take_touched(shard);
@@ -301,9 +306,12 @@ impl World {
     }
 }
 
-fn text(record: &Record) -> Vec<u8> {
-    match &record.value {
-        Value::Str(s) => s.bytes(&mut [0; 20]).to_vec(),
+fn text(record: RecordRef<'_>) -> Vec<u8> {
+    text_of(record.value())
+}
+fn text_of(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
+        ValueRef::Str(s) => s.bytes(&mut [0; 20]).to_vec(),
         other => panic!("{other:?}"),
     }
 }

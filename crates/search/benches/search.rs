@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use strand_chain::{Blob, Chain};
+use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{HashValue, Keyspace, Value};
@@ -52,7 +52,7 @@ fn put(keyspace: &Keyspace, i: usize, rng: &mut fastrand::Rng) {
     let from = format!("user{}@example.org", i % 500);
     let date = (1_600_000_000 + i).to_string();
     for (f, v) in [("subject", &subject), ("body", &body), ("from", &from), ("date", &date)] {
-        hash.set(f.as_bytes(), Blob::from(v.as_bytes()), keyspace.settings());
+        hash.set(f.as_bytes(), v.as_bytes(), keyspace.settings());
     }
     keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, Value::Hash(Box::new(hash)), None);
 }

@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic;
 use std::time::{Duration, Instant};
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Keyspace, Value};
+use strand_keyspace::{Keyspace, ValueRef};
 use tantivy::columnar::{BytesColumn, StrColumn};
 use tantivy::fastfield::Column;
 use tantivy::query::{BooleanQuery, ConstScoreQuery, EnableScoring, Occur, Query, TermSetQuery};
@@ -306,8 +306,8 @@ impl Scan<'_> {
         let spec = self.sort.expect("sorted by a field").spec(&self.index.schema);
         let found = self.keyspace.key(&key);
         let mut locked = self.keyspace.lock(&[found.hash], self.now_ms);
-        let sort = match locked.db(0).peek(&found).map(|r| &r.value) {
-            Some(Value::Hash(hash)) => match (hash.get(&spec.identifier), &spec.kind) {
+        let sort = match locked.db(0).peek(&found).map(|r| r.value()) {
+            Some(ValueRef::Hash(hash)) => match (hash.get(&spec.identifier), &spec.kind) {
                 (None, _) => SortValue::Missing,
                 (Some(v), FieldKind::Numeric) => {
                     parse_number(&v).map_or(SortValue::Missing, SortValue::Number)

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Key, Record, ScanCursor, Value};
+use strand_keyspace::{Key, RecordRef, ScanCursor, ValueRef};
 
 /// Keys read under one hold of a shard's lock.
 const READ_KEYS_MAX: usize = 64;
@@ -183,8 +183,8 @@ impl Search {
 }
 
 /// What `record` holds for `index`; `None` when it is no hash.
-fn read(index: &Index, record: &Record) -> Option<Source> {
-    let Value::Hash(hash) = &record.value else { return None };
+fn read(index: &Index, record: RecordRef<'_>) -> Option<Source> {
+    let ValueRef::Hash(hash) = record.value() else { return None };
     let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
     Some(Source { expire_at_ms: record.expire_at_ms(), values })
 }

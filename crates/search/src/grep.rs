@@ -17,8 +17,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::types::string::Str;
-use strand_keyspace::{Keyspace, Record, Value};
+use strand_keyspace::{Keyspace, RecordRef, ValueRef};
 
 /// Most matches of one command.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
@@ -221,7 +220,9 @@ impl Walk<'_> {
                         let key = self.keyspace.key(&key);
                         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
                         let mut db = locked.db(self.db);
-                        let Some(Value::Hash(hash)) = db.peek(&key).map(|r| &r.value) else { return Ok(()) };
+                        let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else {
+                            return Ok(());
+                        };
                         cursor = hash
                             .scan(cursor, SLICE_FIELDS, &mut |f, v| fields.push((to_blob(f), to_blob(v))));
                     }
@@ -273,12 +274,11 @@ impl Walk<'_> {
 }
 
 /// Takes a record's data out of the lock: what has a blob of its own is shared.
-fn hold(record: &Record) -> Held {
-    match &record.value {
-        Value::Str(Str::Int(n)) => Held::Text(Blob::from(n.to_string().as_bytes())),
-        Value::Str(Str::Raw(b) | Str::Edited(b)) => Held::Text(b.clone()),
-        Value::Hash(hash) if hash.len() > SLICE_FIELDS => Held::Large,
-        Value::Hash(hash) => Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect()),
+fn hold(record: RecordRef<'_>) -> Held {
+    match record.value() {
+        ValueRef::Str(s) => Held::Text(s.to_blob()),
+        ValueRef::Hash(hash) if hash.len() > SLICE_FIELDS => Held::Large,
+        ValueRef::Hash(hash) => Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect()),
     }
 }
 

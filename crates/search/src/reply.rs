@@ -5,7 +5,7 @@ use crate::follow::to_blob;
 use crate::options::Options;
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Keyspace, Value};
+use strand_keyspace::{Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
 /// A result's fields as (name, value).
@@ -39,7 +39,7 @@ fn load(keyspace: &Keyspace, key: &[u8], options: &Options, now_ms: i64) -> Opti
     let key = keyspace.key(key);
     let mut locked = keyspace.lock(&[key.hash], now_ms);
     let mut db = locked.db(0);
-    let Value::Hash(hash) = &db.peek(&key)?.value else { return None };
+    let ValueRef::Hash(hash) = db.peek(&key)?.value() else { return None };
     Some(match &options.fields {
         None => hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect(),
         Some(fields) => fields

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
-use strand_keyspace::{Keyspace, Value};
+use strand_keyspace::{Keyspace, ValueRef};
 use strand_wire::reply::Reply;
 
 /// Most indexes at a time: each has a writer thread, a merge thread and its buffers.
@@ -181,7 +181,7 @@ impl Search {
                 let key = self.keyspace.key(key);
                 let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
                 let mut db = locked.db(0);
-                if db.peek(&key).is_some_and(|r| matches!(r.value, Value::Hash(_))) {
+                if db.peek(&key).is_some_and(|r| matches!(r.value(), ValueRef::Hash(_))) {
                     db.delete(&key);
                 }
             }

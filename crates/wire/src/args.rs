@@ -180,13 +180,14 @@ impl<'a> Args<'a> {
         }
         Blob::from(self.at(i))
     }
-    /// Argument `i` as a blob, when it arrived in an allocation of its own; `None` for a small one.
+    /// Argument `i` where it lies, when it arrived large: to be shared without copying.
     ///
     /// # Panics
     /// When `i >= len()`.
-    pub fn shared(&self, i: usize) -> Option<Blob> {
+    #[inline]
+    pub fn large(&self, i: usize) -> Option<&'a Blob> {
         let span = self.argv.spans[self.from + i];
-        (span.len == IS_BLOB).then(|| self.argv.blobs[span.start as usize].clone())
+        (span.len == IS_BLOB).then(|| &self.argv.blobs[span.start as usize])
     }
     /// The arguments from `i` on.
     #[inline]
@@ -220,9 +221,9 @@ mod tests {
         assert_eq!(args.skip(9).len(), 0);
         assert_eq!(&*args.blob(1), b"key");
         assert_eq!(args.blob(2).as_slice().as_ptr(), args.at(2).as_ptr(), "a large argument is shared");
+        assert_eq!(args.large(2).map(|b| b.as_slice().as_ptr()), Some(args.at(2).as_ptr()));
+        assert!(args.large(1).is_none());
         assert_eq!(args.get(3), None);
-        assert_eq!(args.shared(1), None);
-        assert_eq!(args.shared(2).expect("its own").as_slice().as_ptr(), args.at(2).as_ptr());
     }
 
     #[test]

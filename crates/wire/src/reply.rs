@@ -144,6 +144,18 @@ impl<'a> Reply<'a> {
         self.out.push_blob(blob.clone());
         self.out.push_slice(b"\r\n");
     }
+    /// Part of a blob as a bulk string, shared when it is long.
+    ///
+    /// # Panics
+    /// When the blob has no such part.
+    pub fn bulk_part(&mut self, blob: &Blob, part: std::ops::Range<usize>) {
+        if part.len() < SHARE_BYTES_MIN {
+            return self.bulk(&blob[part]);
+        }
+        self.number(b'$', part.len() as i64);
+        self.out.push_part(blob.clone(), part);
+        self.out.push_slice(b"\r\n");
+    }
     /// A decimal integer as a bulk string.
     #[inline]
     pub fn bulk_int(&mut self, n: i64) {

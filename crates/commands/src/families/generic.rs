@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
 use std::sync::atomic::Ordering;
-use strand_keyspace::{Record, Settings, Str, Value};
+use strand_keyspace::{RecordRef, Settings, StrRef, ValueRef};
 
 /// `DEL key [key ...]`: removes keys. Reply: how many there were.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
@@ -37,7 +37,7 @@ pub(crate) fn touch(call: &mut Call<'_, '_>) {
 /// `TYPE key`. Reply: the type's name as a simple string, `none` for a missing key.
 pub(crate) fn type_(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
-    call.reply.simple(db.peek(&call.keys[0]).map_or("none", |r| r.value.type_name()));
+    call.reply.simple(db.peek(&call.keys[0]).map_or("none", |r| r.value().type_name()));
 }
 
 /// `RENAME key newkey`: the value and its expiry move to `newkey`, replacing what was there. Reply: OK.
@@ -66,8 +66,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
         return Ok(false);
     }
     if let Some(record) = db.remove(from) {
-        let expire_at_ms = record.expire_at_ms();
-        db.insert(to, record.value, expire_at_ms);
+        db.insert(to, record.value, record.expire_at_ms);
     }
     Ok(true)
 }
@@ -99,7 +98,7 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Err(errors::SAME_OBJECT.into());
     }
     let Some((value, expire_at_ms)) =
-        call.locked.db(call.db).get(from).map(|r| (r.value.clone(), r.expire_at_ms()))
+        call.locked.db(call.db).get(from).map(|r| (r.value().to_value(), r.expire_at_ms()))
     else {
         return Ok(false);
     };
@@ -130,8 +129,7 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Ok(false);
     }
     if let Some(record) = call.locked.db(call.db).remove(key) {
-        let expire_at_ms = record.expire_at_ms();
-        call.locked.db(to_db).insert(key, record.value, expire_at_ms);
+        call.locked.db(to_db).insert(key, record.value, record.expire_at_ms);
     }
     Ok(true)
 }
@@ -149,7 +147,7 @@ fn db_index(call: &Call<'_, '_>, bytes: &[u8]) -> Result<usize, Text> {
 pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
     match db.peek(&call.keys[0]) {
-        Some(record) => call.reply.bulk(record.value.encoding().as_bytes()),
+        Some(record) => call.reply.bulk(record.value().encoding().as_bytes()),
         None => call.reply.null(),
     }
 }
@@ -160,8 +158,8 @@ pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
     /// redis-server keeps one object for each integer below this.
     const SHARED_INTEGERS: i64 = 10_000;
     let mut db = call.locked.db(call.db);
-    match db.peek(&call.keys[0]).map(|r| &r.value) {
-        Some(Value::Str(Str::Int(0..SHARED_INTEGERS))) => call.reply.int(i32::MAX.into()),
+    match db.peek(&call.keys[0]).map(|r| r.value()) {
+        Some(ValueRef::Str(StrRef::Int(0..SHARED_INTEGERS))) => call.reply.int(i32::MAX.into()),
         Some(_) => call.reply.int(1),
         None => call.reply.null(),
     }
@@ -184,7 +182,12 @@ pub(crate) fn object_freq(call: &mut Call<'_, '_>) {
     object_usage(call, true, WITHOUT_LFU, |r, settings| r.frequency(now_ms, settings).into());
 }
 
-fn object_usage(call: &mut Call<'_, '_>, lfu: bool, text: &str, figure: impl Fn(&Record, &Settings) -> i64) {
+fn object_usage(
+    call: &mut Call<'_, '_>,
+    lfu: bool,
+    text: &str,
+    figure: impl Fn(RecordRef<'_>, &Settings) -> i64,
+) {
     let settings = call.locked.keyspace().settings();
     let under_lfu = settings.lfu.load(Ordering::Relaxed) != 0;
     let mut db = call.locked.db(call.db);

@@ -11,11 +11,11 @@ use super::keyspace_wide::{Found, ScanOptions, cursor};
 use crate::call::Call;
 use crate::errors;
 use crate::long_double::LongDouble;
-use crate::parse::{self, Text};
-use strand_chain::Blob;
+use crate::parse::{self, Text, wrong_type};
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{HashValue, Record, Settings, Value};
+use strand_keyspace::{HashValue, RecordRef, Settings, Value, ValueRef};
+use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 /// `HSET key field value [field value ...]`. Reply: how many fields are new.
@@ -41,7 +41,7 @@ fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
     }
     update(call, |hash, settings| {
         let pairs = (2..args.len()).step_by(2);
-        Ok(pairs.map(|i| i64::from(hash.set(args.at(i), args.blob(i + 1), settings))).sum())
+        Ok(pairs.map(|i| i64::from(hash.set(args.at(i), argument(args, i + 1), settings))).sum())
     })
 }
 
@@ -49,7 +49,7 @@ fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
 pub(crate) fn hsetnx(call: &mut Call<'_, '_>) {
     let args = call.args;
     let set = update(call, |hash, settings| {
-        Ok(hash.get(args.at(2)).is_none() && hash.set(args.at(2), args.blob(3), settings))
+        Ok(hash.get(args.at(2)).is_none() && hash.set(args.at(2), argument(args, 3), settings))
     });
     match set {
         Ok(set) => call.reply.int(set.into()),
@@ -74,7 +74,7 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
             None => 0,
         };
         let sum = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
-        hash.set(field, Blob::from(sum.to_string().as_bytes()), settings);
+        hash.set(field, sum.to_string().as_bytes(), settings);
         Ok(sum)
     })
 }
@@ -100,7 +100,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
             None => LongDouble::ZERO,
         };
         let sum = old.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
-        hash.set(field, Blob::from(sum.as_bytes()), settings);
+        hash.set(field, sum.as_bytes(), settings);
         Ok(sum)
     })
 }
@@ -109,16 +109,13 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
 pub(crate) fn hdel(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    match hash_of(db.peek(key)) {
-        Err(text) => return call.reply.error(text),
-        Ok(None) => return call.reply.int(0),
-        Ok(Some(_)) => {}
-    }
-    let (mut removed, mut emptied) = (0, false);
-    if let Some(Value::Hash(hash)) = db.get_mut(key).map(|r| &mut r.value) {
-        removed = call.args.skip(2).iter().filter(|field| hash.remove(field)).count();
-        emptied = hash.is_empty();
-    }
+    let fields = call.args.skip(2);
+    let removed = db
+        .change_hash(key, |hash| (fields.iter().filter(|field| hash.remove(field)).count(), hash.is_empty()));
+    let (removed, emptied) = match removed {
+        Ok(removed) => removed.unwrap_or((0, false)),
+        Err(other) => return call.reply.error(wrong_type(other)),
+    };
     if emptied {
         db.delete(key);
     }
@@ -212,10 +209,10 @@ pub(crate) fn hscan(call: &mut Call<'_, '_>) {
 ///
 /// # Errors
 /// The WRONGTYPE text when it is of another type.
-fn hash_of(record: Option<&Record>) -> Result<Option<&HashValue>, &'static str> {
-    match record.map(|r| &r.value) {
+fn hash_of(record: Option<RecordRef<'_>>) -> Result<Option<&HashValue>, &'static str> {
+    match record.map(|r| r.value()) {
         None => Ok(None),
-        Some(Value::Hash(hash)) => Ok(Some(hash)),
+        Some(ValueRef::Hash(hash)) => Ok(Some(hash)),
         Some(_) => Err(errors::WRONG_TYPE),
     }
 }
@@ -237,17 +234,24 @@ fn update<T>(
     let settings = call.locked.keyspace().settings();
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    match db.get_mut(key).map(|r| &mut r.value) {
-        Some(Value::Hash(hash)) => change(hash, settings),
-        Some(_) => Err(errors::WRONG_TYPE.into()),
-        None => {
-            let mut hash = HashValue::new();
-            let done = change(&mut hash, settings);
-            if !hash.is_empty() {
-                db.insert(key, Value::Hash(Box::new(hash)), None);
-            }
-            done
-        }
+    let mut change = Some(change);
+    let mut once = |hash: &mut HashValue| change.take().expect("called once")(hash, settings);
+    if let Some(done) = db.change_hash(key, &mut once).map_err(wrong_type)? {
+        return done;
+    }
+    let mut hash = HashValue::new();
+    let done = once(&mut hash);
+    if !hash.is_empty() {
+        db.insert(key, Value::Hash(Box::new(hash)), None);
+    }
+    done
+}
+
+/// Argument `i` as a field's value: its own allocation where it arrived in one.
+pub(super) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
+    match args.large(i) {
+        Some(blob) => Bytes::Shared(blob),
+        None => Bytes::Slice(args.at(i)),
     }
 }
 

@@ -5,9 +5,9 @@
 //! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
 //! there, so a value of another type is met as if it were missing.
 
-use super::hash::{send, send_or_null};
+use super::hash::{argument, send, send_or_null};
 use crate::call::Call;
-use strand_keyspace::{HashValue, Record, Value};
+use strand_keyspace::{HashValue, RecordRef, Value, ValueRef};
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
@@ -27,18 +27,14 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
 /// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     let keyspace = call.locked.keyspace();
-    let (path, container) = (call.args.at(3), call.args.blob(4));
+    let (path, container) = (call.args.at(3), argument(call.args, 4));
     let key = &call.keys[0];
     let mut db = call.locked.db(keyspace.system_db(call.db));
-    match db.get_mut(key).map(|r| &mut r.value) {
-        Some(Value::Hash(hash)) => {
-            hash.set(path, container, keyspace.settings());
-        }
-        _ => {
-            let mut hash = HashValue::new();
-            hash.set(path, container, keyspace.settings());
-            db.insert(key, Value::Hash(Box::new(hash)), None);
-        }
+    let set = db.change_hash(key, |hash| hash.set(path, container, keyspace.settings()));
+    if !matches!(set, Ok(Some(_))) {
+        let mut hash = HashValue::new();
+        hash.set(path, container, keyspace.settings());
+        db.insert(key, Value::Hash(Box::new(hash)), None);
     }
     call.reply.ok();
 }
@@ -48,11 +44,10 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
-    let (mut removed, mut emptied) = (0, false);
-    if let Some(Value::Hash(hash)) = db.get_mut(key).map(|r| &mut r.value) {
-        removed = call.args.skip(3).iter().filter(|path| hash.remove(path)).count();
-        emptied = hash.is_empty();
-    }
+    let paths = call.args.skip(3);
+    let removed =
+        db.change_hash(key, |hash| (paths.iter().filter(|path| hash.remove(path)).count(), hash.is_empty()));
+    let (removed, emptied) = removed.ok().flatten().unwrap_or((0, false));
     if emptied {
         db.delete(key);
     }
@@ -77,9 +72,9 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
     );
 }
 
-fn hash_of(record: &Record) -> Option<&HashValue> {
-    match &record.value {
-        Value::Hash(hash) => Some(hash),
+fn hash_of(record: RecordRef<'_>) -> Option<&HashValue> {
+    match record.value() {
+        ValueRef::Hash(hash) => Some(hash),
         _ => None,
     }
 }

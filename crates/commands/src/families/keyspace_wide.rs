@@ -35,7 +35,7 @@ fn walk(
     found: &mut Found,
     from: u64,
     count: usize,
-    mut visit: impl FnMut(&mut Found, &strand_keyspace::Record),
+    mut visit: impl FnMut(&mut Found, strand_keyspace::RecordRef<'_>),
 ) -> u64 {
     let (mut cursor, mut left) = (from, count);
     while !call.cancelled() && !found.is_over() {
@@ -177,8 +177,8 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
     /// Encodes a key that a SCAN came by, if it is one of those that are asked for.
-    fn see(&self, found: &mut Found, record: &strand_keyspace::Record) {
-        let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value.type_name().as_bytes());
+    fn see(&self, found: &mut Found, record: strand_keyspace::RecordRef<'_>) {
+        let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value().type_name().as_bytes());
         if self.filter.passes(record.key()) && self.type_name.is_none_or(of_type) {
             found.encode(|reply| reply.bulk(record.key()));
         }

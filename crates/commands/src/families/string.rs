@@ -13,7 +13,7 @@ pub(crate) use range::{append, getrange, setrange, strlen, substr};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, ExpiryUnit, Text, string_of};
-use strand_keyspace::{Str, Value};
+use strand_keyspace::StrRef;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -35,7 +35,7 @@ pub(crate) fn getdel(call: &mut Call<'_, '_>) {
 /// GETSET key value
 pub(crate) fn getset(call: &mut Call<'_, '_>) {
     if get_replied(call).is_some() {
-        call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 2), None);
+        call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
 /// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     if call.args.len() == 3 {
-        call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 2), None);
+        call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
         return call.reply.ok();
     }
     if let Err(text) = set_with_options(call) {
@@ -67,7 +67,7 @@ pub(crate) fn setnx(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
     let free = db.peek(&call.keys[0]).is_none();
     if free {
-        db.insert(&call.keys[0], value_of(call.args, 2), None);
+        db.set_str(&call.keys[0], value_of(call.args, 2), None);
     }
     call.reply.int(free.into());
 }
@@ -112,17 +112,26 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
 }
 
 /// The reply of a string; a long one shares the value's allocation.
-fn write(reply: &mut Reply<'_>, s: &Str) {
+#[inline]
+fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     match s {
-        Str::Int(n) => reply.bulk_int(*n),
-        Str::Raw(blob) | Str::Edited(blob) => reply.bulk_blob(blob),
+        StrRef::Int(n) => reply.bulk_int(n),
+        StrRef::Bytes { bytes, .. } => reply.bulk(bytes),
+        StrRef::Blob { blob, .. } => reply.bulk_blob(blob),
     }
 }
 
 /// Argument `i` as a value: an integer where it is one, its own allocation where it arrived in one.
-fn value_of(args: Args<'_>, i: usize) -> Value {
+#[inline]
+fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     let bytes = args.at(i);
-    Value::Str(if bytes.len() <= INTEGER_BYTES_MAX { Str::from_slice(bytes) } else { Str::Raw(args.blob(i)) })
+    if bytes.len() <= INTEGER_BYTES_MAX {
+        return StrRef::of(bytes);
+    }
+    match args.large(i) {
+        Some(blob) => StrRef::Blob { blob, edited: false },
+        None => StrRef::Bytes { bytes, edited: false },
+    }
 }
 
 /// Replies as GET does. True when there was a string, `None` when the reply was an error.
@@ -145,14 +154,14 @@ fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
 fn set_all(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
     for (i, key) in call.keys.iter().enumerate() {
-        db.insert(key, value_of(call.args, 2 + 2 * i), None);
+        db.set_str(key, value_of(call.args, 2 + 2 * i), None);
     }
 }
 
 fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
     match parse::expiry_ms(call.args.at(2), unit, call.now_ms, command) {
         Ok(at) => {
-            call.locked.db(call.db).insert(&call.keys[0], value_of(call.args, 3), Some(at));
+            call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 3), Some(at));
             call.reply.ok();
         }
         Err(text) => call.reply.error(&text),
@@ -236,7 +245,7 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
             expire_at_ms = old.and_then(|r| r.expire_at_ms());
         }
     }
-    db.insert(key, value_of(call.args, 2), expire_at_ms);
+    db.set_str(key, value_of(call.args, 2), expire_at_ms);
     if !options.get {
         call.reply.ok();
     }
@@ -404,7 +413,7 @@ mod tests {
         let blob = Blob::from(&vec![b'x'; 100_000][..]);
         argv.push_blob(blob.clone());
         let value = super::value_of(argv.args(), 2);
-        let strand_keyspace::Value::Str(strand_keyspace::Str::Raw(kept)) = value else {
+        let strand_keyspace::StrRef::Blob { blob: kept, edited: false } = value else {
             panic!("a raw string")
         };
         assert_eq!(kept.as_slice().as_ptr(), blob.as_slice().as_ptr());

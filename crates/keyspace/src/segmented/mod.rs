@@ -1,24 +1,36 @@
-//! [`Segmented`]: an extendible hash: a directory over small Swiss tables (*segments*), split one at a time when full.
+//! [`Segmented`]: an extendible hash: a directory over small tables ([`Segment`]), split one at a time when full.
 //!
-//! A key's place is its *position*: the top [`POSITION_BITS`] of its hash, kept for life. The first bits of a position
-//! choose the segment (after `base_bits` that are the same for all items of one table: the shard), so segments lie in
-//! hash order, and a position is a cursor that stays good however segments split and merge. Growth moves the items of
-//! one segment at most; so does shrinking: two small buddies become one.
+//! A key's place is its *position*: the top [`POSITION_BITS`] of its hash. The first bits of a position choose the
+//! segment (after `base_bits` that are the same for all items of one table: the shard), so segments lie in hash order,
+//! and a position is a cursor that stays good however segments split and merge. Growth moves the items of one segment at
+//! most; so does shrinking: two small buddies become one.
 //!
-//! Here: finding, inserting, removing. `reshape`: splitting and merging. `walk`: scans, expiry, random items.
+//! A segment is shared by count and copied when it is written while shared: so a clone of a table of millions of items
+//! costs a pointer for every few hundred of them, and shows the items as they were.
+//!
+//! Here: finding, inserting, replacing, removing. `entry`: how an item lies in memory. `segment`: one segment. `reshape`:
+//! splitting and merging. `walk`: scans, expiry, random items.
 
+mod entry;
 mod reshape;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use hashbrown::HashTable;
+pub(crate) use entry::INLINE_BYTES_MAX;
+pub(crate) use segment::{Content, Item, New, Outlying, Payload};
+
+use segment::Segment;
+use smallvec::SmallVec;
+use strand_chain::prefetch;
+use triomphe::Arc;
 
 /// Bits of a hash that make a position: 1 G keys in 1,024 shards use 22 of them to choose the segment, which leaves the
 /// 16 that a segment's table takes for its bucket and its tag.
 pub(crate) const POSITION_BITS: u32 = 40;
-/// Buckets of a full-grown segment. With 8-byte items that is 4.6 kB: a split moves 448 items in some 10 us, and the
-/// directory costs 4 bytes for 300 items.
+/// Buckets of a full-grown segment. With handles of 3 bytes that is 2.1 kB: a split moves 448 items in some 10 us, and
+/// the directory costs 4 bytes for 300 items.
 pub(crate) const SEGMENT_BUCKETS: usize = 512;
 /// Items that fit in those (7 of 8).
 pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
@@ -36,14 +48,9 @@ pub(crate) fn position_of(hash: u64) -> u64 {
     hash >> (64 - POSITION_BITS)
 }
 
-/// What a table holds.
-pub(crate) trait Item {
-    /// The top [`POSITION_BITS`] of the hash of its key; the same for life.
-    fn position(&self) -> u64;
-    /// When it expires (unix milliseconds); `i64::MAX` when never.
-    fn deadline_ms(&self) -> i64 {
-        i64::MAX
-    }
+/// Tells where keys belong: the top [`POSITION_BITS`] of their hash, the same for life.
+pub(crate) trait Positions: Clone {
+    fn position(&self, key: &[u8]) -> u64;
 }
 
 /// Where an item is, until the table is changed.
@@ -51,17 +58,20 @@ pub(crate) trait Item {
 pub(crate) struct At {
     segment: u32,
     bucket: u32,
+    /// Where its entry begins.
+    start: u32,
 }
 
 /// The table.
 #[derive(Clone, Debug)]
-pub(crate) struct Segmented<T> {
-    /// Index of a segment for each value of the `depth` bits after the base bits; empty when there is no segment.
+pub(crate) struct Segmented<V, P> {
+    positions: P,
+    /// Index of a segment for each value of the `depth` bits after the base bits; empty while there is one segment.
     directory: Vec<u32>,
-    segments: Vec<Segment<T>>,
+    segments: SmallVec<[Arc<Segment<V>>; 1]>,
     len: usize,
-    /// Allocated behind the segments' tables.
-    tables_bytes: usize,
+    /// Of the segments, with all that they hold.
+    segments_bytes: usize,
     /// No item expires before this.
     deadline_ms: i64,
     /// `POSITION_BITS - base_bits - depth`: right shift of a position to its directory index.
@@ -73,17 +83,6 @@ pub(crate) struct Segmented<T> {
     deepest: u32,
     /// Most items that one operation moved.
     moved_max: u32,
-}
-
-#[derive(Clone, Debug)]
-struct Segment<T> {
-    table: HashTable<T>,
-    /// Its first position.
-    start: u64,
-    /// No item here expires before this. Lowered at once, raised when the segment is walked.
-    deadline_ms: i64,
-    /// How many bits after the base bits all its positions share.
-    depth: u8,
 }
 
 /// What a table looks like, for tests and for those who look after a server.
@@ -99,7 +98,9 @@ pub struct Shape {
     pub segment_items_max: usize,
     /// Most items that one operation ever moved.
     pub moved_max: usize,
-    /// Bytes of the tables themselves, without the items' own allocations.
+    /// Bytes of keys and values that lie in the segments, and of what is noted beside them.
+    pub entries_bytes: usize,
+    /// Bytes of heap in all.
     pub heap_bytes: usize,
 }
 
@@ -112,6 +113,7 @@ impl Shape {
             directory: self.directory + other.directory,
             segment_items_max: self.segment_items_max.max(other.segment_items_max),
             moved_max: self.moved_max.max(other.moved_max),
+            entries_bytes: self.entries_bytes + other.entries_bytes,
             heap_bytes: self.heap_bytes + other.heap_bytes,
         }
     }
@@ -123,18 +125,16 @@ impl Shape {
 fn spread(position: u64) -> u64 {
     position << 48 | position
 }
-fn hash_of<T: Item>(item: &T) -> u64 {
-    spread(item.position())
-}
 
-impl<T: Item> Segmented<T> {
+impl<V: Outlying, P: Positions> Segmented<V, P> {
     /// Empty, without an allocation; all positions that it will see share their first `base_bits` bits.
-    pub(crate) const fn new(base_bits: u8) -> Segmented<T> {
+    pub(crate) fn new(base_bits: u8, positions: P) -> Segmented<V, P> {
         Segmented {
+            positions,
             directory: Vec::new(),
-            segments: Vec::new(),
+            segments: SmallVec::new(),
             len: 0,
-            tables_bytes: 0,
+            segments_bytes: 0,
             deadline_ms: i64::MAX,
             shift: POSITION_BITS as u8 - base_bits,
             base_bits,
@@ -148,11 +148,11 @@ impl<T: Item> Segmented<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    /// Bytes of heap of the table itself. Counted along, not walked.
+    /// Bytes of heap behind it, all values included. Counted along, not walked.
+    #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.tables_bytes
-            + self.segments.capacity() * size_of::<Segment<T>>()
-            + self.directory.capacity() * size_of::<u32>()
+        let pointers = if self.segments.spilled() { self.segments.capacity() } else { 0 };
+        self.segments_bytes + pointers * size_of::<usize>() + self.directory.capacity() * size_of::<u32>()
     }
     /// What it looks like; walks the segments.
     pub(crate) fn shape(&self) -> Shape {
@@ -162,92 +162,152 @@ impl<T: Item> Segmented<T> {
             directory: self.directory.len(),
             segment_items_max: self.segments.iter().map(|s| s.table.len()).max().unwrap_or(0),
             moved_max: self.moved_max as usize,
+            entries_bytes: self.segments.iter().map(|s| s.live_bytes()).sum(),
             heap_bytes: self.heap_bytes(),
         }
     }
-    /// Finds the item at `position` for which `is` holds.
-    #[inline]
-    pub(crate) fn locate(&self, position: u64, is: impl FnMut(&T) -> bool) -> Option<At> {
-        let segment = self.segment_of(position)?;
-        let bucket = self.segments[segment].table.find_bucket_index(spread(position), is)?;
-        Some(At { segment: segment as u32, bucket: bucket as u32 })
+    /// How many allocations freeing it costs, without those of outside values.
+    pub(crate) fn parts(&self) -> usize {
+        2 + 4 * self.segments.len()
     }
-    /// The item that is probably at `position`, judged by its tag alone: the item itself is not looked at.
+    /// Where keys belong.
     #[inline]
-    pub(crate) fn candidate(&self, position: u64) -> Option<&T> {
+    pub(crate) fn position(&self, key: &[u8]) -> u64 {
+        self.positions.position(key)
+    }
+    /// Finds the item with this key, whose position that is.
+    #[inline]
+    pub(crate) fn locate(&self, position: u64, key: &[u8]) -> Option<At> {
         let segment = self.segment_of(position)?;
-        let table = &self.segments[segment].table;
-        table.get_bucket(table.find_bucket_index(spread(position), |_| true)?)
+        let (bucket, start) = self.segments[segment].find(position, key)?;
+        Some(At { segment: segment as u32, bucket: bucket as u32, start: start as u32 })
+    }
+    /// Asks for the memory of the item that is probably at `position`, judged by its tag alone; its entry is not looked
+    /// at. `bytes`: of the entry.
+    #[inline]
+    pub(crate) fn prefetch(&self, position: u64, bytes: usize) {
+        if let Some(segment) = self.segment_of(position) {
+            let segment = &self.segments[segment];
+            let bucket = segment.table.find_bucket_index(spread(position), |_| true);
+            if let Some(handle) = bucket.and_then(|bucket| segment.table.get_bucket(bucket)) {
+                prefetch(segment.heap_from(handle.start()), bytes);
+            }
+        }
+    }
+    /// The item that is probably at `position`, judged by its tag alone.
+    #[inline]
+    pub(crate) fn candidate(&self, position: u64) -> Option<Item<'_, V>> {
+        let segment = &self.segments[self.segment_of(position)?];
+        let bucket = segment.table.find_bucket_index(spread(position), |_| true)?;
+        Some(segment.item(segment.table.get_bucket(bucket)?.start()))
+    }
+    /// The first segment, for a prefetch of a small table.
+    #[inline]
+    pub(crate) fn prefetch_first(&self) {
+        if let Some(segment) = self.segments.first() {
+            prefetch(&**segment, size_of::<Segment<V>>());
+        }
     }
     /// The item there.
     ///
     /// # Panics
-    /// When the table was changed since it was located.
+    /// May, when the table was changed since it was located.
     #[inline]
-    pub(crate) fn at(&self, at: At) -> &T {
-        self.segments[at.segment as usize]
-            .table
-            .get_bucket(at.bucket as usize)
-            .expect("located, not changed since")
+    pub(crate) fn at(&self, at: At) -> Item<'_, V> {
+        self.segments[at.segment as usize].item(at.start as usize)
     }
-    /// The item there, for writing; its position must stay. After lowering its deadline call
-    /// [`Segmented::note_deadline`].
-    ///
-    /// # Panics
-    /// When the table was changed since it was located.
+    /// Marks the item there used.
     #[inline]
-    pub(crate) fn at_mut(&mut self, at: At) -> &mut T {
-        let table = &mut self.segments[at.segment as usize].table;
-        table.get_bucket_mut(at.bucket as usize).expect("located, not changed since")
+    pub(crate) fn set_used(&mut self, at: At, used: u32) {
+        self.segment_mut(at.segment as usize).set_used(at.start as usize, used);
     }
-    /// Takes note that the item there expires at `deadline_ms`.
-    pub(crate) fn note_deadline(&mut self, at: At, deadline_ms: i64) {
-        self.lower_deadline(at.segment as usize, deadline_ms);
+    /// Lets `change` have the outside value of the item there; `None` when its value lies in the table.
+    pub(crate) fn change_outside<R>(&mut self, at: At, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        self.counted(at.segment as usize, |segment| segment.change_outside(at.bucket as usize, change))
     }
-    /// Adds an item whose key is not in the table.
-    pub(crate) fn insert_new(&mut self, item: T) {
-        let position = item.position();
-        let i = self.make_room(position);
-        self.lower_deadline(i, item.deadline_ms());
-        let table = &mut self.segments[i].table;
-        if table.len() < table.capacity() {
-            table.insert_unique(spread(position), item, hash_of);
-        } else {
-            let before = table.allocation_size();
-            self.moved_max = self.moved_max.max(table.len() as u32);
-            table.insert_unique(spread(position), item, hash_of);
-            self.tables_bytes += table.allocation_size() - before;
+    /// Sets when the item there, whose key this is, expires (`i64::MAX`: never). It has moved after that.
+    pub(crate) fn set_deadline(&mut self, at: At, key: &[u8], deadline_ms: i64) {
+        let i = at.segment as usize;
+        self.counted(i, |segment| segment.set_deadline(at.bucket as usize, key, deadline_ms));
+        self.lower_deadline(i, deadline_ms);
+    }
+    /// Adds an item, whose position that is and whose key is not in the table.
+    pub(crate) fn insert_new(&mut self, position: u64, new: New<'_, V>) {
+        let i = self.room_for(position);
+        self.lower_deadline(i, new.deadline_ms);
+        let items = self.segments[i].table.len();
+        if items == self.segments[i].table.capacity() {
+            self.moved_max = self.moved_max.max(items as u32);
         }
+        if !self.segments[i].is_unique() {
+            self.unshare(i);
+        }
+        let positions = &self.positions;
+        let segment = Arc::make_mut(&mut self.segments[i]);
+        let before = segment.bytes();
+        segment.insert(new, position, |key| positions.position(key));
+        self.segments_bytes = self.segments_bytes + segment.bytes() - before;
         self.len += 1;
     }
-    /// Removes the item there.
+    /// Replaces the item there, which has the same key; the outside value that it had. It has moved after that.
+    pub(crate) fn replace(&mut self, at: At, new: New<'_, V>) -> Option<V> {
+        let i = at.segment as usize;
+        self.lower_deadline(i, new.deadline_ms);
+        self.counted(i, |segment| segment.replace(at.bucket as usize, new))
+    }
+    /// Removes the item there; the outside value that it had.
     ///
     /// # Panics
     /// When the table was changed since it was located.
-    pub(crate) fn remove_at(&mut self, at: At) -> T {
-        let table = &mut self.segments[at.segment as usize].table;
-        let entry = table.get_bucket_entry(at.bucket as usize).ok().expect("located, not changed since");
-        let item = entry.remove().0;
+    pub(crate) fn remove_at(&mut self, at: At) -> Option<V> {
+        let i = at.segment as usize;
+        let value = self.counted(i, |segment| segment.remove(at.bucket as usize));
         self.len -= 1;
-        self.shrink(at.segment as usize);
-        item
+        self.shrink(i);
+        value
     }
     /// All items, in no order that means anything.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.segments.iter().flat_map(|s| s.table.iter())
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_, V>> {
+        self.segments.iter().flat_map(|s| s.items())
     }
 
     /// The index of the segment that holds `position`; `None` when there is no segment at all.
     #[inline]
     fn segment_of(&self, position: u64) -> Option<usize> {
-        // An empty directory makes the mask all ones, and then no index is in range.
-        let mask = self.directory.len().wrapping_sub(1);
-        self.directory.get((position >> self.shift) as usize & mask).map(|i| *i as usize)
+        if self.segments.len() <= 1 {
+            return (!self.segments.is_empty()).then_some(0);
+        }
+        let at = (position >> self.shift) as usize & (self.directory.len() - 1);
+        Some(self.directory[at] as usize)
+    }
+    /// A segment for writing; copied first when a clone of the table has it too.
+    #[inline]
+    fn segment_mut(&mut self, i: usize) -> &mut Segment<V> {
+        if !self.segments[i].is_unique() {
+            self.unshare(i);
+        }
+        Arc::make_mut(&mut self.segments[i])
+    }
+    #[cold]
+    fn unshare(&mut self, i: usize) {
+        let copy = self.segments[i].copied();
+        self.segments_bytes = self.segments_bytes + copy.bytes() - self.segments[i].bytes();
+        self.segments[i] = Arc::new(copy);
+    }
+    /// Lets `change` have a segment, and counts its bytes before and after.
+    #[inline]
+    fn counted<R>(&mut self, i: usize, change: impl FnOnce(&mut Segment<V>) -> R) -> R {
+        let segment = self.segment_mut(i);
+        let before = segment.bytes();
+        let result = change(segment);
+        let after = segment.bytes();
+        self.segments_bytes = self.segments_bytes + after - before;
+        result
     }
     #[inline]
-    fn lower_deadline(&mut self, segment: usize, deadline_ms: i64) {
-        if deadline_ms < self.segments[segment].deadline_ms {
-            self.segments[segment].deadline_ms = deadline_ms;
+    fn lower_deadline(&mut self, i: usize, deadline_ms: i64) {
+        if deadline_ms < self.segments[i].deadline_ms {
+            self.segment_mut(i).deadline_ms = deadline_ms;
             self.deadline_ms = self.deadline_ms.min(deadline_ms);
         }
     }

@@ -5,9 +5,28 @@ use super::*;
 /// A last segment of at most this many buckets is left as it is when items go.
 const SHRUNK_BUCKETS_MIN: usize = 8;
 
-impl<T: Item> Segmented<T> {
-    /// Makes room for one item at `position`; the segment it belongs to.
-    pub(super) fn make_room(&mut self, position: u64) -> usize {
+impl<V: Outlying, P: Positions> Segmented<V, P> {
+    /// The segment for an item at `position`, with room for one more (or one whose table may still grow).
+    #[inline]
+    pub(super) fn room_for(&mut self, position: u64) -> usize {
+        if let Some(i) = self.segment_of(position) {
+            let table = &self.segments[i].table;
+            if table.len() < table.capacity() || table.num_buckets() < SEGMENT_BUCKETS {
+                return i;
+            }
+        }
+        self.make_room(position)
+    }
+    /// Merges a segment that lost items with its buddy, as often as both are small; gives back what an empty table held.
+    #[inline]
+    pub(super) fn shrink(&mut self, i: usize) {
+        if self.segments[i].table.len() <= MERGE_ITEMS_MAX / 2 {
+            self.shrink_small(i);
+        }
+    }
+
+    #[cold]
+    fn make_room(&mut self, position: u64) -> usize {
         loop {
             let Some(i) = self.segment_of(position) else {
                 self.begin(position);
@@ -15,10 +34,12 @@ impl<T: Item> Segmented<T> {
             };
             let table = &self.segments[i].table;
             if table.len() < table.capacity() || table.num_buckets() < SEGMENT_BUCKETS {
-                return i; // There is room, or its table may still double.
+                return i;
             }
             if table.len() < SPLIT_ITEMS_MIN {
-                self.rebuild(i);
+                let positions = self.positions.clone();
+                self.moved(self.segments[i].table.len());
+                self.counted(i, |s| s.rebuild(SEGMENT_ITEMS_MAX, |key| positions.position(key)));
                 return i;
             }
             if !self.split(i) {
@@ -26,8 +47,7 @@ impl<T: Item> Segmented<T> {
             }
         }
     }
-    /// Merges a segment that lost items with its buddy, as often as both are small; gives back what an empty table held.
-    pub(super) fn shrink(&mut self, mut i: usize) {
+    fn shrink_small(&mut self, mut i: usize) {
         loop {
             let (depth, items) = (self.segments[i].depth, self.segments[i].table.len());
             if items > MERGE_ITEMS_MAX / 2 {
@@ -45,14 +65,12 @@ impl<T: Item> Segmented<T> {
             i = self.merge(i, buddy);
         }
     }
-
     /// The first segment, for all positions of this table.
     fn begin(&mut self, position: u64) {
         let range = 1 << (POSITION_BITS - u32::from(self.base_bits));
-        let start = position & !(range - 1);
-        self.segments.reserve_exact(1);
-        self.segments.push(Segment { table: HashTable::new(), start, deadline_ms: i64::MAX, depth: 0 });
-        self.directory = vec![0];
+        let segment = Segment::new(position & !(range - 1), 0);
+        self.segments_bytes = segment.bytes();
+        self.segments.push(Arc::new(segment));
         self.deepest = 1;
     }
     /// The bit of a position that follows the `depth` bits after the base bits.
@@ -68,26 +86,35 @@ impl<T: Item> Segmented<T> {
             return false;
         }
         let bit = self.bit_below(depth);
-        let old = std::mem::take(&mut self.segments[i].table);
-        let freed = old.allocation_size();
-        let moved = old.len();
-        let [mut low, mut high] = [(); 2].map(|()| HashTable::with_capacity(SEGMENT_ITEMS_MAX));
-        let [mut low_ms, mut high_ms] = [i64::MAX; 2];
-        for item in old {
-            let position = item.position();
-            let (table, deadline_ms) =
-                if position & bit == 0 { (&mut low, &mut low_ms) } else { (&mut high, &mut high_ms) };
-            *deadline_ms = item.deadline_ms().min(*deadline_ms);
-            table.insert_unique(spread(position), item, hash_of);
+        let start = self.segments[i].start;
+        let old = self.segment_mut(i);
+        let freed = old.bytes();
+        let mut old = std::mem::replace(old, Segment::new(start, depth));
+        // Where each item goes, and how much room each side takes: both heaps are allocated once.
+        let mut sides = [0, 0];
+        let places: Vec<(u64, usize)> = old
+            .table
+            .iter()
+            .map(|handle| {
+                let item = old.item(handle.start());
+                let position = self.positions.position(item.key());
+                sides[usize::from(position & bit != 0)] += item.inline_bytes();
+                (position, handle.start())
+            })
+            .collect();
+        let room = |start, bytes| Segment::with_room(start, depth + 1, SEGMENT_ITEMS_MAX, bytes);
+        let [mut low, mut high] = [room(start, sides[0]), room(start | bit, sides[1])];
+        for (position, at) in &places {
+            let side = if position & bit == 0 { &mut low } else { &mut high };
+            side.adopt(&mut old, *at, *position, |key| self.positions.position(key));
         }
-        self.tables_bytes = self.tables_bytes + low.allocation_size() + high.allocation_size() - freed;
-        let segment = &mut self.segments[i];
-        (segment.table, segment.deadline_ms, segment.depth) = (low, low_ms, depth + 1);
-        let start = segment.start | bit;
-        self.segments.push(Segment { table: high, start, deadline_ms: high_ms, depth: depth + 1 });
+        self.segments_bytes = self.segments_bytes + low.bytes() + high.bytes() - freed;
+        self.segments[i] = Arc::new(low);
+        self.segments.push(Arc::new(high));
         self.deepest += if depth + 1 == self.depth { 2 } else { 0 };
+        self.label(i);
         self.label(self.segments.len() - 1);
-        self.moved(moved);
+        self.moved(places.len());
         true
     }
     /// Puts two buddies into one segment; its index.
@@ -96,80 +123,83 @@ impl<T: Item> Segmented<T> {
         if self.segments[kept].depth == self.depth {
             self.deepest -= 2;
         }
-        let buddy = self.segments.swap_remove(gone);
+        let mut buddy = self.segments.swap_remove(gone);
+        self.segments_bytes -= buddy.bytes();
+        let buddy = Arc::make_mut(&mut buddy);
         if gone < self.segments.len() {
             self.label(gone); // The last segment took the place of the one that went.
         }
         if kept == self.segments.len() {
             kept = gone;
         }
-        let (freed, moved) = (buddy.table.allocation_size(), buddy.table.len());
-        let segment = &mut self.segments[kept];
-        let before = segment.table.allocation_size();
-        segment.depth -= 1;
-        segment.deadline_ms = segment.deadline_ms.min(buddy.deadline_ms);
-        segment.table.reserve(moved, hash_of);
-        for item in buddy.table {
-            segment.table.insert_unique(hash_of(&item), item, hash_of);
-        }
-        self.tables_bytes = self.tables_bytes + segment.table.allocation_size() - before - freed;
-        let moved = segment.table.len();
+        let positions = self.positions.clone();
+        let items = self.counted(kept, |segment| {
+            segment.depth -= 1;
+            segment.reserve(buddy.live_bytes());
+            let handles: Vec<_> = buddy.table.iter().copied().collect();
+            for handle in handles {
+                let position = positions.position(buddy.item(handle.start()).key());
+                segment.adopt(buddy, handle.start(), position, |key| positions.position(key));
+            }
+            segment.deadline_ms = segment.deadline_ms.min(buddy.deadline_ms);
+            segment.table.len()
+        });
         self.label(kept);
-        self.moved(moved);
+        self.moved(items);
         while self.deepest == 0 && self.depth > 0 {
             self.halve_directory();
         }
         if self.segments.len() < self.segments.capacity() / 4 {
-            self.segments.shrink_to(self.segments.len() * 2);
+            let mut fewer = SmallVec::with_capacity(self.segments.len() * 2);
+            fewer.extend(self.segments.drain(..));
+            self.segments = fewer;
         }
         kept
     }
     /// The only segment: its table follows its items down, to nothing.
     fn shrink_last(&mut self) {
         if self.len == 0 {
-            *self = Segmented { moved_max: self.moved_max, ..Segmented::new(self.base_bits) };
+            let moved_max = self.moved_max;
+            *self = Segmented { moved_max, ..Segmented::new(self.base_bits, self.positions.clone()) };
             return;
         }
-        let table = &mut self.segments[0].table;
-        let buckets = table.num_buckets();
-        if buckets > SHRUNK_BUCKETS_MIN && table.len() * 8 <= buckets {
-            let before = table.allocation_size();
-            let moved = table.len();
-            table.shrink_to(moved * 2, hash_of);
-            self.tables_bytes = self.tables_bytes + table.allocation_size() - before;
-            self.moved(moved);
+        let table = &self.segments[0].table;
+        let (buckets, items) = (table.num_buckets(), table.len());
+        if buckets > SHRUNK_BUCKETS_MIN && items * 8 <= buckets {
+            let positions = self.positions.clone();
+            self.counted(0, |segment| segment.shrink(items * 2, |key| positions.position(key)));
+            self.moved(items);
         }
-    }
-    /// Moves a segment's items to a fresh table of the same size: removed items may leave marks that take up room.
-    fn rebuild(&mut self, i: usize) {
-        let segment = &mut self.segments[i];
-        let old = std::mem::replace(&mut segment.table, HashTable::with_capacity(SEGMENT_ITEMS_MAX));
-        self.tables_bytes = self.tables_bytes + segment.table.allocation_size() - old.allocation_size();
-        let moved = old.len();
-        for item in old {
-            segment.table.insert_unique(hash_of(&item), item, hash_of);
-        }
-        self.moved(moved);
     }
     /// Lets the directory say that segment `i` holds all positions of its range.
     fn label(&mut self, i: usize) {
+        if self.directory.is_empty() {
+            return; // Of a single segment, at depth 0.
+        }
         let segment = &self.segments[i];
         let first = (segment.start >> self.shift) as usize & (self.directory.len() - 1);
         let entries = 1 << (self.depth - segment.depth);
         self.directory[first..first + entries].fill(i as u32);
     }
     fn double_directory(&mut self) -> bool {
-        if self.directory.len() * 2 > self.segments.len() * DIRECTORY_PER_SEGMENT_MAX {
+        let entries = self.directory.len().max(1);
+        if entries * 2 > self.segments.len() * DIRECTORY_PER_SEGMENT_MAX {
             return false;
         }
-        self.directory = self.directory.iter().flat_map(|i| [*i, *i]).collect();
+        self.directory = match self.directory.is_empty() {
+            true => vec![0, 0],
+            false => self.directory.iter().flat_map(|i| [*i, *i]).collect(),
+        };
         self.depth += 1;
         self.shift -= 1;
         self.deepest = 0;
         true
     }
     fn halve_directory(&mut self) {
-        self.directory = self.directory.iter().step_by(2).copied().collect();
+        self.directory = match self.depth {
+            1 => Vec::new(),
+            _ => self.directory.iter().step_by(2).copied().collect(),
+        };
         self.depth -= 1;
         self.shift += 1;
         self.deepest = self.segments.iter().filter(|s| s.depth == self.depth).count() as u32;

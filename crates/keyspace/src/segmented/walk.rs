@@ -7,49 +7,48 @@ const DRAWS_MAX: usize = 64;
 /// Buckets tried in a segment before its items are counted through instead.
 const BUCKETS_TRIED_MAX: usize = 64;
 
-impl<T: Item> Segmented<T> {
+impl<V: Outlying, P: Positions> Segmented<V, P> {
     /// Visits at most one segment's items, in no order: those from position `from` on, the first `items_max` by position
     /// and those at the same position as the last of them. Returns how many, and where to go on (`None`: at the end).
     pub(crate) fn scan_step(
         &self,
         from: u64,
         items_max: usize,
-        visit: &mut dyn FnMut(&T),
+        visit: &mut dyn FnMut(Item<'_, V>),
     ) -> (usize, Option<u64>) {
         let Some(i) = self.segment_of(from) else { return (0, None) };
         let segment = &self.segments[i];
         let end = segment.start + self.range_of(segment);
         if from <= segment.start && segment.table.len() <= items_max {
-            segment.table.iter().for_each(visit);
+            segment.items().for_each(visit);
             return (segment.table.len(), self.inside(end));
         }
-        let mut positions: Vec<u64> = segment.table.iter().map(T::position).filter(|p| *p >= from).collect();
+        let placed = segment.items().map(|item| (self.positions.position(item.key()), item));
+        let mut items: Vec<_> = placed.filter(|(position, _)| *position >= from).collect();
         let items_max = items_max.max(1);
-        let (last, next) = if positions.len() <= items_max {
-            (end - 1, self.inside(end))
-        } else {
-            let last = *positions.select_nth_unstable(items_max - 1).1;
-            (last, self.inside(last + 1))
-        };
-        let mut visited = 0;
-        for item in segment.table.iter().filter(|i| (from..=last).contains(&i.position())) {
-            visit(item);
-            visited += 1;
+        let mut next = end;
+        if items.len() > items_max {
+            let last = items.select_nth_unstable_by_key(items_max - 1, |item| item.0).1.0;
+            items.retain(|(position, _)| *position <= last);
+            next = last + 1;
         }
-        (visited, next)
+        let visited = items.len();
+        items.into_iter().for_each(|(_, item)| visit(item));
+        (visited, self.inside(next))
     }
     /// No item expires before this (unix milliseconds).
     #[inline]
     pub(crate) fn deadline_ms(&self) -> i64 {
         self.deadline_ms
     }
-    /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and moves what
-    /// has to `expired`. Returns how many items it looked at, and where to go on (`None`: at the end).
+    /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
+    /// has; `gone` gets the key and the outside value of each. Returns how many items it looked at, and where to go on
+    /// (`None`: at the end).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
         now_ms: i64,
-        expired: &mut Vec<T>,
+        gone: &mut dyn FnMut(&[u8], Option<V>),
     ) -> (usize, Option<u64>) {
         let mut next = Some(from);
         while let Some(position) = next {
@@ -59,18 +58,22 @@ impl<T: Item> Segmented<T> {
             if self.segments[i].deadline_ms > now_ms {
                 continue;
             }
-            let segment = &mut self.segments[i];
-            let looked_at = segment.table.len();
-            let before = expired.len();
-            let mut rest_ms = i64::MAX;
-            expired.extend(segment.table.extract_if(|item| {
-                let deadline_ms = item.deadline_ms();
-                let due = deadline_ms <= now_ms;
-                rest_ms = if due { rest_ms } else { rest_ms.min(deadline_ms) };
-                due
-            }));
-            segment.deadline_ms = rest_ms;
-            self.len -= expired.len() - before;
+            let (mut looked_at, mut removed, mut rest_ms) = (0, 0, i64::MAX);
+            self.counted(i, |segment| {
+                let due = |item: &Item<'_, V>| {
+                    looked_at += 1;
+                    let deadline_ms = item.deadline_ms();
+                    let due = deadline_ms <= now_ms;
+                    rest_ms = if due { rest_ms } else { rest_ms.min(deadline_ms) };
+                    due
+                };
+                segment.remove_all(due, |key, value| {
+                    removed += 1;
+                    gone(key, value);
+                });
+                segment.deadline_ms = rest_ms;
+            });
+            self.len -= removed;
             self.shrink(i);
             if next.is_none() {
                 self.raise_deadline();
@@ -81,12 +84,15 @@ impl<T: Item> Segmented<T> {
         (0, None)
     }
     /// A random item, each as likely as any other.
-    pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<&T> {
+    pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<Item<'_, V>> {
         // A directory entry stands for SEGMENT_ITEMS_MAX tickets; a segment with several entries has its items spread
         // over theirs. So every item has one ticket, and the empty ones are drawn again.
         let mut segment = None;
         for _ in 0..DRAWS_MAX {
-            let candidate = &self.segments[*rng.choice(&self.directory)? as usize];
+            let candidate = match self.directory.is_empty() {
+                true => self.segments.first()?,
+                false => &self.segments[self.directory[rng.usize(..self.directory.len())] as usize],
+            };
             let items = candidate.table.len();
             let tickets = SEGMENT_ITEMS_MAX << (self.depth - candidate.depth);
             if items == 0 {
@@ -97,20 +103,20 @@ impl<T: Item> Segmented<T> {
                 break;
             }
         }
-        let table = &segment.or_else(|| self.segments.iter().find(|s| !s.table.is_empty()))?.table;
+        let segment = segment.or_else(|| self.segments.iter().find(|s| !s.table.is_empty()))?;
         for _ in 0..BUCKETS_TRIED_MAX {
-            if let Some(item) = table.get_bucket(rng.usize(..table.num_buckets())) {
-                return Some(item);
+            if let Some(handle) = segment.table.get_bucket(rng.usize(..segment.table.num_buckets())) {
+                return Some(segment.item(handle.start()));
             }
         }
-        table.iter().nth(rng.usize(..table.len()))
+        segment.items().nth(rng.usize(..segment.table.len()))
     }
 
     /// At the end of a walk: the table's bound follows those of its segments.
     fn raise_deadline(&mut self) {
         self.deadline_ms = self.segments.iter().map(|s| s.deadline_ms).min().unwrap_or(i64::MAX);
     }
-    fn range_of(&self, segment: &Segment<T>) -> u64 {
+    fn range_of(&self, segment: &Segment<V>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
     }
     /// `end`, unless it is where the table's positions end.

@@ -1,14 +1,12 @@
 //! [`Fields`]: the table form of a hash: a segmented table of pairs, so that a hash of millions of fields grows, shrinks
-//! and is scanned a segment at a time, as the keyspace is.
+//! and is scanned a segment at a time, as the keyspace is, and so that its clone is a snapshot that costs little.
 
 use super::Bytes;
-use super::packed::{put, sized};
-use crate::segmented::{Item, Segmented, position_of};
+use crate::segmented::{
+    Content, Item, New, Outlying, POSITION_BITS, Payload, Positions, Segmented, position_of,
+};
 use std::sync::OnceLock;
 use strand_chain::Blob;
-
-/// From this length on a value is a blob of its own, which replies share; shorter ones lie behind their field.
-const SHARED_BYTES_MIN: usize = 1024;
 
 /// Hashes all fields of all hashes in the process. Clients choose fields too, so it is keyed: by the first keyspace's
 /// seed (a simulation repeats), or at random where there is none. One for all, so that a hash needs no seed of its own.
@@ -22,66 +20,80 @@ pub(crate) fn key_fields_with([a, b, c, d]: [u64; 4]) {
 
 /// Fields and values.
 #[derive(Debug, Clone)]
-pub(super) struct Fields {
-    table: Segmented<Pair>,
-    /// Allocated behind the pairs.
-    pairs_bytes: usize,
-}
+pub(super) struct Fields(Segmented<Blob, FieldPositions>);
 
-/// A field with its value.
 #[derive(Debug, Clone)]
-enum Pair {
-    /// The field's length, the field, the value.
-    Small(Box<[u8]>),
-    Large(Box<(Box<[u8]>, Blob)>),
+struct FieldPositions;
+
+impl Positions for FieldPositions {
+    #[inline]
+    fn position(&self, field: &[u8]) -> u64 {
+        position_of(FIELD_HASHER.get_or_init(ahash::RandomState::new).hash_one(field))
+    }
 }
 
-const _: () = assert!(size_of::<Pair>() == 16);
+impl Outlying for Blob {
+    fn heap_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+    fn from_int(n: i64) -> Blob {
+        Blob::from(super::string::format_int(n, &mut [0; 20]))
+    }
+    fn from_bytes(bytes: &[u8], _: bool) -> Blob {
+        Blob::from(bytes)
+    }
+}
 
 impl Fields {
-    pub(super) const fn new() -> Fields {
-        Fields { table: Segmented::new(0), pairs_bytes: 0 }
+    pub(super) fn new() -> Fields {
+        Fields(Segmented::new(0, FieldPositions))
     }
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.0.len()
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<Bytes<'_>> {
-        let at = self.table.locate(position(field), |pair| pair.field() == field)?;
-        Some(self.table.at(at).value())
+        let at = self.0.locate(self.0.position(field), field)?;
+        Some(pair(self.0.at(at)).1)
     }
     /// Sets `field`; true when it is new.
-    pub(super) fn set(&mut self, field: &[u8], value: Blob) -> bool {
-        let pair = Pair::new(field, value);
-        self.pairs_bytes += pair.heap_bytes();
-        match self.table.locate(position(field), |pair| pair.field() == field) {
+    pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>) -> bool {
+        let payload = match value {
+            Bytes::Slice(bytes) => Payload::Bytes(bytes, false),
+            Bytes::Shared(blob) if blob.len() <= crate::segmented::INLINE_BYTES_MAX => {
+                Payload::Bytes(blob, false)
+            }
+            Bytes::Shared(blob) => Payload::Outside(blob.clone()),
+        };
+        let new = New { key: field, used: None, deadline_ms: i64::MAX, payload };
+        let position = self.0.position(field);
+        match self.0.locate(position, field) {
             Some(at) => {
-                let old = std::mem::replace(self.table.at_mut(at), pair);
-                self.pairs_bytes -= old.heap_bytes();
+                self.0.replace(at, new);
                 false
             }
             None => {
-                self.table.insert_new(pair);
+                self.0.insert_new(position, new);
                 true
             }
         }
     }
     /// Removes `field`; true when it was there.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
-        let Some(at) = self.table.locate(position(field), |pair| pair.field() == field) else { return false };
-        self.pairs_bytes -= self.table.remove_at(at).heap_bytes();
+        let Some(at) = self.0.locate(self.0.position(field), field) else { return false };
+        self.0.remove_at(at);
         true
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (Bytes<'_>, Bytes<'_>)> {
-        self.table.iter().map(Pair::both)
+        self.0.iter().map(pair)
     }
     pub(super) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, Bytes<'_>)) -> u64 {
-        if cursor != position_of(cursor << (64 - crate::segmented::POSITION_BITS)) {
+        if cursor >> POSITION_BITS != 0 {
             return 0; // Beyond all positions.
         }
         let (mut from, mut left) = (cursor, count.max(1));
         loop {
-            let (visited, next) = self.table.scan_step(from, left, &mut |pair| {
-                let (field, value) = pair.both();
+            let (visited, next) = self.0.scan_step(from, left, &mut |item| {
+                let (field, value) = pair(item);
                 visit(field, value);
             });
             left = left.saturating_sub(visited);
@@ -93,64 +105,31 @@ impl Fields {
         }
     }
     pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
-        self.table.random(rng).map(Pair::both)
+        self.0.random(rng).map(pair)
     }
     pub(super) fn heap_bytes(&self) -> usize {
-        self.table.heap_bytes() + self.pairs_bytes
+        self.0.heap_bytes()
+    }
+    /// How many allocations freeing it costs, about.
+    pub(super) fn parts(&self) -> usize {
+        // A field in ten with a blob of its own is a guess that is never far off in what it decides.
+        self.0.parts() + self.0.len() / 10
+    }
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        self.0.prefetch_first();
     }
     #[cfg(test)]
     pub(super) fn shape(&self) -> crate::Shape {
-        self.table.shape()
+        self.0.shape()
     }
 }
 
-impl Pair {
-    fn new(field: &[u8], value: Blob) -> Pair {
-        if value.len() >= SHARED_BYTES_MIN {
-            return Pair::Large(Box::new((field.into(), value)));
-        }
-        let mut bytes = Vec::with_capacity(sized_bytes(field.len()) + value.len());
-        put(&mut bytes, field);
-        bytes.extend_from_slice(&value);
-        Pair::Small(bytes.into_boxed_slice())
-    }
-    #[inline]
-    fn field(&self) -> &[u8] {
-        match self {
-            Pair::Small(bytes) => &bytes[sized(bytes, 0)],
-            Pair::Large(pair) => &pair.0,
-        }
-    }
-    fn value(&self) -> Bytes<'_> {
-        self.both().1
-    }
-    fn both(&self) -> (Bytes<'_>, Bytes<'_>) {
-        match self {
-            Pair::Small(bytes) => {
-                let field = sized(bytes, 0);
-                (Bytes::Slice(&bytes[field.clone()]), Bytes::Slice(&bytes[field.end..]))
-            }
-            Pair::Large(pair) => (Bytes::Slice(&pair.0), Bytes::Shared(&pair.1)),
-        }
-    }
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Pair::Small(bytes) => bytes.len(),
-            Pair::Large(pair) => size_of::<(Box<[u8]>, Blob)>() + pair.0.len() + pair.1.heap_bytes(),
-        }
-    }
-}
-
-impl Item for Pair {
-    fn position(&self) -> u64 {
-        position(self.field())
-    }
-}
-
-/// Bytes that a field of this length takes with its length in front.
-fn sized_bytes(len: usize) -> usize {
-    len + 1 + (len.max(1).ilog2() as usize) / 7
-}
-fn position(field: &[u8]) -> u64 {
-    position_of(FIELD_HASHER.get_or_init(ahash::RandomState::new).hash_one(field))
+fn pair(item: Item<'_, Blob>) -> (Bytes<'_>, Bytes<'_>) {
+    let value = match item.content() {
+        Content::Bytes(bytes, _) => Bytes::Slice(bytes),
+        Content::Outside(blob) => Bytes::Shared(blob),
+        Content::Int(_) => unreachable!("no field is stored as an integer"),
+    };
+    (Bytes::Slice(item.key()), value)
 }

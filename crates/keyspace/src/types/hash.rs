@@ -5,18 +5,18 @@ use super::fields::Fields;
 use super::packed::Packed;
 use crate::Settings;
 use std::sync::atomic::Ordering::Relaxed;
-use strand_chain::Blob;
 
 pub(crate) use super::fields::key_fields_with;
 
-/// A hash value.
+/// A hash value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
+/// copied alone.
 #[derive(Debug, Clone, Default)]
 pub struct HashValue(Form);
 
 #[derive(Debug, Clone)]
 enum Form {
     Packed(Packed),
-    Table(Box<Fields>),
+    Table(Fields),
 }
 
 impl Default for Form {
@@ -49,7 +49,8 @@ impl HashValue {
         }
     }
     /// Sets `field`; true when it is new. Switches to the table at the thresholds in `settings`, and never back.
-    pub fn set(&mut self, field: &[u8], value: Blob, settings: &Settings) -> bool {
+    pub fn set<'v>(&mut self, field: &[u8], value: impl Into<Bytes<'v>>, settings: &Settings) -> bool {
+        let value = value.into();
         let bytes_max = settings.hash_max_listpack_value.load(Relaxed);
         let entries_max = settings.hash_max_listpack_entries.load(Relaxed);
         if let Form::Packed(packed) = &mut self.0 {
@@ -114,21 +115,30 @@ impl HashValue {
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.heap_bytes(),
-            Form::Table(fields) => size_of::<Fields>() + fields.heap_bytes(),
+            Form::Table(fields) => fields.heap_bytes(),
         }
     }
     /// How many allocations freeing it costs, about.
     pub fn parts(&self) -> usize {
         match &self.0 {
             Form::Packed(_) => 2,
-            Form::Table(fields) => 4 + fields.len(),
+            Form::Table(fields) => fields.parts(),
+        }
+    }
+
+    /// Asks for the memory that a look-up needs next, as far as the hash itself tells.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        match &self.0 {
+            Form::Packed(packed) => packed.prefetch(),
+            Form::Table(fields) => fields.prefetch(),
         }
     }
 
     fn unpack(&mut self) {
-        let mut fields = Box::new(Fields::new());
+        let mut fields = Fields::new();
         for (field, value) in self.iter() {
-            fields.set(&field, Blob::from(&*value));
+            fields.set(&field, value);
         }
         self.0 = Form::Table(fields);
     }
@@ -139,6 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use strand_chain::Blob;
 
     fn settings(entries: u64, bytes: u64) -> Settings {
         let settings = Settings::default();
@@ -182,7 +193,7 @@ mod tests {
                     Op::Set(field, len) => {
                         let (field, value) = (format!("f{field}").into_bytes(), vec![i as u8; len]);
                         let new = twin.insert(field.clone(), value.clone()).is_none();
-                        prop_assert_eq!(hash.set(&field, Blob::from(value.as_slice()), &settings), new);
+                        prop_assert_eq!(hash.set(&field, value.as_slice(), &settings), new);
                     }
                     Op::Remove(field) => {
                         let field = format!("f{field}").into_bytes();
@@ -223,27 +234,27 @@ mod tests {
         let settings = settings(3, 4);
         let mut hash = HashValue::new();
         for field in ["a", "b", "c"] {
-            assert!(hash.set(field.as_bytes(), Blob::from("1234"), &settings));
+            assert!(hash.set(field.as_bytes(), b"1234", &settings));
         }
-        assert!(!hash.set(b"b", Blob::from("4321"), &settings));
+        assert!(!hash.set(b"b", b"4321", &settings));
         assert_eq!(hash.encoding(), "listpack");
         assert_eq!(hash.iter().map(|(f, _)| f[0]).collect::<Vec<_>>(), b"abc");
         let mut long = hash.clone();
-        assert!(!long.set(b"b", Blob::from("12345"), &settings));
+        assert!(!long.set(b"b", b"12345", &settings));
         assert_eq!((long.encoding(), long.len()), ("hashtable", 3));
         let mut many = hash.clone();
-        assert!(many.set(b"d", Blob::new(), &settings));
+        assert!(many.set(b"d", b"", &settings));
         assert_eq!((many.encoding(), many.len()), ("hashtable", 4));
         assert!(many.remove(b"d") && many.remove(b"c"));
         assert_eq!(many.encoding(), "hashtable");
-        assert!(hash.set(b"fffff", Blob::new(), &settings));
+        assert!(hash.set(b"fffff", b"", &settings));
         assert_eq!(hash.encoding(), "hashtable");
     }
     #[test]
     fn large_values_are_shared_and_not_copied() {
         let blob = Blob::from(vec![7; 5000]);
         let mut hash = HashValue::new();
-        hash.set(b"f", blob.clone(), &Settings::default());
+        hash.set(b"f", &blob, &Settings::default());
         match hash.get(b"f") {
             Some(Bytes::Shared(kept)) => assert_eq!(kept.as_ptr(), blob.as_ptr()),
             other => panic!("{other:?}"),
@@ -254,7 +265,7 @@ mod tests {
         let settings = Settings::default();
         let mut hash = HashValue::new();
         for i in 0..100_000u32 {
-            hash.set(&i.to_le_bytes(), Blob::from(&i.to_le_bytes()[..]), &settings);
+            hash.set(&i.to_le_bytes(), &i.to_le_bytes(), &settings);
         }
         let Form::Table(fields) = &hash.0 else { panic!("a table") };
         let (shape, grown_bytes) = (fields.shape(), hash.heap_bytes());
@@ -275,7 +286,7 @@ mod tests {
         for fields in [10usize, 100, 1000] {
             let mut hash = HashValue::new();
             for i in 0..fields {
-                hash.set(&(i as u16).to_le_bytes(), Blob::new(), &settings);
+                hash.set(&(i as u16).to_le_bytes(), b"", &settings);
             }
             let mut hits = vec![0f64; fields];
             for _ in 0..fields * 100 {
@@ -293,7 +304,7 @@ mod tests {
         let hash = HashValue::new();
         assert!(hash.is_empty() && hash.random(&mut fastrand::Rng::with_seed(1)).is_none());
         let mut big = HashValue::new();
-        big.set(b"f", Blob::from(vec![0; 100]), &Settings::default());
+        big.set(b"f", &[0; 100], &Settings::default());
         assert_eq!(big.scan(u64::MAX, 10, &mut |_, _| panic!("nothing is there")), 0);
         assert_eq!(big.scan(1 << 40, 10, &mut |_, _| panic!("nothing is there")), 0);
         let mut seen = 0;

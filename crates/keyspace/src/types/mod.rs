@@ -16,6 +16,22 @@ pub enum Bytes<'a> {
     Shared(&'a Blob),
 }
 
+impl<'a> From<&'a [u8]> for Bytes<'a> {
+    fn from(bytes: &'a [u8]) -> Bytes<'a> {
+        Bytes::Slice(bytes)
+    }
+}
+impl<'a, const N: usize> From<&'a [u8; N]> for Bytes<'a> {
+    fn from(bytes: &'a [u8; N]) -> Bytes<'a> {
+        Bytes::Slice(bytes)
+    }
+}
+impl<'a> From<&'a Blob> for Bytes<'a> {
+    fn from(blob: &'a Blob) -> Bytes<'a> {
+        Bytes::Shared(blob)
+    }
+}
+
 impl std::ops::Deref for Bytes<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {

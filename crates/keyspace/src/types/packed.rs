@@ -72,6 +72,12 @@ impl Packed {
         self.bytes.capacity()
     }
 
+    /// Asks for the first of its bytes.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        strand_chain::prefetch(&*self.bytes, strand_chain::CACHE_LINE_BYTES);
+    }
+
     fn find(&self, field: &[u8]) -> Option<Place> {
         self.places().find(|place| self.bytes[place.field.clone()] == *field)
     }
@@ -91,7 +97,7 @@ impl Packed {
 }
 
 /// Appends a length and the bytes.
-pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut len = bytes.len();
     while len >= 0x80 {
         out.push(len as u8 | 0x80);
@@ -102,7 +108,7 @@ pub(super) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 /// The range of the bytes whose length is written at `at`.
 #[inline]
-pub(super) fn sized(bytes: &[u8], at: usize) -> Range<usize> {
+fn sized(bytes: &[u8], at: usize) -> Range<usize> {
     let (mut at, mut len, mut shift) = (at, 0, 0);
     loop {
         let byte = bytes[at];

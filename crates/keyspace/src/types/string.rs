@@ -34,10 +34,18 @@ impl Str {
             None => Str::Raw(blob),
         }
     }
+    /// A view of it.
+    pub fn view(&self) -> StrRef<'_> {
+        match self {
+            Str::Int(n) => StrRef::Int(*n),
+            Str::Raw(blob) => StrRef::Blob { blob, edited: false },
+            Str::Edited(blob) => StrRef::Blob { blob, edited: true },
+        }
+    }
     /// Length in bytes.
     pub fn len(&self) -> usize {
         match self {
-            Str::Int(n) => usize::from(*n < 0) + n.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1,
+            Str::Int(n) => int_len(*n),
             Str::Raw(b) | Str::Edited(b) => b.len(),
         }
     }
@@ -86,6 +94,99 @@ impl Str {
             Str::Raw(b) | Str::Edited(b) => b.heap_bytes(),
         }
     }
+}
+
+/// A string in the keyspace, wherever it lies.
+#[derive(Debug, Clone, Copy)]
+pub enum StrRef<'a> {
+    /// A canonical decimal integer.
+    Int(i64),
+    /// Bytes in a record.
+    Bytes {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// A command changed them in place (APPEND, SETRANGE): `raw` whatever their length.
+        edited: bool,
+    },
+    /// Bytes in a blob, which a reply may share.
+    Blob {
+        /// The bytes.
+        blob: &'a Blob,
+        /// As above.
+        edited: bool,
+    },
+}
+
+impl<'a> StrRef<'a> {
+    /// Of bytes that are a string's text: an integer when they are one in canonical form.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> StrRef<'a> {
+        match parse_int(bytes) {
+            Some(n) => StrRef::Int(n),
+            None => StrRef::Bytes { bytes, edited: false },
+        }
+    }
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            StrRef::Int(n) => int_len(*n),
+            StrRef::Bytes { bytes, .. } => bytes.len(),
+            StrRef::Blob { blob, .. } => blob.len(),
+        }
+    }
+    /// True when the length is 0.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The bytes; `buffer` is used when the value is an integer.
+    pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            StrRef::Int(n) => format_int(*n, buffer),
+            StrRef::Bytes { bytes, .. } => bytes,
+            StrRef::Blob { blob, .. } => blob,
+        }
+    }
+    /// The integer it is, if its bytes are a canonical one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            StrRef::Int(n) => Some(*n),
+            StrRef::Bytes { bytes, .. } => parse_int(bytes),
+            StrRef::Blob { blob, .. } => parse_int(blob),
+        }
+    }
+    /// `int`, `embstr` or `raw`.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            StrRef::Int(_) => "int",
+            StrRef::Bytes { bytes, edited: false } if bytes.len() <= EMBSTR_BYTES_MAX => "embstr",
+            StrRef::Blob { blob, edited: false } if blob.len() <= EMBSTR_BYTES_MAX => "embstr",
+            _ => "raw",
+        }
+    }
+    /// Its bytes as a blob: shared when it lies in one, copied otherwise.
+    pub fn to_blob(&self) -> Blob {
+        match self {
+            StrRef::Blob { blob, .. } => (*blob).clone(),
+            other => Blob::from(other.bytes(&mut [0; 20])),
+        }
+    }
+    /// An owned copy; shares a blob.
+    pub fn to_str(&self) -> Str {
+        match *self {
+            StrRef::Int(n) => Str::Int(n),
+            StrRef::Bytes { bytes, edited: false } => Str::Raw(Blob::from(bytes)),
+            StrRef::Bytes { bytes, edited: true } => Str::Edited(Blob::from(bytes)),
+            StrRef::Blob { blob, edited: false } => Str::Raw(blob.clone()),
+            StrRef::Blob { blob, edited: true } => Str::Edited(blob.clone()),
+        }
+    }
+}
+
+fn int_len(n: i64) -> usize {
+    usize::from(n < 0) + n.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1
 }
 
 /// The decimal form, written to the end of `buffer`.

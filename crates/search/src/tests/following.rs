@@ -156,7 +156,7 @@ fn keys_and_values_are_bytes() {
     let key = w.keyspace.key(b"k:\xff\xfe\0");
     {
         let mut hash = strand_keyspace::HashValue::new();
-        hash.set(b"t", strand_chain::Blob::from(&b"dog \xff\xfe tail"[..]), w.keyspace.settings());
+        hash.set(b"t", b"dog \xff\xfe tail", w.keyspace.settings());
         let value = strand_keyspace::Value::Hash(Box::new(hash));
         w.keyspace.lock(&[key.hash], w.now_ms).db(0).insert(&key, value, None);
     }

@@ -9,7 +9,7 @@ mod replies;
 use crate::Search;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use strand_chain::{Blob, Chain};
+use strand_chain::Chain;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{HashValue, Keyspace, Str, Value as Stored};
@@ -122,18 +122,16 @@ impl World {
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
         let mut db = locked.db(self.db);
         let settings = self.keyspace.settings();
-        if let Some(record) = db.get_mut(&key)
-            && let Stored::Hash(hash) = &mut record.value
-        {
+        let set = |hash: &mut HashValue| {
             for (f, v) in pairs {
-                hash.set(f.as_bytes(), Blob::from(v.as_bytes()), settings);
+                hash.set(f.as_bytes(), v.as_bytes(), settings);
             }
+        };
+        if let Ok(Some(())) = db.change_hash(&key, set) {
             return;
         }
         let mut hash = HashValue::new();
-        for (f, v) in pairs {
-            hash.set(f.as_bytes(), Blob::from(v.as_bytes()), settings);
-        }
+        set(&mut hash);
         db.insert(&key, Stored::Hash(Box::new(hash)), None);
     }
 
@@ -155,10 +153,7 @@ impl World {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
         let mut db = locked.db(self.db);
-        match &mut db.get_mut(&key).expect("a key").value {
-            Stored::Hash(hash) => hash.remove(field.as_bytes()),
-            _ => panic!("a hash"),
-        };
+        db.change_hash(&key, |hash| hash.remove(field.as_bytes())).expect("a hash").expect("a key");
     }
 
     /// PEXPIREAT.
@@ -173,7 +168,7 @@ impl World {
         let mut locked = self.keyspace.lock(&[from.hash, to.hash], self.now_ms);
         let mut db = locked.db(self.db);
         let record = db.remove(&from).expect("a key");
-        let expire_at_ms = record.expire_at_ms();
+        let expire_at_ms = record.expire_at_ms;
         db.insert(&to, record.value, expire_at_ms);
     }
 }

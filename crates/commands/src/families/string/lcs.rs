@@ -89,7 +89,7 @@ fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let mut db = locked.db(call.db);
     let mut read = |i: usize| -> Result<Str, &'static str> {
         let found = string_of(db.get(&keys[i])).map_err(|_| NOT_STRINGS)?;
-        Ok(found.cloned().unwrap_or_else(|| Str::from_slice(b"")))
+        Ok(found.map_or_else(|| Str::from_slice(b""), |s| s.to_str()))
     };
     Ok([read(0)?, read(1)?])
 }

@@ -3,9 +3,8 @@
 use crate::call::Call;
 use crate::errors;
 use crate::long_double::LongDouble;
-use crate::parse::{self, string_of_mut};
-use strand_chain::Blob;
-use strand_keyspace::{Str, Value};
+use crate::parse::{self, string_of};
+use strand_keyspace::StrRef;
 
 /// INCR key
 pub(crate) fn incr(call: &mut Call<'_, '_>) {
@@ -53,34 +52,27 @@ fn add(call: &mut Call<'_, '_>, n: i64) {
 fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    if let Some(s) = string_of_mut(db.get_mut(key))? {
-        let sum = s.as_int().ok_or(errors::NOT_AN_INTEGER)?.checked_add(n).ok_or(errors::OVERFLOW)?;
-        *s = Str::Int(sum);
-        return Ok(sum);
-    }
-    db.insert(key, Value::Str(Str::Int(n)), None);
-    Ok(n)
+    let old = match string_of(db.peek(key))? {
+        Some(s) => s.as_int().ok_or(errors::NOT_AN_INTEGER)?,
+        None => 0,
+    };
+    let sum = old.checked_add(n).ok_or(errors::OVERFLOW)?;
+    db.update_str(key, StrRef::Int(sum));
+    Ok(sum)
 }
 
 fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {
     let key = &call.keys[0];
     let mut db = call.locked.db(call.db);
-    let old = string_of_mut(db.get_mut(key))?;
-    let before = match &old {
+    let before = match string_of(db.peek(key))? {
         None => LongDouble::ZERO,
-        Some(Str::Int(n)) => LongDouble::from_int(*n),
+        Some(StrRef::Int(n)) => LongDouble::from_int(n),
         Some(s) => parse::long_double(s.bytes(&mut [0; 20]))?,
     };
     let increment = parse::long_double(call.args.at(2))?;
     let text = before.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
     // Never kept as an integer, not even when it is one: OBJECT ENCODING shows it.
-    let value = Str::Raw(Blob::from(text.as_bytes()));
-    match old {
-        Some(s) => *s = value,
-        None => {
-            db.insert(key, Value::Str(value), None);
-        }
-    }
+    db.update_str(key, StrRef::Bytes { bytes: text.as_bytes(), edited: false });
     Ok(text)
 }
 

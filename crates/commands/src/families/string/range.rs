@@ -2,17 +2,17 @@
 
 use crate::call::Call;
 use crate::errors;
-use crate::parse::{self, string_of, string_of_mut};
+use crate::parse::{self, string_of, wrong_type};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use strand_chain::Blob;
-use strand_keyspace::{Settings, Str, Value};
+use strand_keyspace::{Settings, StrRef};
 
 /// STRLEN key
 pub(crate) fn strlen(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.db);
     match string_of(db.get(&call.keys[0])) {
-        Ok(s) => call.reply.int(s.map_or(0, Str::len) as i64),
+        Ok(s) => call.reply.int(s.map_or(0, |s| s.len()) as i64),
         Err(text) => call.reply.error(text),
     }
 }
@@ -27,6 +27,9 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) {
     };
     let mut db = call.locked.db(call.db);
     match string_of(db.get(&call.keys[0])) {
+        Ok(Some(StrRef::Blob { blob, .. })) => {
+            call.reply.bulk_part(blob, slice(start, end, blob.len()));
+        }
         Ok(Some(s)) => {
             let mut buffer = [0; 20];
             let bytes = s.bytes(&mut buffer);
@@ -84,33 +87,38 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let mut db = call.locked.db(call.db);
     if bytes.is_empty() {
         // Nothing to write, so not even a limit to mind.
-        return Ok(string_of(db.peek(key))?.map_or(0, Str::len));
+        return Ok(string_of(db.peek(key))?.map_or(0, |s| s.len()));
     }
-    if let Some(s) = string_of_mut(db.get_mut(key))? {
+    let edited = db.edit_str(key, |blob| {
         let end = checked_len(settings, offset, bytes.len())?;
-        let blob = s.edit();
         if blob.len() < end {
             blob.try_resize(end, 0).map_err(|_| errors::OUT_OF_MEMORY)?;
         }
         blob.make_mut()[offset..end].copy_from_slice(bytes);
-        return Ok(blob.len());
+        Ok(blob.len())
+    });
+    if let Some(len) = edited.map_err(wrong_type)? {
+        return len;
     }
     let end = checked_len(settings, offset, bytes.len())?;
     let mut blob = Blob::try_zeroed(end).map_err(|_| errors::OUT_OF_MEMORY)?;
     blob.make_mut()[offset..].copy_from_slice(bytes);
-    db.insert(key, Value::Str(Str::Edited(blob)), None);
+    db.set_str(key, StrRef::Blob { blob: &blob, edited: true }, None);
     Ok(end)
 }
 
 fn extend(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let (key, bytes, settings) = (&call.keys[0], call.args.at(2), call.locked.keyspace().settings());
     let mut db = call.locked.db(call.db);
-    if let Some(s) = string_of_mut(db.get_mut(key))? {
-        let len = checked_len(settings, s.len(), bytes.len())?;
-        s.edit().try_extend_from_slice(bytes).map_err(|_| errors::OUT_OF_MEMORY)?;
-        return Ok(len);
+    let edited = db.edit_str(key, |blob| {
+        let len = checked_len(settings, blob.len(), bytes.len())?;
+        blob.try_extend_from_slice(bytes).map_err(|_| errors::OUT_OF_MEMORY)?;
+        Ok(len)
+    });
+    if let Some(len) = edited.map_err(wrong_type)? {
+        return len;
     }
-    db.insert(key, super::value_of(call.args, 2), None);
+    db.set_str(key, super::value_of(call.args, 2), None);
     Ok(bytes.len())
 }
 

@@ -59,8 +59,8 @@ impl Session {
         let text = format!(
             "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{lru_clock} lru_seconds_idle:{idle_s}",
             key.hash.0,
-            record.value.encoding(),
-            record.value.heap_bytes(),
+            record.value().encoding(),
+            record.heap_bytes(),
         );
         drop(locked);
         self.reply().simple(&text);

@@ -1,0 +1,600 @@
+//! [`Segment`]: a small Swiss table of 24-bit handles into a heap of entries ([`super::entry`]).
+//!
+//! The heap is written at its end. What is removed or does not fit its place any more leaves garbage behind, and when
+//! there is no room left and an eighth is garbage, the live entries are copied to a fresh heap: so a segment's memory
+//! stays near what is in it whatever was written before, and nothing larger than a segment is ever copied.
+
+use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
+use super::spread;
+use hashbrown::HashTable;
+
+/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay at a thirtieth of it.
+const HEAP_BYTES_MAX: usize = 1 << 24;
+/// The heap is copied rather than made larger when one part in this many of it is garbage.
+const GARBAGE_PART: usize = 8;
+/// A heap that is mostly garbage is copied at once when it is larger than this.
+const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
+
+/// What a table can hold of values that do not lie in its heaps.
+pub(crate) trait Outlying: Clone {
+    /// Bytes of heap behind it. Costs nothing that grows with it.
+    fn heap_bytes(&self) -> usize;
+    /// An integer whose key is too long for the heap.
+    fn from_int(n: i64) -> Self;
+    /// Bytes that, or whose key, are too long for the heap; `edited`: a command changed them in place.
+    fn from_bytes(bytes: &[u8], edited: bool) -> Self;
+}
+
+/// A value on its way into a table.
+#[derive(Debug)]
+pub(crate) enum Payload<'a, V> {
+    /// An integer.
+    Int(i64),
+    /// Bytes, and whether a command changed them in place.
+    Bytes(&'a [u8], bool),
+    /// Anything else.
+    Outside(V),
+}
+
+/// A value in a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a, V> {
+    /// An integer.
+    Int(i64),
+    /// Bytes, and whether a command changed them in place.
+    Bytes(&'a [u8], bool),
+    /// Anything else.
+    Outside(&'a V),
+}
+
+/// An item on its way into a table.
+#[derive(Debug)]
+pub(crate) struct New<'a, V> {
+    pub(crate) key: &'a [u8],
+    /// 24 bits of use, for tables that count it.
+    pub(crate) used: Option<u32>,
+    /// `i64::MAX` when it never expires.
+    pub(crate) deadline_ms: i64,
+    pub(crate) payload: Payload<'a, V>,
+}
+
+/// An item in a table.
+pub(crate) struct Item<'a, V> {
+    segment: &'a Segment<V>,
+    place: Place,
+}
+
+impl<V> Clone for Item<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<V> Copy for Item<'_, V> {}
+
+impl<'a, V> Item<'a, V> {
+    #[inline]
+    pub(crate) fn key(&self) -> &'a [u8] {
+        match self.place.body(&self.segment.heap) {
+            Body::Outside(number, true) => self.segment.outside[number as usize].key(),
+            _ => &self.segment.heap[self.place.key()],
+        }
+    }
+    #[inline]
+    pub(crate) fn content(&self) -> Content<'a, V> {
+        match self.place.body(&self.segment.heap) {
+            Body::Int(n) => Content::Int(n),
+            Body::Bytes(bytes, edited) => Content::Bytes(bytes, edited),
+            Body::Outside(number, _) => Content::Outside(self.segment.outside[number as usize].value()),
+        }
+    }
+    /// When it expires (unix milliseconds); `i64::MAX` when never.
+    #[inline]
+    pub(crate) fn deadline_ms(&self) -> i64 {
+        self.place.deadline_ms(&self.segment.heap)
+    }
+    /// Its 24 bits of use.
+    #[inline]
+    pub(crate) fn used(&self) -> u32 {
+        self.place.used(&self.segment.heap)
+    }
+    /// Bytes that it takes in its segment's heap.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.place.range().len()
+    }
+    /// Bytes of its key, when that lies outside.
+    pub(crate) fn outside_key_bytes(&self) -> usize {
+        match self.place.body(&self.segment.heap) {
+            Body::Outside(_, true) => self.key().len(),
+            _ => 0,
+        }
+    }
+    /// True when [`Item::content`] is [`Content::Outside`].
+    #[cfg(test)]
+    pub(crate) fn is_outside(&self) -> bool {
+        matches!(self.place.body(&self.segment.heap), Body::Outside(..))
+    }
+}
+
+/// Where an entry begins in its heap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handle([u8; 3]);
+
+impl Handle {
+    #[inline]
+    fn new(start: usize) -> Handle {
+        let [a, b, c, _] = (start as u32).to_le_bytes();
+        Handle([a, b, c])
+    }
+    #[inline]
+    pub(super) fn start(self) -> usize {
+        let [a, b, c] = self.0;
+        u32::from_le_bytes([a, b, c, 0]) as usize
+    }
+}
+
+/// A place in the list of outside values.
+#[derive(Clone, Debug)]
+enum Outside<V> {
+    Free,
+    Value(V),
+    Keyed(Box<(Box<[u8]>, V)>),
+}
+
+impl<V> Outside<V> {
+    fn key(&self) -> &[u8] {
+        match self {
+            Outside::Keyed(both) => &both.0,
+            _ => &[],
+        }
+    }
+    fn value(&self) -> &V {
+        match self {
+            Outside::Value(value) => value,
+            Outside::Keyed(both) => &both.1,
+            Outside::Free => unreachable!("an entry's number is in use"),
+        }
+    }
+    fn value_mut(&mut self) -> &mut V {
+        match self {
+            Outside::Value(value) => value,
+            Outside::Keyed(both) => &mut both.1,
+            Outside::Free => unreachable!("an entry's number is in use"),
+        }
+    }
+    fn heap_bytes(&self) -> usize
+    where
+        V: Outlying,
+    {
+        match self {
+            Outside::Free => 0,
+            Outside::Value(value) => value.heap_bytes(),
+            Outside::Keyed(both) => size_of::<(Box<[u8]>, V)>() + both.0.len() + both.1.heap_bytes(),
+        }
+    }
+}
+
+/// A segment: part of a table, in three or four allocations.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment<V> {
+    pub(super) table: HashTable<Handle>,
+    heap: Vec<u8>,
+    outside: Vec<Outside<V>>,
+    /// Free places in `outside`.
+    free: Vec<u32>,
+    /// Bytes of the heap that belong to no entry.
+    garbage: usize,
+    /// Bytes behind the outside values.
+    outside_bytes: usize,
+    /// Bytes of all its allocations, those of outside values included.
+    bytes: usize,
+    /// Its first position.
+    pub(super) start: u64,
+    /// No item here expires before this. Lowered at once, raised when the segment is walked.
+    pub(super) deadline_ms: i64,
+    /// How many bits after the base bits all its positions share.
+    pub(super) depth: u8,
+}
+
+impl<V: Outlying> Segment<V> {
+    pub(super) fn new(start: u64, depth: u8) -> Segment<V> {
+        let mut segment = Segment {
+            table: HashTable::new(),
+            heap: Vec::new(),
+            outside: Vec::new(),
+            free: Vec::new(),
+            garbage: 0,
+            outside_bytes: 0,
+            bytes: 0,
+            start,
+            deadline_ms: i64::MAX,
+            depth,
+        };
+        segment.recount();
+        segment
+    }
+    /// Empty, with room for so many items and so many bytes of entries.
+    pub(super) fn with_room(start: u64, depth: u8, items: usize, bytes: usize) -> Segment<V> {
+        let mut segment = Segment::new(start, depth);
+        segment.table = HashTable::with_capacity(items);
+        segment.heap = Vec::with_capacity(class_bytes(bytes));
+        segment.recount();
+        segment
+    }
+    /// Bytes of heap, those of outside values included.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// A copy, which has room for nothing more.
+    pub(super) fn copied(&self) -> Segment<V> {
+        let mut copy = self.clone();
+        copy.recount();
+        copy
+    }
+    /// Bytes of live entries.
+    pub(super) fn live_bytes(&self) -> usize {
+        self.heap.len() - self.garbage
+    }
+    /// The heap, for a prefetch.
+    #[inline]
+    pub(super) fn heap_from(&self, start: usize) -> &[u8] {
+        &self.heap[start..]
+    }
+    /// The bucket of `key`, if it is here, and where its entry begins.
+    #[inline]
+    pub(super) fn find(&self, position: u64, key: &[u8]) -> Option<(usize, usize)> {
+        let bucket =
+            self.table.find_bucket_index(spread(position), |handle| self.key_is(handle.start(), key))?;
+        Some((bucket, self.table.get_bucket(bucket)?.start()))
+    }
+    /// The item whose entry begins at `start`.
+    #[inline]
+    pub(super) fn item(&self, start: usize) -> Item<'_, V> {
+        Item { segment: self, place: Place::of(&self.heap, start) }
+    }
+    pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
+        self.table.iter().map(|handle| self.item(handle.start()))
+    }
+    /// Adds an item whose key is not here. `position_of` tells a key's position.
+    pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
+        let body = self.settle(new.key, new.payload);
+        let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
+        self.reserve(written.room());
+        let handle = Handle::new(self.heap.len());
+        written.push(&mut self.heap);
+        self.add(handle, position, position_of);
+    }
+    /// Replaces what is known of the item in `bucket`, whose key this is; the outside value that it had.
+    pub(super) fn replace(&mut self, bucket: usize, new: New<'_, V>) -> Option<V> {
+        let place = Place::of(&self.heap, self.start_of(bucket));
+        let (body, former) = match (place.body(&self.heap), new.payload) {
+            (Body::Outside(number, with_key), payload)
+                if with_key || matches!(payload, Payload::Outside(_)) =>
+            {
+                let value = outlying(payload);
+                let former = self.change_place(number, |place| std::mem::replace(place, value));
+                (Body::Outside(number, with_key), Some(former))
+            }
+            (Body::Outside(number, _), payload) => {
+                let former = self.vacate(number);
+                (self.settle(new.key, payload), former)
+            }
+            (_, payload) => (self.settle(new.key, payload), None),
+        };
+        let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
+        self.rewrite(bucket, &place, &written);
+        former
+    }
+    /// Removes the item in `bucket`; the outside value that it had.
+    pub(super) fn remove(&mut self, bucket: usize) -> Option<V> {
+        let Ok(entry) = self.table.get_bucket_entry(bucket) else { panic!("no item is in bucket {bucket}") };
+        let (handle, _) = entry.remove();
+        let value = self.discard(handle);
+        self.tidy();
+        value
+    }
+    /// Removes every item for which `is` holds; `gone` gets the key and the outside value of each.
+    pub(super) fn remove_all(
+        &mut self,
+        mut is: impl FnMut(&Item<'_, V>) -> bool,
+        mut gone: impl FnMut(&[u8], Option<V>),
+    ) {
+        let table = std::mem::take(&mut self.table);
+        let mut taken = Vec::new();
+        let mut table = table;
+        table.retain(|handle| {
+            let stays = !is(&self.item(handle.start()));
+            if !stays {
+                taken.push(*handle);
+            }
+            stays
+        });
+        self.table = table;
+        for handle in taken {
+            let place = Place::of(&self.heap, handle.start());
+            let key = match place.body(&self.heap) {
+                Body::Outside(number, true) => self.outside[number as usize].key().to_vec(),
+                _ => self.heap[place.key()].to_vec(),
+            };
+            let value = self.discard(handle);
+            gone(&key, value);
+        }
+        self.tidy();
+    }
+    /// Lets `change` have the outside value of the item in `bucket`, if it has one.
+    pub(super) fn change_outside<R>(&mut self, bucket: usize, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        match Place::of(&self.heap, self.start_of(bucket)).body(&self.heap) {
+            Body::Outside(number, _) => Some(self.change_place(number, change)),
+            _ => None,
+        }
+    }
+    /// Sets the use of the item that begins at `start`.
+    #[inline]
+    pub(super) fn set_used(&mut self, start: usize, used: u32) {
+        Place::of(&self.heap, start).set_used(&mut self.heap, used);
+    }
+    /// Sets the deadline of the item in `bucket`, whose key this is.
+    pub(super) fn set_deadline(&mut self, bucket: usize, key: &[u8], deadline_ms: i64) {
+        let place = Place::of(&self.heap, self.start_of(bucket));
+        let used = place.counts_use().then(|| place.used(&self.heap));
+        let mut copy = [0; INLINE_BYTES_MAX];
+        let body = match place.body(&self.heap) {
+            Body::Int(n) => Body::Int(n),
+            Body::Outside(number, with_key) => Body::Outside(number, with_key),
+            Body::Bytes(bytes, edited) => {
+                copy[..bytes.len()].copy_from_slice(bytes);
+                Body::Bytes(&copy[..bytes.len()], edited)
+            }
+        };
+        self.rewrite(bucket, &place, &Written { key, used, deadline_ms, body });
+    }
+    /// Makes room for so many bytes of entries.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        if self.heap.capacity() - self.heap.len() < bytes {
+            self.make_room(bytes);
+        }
+    }
+    /// Makes the table as small as its items allow.
+    pub(super) fn shrink(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
+        self.with_table(|table, hash_of| table.shrink_to(items, hash_of), position_of);
+        self.compact(0);
+        self.recount();
+    }
+    /// Moves the items to a fresh table for so many: removed ones may leave marks that take up room.
+    pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
+        self.with_table(
+            |table, hash_of| {
+                let old = std::mem::replace(table, HashTable::with_capacity(items));
+                for handle in old {
+                    table.insert_unique(hash_of(&handle), handle, hash_of);
+                }
+            },
+            position_of,
+        );
+        self.recount();
+    }
+    /// Takes over the item of `other` that begins at `start`.
+    pub(super) fn adopt(
+        &mut self,
+        other: &mut Segment<V>,
+        start: usize,
+        position: u64,
+        position_of: impl Fn(&[u8]) -> u64,
+    ) {
+        let place = Place::of(&other.heap, start);
+        let entry = &other.heap[place.range()];
+        self.reserve(entry.len());
+        let handle = Handle::new(self.heap.len());
+        self.heap.extend_from_slice(entry);
+        self.deadline_ms = self.deadline_ms.min(place.deadline_ms(&other.heap));
+        if let Body::Outside(number, _) = place.body(&other.heap) {
+            let value = std::mem::replace(&mut other.outside[number as usize], Outside::Free);
+            let number = self.place_outside(value);
+            Place::of(&self.heap, handle.start()).set_number(&mut self.heap, number);
+        }
+        self.add(handle, position, position_of);
+    }
+
+    #[inline]
+    fn key_is(&self, start: usize, key: &[u8]) -> bool {
+        entry::key_is(&self.heap, start, key).unwrap_or_else(|| self.item(start).key() == key)
+    }
+    #[inline]
+    fn start_of(&self, bucket: usize) -> usize {
+        self.table.get_bucket(bucket).expect("the bucket of an item").start()
+    }
+    /// Puts a handle into the table.
+    #[inline]
+    fn add(&mut self, handle: Handle, position: u64, position_of: impl Fn(&[u8]) -> u64) {
+        let grows = self.table.len() == self.table.capacity();
+        if grows {
+            self.with_table(|table, hash_of| table.reserve(1, hash_of), position_of);
+            self.recount();
+        }
+        self.table.insert_unique(spread(position), handle, |_| unreachable!("there is room"));
+    }
+    /// Lets `change` have the table and the hash of each handle.
+    fn with_table(
+        &mut self,
+        change: impl FnOnce(&mut HashTable<Handle>, &dyn Fn(&Handle) -> u64),
+        position_of: impl Fn(&[u8]) -> u64,
+    ) {
+        let mut table = std::mem::take(&mut self.table);
+        change(&mut table, &|handle| spread(position_of(self.item(handle.start()).key())));
+        self.table = table;
+    }
+    /// Writes what is known of the item in `bucket`, which lies at `place`: there, if it fits.
+    #[inline]
+    fn rewrite(&mut self, bucket: usize, place: &Place, written: &Written<'_>) {
+        if place.overwrite(&mut self.heap, written) {
+            return;
+        }
+        self.reserve(written.room());
+        // Making room may have moved it.
+        self.garbage += Place::of(&self.heap, self.start_of(bucket)).range().len();
+        let handle = Handle::new(self.heap.len());
+        written.push(&mut self.heap);
+        *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
+    }
+    /// Where a value goes: into the entry, or to the outside values.
+    #[inline]
+    fn settle<'a>(&mut self, key: &[u8], payload: Payload<'a, V>) -> Body<'a> {
+        let inline = key.len() <= INLINE_BYTES_MAX;
+        match payload {
+            Payload::Int(n) if inline => Body::Int(n),
+            Payload::Bytes(bytes, edited) if inline && bytes.len() <= INLINE_BYTES_MAX => {
+                Body::Bytes(bytes, edited)
+            }
+            payload => {
+                let value = outlying(payload);
+                let value = match inline {
+                    true => Outside::Value(value),
+                    false => Outside::Keyed(Box::new((key.into(), value))),
+                };
+                Body::Outside(self.place_outside(value), !inline)
+            }
+        }
+    }
+    fn place_outside(&mut self, place: Outside<V>) -> u32 {
+        let bytes = place.heap_bytes();
+        self.outside_bytes += bytes;
+        self.bytes += bytes;
+        match self.free.pop() {
+            Some(number) => {
+                self.outside[number as usize] = place;
+                number
+            }
+            None => {
+                if self.outside.len() == self.outside.capacity() {
+                    self.outside.reserve_exact(1 + self.outside.len() / 4);
+                    self.recount();
+                }
+                self.outside.push(place);
+                self.outside.len() as u32 - 1
+            }
+        }
+    }
+    /// Lets `change` have an outside value, and counts its bytes before and after.
+    fn change_place<R>(&mut self, number: u32, change: impl FnOnce(&mut V) -> R) -> R {
+        let value = self.outside[number as usize].value_mut();
+        let before = value.heap_bytes();
+        let result = change(value);
+        let after = value.heap_bytes();
+        self.outside_bytes = self.outside_bytes + after - before;
+        self.bytes = self.bytes + after - before;
+        result
+    }
+    /// Forgets the entry of a handle that is not in the table any more; its outside value.
+    fn discard(&mut self, handle: Handle) -> Option<V> {
+        let place = Place::of(&self.heap, handle.start());
+        self.garbage += place.range().len();
+        match place.body(&self.heap) {
+            Body::Outside(number, _) => self.vacate(number),
+            _ => None,
+        }
+    }
+    /// Frees a place among the outside values; the value that was there.
+    fn vacate(&mut self, number: u32) -> Option<V> {
+        let place = std::mem::replace(&mut self.outside[number as usize], Outside::Free);
+        let bytes = place.heap_bytes();
+        self.outside_bytes -= bytes;
+        self.bytes -= bytes;
+        self.free.push(number);
+        match place {
+            Outside::Free => None,
+            Outside::Value(value) => Some(value),
+            Outside::Keyed(both) => Some(both.1),
+        }
+    }
+    /// After removals: gives back what is mostly garbage.
+    fn tidy(&mut self) {
+        if self.table.is_empty() {
+            (self.heap, self.outside, self.free, self.garbage) = (Vec::new(), Vec::new(), Vec::new(), 0);
+            self.recount();
+        } else if self.garbage > self.heap.len() / 2 && self.heap.len() > MOSTLY_GARBAGE_BYTES_MIN {
+            self.compact(0);
+        }
+    }
+    #[cold]
+    fn make_room(&mut self, bytes: usize) {
+        if self.garbage * GARBAGE_PART > self.heap.len() {
+            self.compact(bytes);
+        } else {
+            let len = self.heap.len();
+            let capacity = class_bytes(len + bytes);
+            self.heap.reserve_exact(capacity - len);
+            self.recount();
+        }
+        // Keys are spread by a keyed hash, so no segment grows beyond its number of items: this many bytes are thirty
+        // times what those take.
+        assert!(self.heap.len() + bytes < HEAP_BYTES_MAX, "a segment's heap is full");
+    }
+    /// Copies what is alive to a fresh heap with room for `bytes` more.
+    fn compact(&mut self, bytes: usize) {
+        let mut heap = Vec::with_capacity(class_bytes(self.live_bytes() + bytes));
+        for handle in &mut self.table {
+            let range = Place::of(&self.heap, handle.start()).range();
+            *handle = Handle::new(heap.len());
+            heap.extend_from_slice(&self.heap[range]);
+        }
+        (self.heap, self.garbage) = (heap, 0);
+        self.recount();
+    }
+    fn recount(&mut self) {
+        // A word more for the count of its owners.
+        self.bytes = size_of::<Segment<V>>()
+            + size_of::<usize>()
+            + self.table.allocation_size()
+            + self.heap.capacity()
+            + self.outside.capacity() * size_of::<Outside<V>>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.outside_bytes;
+    }
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let live: usize = self.table.iter().map(|h| Place::of(&self.heap, h.start()).range().len()).sum();
+        assert_eq!(live, self.live_bytes());
+        let outside = self.items().filter(Item::is_outside).count();
+        assert_eq!(outside + self.free.len(), self.outside.len());
+        assert_eq!(self.outside_bytes, self.outside.iter().map(Outside::heap_bytes).sum::<usize>());
+        let mut recounted = self.clone();
+        recounted.heap.reserve_exact(self.heap.capacity() - self.heap.len());
+        recounted.outside.reserve_exact(self.outside.capacity() - self.outside.len());
+        recounted.free.reserve_exact(self.free.capacity() - self.free.len());
+        recounted.recount();
+        // The list of free places grows uncounted between two recounts.
+        let free = self.free.capacity() * size_of::<u32>();
+        assert!((recounted.bytes - free..=recounted.bytes).contains(&self.bytes));
+    }
+}
+
+/// The form of a value that lies outside.
+fn outlying<V: Outlying>(payload: Payload<'_, V>) -> V {
+    match payload {
+        Payload::Int(n) => V::from_int(n),
+        Payload::Bytes(bytes, edited) => V::from_bytes(bytes, edited),
+        Payload::Outside(value) => value,
+    }
+}
+
+/// `bytes` rounded up to a size that the allocator has: multiples of 16 up to 128, then four sizes a doubling.
+fn class_bytes(bytes: usize) -> usize {
+    if bytes <= 128 {
+        return bytes.next_multiple_of(16);
+    }
+    bytes.next_multiple_of(1 << ((bytes - 1).ilog2() - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_the_allocator_s() {
+        let sizes =
+            [(0, 0), (1, 16), (128, 128), (129, 160), (161, 192), (256, 256), (257, 320), (40_000, 40_960)];
+        for (bytes, class) in sizes {
+            assert_eq!(class_bytes(bytes), class, "{bytes}");
+        }
+    }
+}
