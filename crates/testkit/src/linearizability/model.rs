@@ -100,7 +100,10 @@ fn text(state: &State) -> Option<&Vec<u8>> {
 fn increment(old: Option<&Vec<u8>>) -> (Option<State>, Value) {
     let number = match old {
         None => Some(0i64),
-        Some(text) => std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()),
+        // Only the canonical form is an integer: no leading zero, no plus sign.
+        Some(text) => {
+            std::str::from_utf8(text).ok().and_then(|t| t.parse::<i64>().ok().filter(|n| n.to_string() == t))
+        }
     };
     match number.and_then(|n| n.checked_add(1)) {
         Some(n) => (Some(State::Text(n.to_string().into_bytes())), Value::Int(n)),
