@@ -11,8 +11,8 @@ use crate::blob::OutOfMemory;
 pub const PROOF_BYTES: usize = 1 << 20;
 /// The first reservation for a value longer than this.
 const FIRST_BYTES: usize = 64 * 1024;
-/// Memory is initialised at most so far ahead of what has arrived.
-const AHEAD_BYTES_MAX: usize = 256 * 1024;
+/// Memory is initialised at most so far ahead of what has arrived: what one read fills while it is still in the cache.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Receives one value of declared length into its final allocation. A declared length is not trusted with memory:
 /// resident memory grows only as bytes really arrive.

@@ -75,11 +75,16 @@ impl Chain {
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.links.iter().map(Link::bytes).filter(|s| !s.is_empty())
     }
-    /// Fills `out` with the first slices for a vectored write; says how many were set.
-    pub fn io_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
-        let mut n = 0;
+    /// Fills `out` with the first slices for a vectored write, `bytes_max` bytes at most; says how many were set.
+    pub fn io_slices<'a>(&'a self, out: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
+        let (mut n, mut left) = (0, bytes_max);
         for (slot, s) in out.iter_mut().zip(self.slices()) {
+            if left == 0 {
+                break;
+            }
+            let s = &s[..s.len().min(left)];
             *slot = IoSlice::new(s);
+            left -= s.len();
             n += 1;
         }
         n
@@ -363,8 +368,11 @@ mod tests {
         all.push_slice(b"z");
         assert_eq!(all.slices().map(<[u8]>::len).collect::<Vec<_>>(), [1, 1, 5000, 2]);
         let mut slots = [IoSlice::new(&[]); 3];
-        assert_eq!(all.io_slices(&mut slots), 3);
+        assert_eq!(all.io_slices(&mut slots, usize::MAX), 3);
         assert_eq!(slots.map(|s| s.len()), [1, 1, 5000]);
+        assert_eq!(all.io_slices(&mut slots, 1000), 3);
+        assert_eq!(slots.map(|s| s.len()), [1, 1, 998], "bounded in bytes too");
+        assert_eq!(all.io_slices(&mut slots, 2), 2);
     }
 
     #[test]
