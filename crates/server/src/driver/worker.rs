@@ -21,6 +21,10 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
+/// New connections that a worker takes before it looks at the ones it has: a burst of thousands costs each of them a
+/// fraction of a millisecond at a time.
+const ARRIVALS_PER_TURN_MAX: usize = 16;
+
 /// What every worker shares.
 #[derive(Clone)]
 pub struct Shared {
@@ -65,6 +69,7 @@ impl Worker {
                 clock: shared.clock,
                 lanes: shared.lanes,
                 stopping: Cell::new(false),
+                busy: Cell::new(0),
                 connections: count,
                 emptied: Notify::new(),
                 wakes: RefCell::default(),
@@ -107,6 +112,8 @@ pub struct Context {
     pub(super) clock: Clock,
     pub(super) lanes: LanePool,
     stopping: Cell<bool>,
+    /// Connections that have more to do and let the others go first.
+    busy: Cell<usize>,
     connections: Arc<AtomicUsize>,
     emptied: Notify,
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
@@ -119,6 +126,15 @@ impl Context {
     pub fn stopping(&self) -> bool {
         self.stopping.get()
     }
+    /// Counts a connection that has more to do as long as the value lives.
+    pub fn busy(&self) -> Busy<'_> {
+        self.busy.set(self.busy.get() + 1);
+        Busy { count: &self.busy }
+    }
+    /// True when a connection has more to do: whoever goes behind it waits for a whole turn of it.
+    pub fn is_busy(&self) -> bool {
+        self.busy.get() > 0
+    }
     /// A seed for a session's randomness.
     pub fn seed(&self) -> u64 {
         self.rng.borrow_mut().u64(..)
@@ -128,12 +144,29 @@ impl Context {
     }
 }
 
+/// See [`Context::busy`].
+pub struct Busy<'c> {
+    count: &'c Cell<usize>,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
+}
+
 async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+    let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Serve(stream, peer) => {
                 let guard = Guard::new(&context);
                 tokio::task::spawn_local(host(stream, peer, guard));
+                arrivals += 1;
+                if arrivals == ARRIVALS_PER_TURN_MAX {
+                    arrivals = 0;
+                    tokio::task::yield_now().await;
+                }
             }
             Message::Poke => context.wake_all(),
             Message::Stop(grace) => {

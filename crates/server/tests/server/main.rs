@@ -1,6 +1,7 @@
 //! The built binary, over real sockets: what the driver promises whatever its peers do.
 
 mod cli;
+mod crowds;
 mod harness;
 mod linearizable;
 mod measuring;

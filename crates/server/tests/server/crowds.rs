@@ -1,0 +1,160 @@
+//! Many clients, and clients that want much or promise much: what each may cost the server in memory and processor time.
+
+use crate::harness::{Client, Server, command};
+use std::time::Duration;
+
+/// What the measured process may grow by beside what is measured: an unoptimised build touches its own pages late.
+const SLACK_BYTES: u64 = 8 << 20;
+
+/// Sets the peak of the resident memory back to what is resident.
+fn reset_peak(server: &Server) {
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("the kernel lets us");
+}
+
+fn ping(client: &mut Client) {
+    client.call("PING", "+PONG\r\n");
+}
+
+#[test]
+fn a_large_value_goes_out_to_many_without_a_copy() {
+    const LEN: usize = 64 << 20;
+    let server = Server::start(&["--workers", "1"]);
+    let mut writer = server.connect();
+    writer.send(format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${LEN}\r\n").as_bytes());
+    let chunk = vec![b'z'; 1 << 20];
+    (0..LEN / chunk.len()).for_each(|_| writer.send(&chunk));
+    writer.send(b"\r\n");
+    writer.expect(b"+OK\r\n");
+    reset_peak(&server);
+    let before = server.memory("VmRSS");
+    let mut readers: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    readers.iter_mut().for_each(|r| r.send(&command("GET large")));
+    // All four have their reply under way, and another client is served beside them.
+    ping(&mut writer);
+    for reader in &mut readers {
+        reader.expect(format!("${LEN}\r\n").as_bytes());
+        (0..LEN / chunk.len()).for_each(|_| reader.expect(&chunk));
+        reader.expect(b"\r\n");
+    }
+    let grown = server.memory("VmHWM").saturating_sub(before);
+    assert!(grown < SLACK_BYTES, "the peak grew by {grown} bytes for four replies of {LEN}");
+}
+
+#[test]
+fn a_value_that_is_replaced_while_it_goes_out_goes_out_whole() {
+    const LEN: usize = 8 << 20;
+    let server = Server::start(&["--workers", "1"]);
+    let (mut reader, mut writer) = (server.connect(), server.connect());
+    writer.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LEN}\r\n").as_bytes());
+    let chunk = vec![b'a'; LEN];
+    writer.send(&chunk);
+    writer.send(b"\r\n");
+    writer.expect(b"+OK\r\n");
+    reader.send(&command("GET k"));
+    reader.expect(format!("${LEN}\r\n").as_bytes());
+    writer.call("SETRANGE k 0 bbbb", &format!(":{LEN}\r\n"));
+    writer.call("APPEND k cc", &format!(":{}\r\n", LEN + 2));
+    writer.call("DEL k", ":1\r\n");
+    reader.expect(&chunk);
+    reader.expect(b"\r\n");
+    reader.call("EXISTS k", ":0\r\n");
+}
+
+#[test]
+fn promises_of_large_values_cost_no_memory_and_no_time() {
+    const PROMISES: usize = 100;
+    let server = Server::start(&["--workers", "1", "--hz", "1"]);
+    let mut other = server.connect();
+    ping(&mut other);
+    let before = server.memory("VmRSS");
+    let mut clients: Vec<_> = (0..PROMISES).map(|_| server.connect()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        let head = ["*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n", "*1048576\r\n$536870912\r\n"][i % 2];
+        client.send(head.as_bytes());
+        client.send(&b"some bytes"[..i % 10]);
+    }
+    ping(&mut other);
+    let cpu = server.cpu();
+    std::thread::sleep(Duration::from_millis(300));
+    let spent = server.cpu() - cpu;
+    assert!(spent < Duration::from_millis(30), "{spent:?} of processor time in 300 ms of waiting");
+    let grown = server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < SLACK_BYTES + PROMISES as u64 * (64 << 10), "{grown} bytes for {PROMISES} promises");
+}
+
+#[test]
+fn a_thousand_idle_clients_take_little_memory_and_no_time() {
+    const IDLE: u64 = 1000;
+    let server = Server::start(&["--workers", "1", "--hz", "1"]);
+    let mut other = server.connect();
+    ping(&mut other);
+    let before = server.memory("VmRSS");
+    let mut clients: Vec<_> = (0..IDLE).map(|_| server.connect()).collect();
+    // Requests and replies larger than what an idle session keeps: the room for them must not stay with each.
+    let set = command(&format!("SET k {}", "v".repeat(50_000)));
+    for client in &mut clients {
+        client.send(&set);
+        client.expect(b"+OK\r\n");
+    }
+    let grown = server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < SLACK_BYTES + IDLE * (12 << 10), "{grown} bytes for {IDLE} idle clients");
+    let cpu = server.cpu();
+    std::thread::sleep(Duration::from_millis(300));
+    let spent = server.cpu() - cpu;
+    assert!(spent < Duration::from_millis(30), "{spent:?} of processor time in 300 ms of idleness");
+}
+
+#[test]
+fn a_burst_of_arrivals_is_served_and_counted() {
+    const ARRIVALS: usize = 1500;
+    let server = Server::start(&["--workers", "2"]);
+    let mut first = server.connect();
+    let mut clients: Vec<_> = (0..ARRIVALS).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|c| c.send(&command("INCR n")));
+    ping(&mut first);
+    clients.iter_mut().for_each(|c| assert!(c.line().starts_with(':')));
+    first.call("GET n", "$4\r\n1500\r\n");
+    let clients_now = |c: &mut Client| c.bulk("INFO clients").contains("connected_clients:1\r\n");
+    drop(clients);
+    // All are forgotten again, in bounded time.
+    let gone = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        clients_now(&mut first)
+    });
+    assert!(gone, "clients that left are still counted");
+}
+
+#[test]
+fn who_holds_too_much_unread_or_unfinished_is_closed() {
+    let mut options = vec!["--workers", "1", "--client-query-buffer-limit", "1mb"];
+    options.extend(["--client-output-buffer-limit", "normal", "400kb", "0", "0"]);
+    let server = Server::start(&options);
+    let mut other = server.connect();
+    let value = vec![b'v'; 512 << 10];
+    other.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", value.len()).as_bytes());
+    other.send(&value);
+    other.send(b"\r\n");
+    other.expect(b"+OK\r\n");
+    // Never reads: 50 MB of replies do not fit into the buffers of the sockets.
+    let mut deaf = server.connect();
+    deaf.send(&command("GET k").repeat(100));
+    // Never finishes: four values in one request that are more than may be held.
+    let mut endless = server.connect();
+    endless.send(b"*100\r\n$4\r\nMSET\r\n");
+    let argument = [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    for _ in 0..4 {
+        // The server may close meanwhile.
+        let _ = std::io::Write::write_all(&mut endless.stream, &argument);
+    }
+    let closed = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        other.bulk("INFO clients").contains("connected_clients:1\r\n")
+    });
+    assert!(closed, "{}", other.bulk("CLIENT LIST"));
+    let stats = other.bulk("INFO stats");
+    for line in
+        ["client_query_buffer_limit_disconnections:1\r\n", "client_output_buffer_limit_disconnections:1\r\n"]
+    {
+        assert!(stats.contains(line), "no {line:?} in {stats}");
+    }
+}
