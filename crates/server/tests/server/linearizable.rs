@@ -127,8 +127,9 @@ fn eight_keys_are_written_read_and_removed_as_one() {
 }
 
 #[test]
-fn five_hundred_keys_are_written_read_and_removed_as_one() {
-    several_keys_are_one(500);
+fn two_thousand_keys_are_written_read_and_removed_as_one() {
+    // MSET has 4,000 arguments then: nearly `LONG_ELEMENTS`, beyond which it is several commands.
+    several_keys_are_one(2000);
 }
 
 #[test]
@@ -156,6 +157,13 @@ fn no_order_of_keys_stops_the_server() {
         let (a, b) = (format!("k{}", rng.usize(..6)), format!("k{}", rng.usize(..6)));
         let pair = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
         let words = match rng.u8(0..14) {
+            // Long ones: in slices on the lane, or with all their shards held there.
+            0 if id > 5 => match rng.u8(0..4) {
+                0 => multi("MSETNX", "l", 3000, Some("x"), rng),
+                1 => multi("MGET", "l", 5000, None, rng),
+                2 => multi("MSET", "l", 3000, Some("y"), rng),
+                _ => multi("DEL", "l", 5000, None, rng),
+            },
             0..2 => multi("MSET", "k", 6, Some("v"), rng),
             2..4 => multi("MGET", "k", 6, None, rng),
             4 => multi("DEL", "k", 6, None, rng),

@@ -3,6 +3,7 @@
 mod cli;
 mod crowds;
 mod harness;
+mod hostile;
 mod linearizable;
 mod measuring;
 mod neighbours;
