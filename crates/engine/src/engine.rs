@@ -13,6 +13,9 @@ use strand_keyspace::Keyspace;
 /// Keys that active expiry looks at in one tick, for each step of `active-expire-effort`.
 pub const EXPIRE_KEYS_PER_TICK: usize = 2000;
 
+/// Big values that are freed together; between two such pieces the thread that frees lets others have the processor.
+const RECLAIM_VALUES: usize = 8;
+
 /// What all workers share: keyspace, configuration, client registry, counters.
 pub struct Engine {
     pub(crate) config: Config,
@@ -92,9 +95,10 @@ impl Engine {
     }
     /// Hands big values that were deleted or replaced to the host, to be freed on a helper thread.
     pub(crate) fn reclaim(&self) {
-        let garbage = self.keyspace.take_garbage();
-        if !garbage.is_empty() {
-            self.host.reclaim(Box::new(garbage));
+        let mut garbage = self.keyspace.take_garbage();
+        while !garbage.is_empty() {
+            let piece = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
+            self.host.reclaim(Box::new(piece));
         }
     }
     /// A slice of active expiry; [`Engine::tick`] does one. True when most of what it looked at had expired: there is

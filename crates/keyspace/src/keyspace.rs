@@ -2,7 +2,7 @@
 
 use crate::record::{prefetch_inner, prefetch_outside};
 use crate::segmented::{POSITION_BITS, Segmented, Shape, position_of};
-use crate::shard::{KeyPositions, Shard, Slot};
+use crate::shard::{KeyPositions, Shard, Slot, Table};
 use crate::{Locked, RecordRef, Settings, Touched, Value};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -51,6 +51,17 @@ pub struct Keyspace {
     pub(crate) expire_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
+}
+
+/// The tables that [`Keyspace::flush`] took out. Dropping it frees them all.
+#[derive(Debug)]
+pub struct Flushed(Vec<Table>);
+
+impl Flushed {
+    /// Frees one of them; false when there is none left.
+    pub fn free_one(&mut self) -> bool {
+        self.0.pop().is_some()
+    }
 }
 
 impl Keyspace {
@@ -166,9 +177,9 @@ impl Keyspace {
         let shape = |s: &Slot| s.lock.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
-    /// Removes every key of `db` and of its system companion, atomically. Frees them after all shards are let go: with
-    /// many keys that takes a while, for the caller only.
-    pub fn flush(&self, db: usize) {
+    /// Removes every key of `db` and of its system companion, atomically. Freeing what it returns takes a while with many
+    /// keys, for the caller only: no shard is held.
+    pub fn flush(&self, db: usize) -> Flushed {
         let slot = self.slot(db);
         let mut garbage = Vec::with_capacity(2 * self.shards.len());
         let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
@@ -183,7 +194,7 @@ impl Keyspace {
             self.flushes.fetch_add(1, Relaxed);
         }
         drop(all);
-        drop(garbage);
+        Flushed(garbage)
     }
     /// Swaps two databases and their system companions, atomically.
     pub fn swap(&self, a: usize, b: usize) {

@@ -17,7 +17,7 @@ pub mod types;
 mod usage;
 
 pub use db::{Db, Locked, Lookups, OtherType, Taken};
-pub use keyspace::{Key, KeyHash, Keyspace, ScanCursor};
+pub use keyspace::{Flushed, Key, KeyHash, Keyspace, ScanCursor};
 pub use record::{RecordRef, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::Settings;

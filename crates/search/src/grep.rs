@@ -90,7 +90,11 @@ pub(crate) fn run(keyspace: &Keyspace, totals: &Grep, call: &mut LaneCall<'_>) -
         db: call.db,
         now_ms: call.now_ms,
         matcher: Matcher::new(&pattern),
-        cancelled: &|| call.cancelled(),
+        // Asked between slices, when no shard is held.
+        cancelled: &|| {
+            call.pause();
+            call.cancelled()
+        },
         rows: Vec::new(),
         row_bytes: 0,
         seen: HashSet::new(),

@@ -174,6 +174,7 @@ impl Search {
             self.track();
         }
         for slice in keys.chunks(DELETE_KEYS_SLICE) {
+            call.pause();
             if call.cancelled() {
                 break;
             }

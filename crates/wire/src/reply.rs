@@ -24,13 +24,20 @@ const TOGETHER_BYTES_MAX: usize = 2048;
 /// Room for a header: its kind, a number and the line end.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MAX);
+/// A reply that pauses does so each time it has grown by this much: small values that lie anywhere take some 100 us.
+pub const PAUSE_BYTES: usize = 8 * 1024;
+
+/// What a reply that is written on a helper thread calls now and then; false: nobody wants the rest.
+pub type Pause<'a> = &'a dyn Fn() -> bool;
 
 /// Encodes one command's reply. Aggregates announce their length first and are followed by that many values.
-#[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Chain,
+    /// With more than this in `out` there is something to do before the next value: to pause, or to drop it.
+    check_bytes: usize,
     /// With more than this in `out` no further values are written.
     out_bytes_max: usize,
+    pause: Option<Pause<'a>>,
     protocol: Protocol,
     error: ErrorCode,
 }
@@ -45,6 +52,12 @@ struct ErrorCode {
     bytes: [u8; ERROR_CODE_BYTES_MAX],
 }
 
+impl std::fmt::Debug for Reply<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reply({:?}, {} of {} bytes)", self.protocol, self.out.len(), self.out_bytes_max)
+    }
+}
+
 impl<'a> Reply<'a> {
     /// Writes to the end of `out`.
     #[inline]
@@ -56,7 +69,20 @@ impl<'a> Reply<'a> {
     /// whole, and must not be sent: see [`Reply::is_over`].
     #[inline]
     pub fn bounded(out: &'a mut Chain, protocol: Protocol, out_bytes_max: usize) -> Reply<'a> {
-        Reply { out, out_bytes_max, protocol, error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] } }
+        Reply {
+            out,
+            check_bytes: out_bytes_max,
+            out_bytes_max,
+            pause: None,
+            protocol,
+            error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] },
+        }
+    }
+    /// The same reply, which calls `pause` each [`PAUSE_BYTES`] that are written.
+    pub fn pausing(mut self, pause: Pause<'a>) -> Reply<'a> {
+        self.pause = Some(pause);
+        self.check_bytes = self.out_bytes_max.min(self.out.len() + PAUSE_BYTES);
+        self
     }
     /// A reply in the same protocol to another chain, for parts whose number is not known yet: [`Reply::raw`] appends
     /// them. It is bounded by what is left here.
@@ -119,7 +145,7 @@ impl<'a> Reply<'a> {
     /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
-        if bytes.len() > TOGETHER_BYTES_MAX || self.is_over() {
+        if bytes.len() > TOGETHER_BYTES_MAX || self.is_due() {
             return self.long_bulk(bytes);
         }
         let room = self.out.room(HEADER_BYTES_MAX + bytes.len() + 2);
@@ -137,7 +163,7 @@ impl<'a> Reply<'a> {
         if blob.len() < SHARE_BYTES_MIN {
             return self.bulk(blob);
         }
-        if self.is_over() {
+        if self.is_due() && !self.check() {
             return;
         }
         self.number(b'$', blob.len() as i64);
@@ -234,6 +260,24 @@ impl<'a> Reply<'a> {
         self.out.push_chain(encoded);
     }
 
+    /// True when [`Reply::check`] has something to do.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.out.len() > self.check_bytes
+    }
+    /// Pauses where that was asked for; false when no further value is written.
+    #[cold]
+    fn check(&mut self) -> bool {
+        if let Some(pause) = self.pause
+            && !self.is_over()
+        {
+            if !pause() {
+                self.out_bytes_max = 0;
+            }
+            self.check_bytes = self.out_bytes_max.min(self.out.len() + PAUSE_BYTES);
+        }
+        !self.is_over()
+    }
     /// One line of text that came from anywhere.
     #[inline(never)]
     fn line(&mut self, kind: u8, text: &[u8]) {
@@ -261,7 +305,7 @@ impl<'a> Reply<'a> {
     }
     #[inline(never)]
     fn long_bulk(&mut self, bytes: &[u8]) {
-        if self.is_over() {
+        if self.is_due() && !self.check() {
             return;
         }
         self.number(b'$', bytes.len() as i64);
@@ -349,6 +393,35 @@ mod tests {
             reply.bulk_blob(&shared);
         }
         assert_eq!(reply.out_len(), held);
+    }
+
+    #[test]
+    fn a_pausing_reply_pauses_and_ends_when_nobody_wants_the_rest() {
+        let shared = Blob::from(vec![b'x'; SHARE_BYTES_MIN]);
+        let (mut whole, mut pausing) = (Chain::new(), Chain::new());
+        let pauses = std::cell::Cell::new(0);
+        let write = |reply: &mut Reply<'_>| {
+            for i in 0..20_000 {
+                match i % 4000 {
+                    0 => reply.bulk_blob(&shared),
+                    1 => reply.bulk(&[b'x'; 3000]),
+                    _ => reply.bulk(b"0123456789"),
+                }
+            }
+        };
+        write(&mut Reply::new(&mut whole, Protocol::Resp2));
+        let pause = || {
+            pauses.set(pauses.get() + 1);
+            true
+        };
+        write(&mut Reply::new(&mut pausing, Protocol::Resp2).pausing(&pause));
+        assert!(whole.slices().flatten().eq(pausing.slices().flatten()));
+        let n = whole.len() / (2 * PAUSE_BYTES + SHARE_BYTES_MIN);
+        assert!((n..=whole.len() / PAUSE_BYTES).contains(&pauses.get()), "{}", pauses.get());
+        pausing.clear();
+        let mut reply = Reply::new(&mut pausing, Protocol::Resp2).pausing(&|| false);
+        write(&mut reply);
+        assert!(reply.is_over() && reply.out_len() < SHARE_BYTES_MIN + PAUSE_BYTES);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! The hash commands that read and write fields. HRANDFIELD is in [`random`].
+//! The hash commands that read and write fields. HRANDFIELD is in [`random`], HSCAN in [`scan`].
 //!
 //! Reads go through [`hash_of`], writes through [`update`], which creates the key when the first field is set and so
 //! never leaves an empty hash behind.
 
 mod random;
+mod scan;
 
 pub(crate) use random::hrandfield;
+pub(crate) use scan::{hscan, hscan_long};
 
-use super::keyspace_wide::{Found, ScanOptions, cursor};
 use crate::call::Call;
 use crate::errors;
 use crate::long_double::LongDouble;
@@ -178,30 +179,6 @@ pub(crate) fn hvals(call: &mut Call<'_, '_>) {
     read(call, |hash, reply| {
         reply.array(hash.map_or(0, HashValue::len));
         hash.iter().flat_map(|h| h.iter()).for_each(|(_, value)| send(reply, value));
-    });
-}
-
-/// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and
-/// values. A small hash comes whole. The options of a missing key are not looked at, as in redis-server.
-pub(crate) fn hscan(call: &mut Call<'_, '_>) {
-    let from = match cursor(call.args.at(2)) {
-        Ok(from) => from,
-        Err(text) => return call.reply.error(text),
-    };
-    let options = ScanOptions::parse(call.args.skip(3), false);
-    read(call, |hash, reply| {
-        let mut found = Found::new(reply);
-        let next = match (hash, options) {
-            (None, _) => 0,
-            (Some(_), Err(text)) => return reply.error(text),
-            (Some(hash), Ok(options)) => hash.scan(from, options.count, &mut |field, value| {
-                if options.filter.passes(&field) {
-                    found.encode(|reply| send(reply, field));
-                    found.encode(|reply| send(reply, value));
-                }
-            }),
-        };
-        found.send(reply, next);
     });
 }
 
@@ -389,45 +366,6 @@ mod tests {
             ("HINCRBY none n x", "-ERR value is not an integer or out of range|"),
             ("EXISTS none", ":0|"),
         ]);
-    }
-
-    #[test]
-    fn a_small_hash_is_scanned_whole() {
-        let mut f = Fixture::new();
-        f.script(&[
-            ("HSET h a 1", ":1|"),
-            ("HSCAN h 0", "*2|$1|0|*2|$1|a|$1|1|"),
-            ("HSCAN h 0 MATCH b*", "*2|$1|0|*0|"),
-            ("HSCAN h 0 COUNT 1 MATCH a", "*2|$1|0|*2|$1|a|$1|1|"),
-            ("HSCAN none 0 FOO", "*2|$1|0|*0|"),
-            ("HSCAN none x", "-ERR invalid cursor|"),
-            ("HSCAN h 0 FOO", "-ERR syntax error|"),
-            ("HSCAN h 0 TYPE hash", "-ERR syntax error|"),
-            ("HSCAN h 0 COUNT 0", "-ERR syntax error|"),
-            ("HSCAN h 0 COUNT", "-ERR syntax error|"),
-            ("HSCAN h 0 COUNT x", "-ERR value is not an integer or out of range|"),
-        ]);
-    }
-
-    #[test]
-    fn a_large_hash_is_scanned_to_the_end() {
-        let mut f = Fixture::new();
-        for n in 0..1000 {
-            f.run(&format!("HSET h field:{n} {n}"));
-        }
-        let (mut cursor, mut seen, mut calls) = (String::from("0"), std::collections::BTreeSet::new(), 0);
-        loop {
-            let reply = f.run(&format!("HSCAN h {cursor} COUNT 50"));
-            let parts: Vec<&str> = reply.split('|').collect();
-            cursor = parts[2].into();
-            seen.extend(parts.iter().filter(|p| p.starts_with("field:")).map(|p| p.to_string()));
-            calls += 1;
-            assert!(calls <= 1000, "no end");
-            if cursor == "0" {
-                break;
-            }
-        }
-        assert_eq!(seen.len(), 1000);
     }
 
     #[test]

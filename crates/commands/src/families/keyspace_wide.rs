@@ -12,8 +12,8 @@ use strand_wire::reply::Reply;
 
 /// What COUNT is when it is not given.
 const SCAN_COUNT: usize = 10;
-/// Keys that KEYS and a long SCAN visit before they let others go on. A shard is held for those of one segment.
-const SLICE_KEYS: usize = 512;
+/// Keys (or fields) that KEYS and a long SCAN visit before they let others go on. A shard is held for those of one segment.
+pub(super) const SLICE_KEYS: usize = 512;
 
 /// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two slices, so a key that is
 /// written meanwhile may be in the reply or not.
@@ -113,8 +113,10 @@ fn flush(call: &mut LaneCall<'_>, dbs: std::ops::Range<usize>) {
         return call.reply.error(errors::SYNTAX);
     }
     for db in dbs {
-        call.keyspace.flush(db);
-        call.pause();
+        let mut flushed = call.keyspace.flush(db);
+        while flushed.free_one() {
+            call.pause();
+        }
     }
     call.reply.ok();
 }
@@ -218,7 +220,7 @@ impl Found {
         self.count += 1;
     }
     /// True when the reply is longer than the client may have waiting.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.encoded.len() > self.bytes_max
     }
     /// The reply of a scan: the next cursor and the elements.

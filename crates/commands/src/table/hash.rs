@@ -204,7 +204,7 @@ pub(crate) static HASH: &[CommandSpec] = &[
         ],
         handler: Handler::Data(hash::hscan),
         cost: Cost::CountOption(3),
-        long: Long::Snapshot,
+        long: Long::Own(hash::hscan_long),
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -15,6 +15,8 @@ const TOO_MUCH_MEMORY: &str = "ERR Insufficient memory, transient memory for LCS
 const NO_MEMORY: &str = "ERR Insufficient memory, failed allocating transient memory for LCS";
 /// Bytes of one cell of Redis's table: its memory bound is in these.
 const CELL_BYTES: u64 = 4;
+/// Cells between two pauses: some 50 us.
+const PAUSE_CELLS: usize = 64 * 1024;
 
 /// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`
 pub(crate) fn lcs(call: &mut LaneCall<'_>) {
@@ -118,13 +120,21 @@ fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {
 /// Only the length: two rows are enough.
 fn last_row(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> u32 {
     let mut row = vec![0u32; b.len() + 1];
-    for x in a {
-        if call.cancelled() {
+    for (i, x) in a.iter().enumerate() {
+        if !goes_on(call, i, row.len()) {
             break;
         }
         next_row(*x, b, &mut row);
     }
     row[b.len()]
+}
+
+/// Before row `i`, whose length is `width`: lets others go on now and then; false when nobody waits for the answer.
+fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> bool {
+    if i.is_multiple_of(PAUSE_CELLS.div_ceil(width)) {
+        call.pause();
+    }
+    !call.cancelled()
 }
 
 /// Turns the row of one prefix of `a` into the row of the prefix that is longer by `x`.
@@ -144,18 +154,18 @@ struct Table {
 }
 
 impl Table {
-    /// `None` when there is no memory for it.
+    /// `None` when there is no memory for it, or nobody waits.
     fn fill(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> Option<Table> {
         let width = b.len() + 1;
         let mut cells: Vec<u32> = Vec::new();
         cells.try_reserve_exact((a.len() + 1) * width).ok()?;
-        cells.resize((a.len() + 1) * width, 0);
+        cells.resize(width, 0);
         for (i, x) in a.iter().enumerate() {
-            if call.cancelled() {
-                break;
+            if !goes_on(call, i, width) {
+                return None;
             }
-            cells.copy_within(i * width..(i + 1) * width, (i + 1) * width);
-            next_row(*x, b, &mut cells[(i + 1) * width..(i + 2) * width]);
+            cells.extend_from_within(i * width..);
+            next_row(*x, b, &mut cells[(i + 1) * width..]);
         }
         Some(Table { cells, width })
     }
