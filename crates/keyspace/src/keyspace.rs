@@ -43,12 +43,15 @@ pub struct Keyspace {
     hasher: ahash::RandomState,
     databases: usize,
     base_bits: u8,
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) expired_total: AtomicU64,
     /// Times that database 0 was flushed or swapped.
     flushes: AtomicU64,
     /// Where active expiry goes on: slot and position.
     pub(crate) expire_from: Mutex<(usize, u64)>,
+    pub(crate) evicted_total: AtomicU64,
+    /// Where eviction looks next: slot and position.
+    pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
 }
@@ -82,6 +85,8 @@ impl Keyspace {
             expired_total: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             expire_from: Mutex::new((0, 0)),
+            evicted_total: AtomicU64::new(0),
+            evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
         }
     }

@@ -6,6 +6,7 @@
 //! **Invariant:** knows no argv, no reply, no socket; time is an argument (`now_ms`, unix milliseconds).
 
 mod db;
+mod evict;
 mod keyspace;
 mod record;
 mod segmented;
@@ -17,6 +18,7 @@ pub mod types;
 mod usage;
 
 pub use db::{Db, Locked, Lookups, OtherType, Taken};
+pub use evict::{Evicted, Evictor, Order, Policy};
 pub use keyspace::{Flushed, Key, KeyHash, Keyspace, ScanCursor};
 pub use record::{RecordRef, Value, ValueRef};
 pub use segmented::Shape;

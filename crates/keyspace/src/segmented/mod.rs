@@ -266,6 +266,12 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         self.shrink(i);
         value
     }
+    /// Has the segment at `position` give back room, if a smaller heap holds what is in it.
+    pub(crate) fn trim(&mut self, position: u64) {
+        if let Some(i) = self.segment_of(position).filter(|i| self.segments[*i].is_roomy()) {
+            self.counted(i, Segment::trim);
+        }
+    }
     /// All items, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_, V>> {
         self.segments.iter().flat_map(|s| s.items())

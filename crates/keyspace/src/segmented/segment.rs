@@ -354,6 +354,14 @@ impl<V: Outlying> Segment<V> {
             self.make_room(bytes);
         }
     }
+    /// True when a smaller heap holds all entries.
+    pub(super) fn is_roomy(&self) -> bool {
+        class_bytes(self.live_bytes()) < self.heap.capacity()
+    }
+    /// Moves the entries to as small a heap as holds them.
+    pub(super) fn trim(&mut self) {
+        self.compact(0);
+    }
     /// Makes the table as small as its items allow.
     pub(super) fn shrink(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
         self.with_table(|table, hash_of| table.shrink_to(items, hash_of), position_of);

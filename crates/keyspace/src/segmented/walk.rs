@@ -41,6 +41,12 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     pub(crate) fn deadline_ms(&self) -> i64 {
         self.deadline_ms
     }
+    /// When no item of the segment at `from` has a deadline: where the next one begins (`None`: at the end).
+    pub(crate) fn without_deadline(&self, from: u64) -> Option<Option<u64>> {
+        let Some(i) = self.segment_of(from) else { return Some(None) };
+        let segment = &self.segments[i];
+        (segment.deadline_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
+    }
     /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
     /// has; `gone` gets the key and the outside value of each. Returns how many items it looked at, and where to go on
     /// (`None`: at the end).

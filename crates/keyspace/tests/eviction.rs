@@ -1,0 +1,248 @@
+//! Eviction: who goes, who stays, what it notes; and its hit ratio on a skewed trace beside exact LRU and Redis's sampling.
+
+use std::collections::{BTreeSet, HashMap};
+use strand_keyspace::{Evictor, Keyspace, Order, Policy, Str, Value};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+fn policy(order: Order) -> Policy {
+    Policy { volatile_only: false, order, samples: 5 }
+}
+fn volatile(order: Order) -> Policy {
+    Policy { volatile_only: true, ..policy(order) }
+}
+fn keyspace(shards: usize) -> Keyspace {
+    Keyspace::new(shards, 3, [1, 2, 3, 4])
+}
+fn put(keyspace: &Keyspace, db: usize, key: &str, expire_at_ms: Option<i64>, now_ms: i64) {
+    let key = keyspace.key(key.as_bytes());
+    let mut locked = keyspace.lock(&[key.hash], now_ms);
+    locked.db(db).insert(&key, Value::Str(Str::Raw(b"a value".as_slice().into())), expire_at_ms);
+}
+fn get(keyspace: &Keyspace, key: &str, now_ms: i64) -> bool {
+    let key = keyspace.key(key.as_bytes());
+    keyspace.lock(&[key.hash], now_ms).db(0).get(&key).is_some()
+}
+fn has(keyspace: &Keyspace, db: usize, key: &str) -> bool {
+    let key = keyspace.key(key.as_bytes());
+    keyspace.lock(&[key.hash], NOW_MS).db(db).peek(&key).is_some()
+}
+
+#[test]
+fn the_soonest_to_expire_go_first() {
+    let (keyspace, mut evictor) = (keyspace(16), Evictor::new(1));
+    for i in 0..200 {
+        put(&keyspace, 0, &format!("ttl{i}"), Some(NOW_MS + 100_000 + i * 1000), NOW_MS);
+        put(&keyspace, 0, &format!("for ever {i}"), None, NOW_MS);
+    }
+    for _ in 0..10 {
+        let evicted = keyspace.evict(&mut evictor, volatile(Order::SoonestToExpire), 1, u64::MAX, NOW_MS);
+        assert_eq!((evicted.records, evicted.none_left), (1, false));
+    }
+    let left: Vec<bool> = (0..200).map(|i| has(&keyspace, 0, &format!("ttl{i}"))).collect();
+    assert!(left[..10].iter().all(|left| !left) && left[10..].iter().all(|left| *left), "{left:?}");
+    let rest = keyspace.evict(&mut evictor, volatile(Order::SoonestToExpire), 1000, u64::MAX, NOW_MS);
+    assert!(rest.records >= 30, "{rest:?}");
+    assert_eq!(keyspace.evicted_total(), 10 + rest.records as u64);
+}
+
+#[test]
+fn only_what_the_policy_allows_goes_and_the_end_is_said() {
+    let (keyspace, mut evictor) = (keyspace(8), Evictor::new(1));
+    assert!(keyspace.evict(&mut evictor, policy(Order::Random), 1, 1, NOW_MS).none_left);
+    for i in 0..1000 {
+        put(&keyspace, i % 3, &format!("key{i}"), None, NOW_MS);
+    }
+    put(&keyspace, keyspace.system_db(0), "version", None, NOW_MS);
+    for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random, Order::SoonestToExpire] {
+        let evicted = keyspace.evict(&mut evictor, volatile(order), 10, u64::MAX, NOW_MS);
+        assert_eq!((evicted.records, evicted.none_left), (0, true), "{order:?}");
+    }
+    put(&keyspace, 1, "volatile", Some(NOW_MS + 1), NOW_MS);
+    let evicted = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 10, u64::MAX, NOW_MS);
+    assert_eq!((evicted.records, evicted.none_left, has(&keyspace, 1, "volatile")), (1, true, false));
+    let mut calls = 0;
+    while !keyspace.evict(&mut evictor, policy(Order::LeastRecent), 7, u64::MAX, NOW_MS).none_left {
+        calls += 1;
+        assert!(calls < 1000);
+    }
+    assert!((0..3).all(|db| keyspace.is_empty(db)));
+    assert!(has(&keyspace, keyspace.system_db(0), "version"), "what belongs to the data is not evicted");
+}
+
+#[test]
+fn a_quota_is_kept_and_what_is_used_again_stays() {
+    let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+    (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), None, NOW_MS));
+    let now_ms = NOW_MS + 10_000;
+    assert_eq!(keyspace.evict(&mut evictor, policy(Order::LeastRecent), 3, u64::MAX, now_ms).records, 3);
+    // The pool has more candidates; all that are left are used now.
+    let left: Vec<String> =
+        (0..100).map(|i| format!("key{i}")).filter(|k| get(&keyspace, k, now_ms)).collect();
+    assert_eq!(left.len(), 97);
+    put(&keyspace, 0, "old", None, NOW_MS);
+    assert_eq!(keyspace.evict(&mut evictor, policy(Order::LeastRecent), 1, u64::MAX, now_ms).records, 1);
+    assert!(!has(&keyspace, 0, "old"), "no candidate that was used since was evicted");
+    // Small records give memory back some at a time, when their segment can do with less.
+    let evicted = keyspace.evict(&mut evictor, policy(Order::LeastRecent), 90, 1, now_ms).records;
+    assert!((1..50).contains(&evicted), "{evicted}");
+}
+
+#[test]
+fn followers_hear_of_it() {
+    let (keyspace, mut evictor) = (keyspace(4), Evictor::new(1));
+    keyspace.track(vec![b"doc:".to_vec()]);
+    (0..50).for_each(|i| put(&keyspace, 0, &format!("doc:{i}"), None, NOW_MS));
+    (0..keyspace.shards()).for_each(|shard| drop(keyspace.take_touched(shard)));
+    let evicted = keyspace.evict(&mut evictor, policy(Order::Random), 20, u64::MAX, NOW_MS).records;
+    let touched: BTreeSet<Vec<u8>> =
+        (0..keyspace.shards()).flat_map(|shard| keyspace.take_touched(shard).keys).collect();
+    let gone: BTreeSet<Vec<u8>> = (0..50)
+        .map(|i| format!("doc:{i}"))
+        .filter(|key| !has(&keyspace, 0, key))
+        .map(String::into_bytes)
+        .collect();
+    assert_eq!((evicted, &touched), (20, &gone));
+}
+
+/// Numbers by a zipf distribution: number `i` with a chance of `1 / (i + 1)^theta`.
+struct Zipf(Vec<f64>);
+
+impl Zipf {
+    fn new(n: usize, theta: f64) -> Zipf {
+        let mut sum = 0.0;
+        Zipf(
+            (0..n)
+                .map(|i| {
+                    sum += 1.0 / ((i + 1) as f64).powf(theta);
+                    sum
+                })
+                .collect(),
+        )
+    }
+    fn draw(&self, rng: &mut fastrand::Rng) -> usize {
+        let at = rng.f64() * self.0[self.0.len() - 1];
+        self.0.partition_point(|sum| *sum < at)
+    }
+}
+
+/// Exact LRU.
+struct Exact {
+    fits: usize,
+    used: HashMap<usize, u64>,
+    by_use: BTreeSet<(u64, usize)>,
+}
+
+impl Exact {
+    fn access(&mut self, key: usize, at: u64) -> bool {
+        let hit = self.used.insert(key, at);
+        if let Some(before) = hit {
+            self.by_use.remove(&(before, key));
+        }
+        self.by_use.insert((at, key));
+        if self.used.len() > self.fits
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.used.remove(&oldest);
+        }
+        hit.is_some()
+    }
+}
+
+/// Redis's sampling: 5 keys into a pool of 16, clock in seconds.
+struct Sampled {
+    fits: usize,
+    keys: Vec<(usize, i64)>,
+    places: HashMap<usize, usize>,
+    pool: Vec<(i64, usize)>,
+    rng: fastrand::Rng,
+}
+
+impl Sampled {
+    fn access(&mut self, key: usize, now_s: i64) -> bool {
+        if let Some(place) = self.places.get(&key) {
+            self.keys[*place].1 = now_s;
+            return true;
+        }
+        self.places.insert(key, self.keys.len());
+        self.keys.push((key, now_s));
+        while self.keys.len() > self.fits {
+            for _ in 0..5 {
+                let (key, used_s) = self.keys[self.rng.usize(..self.keys.len())];
+                let idle = now_s - used_s;
+                if (self.pool.len() == 16 && idle <= self.pool[0].0) || self.pool.iter().any(|p| p.1 == key) {
+                    continue;
+                }
+                if self.pool.len() == 16 {
+                    self.pool.remove(0);
+                }
+                let at = self.pool.partition_point(|p| p.0 < idle);
+                self.pool.insert(at, (idle, key));
+            }
+            while let Some((_, key)) = self.pool.pop() {
+                if let Some(place) = self.places.remove(&key) {
+                    self.keys.swap_remove(place);
+                    if let Some(moved) = self.keys.get(place) {
+                        self.places.insert(moved.0, place);
+                    }
+                    break;
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Hits of a trace over five times the keys that fit: ours, exact LRU's, Redis's.
+fn hits(fits: usize, accesses: usize, order: Order, seconds: i64) -> [usize; 3] {
+    let (keyspace, mut evictor) = (keyspace(32), Evictor::new(1));
+    keyspace
+        .settings()
+        .lfu
+        .store(u64::from(order == Order::LeastFrequent), std::sync::atomic::Ordering::Relaxed);
+    let zipf = Zipf::new(fits * 5, 0.99);
+    let mut exact = Exact { fits, used: HashMap::new(), by_use: BTreeSet::new() };
+    let mut sampled = Sampled {
+        fits,
+        keys: Vec::new(),
+        places: HashMap::new(),
+        pool: Vec::new(),
+        rng: fastrand::Rng::with_seed(2),
+    };
+    let (mut rng, mut hits, mut held) = (fastrand::Rng::with_seed(3), [0; 3], 0);
+    for i in 0..accesses {
+        let number = zipf.draw(&mut rng);
+        let now_ms = NOW_MS + i as i64 * seconds * 1000 / accesses as i64;
+        let key = format!("key{number}");
+        if get(&keyspace, &key, now_ms) {
+            hits[0] += 1;
+        } else {
+            put(&keyspace, 0, &key, None, now_ms);
+            held += 1;
+            if held > fits {
+                held -= keyspace.evict(&mut evictor, policy(order), 16, 1, now_ms).records;
+            }
+        }
+        hits[1] += usize::from(exact.access(number, i as u64));
+        hits[2] += usize::from(sampled.access(number, now_ms / 1000));
+    }
+    assert!(held <= fits + 1 && held == keyspace.len(0));
+    hits
+}
+
+#[test]
+fn a_skewed_trace_is_hit_as_often_as_with_redis_s_sampling() {
+    // On demand: `HITS=200000 cargo test --release -p strand-keyspace --test eviction -- --nocapture skewed`.
+    let fits = std::env::var("HITS").ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+    let accesses = fits * 25;
+    for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random] {
+        let got = hits(fits, accesses, order, 1000);
+        let ratio = got.map(|hits| hits as f64 / accesses as f64);
+        println!(
+            "{fits} keys fit, {accesses} accesses, {order:?}: {:.4}; exact LRU {:.4}, Redis's LRU {:.4}",
+            ratio[0], ratio[1], ratio[2]
+        );
+        let worse_max = if order == Order::Random { 0.06 } else { 0.01 };
+        assert!(ratio[0] > ratio[2] - worse_max, "{order:?}: {ratio:?}");
+    }
+}
