@@ -3,18 +3,17 @@
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::holds::Holds;
+use crate::memory::Memory;
 use crate::pause::Pause;
+use crate::room::{Desk, desks};
 use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_keyspace::Keyspace;
 
 /// Keys that active expiry looks at in one tick, for each step of `active-expire-effort`.
 pub const EXPIRE_KEYS_PER_TICK: usize = 2000;
-
-/// Big values that are freed together; between two such pieces the thread that frees lets others have the processor.
-const RECLAIM_VALUES: usize = 8;
 
 /// What all workers share: keyspace, configuration, client registry, counters.
 pub struct Engine {
@@ -30,8 +29,8 @@ pub struct Engine {
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
     pub(crate) replication_id: String,
-    pub(crate) memory_peak_bytes: AtomicU64,
-    pub(crate) memory_startup_bytes: u64,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) desks: Box<[Desk]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
 }
@@ -50,8 +49,8 @@ impl Engine {
         let engine = Engine {
             run_id: id(),
             replication_id: id(),
-            memory_peak_bytes: 0.into(),
-            memory_startup_bytes: host.memory().used_bytes,
+            memory: Arc::new(Memory::new(host.allocated_bytes())),
+            desks: desks(facts.run_id_seed),
             config,
             keyspace,
             host,
@@ -90,16 +89,6 @@ impl Engine {
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
-        drop(rates);
-        self.memory_peak_bytes.fetch_max(self.host.memory().used_bytes, Relaxed);
-    }
-    /// Hands big values that were deleted or replaced to the host, to be freed on a helper thread.
-    pub(crate) fn reclaim(&self) {
-        let mut garbage = self.keyspace.take_garbage();
-        while !garbage.is_empty() {
-            let piece = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
-            self.host.reclaim(Box::new(piece));
-        }
     }
     /// A slice of active expiry; [`Engine::tick`] does one. True when most of what it looked at had expired: there is
     /// more to do, sooner than at the next tick.
@@ -120,7 +109,10 @@ impl Engine {
         settings.proto_max_bulk_len.store(number(Opt::ProtoMaxBulkLen), Relaxed);
         settings.lfu_log_factor.store(number(Opt::LfuLogFactor), Relaxed);
         settings.lfu_decay_time.store(number(Opt::LfuDecayTime), Relaxed);
-        let policy = config.text(Opt::MaxMemoryPolicy);
-        settings.lfu.store(u64::from(policy.ends_with(b"-lfu")), Relaxed);
+        let policy = config.choice(Opt::MaxMemoryPolicy);
+        settings.lfu.store(u64::from(policy.ends_with("-lfu")), Relaxed);
+        self.memory.set_limit(number(Opt::MaxMemory));
+        self.look_at_memory();
+        self.forget_spare();
     }
 }

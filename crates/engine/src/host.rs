@@ -26,6 +26,20 @@ pub trait Host: Send + Sync {
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);
     /// What the allocator says.
     fn memory(&self) -> MemoryFacts;
+    /// Of that, what the allocator has given out: asked for up to some hundred times a second.
+    fn allocated_bytes(&self) -> u64 {
+        self.memory().used_bytes
+    }
+    /// Gives freed pages back to the system at once; on a helper thread.
+    fn purge_memory(&self) {}
+    /// The allocator's own report; on a helper thread.
+    fn allocator_report(&self) -> String {
+        String::new()
+    }
+    /// What the services hold.
+    fn service_memory(&self) -> ServiceMemory {
+        ServiceMemory::default()
+    }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;
     /// SHUTDOWN was asked for: stop gracefully.
@@ -61,6 +75,15 @@ pub struct MemoryFacts {
     pub rss_bytes: u64,
     /// Physical memory of the machine (or its cgroup).
     pub system_bytes: u64,
+}
+
+/// What the services outside the engine hold, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServiceMemory {
+    /// Text indexes.
+    pub indexes_bytes: u64,
+    /// What is kept only to be fast.
+    pub caches_bytes: u64,
 }
 
 /// Processor time in microseconds.

@@ -12,13 +12,17 @@ pub mod config;
 mod engine;
 mod holds;
 mod host;
+mod memory;
 mod pause;
+mod room;
 mod session;
 mod stats;
 
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
-pub use host::{CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ShutdownRequest, Wake};
+pub use host::{
+    CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ServiceMemory, ShutdownRequest, Wake,
+};
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,

@@ -78,6 +78,11 @@ impl Search {
         info::lines(self)
     }
 
+    /// Bytes of all indexes: their segments and sets of keys.
+    pub fn indexes_bytes(&self) -> u64 {
+        self.entries().iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64).sum()
+    }
+
     /// All indexes, by name.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()

@@ -307,6 +307,18 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         complexity: "By subcommand",
         subcommands: &[
             CommandSpec {
+                name: "doctor",
+                arity: 2,
+                acl: &["slow"],
+                summary: "Says what is remarkable about the memory.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "O(N), N clients",
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+                handler: Handler::Session(SessionCommand::MemoryDoctor),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
                 name: "help",
                 arity: 2,
                 flags: F::all(&[F::LOADING, F::STALE]),
@@ -316,6 +328,42 @@ pub(crate) static SERVER: &[CommandSpec] = &[
                 group: "server",
                 complexity: "O(1)",
                 handler: Handler::Data(memory::help),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "malloc-stats",
+                arity: 2,
+                acl: &["slow"],
+                summary: "Shows the allocator's own report.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "By the allocator's arenas",
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+                handler: Handler::Session(SessionCommand::MemoryMallocStats),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "purge",
+                arity: 2,
+                acl: &["slow"],
+                summary: "Gives freed pages back to the system at once.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "By the pages freed",
+                tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+                handler: Handler::Session(SessionCommand::MemoryPurge),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "stats",
+                arity: 2,
+                acl: &["slow"],
+                summary: "Tells what memory is used for.",
+                since: "4.0.0",
+                group: "server",
+                complexity: "O(N), N clients",
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+                handler: Handler::Session(SessionCommand::MemoryStats),
                 ..CommandSpec::EMPTY
             },
             CommandSpec {

@@ -193,6 +193,16 @@ impl Config {
     pub fn number(&self, option: Opt) -> i64 {
         self.numbers[option as usize].load(Ordering::Relaxed)
     }
+    /// The word of a choice.
+    ///
+    /// # Panics
+    /// When the option is of another kind.
+    pub(crate) fn choice(&self, option: Opt) -> &'static str {
+        match option.spec().kind {
+            Kind::Choice(words) => words[self.number(option) as usize],
+            _ => panic!("{} is no choice", option.spec().name),
+        }
+    }
     fn string(&self, option: Opt) -> String {
         String::from_utf8_lossy(&self.text(option)).into_owned()
     }

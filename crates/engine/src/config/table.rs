@@ -77,11 +77,10 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 const NO_PERSISTENCE: &str = "data is not written to disk by this version";
-const NO_EVICTION: &str = "a memory limit is not supported by this version";
 const NO_DAEMON: &str = "running in the background is not supported, use a service manager";
 
-/// Every `maxmemory-policy`; nothing is evicted while `maxmemory` is 0.
-const POLICIES: &[&str] = &[
+/// Every `maxmemory-policy`, in Redis's order; nothing is evicted while `maxmemory` is 0.
+pub(crate) const POLICIES: &[&str] = &[
     "volatile-lru",
     "volatile-lfu",
     "volatile-random",
@@ -120,9 +119,14 @@ options! {
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
     MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
-    MaxMemory "maxmemory", Kind::Fixed(NO_EVICTION), "0", Startup, "Memory limit in bytes; 0 is none";
+    MaxMemory "maxmemory", Kind::Memory(0, LONG), "0", Anytime,
+        "Memory limit: what the allocator has given out may be this much; 0 is none";
+    MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Integer(0, 100), "10", Anytime,
+        "How many keys one command may evict at the memory limit before others do (10: 16 keys)";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; an lfu policy makes OBJECT FREQ answer in place of OBJECT IDLETIME";
+    MaxMemorySamples "maxmemory-samples", Kind::Integer(1, INT), "5", Anytime,
+        "Keys looked at for each key evicted";
     Port "port", Kind::Integer(0, 65535), "6379", Startup, "TCP port to listen on; 0 picks a free one and says which";
     ProtectedMode "protected-mode", Kind::Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";

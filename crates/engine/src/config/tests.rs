@@ -44,11 +44,12 @@ fn a_bad_line_is_named_with_redis_s_words() {
         ("include nofile", 1, "include nofile", "no such file"),
         ("include loop.conf", 1, "include loop.conf", "files are included more than 16 deep"),
         ("save 900 1", 1, "save 900 1", "data is not written to disk by this version; the only value is ''"),
+        ("maxmemory 1tb", 1, "maxmemory 1tb", "argument must be a memory value"),
         (
-            "maxmemory 1gb",
+            "daemonize yes",
             1,
-            "maxmemory 1gb",
-            "a memory limit is not supported by this version; the only value is '0'",
+            "daemonize yes",
+            "running in the background is not supported, use a service manager; the only value is 'no'",
         ),
     ];
     for (text, line, shown, reason) in cases {

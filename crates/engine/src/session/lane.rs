@@ -1,6 +1,7 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::{Session, State, commands};
+use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct LaneJob {
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
     pub(super) cancel: Arc<AtomicBool>,
+    /// The arguments, while the job lives.
+    pub(super) charge: Charge,
 }
 
 impl LaneJob {
@@ -32,13 +35,20 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, argv, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, cancel } = self;
+        let LaneJob { engine, argv, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, cancel, charge } =
+            self;
         let mut out = Chain::new();
         // Nobody waits for the answer any more. What changes something is done nevertheless: a client may well send it and
         // go, and without the wait for a helper thread it would have been done before that.
         let changes = spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN);
         if cancel.load(Relaxed) && !changes {
-            return LaneDone { argv: Argv::new(), out, lookups: Lookups::default(), error: None };
+            return LaneDone {
+                argv: Argv::new(),
+                out,
+                lookups: Lookups::default(),
+                error: None,
+                charge: None,
+            };
         }
         let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
@@ -75,7 +85,10 @@ impl LaneJob {
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
-        LaneDone { argv, out, lookups, error }
+        drop(charge);
+        let bytes = argv.heap_bytes() + out.heap_bytes();
+        let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
+        LaneDone { argv, out, lookups, error, charge }
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -93,6 +106,8 @@ pub struct LaneDone {
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
+    /// Arguments and reply, until the session has them.
+    charge: Option<Charge>,
 }
 
 impl LaneDone {
@@ -100,7 +115,13 @@ impl LaneDone {
     pub fn panicked() -> LaneDone {
         let mut out = Chain::new();
         Reply::new(&mut out, Protocol::Resp2).error("ERR the command failed inside the server, see its log");
-        LaneDone { argv: Argv::new(), out, lookups: Lookups::default(), error: Some(b"ERR".to_vec()) }
+        LaneDone {
+            argv: Argv::new(),
+            out,
+            lookups: Lookups::default(),
+            error: Some(b"ERR".to_vec()),
+            charge: None,
+        }
     }
     /// Bytes of reply.
     pub fn reply_bytes(&self) -> usize {
@@ -125,11 +146,14 @@ impl Session {
         self.lookups.hits += done.lookups.hits;
         self.lookups.misses += done.lookups.misses;
         self.reply().raw(done.out);
+        // From here on it counts as the client's.
+        drop(done.charge);
         self.command_ends();
     }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
         let cancel = Arc::new(AtomicBool::new(false));
+        let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         self.state = State::Parked { cancel: cancel.clone() };
         LaneJob {
             engine: self.engine.clone(),
@@ -141,6 +165,7 @@ impl Session {
             no_touch: self.no_touch,
             reply_bytes_max: self.settings.reply_bytes_max,
             cancel,
+            charge,
         }
     }
     /// Tells the job that is out, if one is, that nobody waits for it.

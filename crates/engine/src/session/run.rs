@@ -6,6 +6,8 @@
 use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
 use crate::Now;
 use crate::config::Opt;
+use crate::memory::OUT_OF_MEMORY;
+use crate::room::Room;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
 use strand_commands::call::Call;
@@ -163,7 +165,8 @@ impl Session {
         let gated = !self.authenticated
             || spec.flags.0 & Flags::PROTECTED.0 != 0
             || self.engine.pause.is_set()
-            || self.engine.holds.any();
+            || self.engine.holds.any()
+            || (self.engine.memory.is_limited() && spec.flags.has(Flags::DENYOOM));
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
         }
@@ -280,6 +283,18 @@ impl Session {
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+        }
+        // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
+        if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
+            let bytes = self.frame_bytes.saturating_sub(self.input.len());
+            match self.engine.make_room(self.slot(), bytes, now) {
+                Room::Enough => {}
+                Room::Later { at_us: until_mono_us } => {
+                    self.state = State::Postponed;
+                    return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+                }
+                Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
+            }
         }
         if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
             return None;

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // Each test binary uses its part of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
@@ -20,6 +20,8 @@ pub enum Asked {
 }
 
 pub struct TestHost {
+    /// What the allocator has given out.
+    used_bytes: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
 }
 
@@ -29,7 +31,7 @@ impl Host for TestHost {
     }
     fn memory(&self) -> MemoryFacts {
         MemoryFacts {
-            used_bytes: 1 << 20,
+            used_bytes: self.used_bytes.load(Relaxed),
             active_bytes: 2 << 20,
             rss_bytes: 3 << 20,
             ..MemoryFacts::default()
@@ -76,6 +78,8 @@ pub struct Server {
     pub engine: Arc<Engine>,
     pub now: Now,
     pub asked: mpsc::Receiver<Asked>,
+    /// What the allocator is to say that it has given out.
+    pub used_bytes: Arc<AtomicU64>,
     connections: usize,
 }
 
@@ -89,10 +93,18 @@ impl Server {
         config.load(text, &mut |_| Err("no files here".into())).unwrap();
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
         let (send, asked) = mpsc::channel();
-        let host = Arc::new(TestHost { asked: parking_lot::Mutex::new(send) });
+        let used_bytes = Arc::new(AtomicU64::new(1 << 20));
+        let host = TestHost { asked: parking_lot::Mutex::new(send), used_bytes: used_bytes.clone() };
+        let host = Arc::new(host);
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
-        Server { engine: Engine::new(config, keyspace, host, facts, now), now, asked, connections: 0 }
+        Server {
+            engine: Engine::new(config, keyspace, host, facts, now),
+            now,
+            asked,
+            used_bytes,
+            connections: 0,
+        }
     }
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;

@@ -7,5 +7,6 @@ mod fixture;
 mod lane;
 mod limits;
 mod long;
+mod memory;
 mod server;
 mod turns;

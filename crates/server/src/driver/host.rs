@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
-use strand_engine::{CpuFacts, Host, MemoryFacts, ShutdownRequest};
+use strand_engine::{CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
 use strand_search::Search;
+use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Clock ticks a second in `/proc/self/stat`: fixed by Linux's interface to programs.
@@ -61,6 +62,32 @@ impl Host for ServerHost {
             rss_bytes: kilobytes("/proc/self/status", "VmRSS:").unwrap_or(0),
             system_bytes: self.system_bytes,
         }
+    }
+    fn allocated_bytes(&self) -> u64 {
+        let _ = tikv_jemalloc_ctl::epoch::advance();
+        tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0) as u64
+    }
+    fn purge_memory(&self) {
+        // An arena without a time of decay gives everything back as that is set.
+        let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap_or(0);
+        for i in 0..arenas {
+            let name = format!("arena.{i}.dirty_decay_ms\0");
+            let decay: tikv_jemalloc_ctl::Result<isize> = name.as_bytes().name().read();
+            if let Ok(decay_ms) = decay
+                && name.as_bytes().name().write(0isize).is_ok()
+            {
+                let _ = name.as_bytes().name().write(decay_ms);
+            }
+        }
+    }
+    fn allocator_report(&self) -> String {
+        let mut report = Vec::new();
+        // Writing to a vector does not fail.
+        let _ = tikv_jemalloc_ctl::stats_print::stats_print(&mut report, Default::default());
+        String::from_utf8_lossy(&report).into_owned()
+    }
+    fn service_memory(&self) -> ServiceMemory {
+        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: 0 }
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

@@ -89,7 +89,11 @@ fn start(
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes };
     let workers = (0..workers).map(|i| Worker::start(i, shared.clone())).collect::<io::Result<Vec<_>>>()?;
-    let tickers = [ticker::engine_ticker(engine.clone(), clock)?, ticker::search_ticker(search, clock)?];
+    let tickers = [
+        ticker::engine_ticker(engine.clone(), clock)?,
+        ticker::memory_ticker(engine.clone(), clock)?,
+        ticker::search_ticker(search, clock)?,
+    ];
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {

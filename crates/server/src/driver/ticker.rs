@@ -20,6 +20,9 @@ const EXPIRE_PAUSE_FACTOR: u64 = 3;
 /// And for this long at least, in microseconds.
 const EXPIRE_PAUSE_US_MIN: u64 = 500;
 
+/// The watch over the memory limit pauses this many times as long as it took: half a core while it evicts.
+const WATCH_PAUSE_FACTOR: u64 = 1;
+
 /// Something that is done again and again on a thread of its own, until this is dropped.
 pub struct Ticker {
     // Dropping the sender ends the thread at once, in the middle of a pause.
@@ -79,6 +82,20 @@ pub fn engine_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
             false => rest_us,
         };
         Duration::from_micros(pause_us)
+    })
+}
+
+/// Watches the memory limit, and evicts in slices while it is passed. Its own thread: neither may wait for expiry, and
+/// the allocator is asked often when the limit is near.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn memory_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
+    Ticker::start("memory", move || {
+        let now = clock.now();
+        let pause_us = engine.watch_memory(now);
+        let took_us = clock.now().mono_us - now.mono_us;
+        Duration::from_micros(pause_us.max(took_us * WATCH_PAUSE_FACTOR))
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod crowds;
+mod eviction;
 mod harness;
 mod hostile;
 mod linearizable;

@@ -40,6 +40,7 @@ impl Session {
     }
     pub(super) fn config_reset_stat(&mut self) -> Outcome {
         self.engine.stats.reset();
+        self.engine.memory.reset_stat();
         self.ok()
     }
     pub(super) fn config_rewrite(&mut self) -> Outcome {

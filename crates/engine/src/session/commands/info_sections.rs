@@ -2,10 +2,10 @@
 
 use super::connection::REDIS_VERSION;
 use crate::config::Opt;
+use crate::memory::Purpose;
 use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What sections are written from.
 pub(super) struct Facts<'a> {
@@ -69,9 +69,12 @@ pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
 pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let engine = f.engine;
     let m = engine.host.memory();
-    let peak = engine.memory_peak_bytes.fetch_max(m.used_bytes, Relaxed).max(m.used_bytes);
-    let startup = engine.memory_startup_bytes;
-    let dataset = m.used_bytes.saturating_sub(startup);
+    let memory = &engine.memory;
+    let (peak, startup, limit) =
+        (memory.peak_bytes().max(m.used_bytes), memory.startup_bytes(), memory.limit_bytes());
+    let shares = engine.shares();
+    let share = |purpose: Purpose| shares[purpose as usize];
+    let dataset = share(Purpose::Data).min(m.used_bytes);
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });
     let percent = |a: u64, b: u64| format!("{:.2}%", if b == 0 { 0.0 } else { a as f64 * 100.0 / b as f64 });
     fields!(out, "Memory",
@@ -82,17 +85,23 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "used_memory_peak": peak,
         "used_memory_peak_human": human(peak),
         "used_memory_peak_perc": percent(m.used_bytes, peak),
+        "used_memory_overhead": m.used_bytes - dataset,
         "used_memory_startup": startup,
         "used_memory_dataset": dataset,
-        "used_memory_dataset_perc": percent(dataset, m.used_bytes),
+        "used_memory_dataset_perc": percent(dataset, m.used_bytes.saturating_sub(startup).max(dataset)),
+        "used_memory_indexes": share(Purpose::Indexes),
+        "used_memory_clients": share(Purpose::Clients),
+        "used_memory_jobs": share(Purpose::Jobs),
+        "used_memory_caches": share(Purpose::Caches),
+        "used_memory_garbage": share(Purpose::Garbage),
         "allocator_allocated": m.used_bytes,
         "allocator_active": m.active_bytes,
         "allocator_resident": m.resident_bytes,
         "total_system_memory": m.system_bytes,
         "total_system_memory_human": human(m.system_bytes),
-        "maxmemory": 0,
-        "maxmemory_human": "0B",
-        "maxmemory_policy": String::from_utf8_lossy(&engine.config.text(Opt::MaxMemoryPolicy)),
+        "maxmemory": limit,
+        "maxmemory_human": human(limit),
+        "maxmemory_policy": engine.config.choice(Opt::MaxMemoryPolicy),
         "allocator_frag_ratio": ratio(m.active_bytes, m.used_bytes),
         "allocator_frag_bytes": m.active_bytes.saturating_sub(m.used_bytes),
         "allocator_rss_ratio": ratio(m.resident_bytes, m.active_bytes),
@@ -101,7 +110,8 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "rss_overhead_bytes": m.rss_bytes as i64 - m.resident_bytes as i64,
         "mem_fragmentation_ratio": ratio(m.rss_bytes, m.used_bytes),
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
-        "mem_clients_normal": engine.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>(),
+        "mem_not_counted_for_evict": share(Purpose::Garbage),
+        "mem_clients_normal": share(Purpose::Clients),
         "mem_allocator": engine.facts.allocator,
         "active_defrag_running": 0,
     );
@@ -127,6 +137,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         let rates = stats.rates.lock();
         (rates.commands.per_second(), rates.input_bytes.per_second(), rates.output_bytes.per_second())
     };
+    let (over_us, over_now_us) = f.engine.memory.over_us(f.now.mono_us);
     fields!(out, "Stats",
         "total_connections_received": stats.get(Stat::Connections),
         "total_commands_processed": stats.get(Stat::Commands),
@@ -139,8 +150,10 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "expired_keys": f.engine.keyspace.expired_total(),
         "keyspace_hits": stats.get(Stat::KeyspaceHits),
         "keyspace_misses": stats.get(Stat::KeyspaceMisses),
-        "evicted_keys": 0,
+        "evicted_keys": f.engine.keyspace.evicted_total(),
         "evicted_clients": 0,
+        "total_eviction_exceeded_time": over_us / 1000,
+        "current_eviction_exceeded_time": over_now_us / 1000,
         "pubsub_channels": 0,
         "pubsub_patterns": 0,
         "latest_fork_usec": 0,

@@ -10,6 +10,7 @@ mod debug;
 mod info;
 mod info_sections;
 mod introspection;
+mod memory;
 mod server;
 
 use super::run::Next;
@@ -46,6 +47,13 @@ pub(super) fn detached(
             Ok(())
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
+        SessionCommand::MemoryDoctor
+        | SessionCommand::MemoryMallocStats
+        | SessionCommand::MemoryPurge
+        | SessionCommand::MemoryStats => {
+            memory::run(engine, command, reply);
+            Ok(())
+        }
         SessionCommand::Info => {
             info::info(engine, args, now, reply);
             Ok(())
@@ -102,6 +110,7 @@ impl Session {
             C::Debug => self.debug(args, now),
             C::Info => self.info(args, now),
             C::Lolwut => self.lolwut(args),
+            C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
             C::Shutdown => self.shutdown(args),
             C::Time => self.time(now),
         }

@@ -1,0 +1,213 @@
+//! Where the memory is, by [`Purpose`], and how much of it there may be: `maxmemory`.
+//!
+//! Against the limit counts what the allocator has given out, as in Redis. To ask it costs some 25 us with the arenas of
+//! two cores and more with more, so only [`Memory::look`] does, on a background thread, every few milliseconds where the
+//! limit is near. In between the data's own sum tells what was added: `used = allocated then + (data now - data then)`.
+//! So a write compares two numbers, and whatever the data's sum does not see (buffers, indexes) counts at the next look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// The error of a command that may need memory when there is none.
+pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// What memory is held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Keys, values and the tables they are in.
+    Data,
+    /// Text indexes.
+    Indexes,
+    /// Requests and replies of the clients.
+    Clients,
+    /// Arguments and replies of commands on helper threads.
+    Jobs,
+    /// What is kept only to be fast.
+    Caches,
+    /// Deleted values that a helper thread has not freed yet.
+    Garbage,
+}
+
+/// Number of [`Purpose`]s.
+pub(crate) const PURPOSES: usize = Purpose::Garbage as usize + 1;
+
+/// Bytes by purpose.
+pub(crate) type Shares = [u64; PURPOSES];
+
+/// The limit, and what was seen at the last look.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// `maxmemory`; 0 is none.
+    limit_bytes: AtomicU64,
+    /// The data may grow to this until the limit is reached. Negative: even without any data it would be over.
+    data_bytes_max: AtomicI64,
+    used_bytes: AtomicU64,
+    peak_bytes: AtomicU64,
+    startup_bytes: u64,
+    /// Of the purposes that are counted by [`Charge`]s.
+    charged: [AtomicU64; PURPOSES],
+    /// Since when it has been over the limit, on the clock of [`crate::Now::mono_us`]; 0 when it is not.
+    over_since_us: AtomicU64,
+    /// How long it was over the limit in all, before that.
+    over_us: AtomicU64,
+}
+
+impl Memory {
+    pub(crate) fn new(startup_bytes: u64) -> Memory {
+        Memory {
+            limit_bytes: 0.into(),
+            data_bytes_max: i64::MAX.into(),
+            used_bytes: startup_bytes.into(),
+            peak_bytes: startup_bytes.into(),
+            startup_bytes,
+            charged: Default::default(),
+            over_since_us: 0.into(),
+            over_us: 0.into(),
+        }
+    }
+    /// True while there is a limit.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit_bytes.load(Relaxed) != 0
+    }
+    /// `maxmemory`; 0 is none.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Relaxed)
+    }
+    /// Sets the limit; a look must follow.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit_bytes.store(bytes, Relaxed);
+    }
+    /// How far over the limit it is while the data is `data_bytes`.
+    #[inline]
+    pub(crate) fn over_bytes(&self, data_bytes: u64) -> u64 {
+        (data_bytes as i64).saturating_sub(self.data_bytes_max.load(Relaxed)).max(0) as u64
+    }
+    /// How far below the limit it is.
+    pub(crate) fn spare_bytes(&self, data_bytes: u64) -> i64 {
+        self.data_bytes_max.load(Relaxed).saturating_sub(data_bytes as i64).max(0)
+    }
+    /// Takes note of what the allocator has given out while the data was `data_bytes`.
+    pub(crate) fn look(&self, allocated_bytes: u64, data_bytes: u64) {
+        self.used_bytes.store(allocated_bytes, Relaxed);
+        self.peak_bytes.fetch_max(allocated_bytes, Relaxed);
+        let max = match self.limit_bytes() {
+            0 => i64::MAX,
+            // Garbage is as good as free: nothing else must go for it.
+            limit => {
+                let kept = allocated_bytes.saturating_sub(self.charged(Purpose::Garbage));
+                (limit.min(i64::MAX as u64) as i64).saturating_add(data_bytes as i64 - kept as i64)
+            }
+        };
+        self.data_bytes_max.store(max, Relaxed);
+    }
+    /// Counts the time over the limit.
+    pub(crate) fn count_time(&self, over: bool, now_us: u64) {
+        let since = self.over_since_us.load(Relaxed);
+        match over {
+            true if since == 0 => self.over_since_us.store(now_us.max(1), Relaxed),
+            false if since != 0 => {
+                self.over_us.fetch_add(now_us.saturating_sub(since), Relaxed);
+                self.over_since_us.store(0, Relaxed);
+            }
+            _ => {}
+        }
+    }
+    /// How long it has been over the limit: in all, and now, in microseconds.
+    pub(crate) fn over_us(&self, now_us: u64) -> (u64, u64) {
+        let current = match self.over_since_us.load(Relaxed) {
+            0 => 0,
+            since => now_us.saturating_sub(since),
+        };
+        (self.over_us.load(Relaxed) + current, current)
+    }
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset_stat(&self) {
+        self.over_us.store(0, Relaxed);
+        self.peak_bytes.store(self.used_bytes(), Relaxed);
+    }
+    /// Given out by the allocator at the last look.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+    /// The most that was ever seen.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.peak_bytes.load(Relaxed)
+    }
+    /// Given out when the server started.
+    pub(crate) fn startup_bytes(&self) -> u64 {
+        self.startup_bytes
+    }
+    /// Bytes held by the charges of a purpose.
+    pub(crate) fn charged(&self, purpose: Purpose) -> u64 {
+        self.charged[purpose as usize].load(Relaxed)
+    }
+}
+
+/// Bytes counted for a purpose for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    memory: Arc<Memory>,
+    purpose: Purpose,
+    bytes: u64,
+}
+
+impl Charge {
+    pub(crate) fn new(memory: &Arc<Memory>, purpose: Purpose, bytes: u64) -> Charge {
+        memory.charged[purpose as usize].fetch_add(bytes, Relaxed);
+        Charge { memory: memory.clone(), purpose, bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.memory.charged[self.purpose as usize].fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_looks_the_data_tells_what_was_added() {
+        let memory = Memory::new(100);
+        memory.look(1 << 40, 5);
+        assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes()), (0, 1 << 40), "no limit");
+        memory.set_limit(1000);
+        memory.look(900, 500);
+        assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);
+        // Something else grew: less is left for the data.
+        memory.look(1200, 550);
+        assert_eq!([300, 350, 550].map(|data| memory.over_bytes(data)), [0, 0, 200]);
+        // All data would not be enough.
+        memory.look(5000, 550);
+        assert_eq!([0, 550].map(|data| memory.over_bytes(data)), [3450, 4000]);
+        memory.set_limit(u64::MAX);
+        memory.look(5000, 550);
+        assert_eq!(memory.over_bytes(1 << 40), 0);
+    }
+
+    #[test]
+    fn garbage_is_as_good_as_free() {
+        let memory = Arc::new(Memory::new(0));
+        memory.set_limit(1000);
+        let garbage = Charge::new(&memory, Purpose::Garbage, 600);
+        memory.look(1500, 800);
+        assert_eq!(memory.over_bytes(800), 0);
+        drop(garbage);
+        memory.look(1500, 800);
+        assert_eq!((memory.over_bytes(800), memory.charged(Purpose::Garbage)), (500, 0));
+    }
+
+    #[test]
+    fn the_time_over_the_limit_adds_up() {
+        let memory = Memory::new(0);
+        for (over, now_us) in [(false, 5), (true, 10), (true, 20), (false, 30), (true, 100)] {
+            memory.count_time(over, now_us);
+        }
+        assert_eq!(memory.over_us(140), (60, 40));
+        memory.reset_stat();
+        assert_eq!(memory.over_us(150), (50, 50));
+    }
+}

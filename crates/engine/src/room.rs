@@ -1,0 +1,216 @@
+//! Room for a command at the memory limit: [`Engine::make_room`] before it, [`Engine::watch_memory`] in the background.
+//!
+//! A command that may need memory first makes up for what others added: it evicts a few records, so many that nobody
+//! waits long, and runs even if that was not enough. The background goes on with it. Where writers are faster than that
+//! all the same, they are made to wait, one by one: so the limit is passed by little, and nobody else notices.
+
+use crate::config::Opt;
+use crate::memory::{Charge, Purpose, Shares};
+use crate::{Engine, Now};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use strand_keyspace::{Evictor, Order, Policy};
+
+/// Records that a command evicts at most, with the default tenacity.
+const RECORDS_PER_COMMAND: usize = 16;
+/// And at full tenacity: about a millisecond.
+const RECORDS_PER_COMMAND_MAX: usize = 1024;
+/// Records of a slice in the background.
+const RECORDS_PER_SLICE: usize = 256;
+/// Writes of one worker between two looks at the data's size: so many bytes at most ...
+const SPARE_BYTES_MAX: i64 = 64 << 10;
+/// ... and each counts for so many at least.
+const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
+/// Over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is more, writers wait for the eviction.
+const OVER_PART: u64 = 32;
+/// See [`OVER_PART`].
+const OVER_BYTES_MIN: u64 = 16 << 20;
+/// How long such a writer waits before it looks again.
+const WAIT_US: u64 = 1000;
+/// Eviction goes on to this part below the limit, so that not every write meets it ...
+const SLACK_PART: u64 = 512;
+/// ... or so many bytes, if that is less.
+const SLACK_BYTES_MAX: u64 = 256 << 10;
+/// Copies of what a worker keeps for itself.
+const SLOTS: usize = 16;
+
+/// Pause of the background where there is no limit, or it is far, in microseconds.
+const PAUSE_FAR_US: u64 = 100_000;
+/// Where nine tenths of it are used.
+const PAUSE_NEAR_US: u64 = 10_000;
+/// While it is over.
+const PAUSE_OVER_US: u64 = 500;
+
+/// Big values that are freed together; between two such pieces the thread that frees lets others have the processor.
+const RECLAIM_VALUES: usize = 8;
+
+/// What a worker keeps for itself: its own cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Desk {
+    /// What may still be written before the next look at the data's size.
+    spare_bytes: AtomicI64,
+    evictor: Mutex<Evictor>,
+}
+
+/// The desks of all workers, and one more for the background.
+pub(crate) fn desks(seed: u64) -> Box<[Desk]> {
+    let desk = |i| Desk { spare_bytes: 0.into(), evictor: Mutex::new(Evictor::new(seed ^ i)) };
+    (0..=SLOTS as u64).map(desk).collect()
+}
+
+/// Whether a command that may need memory can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Yes.
+    Enough,
+    /// Not now: it is far over the limit, and eviction is under way.
+    Later {
+        /// Look again then, on the clock of [`Now::mono_us`].
+        at_us: u64,
+    },
+    /// No: nothing can be evicted.
+    None,
+}
+
+impl Engine {
+    /// Sees to it that a command with `bytes` of arguments has room. Call it while [`crate::memory::Memory::is_limited`].
+    pub(crate) fn make_room(&self, worker: usize, bytes: usize, now: Now) -> Room {
+        let desk = &self.desks[worker % SLOTS];
+        // Two workers may share a desk and lose one of two writes: the next look makes it good.
+        let left = desk.spare_bytes.load(Relaxed).saturating_sub((bytes as i64).max(WRITE_BYTES_MIN));
+        if left >= 0 {
+            desk.spare_bytes.store(left, Relaxed);
+            return Room::Enough;
+        }
+        self.look_for_room(desk, now)
+    }
+    #[cold]
+    fn look_for_room(&self, desk: &Desk, now: Now) -> Room {
+        let mut data_bytes = self.keyspace.data_bytes() as u64;
+        let over = self.memory.over_bytes(data_bytes);
+        if over > 0 {
+            let Some(policy) = self.eviction_policy() else { return Room::None };
+            // Somebody else at this desk is at it.
+            if let Some(mut evictor) = desk.evictor.try_lock() {
+                let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
+                let wanted = over + slack(self.memory.limit_bytes());
+                let done = self.keyspace.evict(&mut evictor, policy, records_max, wanted, now.unix_ms());
+                self.reclaim();
+                if done.none_left && done.records == 0 && self.memory.charged(Purpose::Garbage) == 0 {
+                    return Room::None;
+                }
+            }
+            data_bytes = self.keyspace.data_bytes() as u64;
+            let over = self.memory.over_bytes(data_bytes);
+            if over > OVER_BYTES_MIN.max(self.memory.limit_bytes() / OVER_PART) {
+                return Room::Later { at_us: now.mono_us + WAIT_US };
+            }
+        }
+        let share = self.memory.spare_bytes(data_bytes) / (2 * self.facts.workers.max(1) as i64);
+        desk.spare_bytes.store(share.min(SPARE_BYTES_MAX), Relaxed);
+        Room::Enough
+    }
+    /// Background work at the memory limit: asks the allocator, evicts a slice when it is over. Call it from one thread,
+    /// again after the microseconds that it returns.
+    pub fn watch_memory(&self, now: Now) -> u64 {
+        self.look_at_memory();
+        let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        self.memory.count_time(over > 0, now.mono_us);
+        let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
+        if limit == 0 || used < limit / 10 * 9 {
+            return PAUSE_FAR_US;
+        }
+        let paused = self.pause.waits_until(true, now.mono_us).is_some();
+        if over > 0 {
+            self.forget_spare();
+        }
+        if over == 0 || paused {
+            return PAUSE_NEAR_US;
+        }
+        let Some(policy) = self.eviction_policy() else { return PAUSE_NEAR_US };
+        let mut evictor = self.desks[SLOTS].evictor.lock();
+        let wanted = over + slack(limit);
+        let done = self.keyspace.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now.unix_ms());
+        self.reclaim();
+        if done.records > 0 { PAUSE_OVER_US } else { PAUSE_NEAR_US }
+    }
+    /// What the workers took for spare is not any more.
+    pub(crate) fn forget_spare(&self) {
+        self.desks.iter().for_each(|desk| desk.spare_bytes.store(0, Relaxed));
+    }
+    /// Asks the allocator what it has given out.
+    pub(crate) fn look_at_memory(&self) {
+        // The data's size first: what is written between the two counts twice, and never not at all.
+        let data_bytes = self.keyspace.data_bytes() as u64;
+        self.memory.look(self.host.allocated_bytes(), data_bytes);
+    }
+    /// Hands big values that were deleted, replaced or evicted to the host, to be freed on a helper thread.
+    pub(crate) fn reclaim(&self) {
+        let mut garbage = self.keyspace.take_garbage();
+        while !garbage.is_empty() {
+            let piece = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
+            let bytes = piece.iter().map(|value| value.heap_bytes() as u64).sum();
+            let charge = Charge::new(&self.memory, Purpose::Garbage, bytes);
+            // In this order: what is to be freed counts until it is.
+            self.host.reclaim(Box::new((piece, charge)));
+        }
+    }
+    /// Bytes held for each purpose.
+    pub(crate) fn shares(&self) -> Shares {
+        let mut shares = Shares::default();
+        let services = self.host.service_memory();
+        for (purpose, bytes) in [
+            (Purpose::Data, self.keyspace.data_bytes() as u64),
+            (Purpose::Indexes, services.indexes_bytes),
+            (Purpose::Clients, self.clients.all().iter().map(|c| c.held_bytes()).sum()),
+            (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
+            (Purpose::Caches, services.caches_bytes),
+            (Purpose::Garbage, self.memory.charged(Purpose::Garbage)),
+        ] {
+            shares[purpose as usize] = bytes;
+        }
+        shares
+    }
+    /// `maxmemory-policy`; `None` for noeviction.
+    fn eviction_policy(&self) -> Option<Policy> {
+        let samples = self.config.number(Opt::MaxMemorySamples) as usize;
+        let of = |volatile_only, order| Some(Policy { volatile_only, order, samples });
+        match self.config.choice(Opt::MaxMemoryPolicy) {
+            "volatile-lru" => of(true, Order::LeastRecent),
+            "volatile-lfu" => of(true, Order::LeastFrequent),
+            "volatile-random" => of(true, Order::Random),
+            "volatile-ttl" => of(true, Order::SoonestToExpire),
+            "allkeys-lru" => of(false, Order::LeastRecent),
+            "allkeys-lfu" => of(false, Order::LeastFrequent),
+            "allkeys-random" => of(false, Order::Random),
+            _ => None,
+        }
+    }
+}
+
+/// What eviction frees more than it must.
+fn slack(limit_bytes: u64) -> u64 {
+    (limit_bytes / SLACK_PART).min(SLACK_BYTES_MAX)
+}
+
+/// `maxmemory-eviction-tenacity`: in Redis a time (linear to 500 us at 10, from there 15 % more for each step); here the
+/// records that fit in about such a time, and never so many that others would notice.
+fn records_per_command(tenacity: i64) -> usize {
+    let records = match tenacity {
+        0..=10 => RECORDS_PER_COMMAND as f64 * tenacity as f64 / 10.0,
+        _ => RECORDS_PER_COMMAND as f64 * 1.15f64.powi((tenacity - 10) as i32),
+    };
+    (records.ceil() as usize).clamp(1, RECORDS_PER_COMMAND_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenacity_is_bounded_at_both_ends() {
+        let records = [0, 1, 5, 10, 20, 50, 100].map(records_per_command);
+        assert_eq!(records, [1, 2, 8, 16, 65, 1024, 1024]);
+    }
+}

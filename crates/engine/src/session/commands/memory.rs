@@ -1,0 +1,141 @@
+//! MEMORY STATS, DOCTOR, PURGE, MALLOC-STATS: all on a helper thread, since they ask every client or the allocator.
+
+use crate::Engine;
+use crate::memory::Purpose;
+use strand_commands::spec::SessionCommand;
+use strand_wire::reply::Reply;
+
+/// Below this much memory there is nothing to find, as in redis-server.
+const EXAMINED_BYTES_MIN: u64 = 5 << 20;
+/// A peak this many times what is used now is worth a word.
+const PEAK_RATIO_MAX: f64 = 1.5;
+/// Pages held over bytes given out, likewise.
+const FRAGMENTATION_RATIO_MAX: f64 = 1.4;
+/// Bytes of requests and replies for each client, likewise.
+const CLIENT_BYTES_MAX: u64 = 200 << 10;
+
+/// Runs one of them.
+pub(super) fn run(engine: &Engine, command: SessionCommand, reply: &mut Reply<'_>) {
+    match command {
+        SessionCommand::MemoryDoctor => reply.verbatim("txt", doctor(engine).as_bytes()),
+        SessionCommand::MemoryMallocStats => reply.verbatim("txt", engine.host.allocator_report().as_bytes()),
+        SessionCommand::MemoryPurge => {
+            engine.host.purge_memory();
+            reply.ok();
+        }
+        _ => stats(engine, reply),
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+fn stats(engine: &Engine, reply: &mut Reply<'_>) {
+    let (facts, shares, memory) = (engine.host.memory(), engine.shares(), &engine.memory);
+    let used = facts.used_bytes;
+    let share = |purpose: Purpose| shares[purpose as usize];
+    let (peak, startup) = (memory.peak_bytes().max(used), memory.startup_bytes());
+    let data = share(Purpose::Data).min(used);
+    let keys: u64 = (0..engine.keyspace.databases()).map(|db| engine.keyspace.len(db) as u64).sum();
+    let grown = used.saturating_sub(startup).max(data);
+    let whole = [
+        ("peak.allocated", peak),
+        ("total.allocated", used),
+        ("startup.allocated", startup),
+        ("replication.backlog", 0),
+        ("clients.slaves", 0),
+        ("clients.normal", share(Purpose::Clients)),
+        ("cluster.links", 0),
+        ("aof.buffer", 0),
+        ("lua.caches", 0),
+        ("functions.caches", 0),
+        ("indexes", share(Purpose::Indexes)),
+        ("jobs", share(Purpose::Jobs)),
+        ("caches", share(Purpose::Caches)),
+        ("garbage", share(Purpose::Garbage)),
+        ("overhead.total", used - data),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", data.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", data),
+        ("allocator.allocated", used),
+        ("allocator.active", facts.active_bytes),
+        ("allocator.resident", facts.resident_bytes),
+    ];
+    let parts = [
+        ("dataset.percentage", ratio(data, grown) * 100.0),
+        ("peak.percentage", ratio(used, peak) * 100.0),
+        ("allocator-fragmentation.ratio", ratio(facts.active_bytes, used)),
+        ("allocator-rss.ratio", ratio(facts.resident_bytes, facts.active_bytes)),
+        ("rss-overhead.ratio", ratio(facts.rss_bytes, facts.resident_bytes)),
+        ("fragmentation", ratio(facts.rss_bytes, used)),
+    ];
+    let differences = [
+        ("allocator-fragmentation.bytes", facts.active_bytes, used),
+        ("allocator-rss.bytes", facts.resident_bytes, facts.active_bytes),
+        ("rss-overhead.bytes", facts.rss_bytes, facts.resident_bytes),
+        ("fragmentation.bytes", facts.rss_bytes, used),
+    ];
+    reply.map(whole.len() + parts.len() + differences.len());
+    for (name, bytes) in whole {
+        reply.bulk(name.as_bytes());
+        reply.int(bytes as i64);
+    }
+    for (name, part) in parts {
+        reply.bulk(name.as_bytes());
+        reply.double(part);
+    }
+    for (name, a, b) in differences {
+        reply.bulk(name.as_bytes());
+        reply.int(a as i64 - b as i64);
+    }
+}
+
+/// What is remarkable about the memory, in words.
+fn doctor(engine: &Engine) -> String {
+    let (facts, shares) = (engine.host.memory(), engine.shares());
+    let used = facts.used_bytes;
+    if used < EXAMINED_BYTES_MIN {
+        return "There is too little in memory to find anything remarkable.\n".into();
+    }
+    let mut found = String::new();
+    let mut note = |holds: bool, text: String| {
+        if holds {
+            found += &format!(" * {text}\n");
+        }
+    };
+    let peak = engine.memory.peak_bytes().max(used);
+    note(
+        ratio(peak, used) > PEAK_RATIO_MAX,
+        format!(
+            "Peak: {peak} bytes were in use at a time, {used} are now. Freed pages go back to the system by and by; \
+             MEMORY PURGE gives them back now."
+        ),
+    );
+    let fragmentation = ratio(facts.resident_bytes, used);
+    note(
+        fragmentation > FRAGMENTATION_RATIO_MAX,
+        format!("Fragmentation: the allocator holds {fragmentation:.2} bytes for each one given out."),
+    );
+    let clients = engine.clients.len() as u64;
+    let buffers = shares[Purpose::Clients as usize];
+    note(
+        buffers.checked_div(clients).is_some_and(|each| each > CLIENT_BYTES_MAX),
+        format!(
+            "Clients: {buffers} bytes wait in the buffers of {clients} clients. Do they read their replies? See \
+             CLIENT LIST."
+        ),
+    );
+    let over = engine.memory.over_bytes(shares[Purpose::Data as usize]);
+    note(
+        over > 0,
+        format!(
+            "Limit: maxmemory is passed by {over} bytes. Raise it, or choose a maxmemory-policy that has something to \
+             evict."
+        ),
+    );
+    match found.is_empty() {
+        true => "Nothing remarkable about the memory.\n".into(),
+        false => format!("This is remarkable about the memory:\n{found}"),
+    }
+}

@@ -1,0 +1,248 @@
+//! `maxmemory`: Strand beside redis-server: the same options, errors and effects.
+
+use crate::harness::STRAND;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use strand_testkit::process::Server;
+use strand_wire::client::Value;
+
+/// Nothing here takes longer to come true.
+const TRUE_MS_MAX: u64 = 20_000;
+const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+struct Peer {
+    name: &'static str,
+    client: strand_testkit::client::Client,
+    _server: Server,
+}
+
+/// Both servers, with these options.
+fn both(options: &[&str]) -> [Peer; 2] {
+    let peer =
+        |name, server: Server| Peer { name, client: server.connect().expect("it accepts"), _server: server };
+    let redis = Server::redis(options, None).expect("redis-server is installed (make setup) and starts");
+    [peer("strand", strand(options)), peer("redis", redis)]
+}
+
+fn strand(options: &[&str]) -> Server {
+    Server::strand(Path::new(STRAND), options, None).expect("strand starts")
+}
+
+impl Peer {
+    fn call(&mut self, words: &str) -> Value {
+        let words: Vec<&str> = words.split(' ').collect();
+        self.client.call(&words).expect("a reply")
+    }
+    fn int(&mut self, words: &str) -> i64 {
+        match self.call(words) {
+            Value::Int(n) => n,
+            other => panic!("{} {words}: {other:?}", self.name),
+        }
+    }
+    /// A number of INFO.
+    fn info(&mut self, field: &str) -> i64 {
+        let Value::Bulk(text) = self.call("INFO everything") else { panic!("INFO is text") };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{} has no number {field}", self.name))
+    }
+    fn set_config(&mut self, name: &str, value: &str) {
+        assert_eq!(
+            self.call(&format!("CONFIG SET {name} {value}")),
+            Value::Simple("OK".into()),
+            "{}",
+            self.name
+        );
+    }
+    /// Sets the limit to what is used now and so much more.
+    fn limit(&mut self, more_bytes: i64) -> i64 {
+        let limit = self.info("used_memory") + more_bytes;
+        self.set_config("maxmemory", &limit.to_string());
+        limit
+    }
+    /// SET with a value of so many bytes; true when it was done, false when it was denied.
+    fn set(&mut self, key: &str, bytes: usize) -> bool {
+        match self.client.call(&[b"SET", key.as_bytes(), &vec![b'x'; bytes]]).expect("a reply") {
+            Value::Simple(_) => true,
+            Value::Error(text) => {
+                assert_eq!(String::from_utf8_lossy(&text), OUT_OF_MEMORY, "{}", self.name);
+                false
+            }
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+    fn exists(&mut self, key: &str) -> bool {
+        self.int(&format!("EXISTS {key}")) == 1
+    }
+    #[track_caller]
+    fn comes_true(&mut self, mut what: impl FnMut(&mut Peer) -> bool) {
+        let deadline = Instant::now() + Duration::from_millis(TRUE_MS_MAX);
+        while !what(self) {
+            assert!(Instant::now() < deadline, "{}: it does not come true", self.name);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn options_and_errors_are_redis_s() {
+    let [mut strand, mut redis] = both(&["--maxmemory-samples", "7"]);
+    for words in [
+        "CONFIG GET maxmemory",
+        "CONFIG GET maxmemory-samples",
+        "CONFIG GET maxmemory-eviction-tenacity",
+        "CONFIG GET maxmemory-policy",
+        "CONFIG SET maxmemory -1",
+        "CONFIG SET maxmemory x",
+        "CONFIG SET maxmemory 1tb",
+        "CONFIG SET maxmemory 50%",
+        "CONFIG SET maxmemory 2gb",
+        "CONFIG GET maxmemory",
+        "CONFIG SET maxmemory-samples 0",
+        "CONFIG SET maxmemory-samples 2147483648",
+        "CONFIG SET maxmemory-samples 5",
+        "CONFIG SET maxmemory-eviction-tenacity 101",
+        "CONFIG SET maxmemory-eviction-tenacity -1",
+        "CONFIG SET maxmemory-eviction-tenacity 100",
+        "CONFIG SET maxmemory-policy lru",
+        "SET kept 1",
+        "HSET hash a 1",
+        "CONFIG SET maxmemory 1",
+        "SET key 1",
+        "APPEND kept 2",
+        "SETRANGE kept 1 2",
+        "INCR kept",
+        "HSET hash b 2",
+        "MSET a 1 b 2",
+        "COPY kept copy",
+        "GETEX kept EX 100",
+        "GET kept",
+        "HGETALL hash",
+        "PERSIST kept",
+        "RENAME kept key",
+        "DEL key",
+        "HDEL hash a",
+        "DBSIZE",
+        // Nothing may go: the error again.
+        "CONFIG SET maxmemory-policy volatile-lru",
+        "SET key 1",
+        "CONFIG SET maxmemory-policy allkeys-random",
+        "SET key 1",
+        // A rejected call is not held against the arguments.
+        "SET key",
+        "SET key 1 FOO",
+        "CONFIG SET maxmemory 0",
+        "SET key 1",
+    ] {
+        assert_eq!(strand.call(words), redis.call(words), "{words}");
+    }
+    for field in ["maxmemory", "evicted_keys"] {
+        assert_eq!(strand.info(field), redis.info(field), "{field}");
+    }
+}
+
+#[test]
+fn without_eviction_writes_are_denied_until_there_is_room() {
+    for mut peer in both(&[]) {
+        peer.limit(4 << 20);
+        let stored = (0..2000).take_while(|i| peer.set(&format!("key{i}"), 10_000)).count();
+        assert!((200..600).contains(&stored), "{}: {stored}", peer.name);
+        assert_eq!(peer.call("GET none"), Value::Null);
+        peer.comes_true(|peer| !peer.set("key", 10_000));
+        assert_eq!(peer.info("evicted_keys"), 0);
+        let delete = |peer: &mut Peer, from: usize| {
+            (from..from + 50).for_each(|i| assert_eq!(peer.int(&format!("DEL key{i}")), 1));
+        };
+        delete(&mut peer, 0);
+        peer.comes_true(|peer| peer.set("key", 10_000));
+        // One command may go over the limit, whatever its size; the next one is denied.
+        peer.int("SETRANGE key 100000000 x");
+        peer.comes_true(|peer| !peer.set("other", 1));
+        assert_eq!(peer.int("STRLEN key"), 100_000_001);
+        assert_eq!(peer.int("DEL key"), 1);
+        delete(&mut peer, 50);
+        peer.comes_true(|peer| peer.set("other", 1));
+    }
+}
+
+#[test]
+fn hot_keys_stay_and_the_limit_holds() {
+    for policy in ["allkeys-lru", "allkeys-lfu"] {
+        for mut peer in both(&["--maxmemory-policy", policy]) {
+            (0..600).for_each(|i| assert!(peer.set(&format!("old{i}"), 10_000)));
+            // Uses are told apart by the second, or by counting.
+            std::thread::sleep(Duration::from_millis(2100));
+            let limit = peer.limit(1 << 20);
+            for i in 0..400 {
+                if i % 10 == 0 {
+                    (0..50).for_each(|hot| drop(peer.call(&format!("GET old{hot}"))));
+                }
+                assert!(peer.set(&format!("new{i}"), 10_000));
+            }
+            let hot = (0..50).filter(|i| peer.exists(&format!("old{i}"))).count();
+            let cold = (50..600).filter(|i| peer.exists(&format!("old{i}"))).count();
+            assert!(hot >= 45 && cold < 500, "{} {policy}: {hot} of 50 hot, {cold} of 550 cold", peer.name);
+            peer.comes_true(|peer| peer.info("used_memory") <= limit + (1 << 20));
+            peer.set_config("maxmemory", "0");
+            // A slice may still be at work.
+            peer.comes_true(|peer| peer.info("evicted_keys") == 1000 - peer.int("DBSIZE"));
+            assert!(peer.info("evicted_keys") > 150, "{}", peer.name);
+            assert!(peer.info("total_eviction_exceeded_time") < 20_000);
+        }
+    }
+}
+
+#[test]
+fn the_soonest_to_expire_go_first_and_only_they() {
+    for mut peer in both(&["--maxmemory-policy", "volatile-ttl"]) {
+        for i in 0..300 {
+            assert!(peer.set(&format!("ttl{i}"), 10_000) && peer.set(&format!("stays{i}"), 1000));
+            peer.int(&format!("EXPIRE ttl{i} {}", 1000 + i * 100));
+        }
+        peer.limit(-(1 << 20));
+        peer.comes_true(|peer| peer.set("one more", 1) && peer.info("evicted_keys") >= 90);
+        let left: Vec<usize> = (0..300).filter(|i| peer.exists(&format!("ttl{i}"))).collect();
+        assert!(left.len() < 220, "{}: {}", peer.name, left.len());
+        let mean = left.iter().sum::<usize>() / left.len();
+        assert!(mean > 175, "{}: the mean of those left is {mean}", peer.name);
+        assert!((0..300).all(|i| peer.exists(&format!("stays{i}"))), "{}", peer.name);
+    }
+}
+
+#[test]
+fn a_lower_limit_evicts_at_once_without_a_write() {
+    for mut peer in both(&["--maxmemory-policy", "allkeys-random"]) {
+        (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 10_000)));
+        let limit = peer.limit(-(2 << 20));
+        peer.comes_true(|peer| {
+            peer.info("evicted_keys") > 150 && peer.info("used_memory") <= limit + (1 << 20)
+        });
+        assert!(peer.int("DBSIZE") > 100, "{}", peer.name);
+    }
+}
+
+#[test]
+fn the_text_index_forgets_what_was_evicted() {
+    let server = strand(&["--maxmemory-policy", "allkeys-random"]);
+    let client = server.connect().expect("it accepts");
+    let mut peer = Peer { name: "strand", client, _server: server };
+    peer.call("FT.CREATE index PREFIX 1 doc: SCHEMA body TEXT");
+    for i in 0..500 {
+        let body = format!("common word{i} {}", "x".repeat(5000));
+        peer.client.call(&["HSET", &format!("doc:{i}"), "body", &body]).expect("a reply");
+    }
+    let found = |peer: &mut Peer| match peer.call("FT.SEARCH index common LIMIT 0 0") {
+        Value::Array(items) => items[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found(&mut peer), Value::Int(500));
+    // Indexing gives back memory as it goes on: the limit follows.
+    peer.comes_true(|peer| {
+        peer.limit(-(1 << 20));
+        peer.info("evicted_keys") > 100
+    });
+    peer.set_config("maxmemory", "0");
+    // A slice may still be at work.
+    peer.comes_true(|peer| found(peer) == Value::Int(peer.int("DBSIZE")));
+    assert!(peer.int("DBSIZE") < 400);
+}
