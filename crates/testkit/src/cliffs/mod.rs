@@ -11,12 +11,14 @@ mod event;
 mod hashes;
 mod keyspace;
 mod large;
+mod noise;
 pub mod probe;
 
 use crate::process::{Kind, Server};
 use crate::report::{Report, Row, grouped};
 use event::EventClient;
-use probe::{Micros, Outcome, Probe};
+use noise::Noise;
+use probe::{COLUMNS, Micros, Outcome, Probe};
 use std::error::Error;
 use std::path::PathBuf;
 use std::thread;
@@ -37,6 +39,11 @@ const ARRIVALS: f64 = 5_000.0;
 const QUIET_MS: u64 = 250;
 /// Probing goes on after the event's reply: what a server puts off belongs to the event too.
 const AFTER_MS: u64 = 100;
+
+/// A probe is slow beyond this: what the machine took of it is looked up. The figures for that are read afresh every so
+/// many probes, so that little of what it took of others is counted too.
+const SLOW_US: u64 = 500;
+const MARK_EVERY: u64 = 16;
 
 /// What is measured, and on which binary.
 #[derive(Clone, Debug)]
@@ -154,10 +161,13 @@ impl Lab<'_> {
         repeats: usize,
         event: &(impl Fn(&mut EventClient, &Server) -> Result<()> + Sync),
     ) -> Result<Outcome> {
-        let mut outcome = Outcome { during: Micros::new(quiet.at(0.5))?, quiet, event_ms: Vec::new() };
+        let during = [Micros::new(quiet.at(0.5))?, Micros::new(quiet.at(0.5))?];
+        let [during, net] = during;
+        let mut outcome = Outcome { during, net, quiet, event_ms: Vec::new() };
         let (server, probe) = (&self.server, &mut self.probe);
         for _ in 0..repeats {
             let mut client = EventClient::connect(server)?;
+            let mut noise = Noise::watch(server)?;
             let took = thread::scope(|scope| {
                 let running = scope.spawn(|| {
                     event::lower_priority()?;
@@ -169,7 +179,14 @@ impl Lab<'_> {
                     if finished_at.is_none() && running.is_finished() {
                         finished_at = Some(Instant::now());
                     }
-                    outcome.during.record(probe.get()?);
+                    if outcome.during.probes().is_multiple_of(MARK_EVERY) {
+                        noise.mark();
+                    }
+                    let took = probe.get()?;
+                    let slow = took > Duration::from_micros(SLOW_US);
+                    let taken = if slow { noise.taken() } else { Duration::ZERO };
+                    outcome.during.record(took);
+                    outcome.net.record(took.saturating_sub(taken));
                 }
                 running.join().unwrap_or_else(|_| Err("the event panicked".into()))
             })?;
@@ -189,9 +206,9 @@ pub fn run(options: &Options) -> Result<[Report; 2]> {
     let [keys, fields, expiring, many, large] = sizes;
     let title = format!(
         "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
-         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; event: median ms."
+         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; net: less what other processes took of the two cores; event: median ms."
     );
-    let columns = ["quiet p99.9", "p99.9", "max", "event ms", "probes"];
+    let columns = ["quiet p99.9", "p99.9", "max", "net p99.9", "net max", "event ms", "probes"];
     let named = |server: &str| columns.map(|c| format!("{server} {c}"));
     let all = [vec!["event".to_string()], named("strand").to_vec(), named("redis").to_vec()].concat();
     let mut stalls = Report::new(&title, &all.iter().map(String::as_str).collect::<Vec<_>>());
@@ -237,7 +254,7 @@ fn add(costs: &mut Report, stalls: &mut Report, name: &str, cells: [Option<Cell>
             Some(Cell::Failed(why)) => vec![why],
             None => vec!["-".into()],
         };
-        let missing = if is_stall { 5 - texts.len() } else { 0 };
+        let missing = if is_stall { COLUMNS - texts.len() } else { 0 };
         texts.into_iter().chain(vec!["-".into(); missing]).for_each(|t| row.cell(t));
     }
     if is_stall { stalls.row(row) } else { costs.row(row) }

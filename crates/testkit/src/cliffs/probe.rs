@@ -89,11 +89,19 @@ impl Micros {
         let _ = self.histogram.record_correct(took.as_micros() as u64, self.interval_us);
     }
 
+    /// How many probes there were.
+    pub fn probes(&self) -> u64 {
+        self.probes
+    }
+
     /// A quantile.
     pub fn at(&self, quantile: f64) -> u64 {
         self.histogram.value_at_quantile(quantile)
     }
 }
+
+/// Figures of an [`Outcome`].
+pub const COLUMNS: usize = 7;
 
 /// What the probe felt.
 #[derive(Debug)]
@@ -102,17 +110,21 @@ pub struct Outcome {
     pub quiet: Micros,
     /// From its start to a little after its end.
     pub during: Micros,
+    /// The same less what other processes took.
+    pub net: Micros,
     /// How long the event itself took, each time it was run.
     pub event_ms: Vec<f64>,
 }
 
 impl Outcome {
     /// What is shown and what is in JSON, in the order of the columns.
-    pub fn figures(&self) -> [(&'static str, f64); 5] {
+    pub fn figures(&self) -> [(&'static str, f64); COLUMNS] {
         [
             ("quiet_p99.9_us", self.quiet.at(0.999) as f64),
             ("p99.9_us", self.during.at(0.999) as f64),
             ("max_us", self.during.histogram.max() as f64),
+            ("net_p99.9_us", self.net.at(0.999) as f64),
+            ("net_max_us", self.net.histogram.max() as f64),
             ("event_ms", median(&self.event_ms)),
             ("probes", self.during.probes as f64),
         ]
