@@ -1,20 +1,17 @@
-//! A turn: decode, find the row, check the gates, lock, call the handler; again, within bounds.
+//! A turn: decode, find the row, check the gates ([`super::gates`]), lock, call the handler; again, within bounds.
 //!
 //! What every command passes is here and small: no clock, no shared counter, one lock. Gates look at the table's flags
 //! only, never at which command it is.
 
 use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
 use crate::Now;
-use crate::config::Opt;
-use crate::memory::OUT_OF_MEMORY;
-use crate::room::Room;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
 use strand_commands::call::Call;
 use strand_commands::cost::{self, Cost};
-use strand_commands::dispatch::{self, Resolved};
+use strand_commands::dispatch;
+use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
-use strand_commands::{errors, long};
 use strand_keyspace::{Key, KeyHash};
 use strand_wire::reply::Reply;
 use strand_wire::resp::{Progress, look_ahead};
@@ -30,6 +27,8 @@ const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
 /// some ten to twenty such waits going at a time. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30, operations
 /// per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server 0.49, 0.43, 0.85 M.
 const LOOK_AHEAD_REQUESTS: usize = 16;
+/// Of a command with several keys, the memory of this many is asked for before the first is looked up.
+const PREFETCH_KEYS: usize = 128;
 /// Less input than this is not looked ahead into: two of the shortest requests with a key.
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 /// More input than this is no lone request, or one whose copying takes longer than the memory of its key.
@@ -204,7 +203,7 @@ impl Session {
     }
 
     /// True when the command in hand is too much for a worker, as its arguments tell.
-    fn is_long(&self, spec: &'static CommandSpec) -> bool {
+    pub(super) fn is_long(&self, spec: &'static CommandSpec) -> bool {
         spec.cost.is_long(self.argv.args(), self.engine.keyspace.shards())
     }
 
@@ -233,6 +232,7 @@ impl Session {
             }
             _ => {
                 keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
+                keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
                 let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
                 keyspace.lock(&hashes, now_ms)
             }
@@ -264,72 +264,8 @@ impl Session {
         true
     }
 
-    /// The gates that few commands come near. `Some`: the command does not run now.
     #[cold]
-    fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
-        let flags = found.spec.flags;
-        if flags.has(Flags::PROTECTED) && !self.debug_allowed() {
-            let name = found.spec.name.to_ascii_uppercase();
-            let text = format!(
-                "ERR {name} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
-                 from a local connection, otherwise you need to set this option in the configuration file, and then \
-                 restart the server."
-            );
-            return Some(self.reject(found.spec, text.as_bytes()));
-        }
-        if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
-            return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
-        }
-        if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
-            self.state = State::Postponed;
-            return Some(Next::Stop(Turn::Sleep { until_mono_us }));
-        }
-        // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
-        if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
-            let bytes = self.frame_bytes.saturating_sub(self.input.len());
-            match self.engine.make_room(self.slot(), bytes, now) {
-                Room::Enough => {}
-                Room::Later { at_us: until_mono_us } => {
-                    self.state = State::Postponed;
-                    return Some(Next::Stop(Turn::Sleep { until_mono_us }));
-                }
-                Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
-            }
-        }
-        if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
-            return None;
-        }
-        self.state = State::Postponed;
-        Some(Next::Stop(Turn::Parked))
-    }
-
-    /// True when the command in hand needs a shard that is held for long; the session is woken then when a hold ends.
-    /// Who runs on the lane anyhow waits there.
-    fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
-        let (engine, args) = (&self.engine, self.argv.args());
-        let wait = |shards| engine.holds.wait(shards, self.client.id, self.client.wake_handle());
-        if cost::locks_all(spec) {
-            return wait(None);
-        }
-        match spec.handler {
-            Handler::Data(_) if !self.is_long(spec) => {}
-            _ => return false,
-        }
-        let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
-        let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
-        wait(Some(&shards))
-    }
-
-    fn debug_allowed(&self) -> bool {
-        match self.engine.config.number(Opt::EnableDebugCommand) {
-            0 => false,
-            1 => true,
-            _ => self.client.peer.local,
-        }
-    }
-
-    #[cold]
-    fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
+    pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
         self.last_command = self.engine.stats.ids.of(spec);
         self.fail(PerCommand::Rejected, text);
         self.argv.clear();
@@ -468,4 +404,3 @@ impl Session {
 /// Words that only an HTTP request begins a line with. A browser was made to send it: the connection ends before a
 /// command hidden in its body is reached, as in redis-server.
 const HTTP_WORDS: [&[u8]; 2] = [b"post", b"host:"];
-const NO_AUTH: &str = "NOAUTH Authentication required.";

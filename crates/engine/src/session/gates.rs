@@ -1,0 +1,80 @@
+//! The gates: what may keep a command from running now. They look at the table's flags, never at which command it is.
+
+use super::run::Next;
+use super::{Session, State, Turn};
+use crate::Now;
+use crate::config::Opt;
+use crate::memory::OUT_OF_MEMORY;
+use crate::room::Room;
+use smallvec::SmallVec;
+use strand_commands::dispatch::Resolved;
+use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::{cost, long};
+
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+
+impl Session {
+    /// The gates that few commands come near. `Some`: the command does not run now.
+    #[cold]
+    pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
+        let flags = found.spec.flags;
+        if flags.has(Flags::PROTECTED) && !self.debug_allowed() {
+            let name = found.spec.name.to_ascii_uppercase();
+            let text = format!(
+                "ERR {name} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+                 from a local connection, otherwise you need to set this option in the configuration file, and then \
+                 restart the server."
+            );
+            return Some(self.reject(found.spec, text.as_bytes()));
+        }
+        if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
+            return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
+        }
+        if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
+            self.state = State::Postponed;
+            return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+        }
+        // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
+        if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
+            let bytes = self.frame_bytes.saturating_sub(self.input.len());
+            match self.engine.make_room(self.slot(), bytes, now) {
+                Room::Enough => {}
+                Room::Later { at_us: until_mono_us } => {
+                    self.state = State::Postponed;
+                    return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+                }
+                Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
+            }
+        }
+        if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
+            return None;
+        }
+        self.state = State::Postponed;
+        Some(Next::Stop(Turn::Parked))
+    }
+
+    /// True when the command in hand needs a shard that is held for long; the session is woken then when a hold ends.
+    /// Who runs on the lane anyhow waits there.
+    fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
+        let (engine, args) = (&self.engine, self.argv.args());
+        let wait = |shards| engine.holds.wait(shards, self.client.id, self.client.wake_handle());
+        if cost::locks_all(spec) {
+            return wait(None);
+        }
+        match spec.handler {
+            Handler::Data(_) if !self.is_long(spec) => {}
+            _ => return false,
+        }
+        let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
+        let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
+        wait(Some(&shards))
+    }
+
+    fn debug_allowed(&self) -> bool {
+        match self.engine.config.number(Opt::EnableDebugCommand) {
+            0 => false,
+            1 => true,
+            _ => self.client.peer.local,
+        }
+    }
+}
