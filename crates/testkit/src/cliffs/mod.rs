@@ -85,7 +85,7 @@ const STAGES: &[Stage] = &[
 /// One row's result on one server.
 enum Cell {
     Cost(String, Vec<(&'static str, f64)>),
-    Stall(Outcome),
+    Stall(Box<Outcome>),
     Failed(String),
 }
 
@@ -140,7 +140,7 @@ impl Lab<'_> {
         event: impl Fn(&mut EventClient, &Server) -> Result<()> + Sync,
     ) {
         let cell = match quiet.and_then(|quiet| self.during(quiet, repeats, &event)) {
-            Ok(outcome) => Cell::Stall(outcome),
+            Ok(outcome) => Cell::Stall(Box::new(outcome)),
             Err(e) => Cell::Failed(format!("failed: {e}")),
         };
         self.cells.push((name, cell));
@@ -206,7 +206,8 @@ pub fn run(options: &Options) -> Result<[Report; 2]> {
     let [keys, fields, expiring, many, large] = sizes;
     let title = format!(
         "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
-         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; net: less what other processes took of the two cores; event: median ms."
+         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; net: less what \
+         other processes took of the two cores; event: median ms."
     );
     let columns = ["quiet p99.9", "p99.9", "max", "net p99.9", "net max", "event ms", "probes"];
     let named = |server: &str| columns.map(|c| format!("{server} {c}"));
