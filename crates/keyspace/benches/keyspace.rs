@@ -14,7 +14,7 @@ const KEYS: usize = 1_000_000;
 const TEST_KEYS: usize = 20_000;
 const SHARDS: usize = 1024;
 /// A segment's items: nothing may move more at once.
-const MOVED_MAX: usize = 448;
+const MOVED_MAX: usize = 896;
 const VALUE: [u8; 64] = [b'v'; 64];
 const NOW_MS: i64 = 1_700_000_000_000;
 

@@ -1,6 +1,6 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
-use crate::record::{prefetch_inner, prefetch_outside};
+use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Segmented, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
 use crate::{Locked, RecordRef, Settings, Touched, Value};
@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
+/// From a record to what a look-up in a big hash begins with.
+const PREFETCH_STEPS: usize = 3;
 /// Most shards: a position has bits left for segments.
 const SHARDS_MAX: usize = 1 << 16;
 
@@ -135,17 +137,15 @@ impl Keyspace {
         for key in keys {
             self.look(slot, key, |records, position| records.prefetch(position, PREFETCH_BYTES));
         }
-        let mut more = false;
-        for key in keys {
-            self.look(slot, key, |records, position| {
-                more |= records.candidate(position).is_some_and(prefetch_outside);
-            });
-        }
-        if more {
+        for step in 0..PREFETCH_STEPS {
+            let mut more = false;
             for key in keys {
                 self.look(slot, key, |records, position| {
-                    records.candidate(position).into_iter().for_each(prefetch_inner);
+                    more |= records.candidate(position).is_some_and(|item| prefetch_outside(item, step));
                 });
+            }
+            if !more {
+                return;
             }
         }
     }

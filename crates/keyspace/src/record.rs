@@ -165,25 +165,26 @@ impl std::fmt::Debug for RecordRef<'_> {
     }
 }
 
-/// Asks for the first bytes of a value that does not lie in the table, before they are needed. True when there is more
-/// to ask for once those have come: see [`prefetch_inner`].
+/// Asks for what a look-up needs of a value that does not lie in the table. Each `step` reads what the one before has
+/// asked for; true when another one has something to ask for.
 #[inline]
-pub(crate) fn prefetch_outside(item: Item<'_, Value>) -> bool {
+pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
     match item.content() {
-        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) => blob.prefetch(PREFETCH_BYTES),
-        Content::Outside(Value::Hash(hash)) => {
-            prefetch(&**hash, size_of::<HashValue>());
-            return true;
+        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) if step == 0 => {
+            blob.prefetch(PREFETCH_BYTES);
+            false
         }
-        _ => {}
-    }
-    false
-}
-
-/// Asks for what a collection points to.
-#[inline]
-pub(crate) fn prefetch_inner(item: Item<'_, Value>) {
-    if let Content::Outside(Value::Hash(hash)) = item.content() {
-        hash.prefetch();
+        Content::Outside(Value::Hash(hash)) => match step {
+            0 => {
+                prefetch(&**hash, size_of::<HashValue>());
+                true
+            }
+            1 => hash.prefetch(),
+            _ => {
+                hash.prefetch_deeper();
+                false
+            }
+        },
+        _ => false,
     }
 }

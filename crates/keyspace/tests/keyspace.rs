@@ -8,7 +8,7 @@ use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value
 
 const NOW_MS: i64 = 1_700_000_000_000;
 /// Items of a full segment: no operation may move more.
-const SEGMENT_ITEMS_MAX: usize = 448;
+const SEGMENT_ITEMS_MAX: usize = 896;
 
 fn space(shards: usize) -> Keyspace {
     Keyspace::new(shards, 16, [1, 2, 3, 4])
@@ -46,7 +46,7 @@ fn grows_a_segment_at_a_time_and_shrinks_again() {
         "{grown:?}"
     );
     assert!(
-        grown.segments >= KEYS as usize / SEGMENT_ITEMS_MAX && grown.segments < KEYS as usize / 200,
+        grown.segments >= KEYS as usize / SEGMENT_ITEMS_MAX && grown.segments < KEYS as usize / 400,
         "{grown:?}"
     );
     // 4 + 8 bytes of key and value; 5 around them in the entry; the table, and what segments have spare.

@@ -281,7 +281,7 @@ impl World {
             let volatile = self.twin(db).values().filter(|w| w.1.is_some()).count();
             assert_eq!(self.keyspace.volatile_len(db), volatile);
             let shape = self.keyspace.shape(db);
-            assert!(shape.moved_max <= 448 && shape.segment_items_max <= 448, "{shape:?}");
+            assert!(shape.moved_max <= 896 && shape.segment_items_max <= 896, "{shape:?}");
         }
         let bytes: usize = (0..2 * DATABASES).map(|db| self.keyspace.shape(db).heap_bytes).sum();
         assert_eq!(self.keyspace.data_bytes(), bytes, "what is published is what there is");

@@ -29,9 +29,10 @@ use triomphe::Arc;
 /// Bits of a hash that make a position: 1 G keys in 1,024 shards use 22 of them to choose the segment, which leaves the
 /// 16 that a segment's table takes for its bucket and its tag.
 pub(crate) const POSITION_BITS: u32 = 40;
-/// Buckets of a full-grown segment. With handles of 3 bytes that is 2.1 kB: a split moves 448 items in some 10 us, and
-/// the directory costs 4 bytes for 300 items.
-pub(crate) const SEGMENT_BUCKETS: usize = 512;
+/// Buckets of a full-grown segment. With handles of 3 bytes that is 4.1 kB, beside a heap of some 60 kB for items of 80
+/// bytes; a split moves 896 items in some 20 us. With half as many, the page that a heap does not fill cost 4 bytes more
+/// for each such item.
+pub(crate) const SEGMENT_BUCKETS: usize = 1024;
 /// Items that fit in those (7 of 8).
 pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
 /// A segment that is out of room because of what was removed from it is split from this many items on, rebuilt below.
@@ -123,7 +124,7 @@ impl Shape {
 /// within a segment a position's top bits are all the same, so the tag comes from the bits above the bucket's.
 #[inline]
 fn spread(position: u64) -> u64 {
-    position << 48 | position
+    position << (64 - 7 - SEGMENT_BUCKETS.trailing_zeros()) | position
 }
 
 impl<V: Outlying, P: Positions> Segmented<V, P> {

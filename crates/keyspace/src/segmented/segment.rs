@@ -8,7 +8,7 @@ use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
 use super::spread;
 use hashbrown::HashTable;
 
-/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay at a thirtieth of it.
+/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a fifteenth of it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
 /// The heap is copied rather than made larger when one part in this many of it is garbage.
 const GARBAGE_PART: usize = 8;

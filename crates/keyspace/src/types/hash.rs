@@ -16,7 +16,7 @@ pub struct HashValue(Form);
 #[derive(Debug, Clone)]
 enum Form {
     Packed(Packed),
-    Table(Fields),
+    Table(Box<Fields>),
 }
 
 impl Default for Form {
@@ -115,7 +115,7 @@ impl HashValue {
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.heap_bytes(),
-            Form::Table(fields) => fields.heap_bytes(),
+            Form::Table(fields) => size_of::<Fields>() + fields.heap_bytes(),
         }
     }
     /// How many allocations freeing it costs, about.
@@ -126,12 +126,21 @@ impl HashValue {
         }
     }
 
-    /// Asks for the memory that a look-up needs next, as far as the hash itself tells.
+    /// Asks for the memory that a look-up needs next. True when there is more to ask for once that has come:
+    /// [`HashValue::prefetch_deeper`].
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(&self) -> bool {
         match &self.0 {
             Form::Packed(packed) => packed.prefetch(),
-            Form::Table(fields) => fields.prefetch(),
+            Form::Table(fields) => strand_chain::prefetch(&**fields, size_of::<Fields>()),
+        }
+        matches!(self.0, Form::Table(_))
+    }
+    /// See [`HashValue::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch_deeper(&self) {
+        if let Form::Table(fields) = &self.0 {
+            fields.prefetch();
         }
     }
 
@@ -140,7 +149,7 @@ impl HashValue {
         for (field, value) in self.iter() {
             fields.set(&field, value);
         }
-        self.0 = Form::Table(fields);
+        self.0 = Form::Table(Box::new(fields));
     }
 }
 
