@@ -149,8 +149,10 @@ impl Lab<'_> {
     /// Probes an idle server.
     fn quiet(&mut self) -> Result<Micros> {
         let (start, mut micros) = (Instant::now(), Micros::new(0)?);
+        let mut noise = Noise::watch(&self.server)?;
         while start.elapsed() < Duration::from_millis(QUIET_MS) {
-            micros.record(self.probe.get()?);
+            let (_, net) = probe_once(&mut self.probe, &mut noise, micros.probes())?;
+            micros.record(net);
         }
         Ok(micros)
     }
@@ -179,14 +181,9 @@ impl Lab<'_> {
                     if finished_at.is_none() && running.is_finished() {
                         finished_at = Some(Instant::now());
                     }
-                    if outcome.during.probes().is_multiple_of(MARK_EVERY) {
-                        noise.mark();
-                    }
-                    let took = probe.get()?;
-                    let slow = took > Duration::from_micros(SLOW_US);
-                    let taken = if slow { noise.taken() } else { Duration::ZERO };
+                    let (took, net) = probe_once(probe, &mut noise, outcome.during.probes())?;
                     outcome.during.record(took);
-                    outcome.net.record(took.saturating_sub(taken));
+                    outcome.net.record(net);
                 }
                 running.join().unwrap_or_else(|_| Err("the event panicked".into()))
             })?;
@@ -194,6 +191,16 @@ impl Lab<'_> {
         }
         Ok(outcome)
     }
+}
+
+/// One probe, the `n`th: how long it took, and that less what the machine took of it.
+fn probe_once(probe: &mut Probe, noise: &mut Noise, n: u64) -> Result<(Duration, Duration)> {
+    if n.is_multiple_of(MARK_EVERY) {
+        noise.mark();
+    }
+    let took = probe.get()?;
+    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken() } else { Duration::ZERO };
+    Ok((took, took.saturating_sub(taken)))
 }
 
 /// Runs every row that is wanted; the tables of costs and of stalls.
@@ -206,8 +213,8 @@ pub fn run(options: &Options) -> Result<[Report; 2]> {
     let [keys, fields, expiring, many, large] = sizes;
     let title = format!(
         "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
-         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; net: less what \
-         other processes took of the two cores; event: median ms."
+         {many} keys a command, values of {large} MB). p99.9 counts what a closed loop omits; net, and \
+         quiet: less what other processes took of the two cores; event: median ms."
     );
     let columns = ["quiet p99.9", "p99.9", "max", "net p99.9", "net max", "event ms", "probes"];
     let named = |server: &str| columns.map(|c| format!("{server} {c}"));
