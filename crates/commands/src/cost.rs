@@ -6,7 +6,7 @@
 use crate::call::LaneCall;
 use crate::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, Locked, ValueRef};
+use strand_keyspace::{Key, Locked, StrRef, ValueRef};
 use strand_wire::args::Args;
 
 /// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so
@@ -24,6 +24,11 @@ pub enum Cost {
     Arguments,
     /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
     Elements,
+    /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
+    /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
+    Append,
+    /// The same, to put argument 3 at the offset in argument 2.
+    Overwrite,
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
@@ -101,7 +106,7 @@ impl Cost {
     /// looking at the data.
     pub fn is_long(self, args: Args<'_>, shards: usize) -> bool {
         match self {
-            Cost::Fixed | Cost::Elements => false,
+            Cost::Fixed | Cost::Elements | Cost::Append | Cost::Overwrite => false,
             Cost::Arguments => args.len() > LONG_ELEMENTS,
             Cost::CountArgument(at) => args.get(at).is_some_and(is_long_count),
             Cost::CountOption(from) => (from..args.len())
@@ -114,16 +119,36 @@ impl Cost {
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(self, Cost::Elements)
+        matches!(self, Cost::Elements | Cost::Append | Cost::Overwrite)
     }
 }
 
-/// True when the collection at `key`, whose shard is held, makes a call with [`Cost::Elements`] long.
-pub fn is_long_value(locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> bool {
-    match locked.db(db).peek(key).map(|r| r.value()) {
-        Some(ValueRef::Hash(hash)) => hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES,
-        Some(ValueRef::Str(_)) | None => false,
+/// True when the value at `key`, whose shard is held, makes a call long whose cost is in the data.
+pub fn is_long_value(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> bool {
+    match (cost, locked.db(db).peek(key).map(|r| r.value())) {
+        (Cost::Elements, Some(ValueRef::Hash(hash))) => {
+            hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES
+        }
+        (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()) > LONG_BYTES,
+        (Cost::Overwrite, Some(ValueRef::Str(s))) => {
+            // What is no offset at all is an error, and quickly so.
+            let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            edited_bytes(s, offset, args.at(3).len()) > LONG_BYTES
+        }
+        // The zeros in front are the allocator's, who has them from the kernel.
+        (Cost::Overwrite, None) => args.at(3).len() > LONG_BYTES,
+        _ => false,
     }
+}
+
+/// Bytes that are copied or filled with zeros to put `more` bytes at `offset` of a string.
+fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
+    let end = offset.saturating_add(more);
+    let kept = match s {
+        StrRef::Blob { blob, .. } if blob.is_unique() && end <= blob.capacity() => 0,
+        moved => moved.len(),
+    };
+    kept.saturating_add(offset.saturating_sub(s.len())).saturating_add(more)
 }
 
 fn is_long_count(text: &[u8]) -> bool {
@@ -139,6 +164,8 @@ pub fn locks_all(spec: &CommandSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strand_chain::Blob;
+    use strand_keyspace::Keyspace;
     use strand_wire::args::Argv;
 
     fn is_long(cost: Cost, line: &str) -> bool {
@@ -161,11 +188,45 @@ mod tests {
     }
 
     #[test]
+    fn a_string_is_long_to_edit_when_it_is_copied_or_made_longer() {
+        let space = Keyspace::new(1, 1, [1, 2, 3, 4]);
+        let key = space.key(b"k");
+        let mut locked = space.lock(&[key.hash], 0);
+        let long = |locked: &mut Locked<'_>, cost, line: &str| {
+            let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
+            is_long_value(cost, argv.args(), locked, 0, &key)
+        };
+        let set = |locked: &mut Locked<'_>, blob: &Blob| {
+            locked.db(0).set_str(&key, StrRef::Blob { blob, edited: false }, None);
+        };
+        assert!(!long(&mut locked, Cost::Overwrite, "setrange k 500000000 x"), "new zeros cost nothing");
+        set(&mut locked, &Blob::from(&b"short"[..]));
+        assert!(long(&mut locked, Cost::Overwrite, "setrange k 500000000 x"));
+        assert!(!long(&mut locked, Cost::Overwrite, "setrange k x x"));
+        let huge = "x".repeat(LONG_BYTES + 1);
+        assert!(long(&mut locked, Cost::Append, &format!("append k {huge}")));
+        assert!(long(&mut locked, Cost::Overwrite, &format!("setrange k 0 {huge}")));
+        assert!(!long(&mut locked, Cost::Append, "append k x"));
+        let mut blob = Blob::with_capacity(2 * LONG_BYTES);
+        blob.resize(LONG_BYTES + 1, b'x');
+        set(&mut locked, &blob);
+        assert!(long(&mut locked, Cost::Append, "append k x"), "shared with this test");
+        assert!(long(&mut locked, Cost::Overwrite, "setrange k 0 x"));
+        drop(blob);
+        assert!(!long(&mut locked, Cost::Append, "append k x"));
+        assert!(!long(&mut locked, Cost::Overwrite, "setrange k 0 x"));
+        assert!(
+            long(&mut locked, Cost::Overwrite, &format!("setrange k {} x", 2 * LONG_BYTES)),
+            "it must move"
+        );
+    }
+
+    #[test]
     fn arguments_and_shards_are_counted() {
         let argv = Argv::from_slices(&vec!["k"; LONG_ELEMENTS + 1]);
         assert!(Cost::Arguments.is_long(argv.args(), 1));
         assert!(!Cost::Arguments.is_long(argv.args().skip(1), 1));
-        assert!(!Cost::Fixed.is_long(argv.args(), 1) && !Cost::Elements.is_long(argv.args(), 1));
+        assert!([Cost::Fixed, Cost::Elements, Cost::Append].iter().all(|c| !c.is_long(argv.args(), 1)));
         assert!(
             Cost::Shards.is_long(argv.args(), LONG_ELEMENTS + 1) && !Cost::Shards.is_long(argv.args(), 64)
         );

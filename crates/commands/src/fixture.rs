@@ -107,7 +107,8 @@ impl Fixture {
         }
         let at_key = || {
             let keys = long::keys(spec, args, &self.keyspace).expect("the row finds its keys");
-            is_long_value(&mut self.keyspace.lock(&[keys[0].hash], self.now_ms), self.db, &keys[0])
+            let mut locked = self.keyspace.lock(&[keys[0].hash], self.now_ms);
+            is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
         };
         spec.cost.is_long(args, self.keyspace.shards()) || (spec.cost.is_in_the_data() && at_key())
     }

@@ -18,6 +18,8 @@ pub(crate) static STRING: &[CommandSpec] = &[
         complexity: "O(1) for a short addition, amortised",
         args: &[Arg::key("key", 0), Arg::string("value")],
         handler: Handler::Data(string::append),
+        cost: Cost::Append,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -346,6 +348,8 @@ pub(crate) static STRING: &[CommandSpec] = &[
         complexity: "O(M), M bytes written",
         args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")],
         handler: Handler::Data(string::setrange),
+        cost: Cost::Overwrite,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

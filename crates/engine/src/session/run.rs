@@ -237,7 +237,8 @@ impl Session {
                 keyspace.lock(&hashes, now_ms)
             }
         };
-        if spec.cost.is_in_the_data() && cost::is_long_value(&mut locked, self.db, &keys[0]) {
+        if spec.cost.is_in_the_data() && cost::is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
+        {
             return false;
         }
         if self.no_touch {
