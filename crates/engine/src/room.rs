@@ -165,7 +165,7 @@ impl Engine {
             (Purpose::Indexes, services.indexes_bytes),
             (Purpose::Clients, self.clients.all().iter().map(|c| c.held_bytes()).sum()),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
-            (Purpose::Caches, services.caches_bytes),
+            (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.memory.charged(Purpose::Garbage)),
         ] {
             shares[purpose as usize] = bytes;

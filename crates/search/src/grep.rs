@@ -40,6 +40,28 @@ pub(crate) struct Grep {
     pub(crate) give_ups: AtomicU64,
     pub(crate) quits: AtomicU64,
     pub(crate) resets: AtomicU64,
+    /// Held by the caches of those that are running.
+    pub(crate) cache_bytes: AtomicU64,
+}
+
+/// One grep's part of [`Grep::cache_bytes`], while it runs.
+struct CacheShare<'a> {
+    all: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl CacheShare<'_> {
+    fn set(&mut self, bytes: u64) {
+        self.all.fetch_add(bytes, Relaxed);
+        self.all.fetch_sub(self.bytes, Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for CacheShare<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl Grep {
@@ -84,25 +106,7 @@ enum Held {
 pub(crate) fn run(keyspace: &Keyspace, totals: &Grep, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let request = parse(call)?;
     let pattern = Pattern::new(call.args.at(2), request.nocase)?;
-    let mut walk = Walk {
-        keyspace,
-        request: &request,
-        db: call.db,
-        now_ms: call.now_ms,
-        matcher: Matcher::new(&pattern),
-        // Asked between slices, when no shard is held.
-        cancelled: &|| {
-            call.pause();
-            call.cancelled()
-        },
-        rows: Vec::new(),
-        row_bytes: 0,
-        seen: HashSet::new(),
-    };
-    let result = walk.run();
-    totals.add(walk.matcher.counts);
-    let rows = walk.rows;
-    result?;
+    let rows = walk(keyspace, totals, &request, &pattern, call)?;
     call.reply.array(rows.len());
     for row in &rows {
         if request.with_values {
@@ -118,6 +122,35 @@ pub(crate) fn run(keyspace: &Keyspace, totals: &Grep, call: &mut LaneCall<'_>) -
         }
     }
     Ok(())
+}
+
+/// The rows of the reply; what is held for it is let go.
+fn walk(
+    keyspace: &Keyspace,
+    totals: &Grep,
+    request: &Request,
+    pattern: &Pattern,
+    call: &LaneCall<'_>,
+) -> Result<Vec<Row>, SearchError> {
+    let mut walk = Walk {
+        keyspace,
+        request,
+        db: call.db,
+        now_ms: call.now_ms,
+        matcher: Matcher::new(pattern),
+        caches: CacheShare { all: &totals.cache_bytes, bytes: 0 },
+        // Asked between slices, when no shard is held.
+        cancelled: &|| {
+            call.pause();
+            call.cancelled()
+        },
+        rows: Vec::new(),
+        row_bytes: 0,
+        seen: HashSet::new(),
+    };
+    let result = walk.run();
+    totals.add(walk.matcher.counts);
+    result.map(|()| walk.rows)
 }
 
 fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
@@ -163,6 +196,7 @@ struct Walk<'a> {
     db: usize,
     now_ms: i64,
     matcher: Matcher<'a>,
+    caches: CacheShare<'a>,
     cancelled: &'a dyn Fn() -> bool,
     rows: Vec<Row>,
     row_bytes: usize,
@@ -177,6 +211,7 @@ impl Walk<'_> {
         let mut slice: Vec<(Vec<u8>, Held)> = Vec::new();
         loop {
             slice.clear();
+            self.caches.set(self.matcher.cache_bytes() as u64);
             cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
                 if record.key().starts_with(&request.prefix) {
                     slice.push((

@@ -83,6 +83,11 @@ impl Search {
         self.entries().iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64).sum()
     }
 
+    /// Bytes of the caches of all greps that are running.
+    pub fn caches_bytes(&self) -> u64 {
+        self.grep.cache_bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// All indexes, by name.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()

@@ -59,6 +59,12 @@ impl<'p> Matcher<'p> {
         }
     }
 
+    /// Bytes of heap of its caches.
+    pub(crate) fn cache_bytes(&self) -> usize {
+        let lazy = [&self.lazy, &self.patient].into_iter().flatten().map(|cache| cache.memory_usage());
+        lazy.sum::<usize>() + self.pike.as_ref().map_or(0, |cache| cache.memory_usage())
+    }
+
     /// Where the first match ends: leftmost-first, or the earliest end there is with `earliest` (enough to know that
     /// there is a match).
     ///

@@ -87,7 +87,7 @@ impl Host for ServerHost {
         String::from_utf8_lossy(&report).into_owned()
     }
     fn service_memory(&self) -> ServiceMemory {
-        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: 0 }
+        ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
