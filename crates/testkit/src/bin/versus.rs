@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strand_testkit::fill::{self, Content};
 use strand_testkit::load::{self, Operation, Workload};
 use strand_testkit::machine::Machine;
@@ -17,6 +17,11 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str =
     "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--json]";
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
+
+/// How often memory is looked at until it has settled.
+const LOOK: Duration = Duration::from_millis(250);
+const SETTLED_LOOKS: usize = 4;
+const LOOKS_MAX: usize = 20;
 
 struct Options {
     strand: PathBuf,
@@ -171,32 +176,54 @@ fn speed_row(options: &Options, servers: &[Server; 2], name: &str, load: Workloa
 
 fn memory(options: &Options) -> Result<Report> {
     let title = format!(
-        "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes",
+        "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes; at once after \
+         the fill, and when it has settled (ratio, overhead)",
         grouped(options.keys as f64),
         fill::KEY_BYTES
     );
     let columns = ["content", "payload", "strand", "redis", "ratio", "strand overhead", "redis overhead"];
-    let mut report = Report::new(&title, &columns);
+    let at_once = ["strand at once", "redis at once"];
+    let mut report = Report::new(&title, &[&columns[..], &at_once[..]].concat());
     for (name, content, payload) in CONTENTS.iter().filter(|c| wanted(options, c.0)) {
-        let mut per_key = [0.0; 2];
-        for (kind, per_key) in KINDS.into_iter().zip(&mut per_key) {
+        let (mut at_once, mut settled) = ([0.0; 2], [0.0; 2]);
+        for (i, kind) in KINDS.into_iter().enumerate() {
             let server = start(options, kind)?;
             let before_kb = server.status_kb("VmRSS")?;
             fill::keys(&server, options.keys, *content)?;
-            let grown_kb = server.status_kb("VmRSS")?.saturating_sub(before_kb);
-            *per_key = grown_kb as f64 * 1024.0 / options.keys as f64;
+            let per_key = |kb: u64| kb.saturating_sub(before_kb) as f64 * 1024.0 / options.keys as f64;
+            at_once[i] = per_key(server.status_kb("VmRSS")?);
+            settled[i] = per_key(settled_kb(&server)?);
         }
-        let [ours, theirs] = per_key;
+        let [ours, theirs] = settled;
         let mut row = Row::new(&[name, &payload.to_string()], reproduce(name));
         let overhead = |bytes: f64| bytes - *payload as f64;
         let cells = [ours, theirs, ours / theirs, overhead(ours), overhead(theirs)];
-        for (cell, digits) in cells.into_iter().zip([1, 1, 2, 1, 1]) {
+        for (cell, digits) in cells.into_iter().chain(at_once).zip([1, 1, 2, 1, 1, 1, 1]) {
             row.cell(format!("{cell:.digits$}"));
         }
         row.figure("strand_bytes_per_key", ours);
         row.figure("redis_bytes_per_key", theirs);
         row.figure("ratio", ours / theirs);
+        row.figure("strand_bytes_per_key_at_once", at_once[0]);
+        row.figure("redis_bytes_per_key_at_once", at_once[1]);
         report.row(row);
     }
     Ok(report)
+}
+
+/// Resident memory once an allocator has given back what it meant to: the same in [`SETTLED_LOOKS`] looks, or after
+/// [`LOOKS_MAX`].
+fn settled_kb(server: &Server) -> Result<u64> {
+    let (mut kb, mut same) = (server.status_kb("VmRSS")?, 0);
+    for _ in 0..LOOKS_MAX {
+        std::thread::sleep(LOOK);
+        let now = server.status_kb("VmRSS")?;
+        // A tenth of a percent is what timers and statistics move.
+        same = if now.abs_diff(kb) <= kb / 1000 { same + 1 } else { 0 };
+        kb = now;
+        if same == SETTLED_LOOKS {
+            break;
+        }
+    }
+    Ok(kb)
 }
