@@ -206,7 +206,7 @@ impl Shard {
         now_ms: i64,
         garbage: &mut Vec<Value>,
     ) -> (usize, usize, Option<u64>) {
-        let (positions, notes) = (&self.positions, &mut self.notes);
+        let notes = &mut self.notes;
         let table = match slot {
             0 => &mut self.first,
             _ => &mut self.more[slot - 1],
@@ -215,11 +215,11 @@ impl Shard {
             return (0, 0, None);
         }
         let mut removed = 0;
-        let (looked_at, next) = table.records.expire_step(from, now_ms, &mut |key, value| {
+        let (looked_at, next) = table.records.expire_step(from, now_ms, &mut |key, position, value| {
             removed += 1;
             garbage.extend(value);
             if slot == 0 {
-                notes.note(positions.position(key), key);
+                notes.note(position, key);
             }
         });
         table.volatile -= removed;

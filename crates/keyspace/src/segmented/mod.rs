@@ -39,8 +39,8 @@ pub(crate) const SEGMENT_ITEMS_MAX: usize = SEGMENT_BUCKETS / 8 * 7;
 const SPLIT_ITEMS_MIN: usize = SEGMENT_ITEMS_MAX / 4 * 3;
 /// Two buddies with at most this many items together become one.
 const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
-/// The directory never has more entries than this for each segment. Keyed hashes stay far below; if positions collided
-/// all the same, a segment grows over its size instead of the directory.
+/// The directory never has more entries than this for each segment, or than one for each item. Keyed hashes stay far
+/// below; if positions collided all the same, a segment grows over its size instead of the directory.
 const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
 
 /// The position of a 64-bit hash.
@@ -80,8 +80,8 @@ pub(crate) struct Segmented<V, P> {
     base_bits: u8,
     /// Log2 of the directory's length.
     depth: u8,
-    /// Segments whose depth is the directory's: at 0 the directory can be halved.
-    deepest: u32,
+    /// How many segments there are of each depth, up to the directory's: when none has that, the directory is halved.
+    depths: Vec<u32>,
     /// Most items that one operation moved.
     moved_max: u32,
 }
@@ -140,7 +140,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             shift: POSITION_BITS as u8 - base_bits,
             base_bits,
             depth: 0,
-            deepest: 0,
+            depths: Vec::new(),
             moved_max: 0,
         }
     }
@@ -153,7 +153,8 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         let pointers = if self.segments.spilled() { self.segments.capacity() } else { 0 };
-        self.segments_bytes + pointers * size_of::<usize>() + self.directory.capacity() * size_of::<u32>()
+        let words = self.directory.capacity() + self.depths.capacity();
+        self.segments_bytes + pointers * size_of::<usize>() + words * size_of::<u32>()
     }
     /// What it looks like; walks the segments.
     pub(crate) fn shape(&self) -> Shape {

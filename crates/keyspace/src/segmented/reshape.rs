@@ -71,7 +71,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let segment = Segment::new(position & !(range - 1), 0);
         self.segments_bytes = segment.bytes();
         self.segments.push(Arc::new(segment));
-        self.deepest = 1;
+        self.depths = vec![1];
     }
     /// The bit of a position that follows the `depth` bits after the base bits.
     fn bit_below(&self, depth: u8) -> u64 {
@@ -97,7 +97,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             .iter()
             .map(|handle| {
                 let item = old.item(handle.start());
-                let position = self.positions.position(item.key());
+                let position = item.position(|key| self.positions.position(key));
                 sides[usize::from(position & bit != 0)] += item.inline_bytes();
                 (position, handle.start())
             })
@@ -111,7 +111,8 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         self.segments_bytes = self.segments_bytes + low.bytes() + high.bytes() - freed;
         self.segments[i] = Arc::new(low);
         self.segments.push(Arc::new(high));
-        self.deepest += if depth + 1 == self.depth { 2 } else { 0 };
+        self.count_depth(depth, -1);
+        self.count_depth(depth + 1, 2);
         self.label(i);
         self.label(self.segments.len() - 1);
         self.moved(places.len());
@@ -120,9 +121,9 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     /// Puts two buddies into one segment; its index.
     fn merge(&mut self, a: usize, b: usize) -> usize {
         let (mut kept, gone) = if self.segments[a].start < self.segments[b].start { (a, b) } else { (b, a) };
-        if self.segments[kept].depth == self.depth {
-            self.deepest -= 2;
-        }
+        let depth = self.segments[kept].depth;
+        self.count_depth(depth, -2);
+        self.count_depth(depth - 1, 1);
         let mut buddy = self.segments.swap_remove(gone);
         self.segments_bytes -= buddy.bytes();
         let buddy = Arc::make_mut(&mut buddy);
@@ -138,7 +139,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             segment.reserve(buddy.live_bytes());
             let handles: Vec<_> = buddy.table.iter().copied().collect();
             for handle in handles {
-                let position = positions.position(buddy.item(handle.start()).key());
+                let position = buddy.item(handle.start()).position(|key| positions.position(key));
                 segment.adopt(buddy, handle.start(), position, |key| positions.position(key));
             }
             segment.deadline_ms = segment.deadline_ms.min(buddy.deadline_ms);
@@ -146,7 +147,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         });
         self.label(kept);
         self.moved(items);
-        while self.deepest == 0 && self.depth > 0 {
+        while self.depth > 0 && self.depths[usize::from(self.depth)] == 0 {
             self.halve_directory();
         }
         if self.segments.len() < self.segments.capacity() / 4 {
@@ -183,7 +184,8 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     }
     fn double_directory(&mut self) -> bool {
         let entries = self.directory.len().max(1);
-        if entries * 2 > self.segments.len() * DIRECTORY_PER_SEGMENT_MAX {
+        // Where keys are made to collide, their segment is larger than others: then one entry for each item.
+        if entries * 2 > (self.segments.len() * DIRECTORY_PER_SEGMENT_MAX).max(self.len) {
             return false;
         }
         self.directory = match self.directory.is_empty() {
@@ -192,7 +194,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         };
         self.depth += 1;
         self.shift -= 1;
-        self.deepest = 0;
+        self.depths.push(0);
         true
     }
     fn halve_directory(&mut self) {
@@ -202,7 +204,11 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         };
         self.depth -= 1;
         self.shift += 1;
-        self.deepest = self.segments.iter().filter(|s| s.depth == self.depth).count() as u32;
+        self.depths.pop();
+    }
+    fn count_depth(&mut self, depth: u8, more: i32) {
+        let count = &mut self.depths[usize::from(depth)];
+        *count = count.checked_add_signed(more).expect("each segment is counted at its depth");
     }
     fn moved(&mut self, items: usize) {
         self.moved_max = self.moved_max.max(items as u32);

@@ -8,10 +8,17 @@ use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
 use super::spread;
 use hashbrown::HashTable;
 
-/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a fifteenth of it.
+/// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a twelfth of it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
+/// Beyond this a heap takes no more keys and values, only what is noted of them. Keys are spread by a keyed hash, so it
+/// happens only to who makes keys collide at great cost; an entry then has some 16 bytes, which is room for a million.
+const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
+/// Longest key and longest value in a crowded heap.
+const CROWDED_INLINE_BYTES_MAX: usize = 4;
 /// The heap is copied rather than made larger when one part in this many of it is garbage.
 const GARBAGE_PART: usize = 8;
+/// So few free places among the outside values are left alone.
+const GAPS_MIN: usize = 64;
 /// A heap that is mostly garbage is copied at once when it is larger than this.
 const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 
@@ -101,6 +108,14 @@ impl<'a, V> Item<'a, V> {
     pub(crate) fn inline_bytes(&self) -> usize {
         self.place.range().len()
     }
+    /// The position of its key, which `position_of` tells; noted where that would take long.
+    #[inline]
+    pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
+        match self.place.body(&self.segment.heap) {
+            Body::Outside(number, true) => self.segment.outside[number as usize].position(),
+            _ => position_of(&self.segment.heap[self.place.key()]),
+        }
+    }
     /// Bytes of its key, when that lies outside.
     pub(crate) fn outside_key_bytes(&self) -> usize {
         match self.place.body(&self.segment.heap) {
@@ -120,8 +135,11 @@ impl<'a, V> Item<'a, V> {
 pub(super) struct Handle([u8; 3]);
 
 impl Handle {
+    /// # Panics
+    /// When `start` has more than 24 bits: it must not be cut off silently.
     #[inline]
     fn new(start: usize) -> Handle {
+        assert!(start < HEAP_BYTES_MAX, "a segment's heap is full");
         let [a, b, c, _] = (start as u32).to_le_bytes();
         Handle([a, b, c])
     }
@@ -137,27 +155,48 @@ impl Handle {
 enum Outside<V> {
     Free,
     Value(V),
-    Keyed(Box<(Box<[u8]>, V)>),
+    Keyed(Box<Keyed<V>>),
+}
+
+/// A value with its key, which is long: its position is noted, so that to move the item does not cost its length.
+#[derive(Clone, Debug)]
+struct Keyed<V> {
+    key: Box<[u8]>,
+    position: u64,
+    value: V,
 }
 
 impl<V> Outside<V> {
     fn key(&self) -> &[u8] {
         match self {
-            Outside::Keyed(both) => &both.0,
+            Outside::Keyed(keyed) => &keyed.key,
             _ => &[],
+        }
+    }
+    fn position(&self) -> u64 {
+        match self {
+            Outside::Keyed(keyed) => keyed.position,
+            _ => unreachable!("asked of long keys only"),
         }
     }
     fn value(&self) -> &V {
         match self {
             Outside::Value(value) => value,
-            Outside::Keyed(both) => &both.1,
+            Outside::Keyed(keyed) => &keyed.value,
             Outside::Free => unreachable!("an entry's number is in use"),
+        }
+    }
+    fn into_value(self) -> Option<V> {
+        match self {
+            Outside::Free => None,
+            Outside::Value(value) => Some(value),
+            Outside::Keyed(keyed) => Some(keyed.value),
         }
     }
     fn value_mut(&mut self) -> &mut V {
         match self {
             Outside::Value(value) => value,
-            Outside::Keyed(both) => &mut both.1,
+            Outside::Keyed(keyed) => &mut keyed.value,
             Outside::Free => unreachable!("an entry's number is in use"),
         }
     }
@@ -168,7 +207,7 @@ impl<V> Outside<V> {
         match self {
             Outside::Free => 0,
             Outside::Value(value) => value.heap_bytes(),
-            Outside::Keyed(both) => size_of::<(Box<[u8]>, V)>() + both.0.len() + both.1.heap_bytes(),
+            Outside::Keyed(keyed) => size_of::<Keyed<V>>() + keyed.key.len() + keyed.value.heap_bytes(),
         }
     }
 }
@@ -225,9 +264,12 @@ impl<V: Outlying> Segment<V> {
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
-    /// A copy, which has room for nothing more.
+    /// A copy, with the same room for more.
     pub(super) fn copied(&self) -> Segment<V> {
-        let mut copy = self.clone();
+        let mut heap = Vec::with_capacity(self.heap.capacity());
+        heap.extend_from_slice(&self.heap);
+        let (table, outside, free) = (self.table.clone(), self.outside.clone(), self.free.clone());
+        let mut copy = Segment { table, heap, outside, free, ..*self };
         copy.recount();
         copy
     }
@@ -253,11 +295,16 @@ impl<V: Outlying> Segment<V> {
         Item { segment: self, place: Place::of(&self.heap, start) }
     }
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
-        self.table.iter().map(|handle| self.item(handle.start()))
+        self.starts().map(|start| self.item(start))
+    }
+    /// Where each entry begins.
+    pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
+        self.table.iter().map(|handle| handle.start())
     }
     /// Adds an item whose key is not here. `position_of` tells a key's position.
     pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
-        let body = self.settle(new.key, new.payload);
+        let long = new.key.len() > self.inline_bytes_max();
+        let body = self.settle(long.then_some((new.key, position)), new.payload);
         let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
         self.reserve(written.room());
         let handle = Handle::new(self.heap.len());
@@ -276,32 +323,33 @@ impl<V: Outlying> Segment<V> {
                 (Body::Outside(number, with_key), Some(former))
             }
             (Body::Outside(number, _), payload) => {
-                let former = self.vacate(number);
-                (self.settle(new.key, payload), former)
+                let former = self.vacate(number).into_value();
+                (self.settle(None, payload), former)
             }
-            (_, payload) => (self.settle(new.key, payload), None),
+            (_, payload) => (self.settle(None, payload), None),
         };
         let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
         self.rewrite(bucket, &place, &written);
+        self.close_gaps();
         former
     }
     /// Removes the item in `bucket`; the outside value that it had.
     pub(super) fn remove(&mut self, bucket: usize) -> Option<V> {
         let Ok(entry) = self.table.get_bucket_entry(bucket) else { panic!("no item is in bucket {bucket}") };
         let (handle, _) = entry.remove();
-        let value = self.discard(handle);
+        let value = self.discard(handle).into_value();
         self.tidy();
         value
     }
-    /// Removes every item for which `is` holds; `gone` gets the key and the outside value of each.
+    /// Removes every item for which `is` holds; `gone` gets the key, its position and the outside value of each.
     pub(super) fn remove_all(
         &mut self,
         mut is: impl FnMut(&Item<'_, V>) -> bool,
-        mut gone: impl FnMut(&[u8], Option<V>),
+        position_of: impl Fn(&[u8]) -> u64,
+        mut gone: impl FnMut(&[u8], u64, Option<V>),
     ) {
-        let table = std::mem::take(&mut self.table);
+        let mut table = std::mem::take(&mut self.table);
         let mut taken = Vec::new();
-        let mut table = table;
         table.retain(|handle| {
             let stays = !is(&self.item(handle.start()));
             if !stays {
@@ -311,13 +359,14 @@ impl<V: Outlying> Segment<V> {
         });
         self.table = table;
         for handle in taken {
-            let place = Place::of(&self.heap, handle.start());
-            let key = match place.body(&self.heap) {
-                Body::Outside(number, true) => self.outside[number as usize].key().to_vec(),
-                _ => self.heap[place.key()].to_vec(),
-            };
-            let value = self.discard(handle);
-            gone(&key, value);
+            match self.discard(handle) {
+                Outside::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
+                other => {
+                    // What is discarded lies in the heap until that is tidied.
+                    let key = &self.heap[Place::of(&self.heap, handle.start()).key()];
+                    gone(key, position_of(key), other.into_value());
+                }
+            }
         }
         self.tidy();
     }
@@ -428,7 +477,7 @@ impl<V: Outlying> Segment<V> {
         position_of: impl Fn(&[u8]) -> u64,
     ) {
         let mut table = std::mem::take(&mut self.table);
-        change(&mut table, &|handle| spread(position_of(self.item(handle.start()).key())));
+        change(&mut table, &|handle| spread(self.item(handle.start()).position(&position_of)));
         self.table = table;
     }
     /// Writes what is known of the item in `bucket`, which lies at `place`: there, if it fits.
@@ -444,22 +493,29 @@ impl<V: Outlying> Segment<V> {
         written.push(&mut self.heap);
         *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
     }
-    /// Where a value goes: into the entry, or to the outside values.
+    /// Longest key, and longest value, that still go into the heap.
     #[inline]
-    fn settle<'a>(&mut self, key: &[u8], payload: Payload<'a, V>) -> Body<'a> {
-        let inline = key.len() <= INLINE_BYTES_MAX;
+    fn inline_bytes_max(&self) -> usize {
+        if self.heap.len() < CROWDED_BYTES_MIN { INLINE_BYTES_MAX } else { CROWDED_INLINE_BYTES_MAX }
+    }
+    /// Where a value goes: into the entry, or to the outside values. `long_key`: the key and its position, when the key
+    /// is to lie outside too.
+    #[inline]
+    fn settle<'a>(&mut self, long_key: Option<(&[u8], u64)>, payload: Payload<'a, V>) -> Body<'a> {
         match payload {
-            Payload::Int(n) if inline => Body::Int(n),
-            Payload::Bytes(bytes, edited) if inline && bytes.len() <= INLINE_BYTES_MAX => {
+            Payload::Int(n) if long_key.is_none() => Body::Int(n),
+            Payload::Bytes(bytes, edited) if long_key.is_none() && bytes.len() <= self.inline_bytes_max() => {
                 Body::Bytes(bytes, edited)
             }
             payload => {
                 let value = outlying(payload);
-                let value = match inline {
-                    true => Outside::Value(value),
-                    false => Outside::Keyed(Box::new((key.into(), value))),
+                let place = match long_key {
+                    None => Outside::Value(value),
+                    Some((key, position)) => {
+                        Outside::Keyed(Box::new(Keyed { key: key.into(), position, value }))
+                    }
                 };
-                Body::Outside(self.place_outside(value), !inline)
+                Body::Outside(self.place_outside(place), long_key.is_some())
             }
         }
     }
@@ -492,27 +548,27 @@ impl<V: Outlying> Segment<V> {
         self.bytes = self.bytes + after - before;
         result
     }
-    /// Forgets the entry of a handle that is not in the table any more; its outside value.
-    fn discard(&mut self, handle: Handle) -> Option<V> {
+    /// Forgets the entry of a handle that is not in the table any more; what lay outside.
+    fn discard(&mut self, handle: Handle) -> Outside<V> {
         let place = Place::of(&self.heap, handle.start());
         self.garbage += place.range().len();
         match place.body(&self.heap) {
             Body::Outside(number, _) => self.vacate(number),
-            _ => None,
+            _ => Outside::Free,
         }
     }
-    /// Frees a place among the outside values; the value that was there.
-    fn vacate(&mut self, number: u32) -> Option<V> {
+    /// Frees a place among the outside values; what was there.
+    fn vacate(&mut self, number: u32) -> Outside<V> {
         let place = std::mem::replace(&mut self.outside[number as usize], Outside::Free);
         let bytes = place.heap_bytes();
         self.outside_bytes -= bytes;
         self.bytes -= bytes;
+        let full = self.free.len() == self.free.capacity();
         self.free.push(number);
-        match place {
-            Outside::Free => None,
-            Outside::Value(value) => Some(value),
-            Outside::Keyed(both) => Some(both.1),
+        if full {
+            self.recount();
         }
+        place
     }
     /// After removals: gives back what is mostly garbage.
     fn tidy(&mut self) {
@@ -521,6 +577,15 @@ impl<V: Outlying> Segment<V> {
             self.recount();
         } else if self.garbage > self.heap.len() / 2 && self.heap.len() > MOSTLY_GARBAGE_BYTES_MIN {
             self.compact(0);
+        }
+        self.close_gaps();
+    }
+    /// When most places for outside values are free: renumbers the others. All entries have to be in the table, and no
+    /// number of an outside value be held elsewhere.
+    #[inline]
+    fn close_gaps(&mut self) {
+        if self.free.len() > GAPS_MIN && self.free.len() > self.outside.len() / 2 {
+            self.renumber();
         }
     }
     #[cold]
@@ -533,9 +598,6 @@ impl<V: Outlying> Segment<V> {
             self.heap.reserve_exact(capacity - len);
             self.recount();
         }
-        // Keys are spread by a keyed hash, so no segment grows beyond its number of items: this many bytes are thirty
-        // times what those take.
-        assert!(self.heap.len() + bytes < HEAP_BYTES_MAX, "a segment's heap is full");
     }
     /// Copies what is alive to a fresh heap with room for `bytes` more.
     fn compact(&mut self, bytes: usize) {
@@ -546,6 +608,18 @@ impl<V: Outlying> Segment<V> {
             heap.extend_from_slice(&self.heap[range]);
         }
         (self.heap, self.garbage) = (heap, 0);
+        self.recount();
+    }
+    fn renumber(&mut self) {
+        let mut kept = Vec::with_capacity(self.outside.len() - self.free.len());
+        for handle in &self.table {
+            let place = Place::of(&self.heap, handle.start());
+            if let Body::Outside(number, _) = place.body(&self.heap) {
+                place.set_number(&mut self.heap, kept.len() as u32);
+                kept.push(std::mem::replace(&mut self.outside[number as usize], Outside::Free));
+            }
+        }
+        (self.outside, self.free) = (kept, Vec::new());
         self.recount();
     }
     fn recount(&mut self) {
@@ -570,9 +644,7 @@ impl<V: Outlying> Segment<V> {
         recounted.outside.reserve_exact(self.outside.capacity() - self.outside.len());
         recounted.free.reserve_exact(self.free.capacity() - self.free.len());
         recounted.recount();
-        // The list of free places grows uncounted between two recounts.
-        let free = self.free.capacity() * size_of::<u32>();
-        assert!((recounted.bytes - free..=recounted.bytes).contains(&self.bytes));
+        assert_eq!(recounted.bytes, self.bytes);
     }
 }
 

@@ -87,7 +87,10 @@ impl Tested {
         assert_eq!(u32::from(self.shift), POSITION_BITS - u32::from(self.base_bits + self.depth));
         assert_eq!(self.len, self.segments.iter().map(|s| s.table.len()).sum::<usize>());
         assert_eq!(self.segments_bytes, self.segments.iter().map(|s| s.bytes()).sum::<usize>());
-        assert_eq!(self.deepest as usize, self.segments.iter().filter(|s| s.depth == self.depth).count());
+        for (depth, count) in self.depths.iter().enumerate() {
+            let there = self.segments.iter().filter(|s| usize::from(s.depth) == depth).count();
+            assert_eq!(*count as usize, there, "segments of depth {depth}");
+        }
         let mut entries = 0;
         for (i, segment) in self.segments.iter().enumerate() {
             segment.check();
@@ -181,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn all_of_one_position_stay_together_and_cost_no_directory() {
+fn all_of_one_position_stay_together_and_cost_little_directory() {
     let mut table = Tested::new(4, Told);
     let position = 0x123_4567_89ab;
     let position = position & ((1 << POSITION_BITS) - 1);
@@ -191,7 +194,7 @@ fn all_of_one_position_stay_together_and_cost_no_directory() {
     }
     table.check();
     let shape = table.shape();
-    assert!(shape.directory <= DIRECTORY_PER_SEGMENT_MAX * shape.segments, "{shape:?}");
+    assert!(shape.directory <= shape.items, "{shape:?}");
     let mut seen = 0;
     let (visited, next) = table.scan_step(position, 10, &mut |_| seen += 1);
     assert_eq!((visited, seen), (3000, 3000), "all of one position in one step");
@@ -243,7 +246,7 @@ fn expiry_opens_only_segments_with_something_due() {
         let mut expired = 0;
         let mut next = Some(0);
         while let Some(from) = next {
-            next = table.expire_step(from, now_ms, &mut |_, _| expired += 1).1;
+            next = table.expire_step(from, now_ms, &mut |_, _, _| expired += 1).1;
         }
         let later = due.split_off(&(now_ms + 1));
         assert_eq!(expired, due.values().sum::<usize>(), "at {now_ms}");
@@ -252,7 +255,7 @@ fn expiry_opens_only_segments_with_something_due() {
         assert!(table.iter().all(|i| i.deadline_ms() > now_ms));
         // Now that it was walked to the end, nothing is due before the earliest deadline that is left.
         assert_eq!(table.deadline_ms(), *due.keys().next().expect("some never expire"));
-        assert_eq!(table.expire_step(0, now_ms, &mut |_, _| panic!("nothing is due")), (0, None));
+        assert_eq!(table.expire_step(0, now_ms, &mut |_, _, _| panic!("nothing is due")), (0, None));
     }
     assert_eq!(table.len(), 2000);
 }
@@ -282,4 +285,98 @@ fn an_outside_value_is_changed_in_place_and_counted() {
     assert_eq!(table.change_outside(at(&table, &small), |_| panic!("it lies in the table")), None);
     assert_eq!(table.heap_bytes() - before, 100);
     table.check();
+}
+
+#[test]
+fn keys_made_to_collide_get_segments_of_their_own_size() {
+    // As who knows ten bits of each key's position can make them.
+    let mut table = Tested::new(0, Told);
+    let mut rng = fastrand::Rng::with_seed(6);
+    for number in 0..20_000 {
+        let position = spread_out(&mut rng) >> 10;
+        put(&mut table, &key(position, number, 400), &[b'v'; INLINE_BYTES_MAX], i64::MAX);
+    }
+    let shape = table.shape();
+    assert!(shape.segment_items_max <= 4 * SEGMENT_ITEMS_MAX && shape.directory <= 20_000, "{shape:?}");
+    table.check();
+}
+
+#[test]
+fn a_crowded_segment_loses_nothing() {
+    // 24 MB of keys and values whose positions have 25 bits in common: nothing can be split.
+    let mut table = Tested::new(0, Told);
+    let keys: Vec<_> = (0..24_000).map(|number| key(u64::from(number), number, 500)).collect();
+    for (i, key) in keys.iter().enumerate() {
+        put(&mut table, key, &[b'a' + (i % 26) as u8; INLINE_BYTES_MAX], i64::MAX);
+    }
+    assert_eq!((table.len(), table.shape().segment_items_max), (keys.len(), keys.len()));
+    table.check();
+    for (i, key) in keys.iter().enumerate() {
+        let at = table.locate(Told.position(key), key).expect("it was put there");
+        assert_eq!(stored(table.at(at).content()), [b'a' + (i % 26) as u8; INLINE_BYTES_MAX]);
+        // Values of other forms go where their keys lie.
+        put(&mut table, key, if i % 2 == 0 { b"@changed" } else { b"#111" }, 1);
+    }
+    table.check();
+    let mut gone = BTreeSet::new();
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = table.expire_step(from, 1, &mut |key, _, _| assert!(gone.insert(key.to_vec()))).1;
+    }
+    assert_eq!((gone, table.len()), (keys.into_iter().collect(), 0));
+    assert_eq!(table.heap_bytes(), 0);
+}
+
+/// Tells how many bytes of keys it was asked to hash.
+#[derive(Debug, Clone)]
+struct Weighed(std::rc::Rc<std::cell::Cell<usize>>);
+
+impl Positions for Weighed {
+    fn position(&self, key: &[u8]) -> u64 {
+        self.0.set(self.0.get() + key.len());
+        Told.position(key)
+    }
+}
+
+#[test]
+fn long_keys_are_hashed_by_who_brings_them_only() {
+    let hashed = Weighed(Default::default());
+    let mut table: Segmented<Large, _> = Segmented::new(0, hashed.clone());
+    let mut rng = fastrand::Rng::with_seed(7);
+    let keys: Vec<_> = (0..5000).map(|number| key(spread_out(&mut rng), number, 1000)).collect();
+    for key in &keys {
+        let new = New { key, used: None, deadline_ms: 1, payload: Payload::Int(1) };
+        table.insert_new(Told.position(key), new);
+    }
+    let mut seen = 0;
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = table.scan_step(from, 100, &mut |_| seen += 1).1;
+    }
+    for key in &keys[..4900] {
+        let at = table.locate(Told.position(key), key).expect("it is there");
+        table.remove_at(at);
+    }
+    let mut expired = 0;
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = table.expire_step(from, 1, &mut |_, _, _| expired += 1).1;
+    }
+    assert_eq!((seen, expired, hashed.0.get()), (5000, 100, 0));
+}
+
+#[test]
+fn places_of_outside_values_are_given_back() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    let keys: Vec<_> = (0..600).map(|number| key(spread_out(&mut rng), number, 0)).collect();
+    let (mut used, mut fresh) = (Tested::new(0, Told), Tested::new(0, Told));
+    keys.iter().for_each(|key| put(&mut used, key, b"@outside", i64::MAX));
+    for key in &keys {
+        put(&mut used, key, b"#1", i64::MAX);
+        put(&mut fresh, key, b"#1", i64::MAX);
+    }
+    used.check();
+    let (used, fresh) = (used.heap_bytes(), fresh.heap_bytes());
+    // An eighth of the heap may be garbage, and as many places be free.
+    assert!(used < fresh + fresh / 3, "{used} bytes, {fresh} in a fresh table");
 }

@@ -23,8 +23,11 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             segment.items().for_each(visit);
             return (segment.table.len(), self.inside(end));
         }
-        let placed = segment.items().map(|item| (self.positions.position(item.key()), item));
-        let mut items: Vec<_> = placed.filter(|(position, _)| *position >= from).collect();
+        let placed = segment.starts().map(|start| {
+            let position = segment.item(start).position(|key| self.positions.position(key));
+            (position, start as u32)
+        });
+        let mut items: Vec<(u64, u32)> = placed.filter(|(position, _)| *position >= from).collect();
         let items_max = items_max.max(1);
         let mut next = end;
         if items.len() > items_max {
@@ -33,7 +36,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             next = last + 1;
         }
         let visited = items.len();
-        items.into_iter().for_each(|(_, item)| visit(item));
+        items.into_iter().for_each(|(_, start)| visit(segment.item(start as usize)));
         (visited, self.inside(next))
     }
     /// No item expires before this (unix milliseconds).
@@ -48,13 +51,13 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         (segment.deadline_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
     /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
-    /// has; `gone` gets the key and the outside value of each. Returns how many items it looked at, and where to go on
+    /// has; `gone` gets the key, its position and the outside value of each. Returns how many items it looked at, and where to go on
     /// (`None`: at the end).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
         now_ms: i64,
-        gone: &mut dyn FnMut(&[u8], Option<V>),
+        gone: &mut impl FnMut(&[u8], u64, Option<V>),
     ) -> (usize, Option<u64>) {
         let mut next = Some(from);
         while let Some(position) = next {
@@ -65,6 +68,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
                 continue;
             }
             let (mut looked_at, mut removed, mut rest_ms) = (0, 0, i64::MAX);
+            let positions = self.positions.clone();
             self.counted(i, |segment| {
                 let due = |item: &Item<'_, V>| {
                     looked_at += 1;
@@ -73,9 +77,10 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
                     rest_ms = if due { rest_ms } else { rest_ms.min(deadline_ms) };
                     due
                 };
-                segment.remove_all(due, |key, value| {
+                let position_of = |key: &[u8]| positions.position(key);
+                segment.remove_all(due, position_of, |key, position, value| {
                     removed += 1;
-                    gone(key, value);
+                    gone(key, position, value);
                 });
                 segment.deadline_ms = rest_ms;
             });
