@@ -4,6 +4,7 @@ use crate::segmented::{At, INLINE_BYTES_MAX, Payload, position_of};
 use crate::shard::{Clock, Shard, Slot};
 use crate::types::hash::HashValue;
 use crate::types::string::{Str, StrRef};
+use crate::usage::Usage;
 use crate::{Key, Keyspace, RecordRef, Value, ValueRef};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -76,6 +77,7 @@ pub struct Taken {
     pub value: Value,
     /// When it would have expired (unix milliseconds), if ever.
     pub expire_at_ms: Option<i64>,
+    used: Usage,
 }
 
 impl<'k> Locked<'k> {
@@ -259,13 +261,20 @@ impl Db<'_, '_> {
         let slot = self.slot;
         let shard = self.changed(key);
         let record = RecordRef(shard.table(slot)?.records.at(at));
-        let expire_at_ms = record.expire_at_ms();
+        let (expire_at_ms, used) = (record.expire_at_ms(), Usage(record.0.used()));
         let inline = match record.value() {
             ValueRef::Str(s @ (StrRef::Int(_) | StrRef::Bytes { .. })) => Some(Value::Str(s.to_str())),
             _ => None,
         };
         let outside = shard.remove(slot, at, key);
-        Some(Taken { value: outside.or(inline)?, expire_at_ms })
+        Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
+    }
+    /// Puts a removed record at `key`, with its expiry and as often used as it was, and once more.
+    pub fn put_back(&mut self, key: &Key<'_>, taken: Taken) {
+        self.insert(key, taken.value, taken.expire_at_ms);
+        let Some(at) = self.locate(key) else { return };
+        let (slot, clock) = (self.slot, self.locked.clock);
+        self.shard(key).set_used(slot, at, taken.used, &clock);
     }
     /// Deletes a record; false when there is none. Its value is freed when the shards are let go, or by a helper thread
     /// when it is big.

@@ -170,6 +170,11 @@ impl Shard {
         table.volatile += usize::from(deadline_ms != i64::MAX);
         table.records.replace(at, New { key: key.bytes, used, deadline_ms, payload })
     }
+    /// Lets a record be as much used as one that was `before`, and once more.
+    pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
+        let used = now.access(&mut self.random).again(before);
+        self.table_mut(slot).records.set_used(at, used.0);
+    }
     /// Marks a record used.
     #[inline]
     pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {

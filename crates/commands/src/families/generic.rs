@@ -66,7 +66,7 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
         return Ok(false);
     }
     if let Some(record) = db.remove(from) {
-        db.insert(to, record.value, record.expire_at_ms);
+        db.put_back(to, record);
     }
     Ok(true)
 }
@@ -129,7 +129,7 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Ok(false);
     }
     if let Some(record) = call.locked.db(call.db).remove(key) {
-        call.locked.db(to_db).insert(key, record.value, record.expire_at_ms);
+        call.locked.db(to_db).put_back(key, record);
     }
     Ok(true)
 }
@@ -345,5 +345,23 @@ mod tests {
             f.run("OBJECT IDLETIME n").starts_with("-ERR An LFU maxmemory policy is selected, idle time")
         );
         assert!(f.run("OBJECT FREQ n").starts_with(':'));
+    }
+
+    #[test]
+    fn a_key_keeps_its_use_when_it_moves() {
+        let mut f = Fixture::new();
+        f.keyspace.settings().lfu.store(1, Ordering::Relaxed);
+        f.keyspace.settings().lfu_log_factor.store(0, Ordering::Relaxed);
+        f.run("SET k v");
+        (0..20).for_each(|_| assert!(f.run("GET k").starts_with("$1|v|")));
+        // Moving counts as one use, as in Redis.
+        f.script(&[
+            ("OBJECT FREQ k", ":25|"),
+            ("RENAME k l", "+OK|"),
+            ("OBJECT FREQ l", ":26|"),
+            ("MOVE l 1", ":1|"),
+        ]);
+        f.db = 1;
+        f.script(&[("OBJECT FREQ l", ":27|")]);
     }
 }

@@ -27,13 +27,6 @@ impl Str {
             None => Str::Raw(Blob::from(bytes)),
         }
     }
-    /// As [`Str::from_slice`], sharing `blob`.
-    pub fn from_blob(blob: Blob) -> Str {
-        match parse_int(&blob) {
-            Some(n) => Str::Int(n),
-            None => Str::Raw(blob),
-        }
-    }
     /// A view of it.
     pub fn view(&self) -> StrRef<'_> {
         match self {
