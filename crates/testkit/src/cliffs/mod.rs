@@ -40,10 +40,8 @@ const QUIET_MS: u64 = 250;
 /// Probing goes on after the event's reply: what a server puts off belongs to the event too.
 const AFTER_MS: u64 = 100;
 
-/// A probe is slow beyond this: what the machine took of it is looked up. The figures for that are read afresh every so
-/// many probes, so that little of what it took of others is counted too.
+/// A probe is slow beyond this: what the machine took of it is looked up.
 const SLOW_US: u64 = 500;
-const MARK_EVERY: u64 = 16;
 
 /// What is measured, and on which binary.
 #[derive(Clone, Debug)]
@@ -146,15 +144,15 @@ impl Lab<'_> {
         self.cells.push((name, cell));
     }
 
-    /// Probes an idle server.
+    /// Probes an idle server. Both are counted alike, with the median of the quiet ones as the time between two probes.
     fn quiet(&mut self) -> Result<Micros> {
         let (start, mut micros) = (Instant::now(), Micros::new(0)?);
         let mut noise = Noise::watch(&self.server)?;
         while start.elapsed() < Duration::from_millis(QUIET_MS) {
-            let (_, net) = probe_once(&mut self.probe, &mut noise, micros.probes())?;
+            let (_, net) = probe_once(&mut self.probe, &mut noise)?;
             micros.record(net);
         }
-        Ok(micros)
+        Ok(micros.corrected())
     }
 
     fn during(
@@ -181,7 +179,7 @@ impl Lab<'_> {
                     if finished_at.is_none() && running.is_finished() {
                         finished_at = Some(Instant::now());
                     }
-                    let (took, net) = probe_once(probe, &mut noise, outcome.during.probes())?;
+                    let (took, net) = probe_once(probe, &mut noise)?;
                     outcome.during.record(took);
                     outcome.net.record(net);
                 }
@@ -193,11 +191,10 @@ impl Lab<'_> {
     }
 }
 
-/// One probe, the `n`th: how long it took, and that less what the machine took of it.
-fn probe_once(probe: &mut Probe, noise: &mut Noise, n: u64) -> Result<(Duration, Duration)> {
-    if n.is_multiple_of(MARK_EVERY) {
-        noise.mark();
-    }
+/// One probe: how long it took, and that less what the machine took of it (and of no other: the counters are read
+/// before each probe, beside the clock).
+fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
+    noise.mark();
     let took = probe.get()?;
     let taken = if took > Duration::from_micros(SLOW_US) { noise.taken() } else { Duration::ZERO };
     Ok((took, took.saturating_sub(taken)))

@@ -89,9 +89,10 @@ impl Micros {
         let _ = self.histogram.record_correct(took.as_micros() as u64, self.interval_us);
     }
 
-    /// How many probes there were.
-    pub fn probes(&self) -> u64 {
-        self.probes
+    /// The same, corrected with its own median as the time between two probes.
+    pub fn corrected(self) -> Micros {
+        let interval_us = self.at(0.5);
+        Micros { histogram: self.histogram.clone_correct(interval_us), interval_us, ..self }
     }
 
     /// A quantile.

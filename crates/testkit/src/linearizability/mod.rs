@@ -1,5 +1,5 @@
 //! Is what concurrent clients saw of a key explained by *some* order of their calls, one at a time, each taking effect
-//! between its being sent and its reply's being read? [`Recorder`] records, [`check`] decides.
+//! between its being sent and its reply's being read, those of one pipeline in their order? [`Recorder`] records, [`check`] decides.
 //!
 //! The check is Wing and Gong's search in the just-in-time form of Lowe ("Testing for linearizability", 2017): the
 //! history is walked once in order of time with the set of all configurations that explain it so far. A configuration
@@ -18,6 +18,7 @@ use crate::client::Client;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_wire::client::Value;
 
@@ -37,7 +38,18 @@ pub struct Call {
     pub invoked_ns: u64,
     /// After the last byte of the reply was read; `u64::MAX` without a reply.
     pub returned_ns: u64,
+    /// The pipeline it was sent in, and its place there: calls of one pipeline take effect in their order.
+    pub sent: (u64, usize),
 }
+
+impl Call {
+    fn is_before(&self, later: &Call) -> bool {
+        self.sent.0 == later.sent.0 && self.sent.1 < later.sent.1
+    }
+}
+
+/// Numbers the pipelines of all recordings.
+static PIPELINES: AtomicU64 = AtomicU64::new(0);
 
 /// Why a history was not accepted.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,14 +93,15 @@ impl Recorder {
         for (key, operation) in calls {
             strand_wire::client::encode_command(&mut bytes, &operation.args(key));
         }
+        let pipeline = PIPELINES.fetch_add(1, Relaxed);
         let invoked_ns = self.now_ns();
         let sent = io::Write::write_all(client.stream(), &bytes);
-        let one = |(_, operation): &(&str, Operation)| {
+        let one = |(place, (_, operation)): (usize, &(&str, Operation))| {
             let reply = sent.as_ref().ok().and_then(|()| client.reply().ok());
             let returned_ns = if reply.is_some() { self.now_ns() } else { u64::MAX };
-            Call { operation: operation.clone(), reply, invoked_ns, returned_ns }
+            Call { operation: operation.clone(), reply, invoked_ns, returned_ns, sent: (pipeline, place) }
         };
-        calls.iter().map(one).collect()
+        calls.iter().enumerate().map(one).collect()
     }
 
     fn now_ns(&self) -> u64 {
@@ -170,6 +183,12 @@ fn linearize(
             let Some(call) = call.filter(|_| configuration.done & (1 << i) == 0) else {
                 continue;
             };
+            let waits = |(i, other): (usize, &Option<&Call>)| {
+                configuration.done & (1 << i) == 0 && other.is_some_and(|other| other.is_before(call))
+            };
+            if slots.iter().enumerate().any(waits) {
+                continue;
+            }
             let (state, reply) = call.operation.apply(&configuration.state);
             if call.reply.as_ref().is_some_and(|seen| *seen != reply) {
                 continue;

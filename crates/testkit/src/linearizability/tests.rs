@@ -4,7 +4,17 @@ use super::*;
 use fastrand::Rng;
 
 fn call(operation: Operation, reply: Value, invoked_ns: u64, returned_ns: u64) -> Call {
-    Call { operation, reply: Some(reply), invoked_ns, returned_ns }
+    let sent = (PIPELINES.fetch_add(1, Relaxed), 0);
+    Call { operation, reply: Some(reply), invoked_ns, returned_ns, sent }
+}
+
+/// The same calls, sent together.
+fn pipeline<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
+    let pipeline = PIPELINES.fetch_add(1, Relaxed);
+    for (place, call) in calls.iter_mut().enumerate() {
+        call.sent = (pipeline, place);
+    }
+    calls
 }
 
 fn set(text: &str, invoked_ns: u64, returned_ns: u64) -> Call {
@@ -37,6 +47,19 @@ fn calls_that_overlap_may_have_any_order() {
     // A call at the instant of another's return may overlap it.
     accepted(&[set("a", 0, 1), set("b", 2, 5), get("a", 5, 6)]);
     accepted(&[]);
+}
+
+#[test]
+fn calls_of_a_pipeline_keep_their_order() {
+    let absent = |from, to| call(Operation::Get, Value::Null, from, to);
+    accepted(&[set("a", 0, 10), absent(0, 11)]);
+    rejected(&pipeline([set("a", 0, 10), absent(0, 11)]), 1);
+    accepted(&pipeline([absent(0, 10), set("a", 0, 11), get("a", 0, 12)]));
+    // What others do may come in between.
+    let [first, second] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
+    accepted(&[first.clone(), second, set("b", 5, 6)]);
+    let [_, third] = pipeline([set("a", 0, 10), get("b", 0, 11)]);
+    rejected(&[first, set("b", 12, 13), third], 2);
 }
 
 #[test]
