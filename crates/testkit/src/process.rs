@@ -1,6 +1,7 @@
 //! [`Server`]: a real server as a child process on a free port of 127.0.0.1, ended by its own pid when dropped.
 
 use crate::client::Client;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,18 @@ pub enum Kind {
     Strand,
     /// Debian's `redis-server`.
     Redis,
+}
+
+/// Lets this process, and what it starts, have as many open files as the hard limit allows (Debian's soft limit is
+/// 1,024); the value is the new limit.
+///
+/// # Errors
+/// Those of the system.
+pub fn raise_open_files() -> io::Result<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(limit.current.unwrap_or(u64::MAX))
 }
 
 impl Kind {

@@ -80,6 +80,18 @@ impl Server {
         Duration::from_nanos(ns.sum())
     }
 
+    /// Fails when the server, left alone for a while, used as much processor time as a thousand PINGs cost it.
+    #[track_caller]
+    pub fn costs_nothing(&self) {
+        let before = self.cpu();
+        std::thread::sleep(Duration::from_millis(300));
+        let idle = self.cpu() - before;
+        let mut client = self.connect();
+        (0..1000).for_each(|_| client.call("PING", "+PONG\r\n"));
+        let pings = self.cpu() - before - idle;
+        assert!(idle < pings, "{idle:?} of processor time in 300 ms of idleness, {pings:?} for 1,000 PINGs");
+    }
+
     /// A line of `/proc/PID/status` in bytes: `VmRSS`, `VmHWM`.
     pub fn memory(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it lives");
@@ -107,6 +119,16 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("the server's log: {}", self.folder.log_text());
         }
+    }
+}
+
+/// Waits until `what` is true, within the time that everything here may take.
+#[track_caller]
+pub fn comes_true(mut what: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_millis(REPLY_MS_MAX);
+    while !what() {
+        assert!(Instant::now() < deadline, "it does not come true");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

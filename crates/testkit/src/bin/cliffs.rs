@@ -5,6 +5,7 @@ use std::time::Instant;
 use strand_testkit::cliffs::{self, Options, Result};
 use strand_testkit::load;
 use strand_testkit::machine::Machine;
+use strand_testkit::process::raise_open_files;
 use strand_testkit::report;
 
 const USAGE: &str = "usage: cliffs --strand BINARY [--only NAME] [--scale FACTOR] [--json]";
@@ -28,6 +29,7 @@ fn main() -> Result<()> {
     }
     let (machine, start) = (Machine::here(&options.strand), Instant::now());
     load::pin_to(1)?;
+    raise_open_files()?;
     let reports = cliffs::run(&options)?;
     report::print(&machine, &reports, start.elapsed(), json);
     Ok(())
