@@ -16,7 +16,7 @@ use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::source::{AT_NOTE, FLAGS_KEY, Folder, Listing, Token};
-use crate::versions::{self, Known, MAYBE_NOTE, intent_name, recorded_name};
+use crate::versions::{self, DIGEST_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
 use sender::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,8 +25,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const DEPTH_MAX: usize = 128;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
-/// The note that holds the digest of a document's bytes; there exactly when the server holds the document.
-const DIGEST_NOTE: &[u8] = b"~digest";
 /// The note that holds the reason of a dead letter.
 const ERROR_NOTE: &[u8] = b"~error";
 

@@ -3,17 +3,27 @@
 //! Per folder there are up to two containers in the dataset's version: the *recorded* one under the folder's path (the
 //! root's is `.`), which says what the server holds for certain, and the *intent* under the path and a slash: the listing
 //! of a run that has begun to change the folder and has not finished. [`load`] joins the two, so that the next run knows
-//! every document that may be there, also one that an interrupted run added and that has left the source since.
+//! every document that may be there, also one that an interrupted run added and that has left the source since. And it
+//! asks whether the documents that were recorded are still there: who limits the server's memory, or deletes keys by
+//! hand, gets back with the next run what has gone.
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
 use crate::source::FLAGS_KEY;
+use std::collections::HashSet;
 use strand_wire::client::Value;
+
+/// Keys in one question whether they are there, and questions that are under way together: their replies (a number each)
+/// fit the socket's buffers.
+const KEYS_ASKED: usize = 64;
+const QUESTIONS_UNDER_WAY_MAX: usize = 64;
 
 /// The command that reads and writes versions.
 pub const COMMAND: &str = "IMPORT.VERSION";
-/// The note of an entry that only an intent has: its document may or may not be there.
+/// The note that holds the digest of a document's bytes; there exactly when the server holds the document.
+pub const DIGEST_NOTE: &[u8] = b"~digest";
+/// The note of an entry of which nothing is known: its document may or may not be there.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 
 /// The name under which the container `path` is recorded.
@@ -39,7 +49,7 @@ pub struct Known {
     pub interrupted: bool,
 }
 
-/// Reads what is known of the container `path`. Nothing else may be under way on the connection.
+/// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under way on the connection.
 ///
 /// # Errors
 /// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
@@ -73,6 +83,9 @@ pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<K
     if let Some(intent) = intent {
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }
+    if let Some(without) = without_missing(connection, dataset, path, &blob)? {
+        blob = without;
+    }
     Ok(Known { blob, recorded: is_recorded, interrupted })
 }
 
@@ -96,6 +109,66 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
         builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
     }
     builder.finish()
+}
+
+/// The container without trust in the documents that are not there any more (evicted, deleted); `None` when all are.
+fn without_missing(
+    connection: &mut Connection,
+    dataset: &str,
+    path: &[u8],
+    blob: &[u8],
+) -> Result<Option<Vec<u8>>, ImportError> {
+    let container = Container::parse(blob).map_err(|error| damaged(dataset, path, error))?;
+    let folder = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
+    let key = |name: &[u8]| [dataset.as_bytes(), b":", &folder, name].concat();
+    let held = |entry: &Entry<'_>| entry.get(DIGEST_NOTE).is_some();
+    let names: Vec<&[u8]> = container.iter().filter(held).map(|entry| entry.name).collect();
+    let mut missing = HashSet::new();
+    for names in names.chunks(KEYS_ASKED * QUESTIONS_UNDER_WAY_MAX) {
+        let questions: Vec<_> = names.chunks(KEYS_ASKED).collect();
+        let incomplete: Vec<_> = questions
+            .iter()
+            .zip(exist(connection, questions.iter().map(|names| names.iter().map(|n| key(n)).collect()))?)
+            .filter(|(names, there)| names.len() as i64 != *there)
+            .flat_map(|(names, _)| names.iter().copied())
+            .collect();
+        for names in incomplete.chunks(QUESTIONS_UNDER_WAY_MAX) {
+            let there = exist(connection, names.iter().map(|name| vec![key(name)]))?;
+            missing.extend(names.iter().copied().zip(there).filter(|(_, there)| *there == 0).map(|(n, _)| n));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
+        true => builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])]),
+        false => builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs()),
+    };
+    let mut builder = Builder::new(container.producer());
+    let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));
+    let finished = pushed.and_then(|()| builder.finish());
+    finished.map(Some).map_err(|error| damaged(dataset, path, error))
+}
+
+/// How many of the keys in each question are there.
+fn exist(
+    connection: &mut Connection,
+    questions: impl Iterator<Item = Vec<Vec<u8>>>,
+) -> Result<Vec<i64>, ImportError> {
+    let mut asked = 0;
+    for keys in questions {
+        let words: Vec<&[u8]> = [&b"EXISTS"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
+        connection.send(&words)?;
+        asked += 1;
+    }
+    // All replies are taken before any is judged: the connection stays in step.
+    let replies = (0..asked).map(|_| connection.receive()).collect::<Result<Vec<_>, _>>()?;
+    let count = |value| match value {
+        Value::Int(n) => Ok(n),
+        Value::Error(text) => Err(refused(&["EXISTS"], &text)),
+        other => Err(unexpected(&other)),
+    };
+    replies.into_iter().map(count).collect()
 }
 
 pub(crate) fn damaged(dataset: &str, name: &[u8], error: ContainerError) -> ImportError {

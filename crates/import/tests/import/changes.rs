@@ -43,6 +43,28 @@ fn only_what_changed_is_opened() {
 }
 
 #[test]
+fn documents_that_the_server_lost_are_sent_again() {
+    let (fake, tree) = (Fake::start(), sample());
+    // More than are asked for in one question.
+    (0..200).for_each(|i| tree.write(&format!("many/{i}.txt"), "text"));
+    fake.import(tree.path());
+    for lost in ["d:b.eml", "d:sub/deep/d.eml", "d:many/0.txt", "d:many/150.txt"] {
+        assert!(fake.state().keys.remove(lost.as_bytes()).is_some(), "{lost}");
+    }
+    assert_eq!(counts(&fake.import(tree.path())), ([4, 0, 0, 201, 0], 4));
+    assert_eq!(fake.field("sub/deep/d.eml", "subject").as_deref(), Some("four"));
+    assert_eq!(fake.ids().len(), 205);
+    fake.writes();
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 205, 0], 0));
+    assert_eq!(fake.writes(), [""; 0]);
+    // One that is lost on both sides is gone, which is no error.
+    fake.state().keys.remove(&b"d:b.eml"[..]);
+    tree.remove("b.eml");
+    assert_eq!(fake.import(tree.path()).unchanged, 204);
+    assert_eq!(fake.ids().len(), 204);
+}
+
+#[test]
 fn a_copy_of_the_tree_is_opened_and_found_equal() {
     let (fake, tree) = (Fake::start(), sample());
     fake.import(tree.path());

@@ -95,7 +95,8 @@ impl Fake {
     /// Commands executed since the last call that are no mere questions.
     pub fn writes(&self) -> Vec<String> {
         let executed = std::mem::take(&mut self.state().executed);
-        executed.into_iter().filter(|c| c != "IMPORT.VERSION GET" && c != "FT._LIST").collect()
+        let questions = ["IMPORT.VERSION GET", "FT._LIST", "EXISTS"];
+        executed.into_iter().filter(|c| !questions.contains(&c.as_str())).collect()
     }
 }
 
@@ -181,6 +182,7 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
                 reply.int(args.skip(2).iter().filter(|f| hash.remove(*f).is_some()).count() as i64);
             }
         },
+        "EXISTS" => reply.int(args.skip(1).iter().filter(|k| state.keys.contains_key(*k)).count() as i64),
         "UNLINK" => reply.int(i64::from(state.keys.remove(args.at(1)).is_some())),
         "IMPORT.VERSION" => version(state, args, reply),
         "FT._LIST" => {
