@@ -179,7 +179,8 @@ impl Keyspace {
     /// What `db`'s tables look like: segments, directories, bytes.
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
-        let shape = |s: &Slot| s.lock.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
+        let shape_of = |table: &Table| Shape { heap_bytes: table.sums(slot).bytes, ..table.records.shape() };
+        let shape = |shard: &Slot| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
     /// Removes every key of `db` and of its system companion, atomically. Freeing what it returns takes a while with many
@@ -189,7 +190,7 @@ impl Keyspace {
         let mut garbage = Vec::with_capacity(2 * self.shards.len());
         let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
         for shard in &mut all {
-            garbage.extend([shard.take(slot), shard.take(slot ^ 1)]);
+            garbage.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
             if slot == 0 {
                 shard.notes.note_all();
             }
@@ -218,6 +219,7 @@ impl Keyspace {
                 shard.notes.note_all();
             }
         }
+        self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
     }
     /// Keys that expired since the start.
     pub fn expired_total(&self) -> u64 {
