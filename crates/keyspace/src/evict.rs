@@ -236,7 +236,7 @@ impl Keyspace {
         }
         evicted
     }
-    /// Records evicted since the start.
+    /// Records evicted since the start, or since [`Keyspace::reset_totals`].
     pub fn evicted_total(&self) -> u64 {
         self.evicted_total.load(Relaxed)
     }

@@ -150,6 +150,10 @@ impl Shard {
         }
         Some(&self.others[self.place(slot).ok()?].1)
     }
+    /// All tables with their slots, in ascending order.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Table)> {
+        std::iter::once((0, &self.first)).chain(self.others.iter().map(|(slot, table)| (*slot, &**table)))
+    }
     /// The first table from `slot` on that clients can reach and that has records (`volatile_only`: with an expiry).
     pub(crate) fn next_table(&self, slot: usize, volatile_only: bool) -> Option<(usize, &Table)> {
         let has = |table: &Table| if volatile_only { table.volatile > 0 } else { table.records.len() > 0 };

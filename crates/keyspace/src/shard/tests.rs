@@ -43,6 +43,40 @@ fn a_high_database_costs_one_table() {
 }
 
 #[test]
+fn databases_in_use_are_told_without_asking_the_others() {
+    let keyspace = Keyspace::new(8, i32::MAX as usize, [1, 2, 3, 4]);
+    let last = i32::MAX as usize - 1;
+    (0..100).for_each(|i| put(&keyspace, last, &format!("key{i}"), (i < 30).then_some(NOW_MS + 1)));
+    put(&keyspace, keyspace.system_db(5), "version", None);
+    let in_use: Vec<_> =
+        keyspace.in_use().into_iter().map(|(db, keys)| (db, keys.all, keys.volatile)).collect();
+    assert_eq!(in_use, [(0, 0, 0), (5, 0, 0), (last, 100, 30)]);
+    drop((keyspace.flush(5), keyspace.flush(last)));
+    assert_eq!(keyspace.in_use().into_keys().collect::<Vec<_>>(), [0]);
+    assert_eq!(keyspace.data_bytes(), 0);
+}
+
+#[test]
+fn what_is_deleted_is_garbage_until_it_is_freed() {
+    let keyspace = Keyspace::new(4, 2, [1, 2, 3, 4]);
+    let key = keyspace.key(b"big");
+    let blob = strand_chain::Blob::from(vec![b'v'; 5 << 20]);
+    keyspace.lock(&[key.hash], NOW_MS).db(0).set_str(&key, StrRef::Blob { blob: &blob, edited: false }, None);
+    assert_eq!(keyspace.garbage_bytes(), 0);
+    assert!(keyspace.lock(&[key.hash], NOW_MS).db(0).delete(&key));
+    assert!((5 << 20..6 << 20).contains(&keyspace.garbage_bytes()));
+    assert_eq!((keyspace.take_garbage().len(), keyspace.garbage_bytes()), (1, 0));
+    (0..1000).for_each(|i| put(&keyspace, 1, &format!("key{i}"), None));
+    let bytes = keyspace.data_bytes();
+    let mut flushed = keyspace.flush(1);
+    let garbage = keyspace.garbage_bytes();
+    assert!(keyspace.data_bytes() == 0 && (bytes - 1000..=bytes).contains(&garbage), "{garbage} of {bytes}");
+    assert!(flushed.free_one() && keyspace.garbage_bytes() < garbage);
+    drop(flushed);
+    assert_eq!(keyspace.garbage_bytes(), 0);
+}
+
+#[test]
 fn sums_follow_every_change() {
     let (keyspace, mut rng) = (Keyspace::new(4, 9, [1, 2, 3, 4]), fastrand::Rng::with_seed(1));
     for i in 0..20_000 {
