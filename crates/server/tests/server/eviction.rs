@@ -235,6 +235,24 @@ fn the_soonest_to_expire_go_first_and_only_they() {
 }
 
 #[test]
+fn writers_far_over_the_limit_are_denied_when_nothing_may_go() {
+    let policy = ["--maxmemory-policy", "volatile-lru"];
+    let [_, redis] = both(&policy);
+    let server = strand(&[&policy[..], &["--shards", "16384"]].concat());
+    let client = server.connect().expect("it accepts");
+    for mut peer in [Peer { name: "strand", client, _server: server }, redis] {
+        // Too far over the limit for a write that waits for eviction, and more shards than one look goes through.
+        (0..30).for_each(|i| assert!(peer.set(&format!("stays{i}"), 1 << 20)));
+        peer.set("ttl", 1);
+        peer.int("EXPIRE ttl 1000");
+        peer.set_config("maxmemory", "8mb");
+        peer.comes_true(|peer| !peer.set("one more", 1) && peer.info("evicted_keys") == 1);
+        assert_eq!(peer.int("EXISTS ttl"), 0, "{}", peer.name);
+        assert_eq!(peer.int("DBSIZE"), 30, "{}", peer.name);
+    }
+}
+
+#[test]
 fn a_lower_limit_evicts_at_once_without_a_write() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-random"]) {
         (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 10_000)));
