@@ -87,15 +87,15 @@ impl Memory {
     pub(crate) fn spare_bytes(&self, data_bytes: u64) -> i64 {
         self.data_bytes_max.load(Relaxed).saturating_sub(data_bytes as i64).max(0)
     }
-    /// Takes note of what the allocator has given out while the data was `data_bytes`.
-    pub(crate) fn look(&self, allocated_bytes: u64, data_bytes: u64) {
+    /// Takes note of what the allocator has given out while the data was `data_bytes`, and so much of the rest garbage.
+    pub(crate) fn look(&self, allocated_bytes: u64, data_bytes: u64, garbage_bytes: u64) {
         self.used_bytes.store(allocated_bytes, Relaxed);
         self.peak_bytes.fetch_max(allocated_bytes, Relaxed);
         let max = match self.limit_bytes() {
             0 => i64::MAX,
             // Garbage is as good as free: nothing else must go for it.
             limit => {
-                let kept = allocated_bytes.saturating_sub(self.charged(Purpose::Garbage));
+                let kept = allocated_bytes.saturating_sub(garbage_bytes);
                 (limit.min(i64::MAX as u64) as i64).saturating_add(data_bytes as i64 - kept as i64)
             }
         };
@@ -124,7 +124,6 @@ impl Memory {
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stat(&self) {
         self.over_us.store(0, Relaxed);
-        self.peak_bytes.store(self.used_bytes(), Relaxed);
     }
     /// Given out by the allocator at the last look.
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -172,19 +171,19 @@ mod tests {
     #[test]
     fn between_two_looks_the_data_tells_what_was_added() {
         let memory = Memory::new(100);
-        memory.look(1 << 40, 5);
+        memory.look(1 << 40, 5, 0);
         assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes()), (0, 1 << 40), "no limit");
         memory.set_limit(1000);
-        memory.look(900, 500);
+        memory.look(900, 500, 0);
         assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);
         // Something else grew: less is left for the data.
-        memory.look(1200, 550);
+        memory.look(1200, 550, 0);
         assert_eq!([300, 350, 550].map(|data| memory.over_bytes(data)), [0, 0, 200]);
         // All data would not be enough.
-        memory.look(5000, 550);
+        memory.look(5000, 550, 0);
         assert_eq!([0, 550].map(|data| memory.over_bytes(data)), [3450, 4000]);
         memory.set_limit(u64::MAX);
-        memory.look(5000, 550);
+        memory.look(5000, 550, 0);
         assert_eq!(memory.over_bytes(1 << 40), 0);
     }
 
@@ -192,12 +191,14 @@ mod tests {
     fn garbage_is_as_good_as_free() {
         let memory = Arc::new(Memory::new(0));
         memory.set_limit(1000);
-        let garbage = Charge::new(&memory, Purpose::Garbage, 600);
-        memory.look(1500, 800);
+        memory.look(1500, 800, 600);
         assert_eq!(memory.over_bytes(800), 0);
-        drop(garbage);
-        memory.look(1500, 800);
-        assert_eq!((memory.over_bytes(800), memory.charged(Purpose::Garbage)), (500, 0));
+        memory.look(1500, 800, 0);
+        assert_eq!(memory.over_bytes(800), 500);
+        let charge = Charge::new(&memory, Purpose::Garbage, 600);
+        assert_eq!(memory.charged(Purpose::Garbage), 600);
+        drop(charge);
+        assert_eq!(memory.charged(Purpose::Garbage), 0);
     }
 
     #[test]

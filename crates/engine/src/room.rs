@@ -97,7 +97,7 @@ impl Engine {
                 let wanted = over + slack(self.memory.limit_bytes());
                 let done = self.keyspace.evict(&mut evictor, policy, records_max, wanted, now.unix_ms());
                 self.reclaim();
-                if done.none_left && done.records == 0 && self.memory.charged(Purpose::Garbage) == 0 {
+                if done.none_left && done.records == 0 && self.garbage_bytes() == 0 {
                     return Room::None;
                 }
             }
@@ -115,6 +115,7 @@ impl Engine {
     /// again after the microseconds that it returns.
     pub fn watch_memory(&self, now: Now) -> u64 {
         self.look_at_memory();
+        self.reclaim();
         let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
         self.memory.count_time(over > 0, now.mono_us);
         let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
@@ -133,7 +134,8 @@ impl Engine {
         let wanted = over + slack(limit);
         let done = self.keyspace.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now.unix_ms());
         self.reclaim();
-        if done.records > 0 { PAUSE_OVER_US } else { PAUSE_NEAR_US }
+        // Without a victim there may be some further on: a slice looks at a bounded number of records.
+        if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
     }
     /// What the workers took for spare is not any more.
     pub(crate) fn forget_spare(&self) {
@@ -143,7 +145,12 @@ impl Engine {
     pub(crate) fn look_at_memory(&self) {
         // The data's size first: what is written between the two counts twice, and never not at all.
         let data_bytes = self.keyspace.data_bytes() as u64;
-        self.memory.look(self.host.allocated_bytes(), data_bytes);
+        let garbage_bytes = self.garbage_bytes();
+        self.memory.look(self.host.allocated_bytes(), data_bytes, garbage_bytes);
+    }
+    /// Bytes that are no data any more and not freed yet: they wait in the keyspace or on a helper thread.
+    fn garbage_bytes(&self) -> u64 {
+        self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
     /// Hands big values that were deleted, replaced or evicted to the host, to be freed on a helper thread.
     pub(crate) fn reclaim(&self) {
@@ -166,7 +173,7 @@ impl Engine {
             (Purpose::Clients, self.clients.all().iter().map(|c| c.held_bytes()).sum()),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
             (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
-            (Purpose::Garbage, self.memory.charged(Purpose::Garbage)),
+            (Purpose::Garbage, self.garbage_bytes()),
         ] {
             shares[purpose as usize] = bytes;
         }

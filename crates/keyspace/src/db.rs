@@ -285,13 +285,6 @@ impl Db<'_, '_> {
         self.locked.garbage(value);
         true
     }
-    /// As [`Db::delete`], and what the key's segment can do without goes back to the allocator.
-    pub(crate) fn evict(&mut self, key: &Key<'_>) {
-        if self.delete(key) {
-            let slot = self.slot;
-            self.changed(key).table_mut(slot).records.trim(position_of(key.hash.0));
-        }
-    }
     /// Sets or clears (`None`) the expiry; false when there is no such key. A time that has passed is kept as given:
     /// the key is gone at the next look.
     pub fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: Option<i64>) -> bool {

@@ -6,8 +6,13 @@
 //! least, keeps the best candidates ([`Pool`]), one for each `maxmemory-samples` records seen, and evicts from those
 //! until enough is free. A candidate that was used since it was seen is dropped, not evicted.
 //!
+//! Where few records may go (volatile ones among many that are not), a call ends after [`EFFORT_PER_CALL`] with what it
+//! found, and the next one goes on from there. That nothing is left is not found out by looking: the shards say how many
+//! records they have.
+//!
 //! One shard is held at a time, for a segment or for an eviction; one that somebody else holds is passed by.
 
+use crate::segmented::position_of;
 use crate::shard::Shard;
 use crate::{Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +26,13 @@ const CANDIDATES_MAX: usize = 128;
 const LOOKS_PER_CANDIDATE_MIN_TTL: usize = 16;
 /// Rounds of one call.
 const ROUNDS_MAX: usize = 4;
-/// Segments without a record that may go which a round passes by at most.
-const STEPS_PER_ROUND_MAX: usize = 4096;
+/// A call looks no further after this much: a record looked at counts one, each of some 10 to 100 ns by how many of them
+/// share a cache line.
+const EFFORT_PER_CALL: usize = 2048;
+/// What a segment counts besides: its memory is met for the first time. A shard that is passed by counts one.
+const EFFORT_OF_STEP: usize = 8;
+/// Of keys that a round copies; beyond that, only that of its best candidate.
+const KEY_BYTES_PER_ROUND: usize = 64 << 10;
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +59,9 @@ pub struct Policy {
 }
 
 impl Policy {
+    fn allows(&self, record: &RecordRef<'_>) -> bool {
+        !self.volatile_only || record.0.deadline_ms() != i64::MAX
+    }
     fn looks_per_candidate(&self) -> usize {
         match self.order {
             Order::SoonestToExpire => self.samples.max(LOOKS_PER_CANDIDATE_MIN_TTL),
@@ -65,6 +78,8 @@ pub struct Evicted {
     pub records: usize,
     /// There was no record that the policy allows to evict.
     pub none_left: bool,
+    /// Records looked at, and some more for each shard and segment: bounded.
+    pub effort: usize,
 }
 
 /// What goes on from call to call: the candidates. Of one thread at a time.
@@ -94,34 +109,57 @@ struct Candidate {
     key: (usize, usize),
 }
 
+/// A record seen in the segment in hand.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    score: u64,
+    basis: u64,
+    /// Among those visited.
+    number: usize,
+    key_bytes: usize,
+}
+
 /// The candidates of a round, the best one last.
 #[derive(Debug, Default)]
 struct Pool {
     candidates: Vec<Candidate>,
     keys: Vec<u8>,
-    /// Of the segment in hand: score, basis, number of the record among those visited.
-    seen: Vec<(u64, u64, usize)>,
+    seen: Vec<Seen>,
 }
 
 impl Pool {
     fn clear(&mut self) {
         self.candidates.clear();
         self.keys.clear();
+        self.keys.shrink_to(KEY_BYTES_PER_ROUND);
     }
-    /// Of those seen in a segment, only this many of the best stay, in the order in which they were seen.
+    /// Of those seen in a segment, only this many of the best stay, in the order in which they were seen: as many as
+    /// have room for their keys, and one if none has.
     fn select(&mut self, best: usize) {
         if best < self.seen.len() {
             let at = self.seen.len() - best;
-            self.seen.select_nth_unstable_by_key(at, |seen| seen.0);
+            self.seen.select_nth_unstable_by_key(at, |seen| seen.score);
             self.seen.drain(..at);
-            self.seen.sort_unstable_by_key(|seen| seen.2);
         }
+        let room = KEY_BYTES_PER_ROUND.saturating_sub(self.keys.len());
+        if self.seen.iter().map(|seen| seen.key_bytes).sum::<usize>() > room {
+            self.seen.sort_unstable_by_key(|seen| std::cmp::Reverse(seen.score));
+            let (mut bytes, mut first) = (0, self.candidates.is_empty());
+            self.seen.retain(|seen| {
+                let fits = first || bytes + seen.key_bytes <= room;
+                bytes += if fits { seen.key_bytes } else { 0 };
+                first = false;
+                fits
+            });
+        }
+        self.seen.sort_unstable_by_key(|seen| seen.number);
     }
     /// Takes one of those that were selected.
-    fn add(&mut self, (score, basis, _): (u64, u64, usize), db: usize, key: &[u8]) {
+    fn add(&mut self, seen: &Seen, db: usize, key: &[u8]) {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
-        self.candidates.push(Candidate { score, basis, db, key: (start, self.keys.len()) });
+        let key = (start, self.keys.len());
+        self.candidates.push(Candidate { score: seen.score, basis: seen.basis, db, key });
     }
     /// At the end of a round: this many of the best stay.
     fn finish(&mut self, best: usize) {
@@ -171,127 +209,167 @@ impl Keyspace {
             evictor.pool.clear();
             evictor.policy = Some(policy);
         }
-        let (mut evicted, mut freed) = (Evicted::default(), 0);
-        for _ in 0..ROUNDS_MAX {
-            while evicted.records < records_max && freed < bytes {
+        let (mut evicted, mut freed, mut removed) = (Evicted::default(), 0, 0);
+        let mut rounds = 0;
+        loop {
+            while removed < records_max && freed < bytes {
                 let Some(candidate) = evictor.pool.candidates.pop() else { break };
                 let key = &evictor.pool.keys[candidate.key.0..candidate.key.1];
-                if let Some(bytes) = self.evict_one(&candidate, key, policy.order, now_ms) {
-                    evicted.records += 1;
-                    freed += bytes;
+                if let Some(gone) = self.evict_one(&candidate, key, policy, now_ms) {
+                    removed += 1;
+                    freed += gone.bytes;
+                    evicted.records += usize::from(!gone.expired);
                 }
             }
-            if evicted.records >= records_max || freed >= bytes {
+            if removed >= records_max || freed >= bytes {
                 break;
             }
-            if self.look_round(evictor, policy, now_ms) && evictor.pool.candidates.is_empty() {
+            if self.shards.iter().all(|shard| shard.records(policy.volatile_only) == 0) {
                 evicted.none_left = true;
                 break;
             }
+            if rounds == ROUNDS_MAX || evicted.effort >= EFFORT_PER_CALL {
+                break;
+            }
+            rounds += 1;
+            evicted.effort += self.look_round(evictor, policy, EFFORT_PER_CALL - evicted.effort, now_ms);
         }
         evicted
     }
-    /// Records evicted since the start.
+    /// Records evicted since the start, or since [`Keyspace::reset_totals`].
     pub fn evicted_total(&self) -> u64 {
         self.evicted_total.load(Relaxed)
     }
 
-    /// Evicts a candidate, unless it was used meanwhile or somebody holds its shard; the bytes that this freed.
-    fn evict_one(&self, candidate: &Candidate, key: &[u8], order: Order, now_ms: i64) -> Option<u64> {
-        let key = self.key(key);
-        let shard = &self.shards[self.shard_of(key.hash)];
-        let before = shard.data_bytes();
-        let mut locked = self.try_lock(&[key.hash], now_ms)?;
-        let mut db = locked.db(candidate.db);
-        if basis(&db.peek(&key)?, order) != candidate.basis {
+    /// Evicts a candidate, unless it was used or lost its expiry meanwhile, or somebody holds its shard. One that has
+    /// expired is gone for good, too, but not evicted.
+    fn evict_one(&self, candidate: &Candidate, key: &[u8], policy: Policy, now_ms: i64) -> Option<Gone> {
+        let (key, slot) = (self.key(key), self.slot(candidate.db));
+        let position = position_of(key.hash.0);
+        let place = &self.shards[self.shard_at(position)];
+        let mut shard = place.lock.try_lock()?;
+        let table = shard.table(slot)?;
+        let at = table.records.locate(position, key.bytes)?;
+        let record = RecordRef(table.records.at(at));
+        let expired = record.is_expired(now_ms);
+        let stays = basis(&record, policy.order) != candidate.basis || !policy.allows(&record);
+        if stays && !expired {
             return None;
         }
-        db.evict(&key);
-        drop(locked);
-        self.evicted_total.fetch_add(1, Relaxed);
-        Some(before.saturating_sub(shard.data_bytes()) as u64)
+        let before = shard.sums().bytes;
+        let value = shard.remove(slot, at, &key);
+        shard.trim(slot, position);
+        let bytes = before.saturating_sub(shard.sums().bytes) as u64;
+        place.publish(&shard);
+        drop(shard);
+        value.into_iter().for_each(|value| self.dispose(value));
+        match expired {
+            true => self.count_expired(1),
+            false => drop(self.evicted_total.fetch_add(1, Relaxed)),
+        }
+        Some(Gone { bytes, expired })
     }
-    /// Fills the pool with the best candidates of the segments that are next. True when that were all of them.
-    fn look_round(&self, evictor: &mut Evictor, policy: Policy, now_ms: i64) -> bool {
+    /// Fills the pool with the best candidates of the segments that are next; the effort, which passes `effort_max` by a
+    /// segment at most.
+    fn look_round(&self, evictor: &mut Evictor, policy: Policy, effort_max: usize, now_ms: i64) -> usize {
         let pool = &mut evictor.pool;
         pool.clear();
         // Another thread is at it.
-        let Some(mut hand) = self.evict_from.try_lock() else { return false };
-        let (mut looked_at, mut passed_by, mut steps) = (0, false, 0);
-        let mut all = true;
+        let Some(mut hand) = self.evict_from.try_lock() else { return 0 };
+        let (mut looked_at, mut effort) = (0, 0);
         // Once around: every shard, and the one it starts in the middle of twice.
         'round: for _ in 0..=self.shards.len() {
             let (mut slot, mut from) = *hand;
             let shard_index = self.shard_at(from);
-            loop {
-                if looked_at >= LOOKS_PER_ROUND_MIN || steps >= STEPS_PER_ROUND_MAX {
+            let shard = &self.shards[shard_index];
+            // Asked without its lock: there may be thousands that have nothing.
+            while shard.records(policy.volatile_only) > 0 {
+                if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);
-                    all = false;
                     break 'round;
                 }
-                let Some(shard) = self.shards[shard_index].lock.try_lock() else {
-                    passed_by = true;
-                    break;
-                };
-                if slot >= shard.slots() {
-                    break;
+                effort += EFFORT_OF_STEP;
+                let Some(mut shard) = shard.lock.try_lock() else { break };
+                let Some((next, _)) = shard.next_table(slot, policy.volatile_only) else { break };
+                if next != slot {
+                    (slot, from) = (next, self.start_of(shard_index));
                 }
-                steps += 1;
-                let (looked, next) =
-                    self.look_at_segment(&shard, slot, from, policy, now_ms, pool, &mut evictor.rng);
-                looked_at += looked;
-                // Only what clients can reach: system companions are at the odd places.
-                (slot, from) = next.map_or((slot + 2, self.start_of(shard_index)), |from| (slot, from));
+                let seen = look_at_segment(&mut shard, slot, from, policy, pool, &mut |record| {
+                    score(record, policy.order, now_ms, &self.settings, &mut evictor.rng)
+                });
+                looked_at += seen.eligible;
+                effort += seen.visited;
+                (slot, from) = seen.next.map_or((slot + 1, self.start_of(shard_index)), |from| (slot, from));
             }
+            effort += 1;
             *hand = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
+            if effort >= effort_max {
+                break;
+            }
         }
         pool.finish((looked_at / policy.looks_per_candidate()).clamp(1, CANDIDATES_MAX));
-        all && !passed_by
+        effort
     }
-    /// Looks at one segment: how many of its records may go, and where the next one begins.
-    #[allow(clippy::too_many_arguments)]
-    fn look_at_segment(
-        &self,
-        shard: &Shard,
-        slot: usize,
-        from: u64,
-        policy: Policy,
-        now_ms: i64,
-        pool: &mut Pool,
-        rng: &mut fastrand::Rng,
-    ) -> (usize, Option<u64>) {
-        let Some(table) = shard.table(slot) else { return (0, None) };
-        if policy.volatile_only {
-            if table.volatile == 0 {
-                return (0, None);
-            }
-            if let Some(next) = table.records.without_deadline(from) {
-                return (0, next);
-            }
+}
+
+/// A record that was a candidate and is gone.
+struct Gone {
+    bytes: u64,
+    expired: bool,
+}
+
+/// What was met in a segment.
+struct Look {
+    /// Records.
+    visited: usize,
+    /// Those of them that may go.
+    eligible: usize,
+    /// Where the next segment begins.
+    next: Option<u64>,
+}
+
+/// Looks at one segment and puts its best records into the pool.
+fn look_at_segment(
+    shard: &mut Shard,
+    slot: usize,
+    from: u64,
+    policy: Policy,
+    pool: &mut Pool,
+    score: &mut dyn FnMut(&RecordRef<'_>) -> u64,
+) -> Look {
+    let Some(table) = shard.table(slot) else { return Look { visited: 0, eligible: 0, next: None } };
+    if policy.volatile_only
+        && let Some(next) = table.records.without_deadline(from)
+    {
+        return Look { visited: 0, eligible: 0, next };
+    }
+    pool.seen.clear();
+    let mut number = 0;
+    let (_, next) = table.records.scan_step(from, usize::MAX, &mut |item| {
+        let record = RecordRef(item);
+        if policy.allows(&record) {
+            let (score, basis) = (score(&record), basis(&record, policy.order));
+            pool.seen.push(Seen { score, basis, number, key_bytes: item.key().len() });
         }
-        pool.seen.clear();
-        let mut number = 0;
-        let (_, next) = table.records.scan_step(from, usize::MAX, &mut |item| {
-            let record = RecordRef(item);
-            if !policy.volatile_only || record.0.deadline_ms() != i64::MAX {
-                let score = score(&record, policy.order, now_ms, &self.settings, rng);
-                pool.seen.push((score, basis(&record, policy.order), number));
-            }
-            number += 1;
-        });
-        let looked_at = pool.seen.len();
-        // All of the round's candidates may be here.
-        let best = looked_at.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.looks_per_candidate());
-        pool.select(best.min(CANDIDATES_MAX));
-        let seen = std::mem::take(&mut pool.seen);
-        let (mut selected, mut number) = (seen.iter().peekable(), 0);
-        table.records.scan_step(from, usize::MAX, &mut |item| {
-            if let Some(best) = selected.next_if(|best| best.2 == number) {
-                pool.add(*best, slot / 2, item.key());
-            }
-            number += 1;
-        });
-        pool.seen = seen;
-        (looked_at, next)
+        number += 1;
+    });
+    let (visited, eligible) = (number, pool.seen.len());
+    if eligible == 0 {
+        // Its records lost their expiry; from now on it is passed by.
+        shard.raise_deadline(slot, from);
+        return Look { visited, eligible, next };
     }
+    // All of the round's candidates may be here.
+    let best = eligible.max(LOOKS_PER_ROUND_MIN).div_ceil(policy.looks_per_candidate());
+    pool.select(best.min(CANDIDATES_MAX));
+    let seen = std::mem::take(&mut pool.seen);
+    let (mut selected, mut number) = (seen.iter().peekable(), 0);
+    table.records.scan_step(from, usize::MAX, &mut |item| {
+        if let Some(best) = selected.next_if(|best| best.number == number) {
+            pool.add(best, slot / 2, item.key());
+        }
+        number += 1;
+    });
+    pool.seen = seen;
+    Look { visited, eligible, next }
 }

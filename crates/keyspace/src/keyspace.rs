@@ -6,8 +6,9 @@ use crate::shard::{KeyPositions, Shard, Slot, Table};
 use crate::{Locked, RecordRef, Settings, Touched, Value};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
@@ -56,17 +57,41 @@ pub struct Keyspace {
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
+    /// Of those, and of what [`Flushed`] holds.
+    garbage_bytes: Arc<AtomicUsize>,
 }
 
 /// The tables that [`Keyspace::flush`] took out. Dropping it frees them all.
 #[derive(Debug)]
-pub struct Flushed(Vec<Table>);
+pub struct Flushed {
+    tables: Vec<Table>,
+    garbage_bytes: Arc<AtomicUsize>,
+}
 
 impl Flushed {
     /// Frees one of them; false when there is none left.
     pub fn free_one(&mut self) -> bool {
-        self.0.pop().is_some()
+        let Some(table) = self.tables.pop() else { return false };
+        let bytes = table.records.heap_bytes();
+        drop(table);
+        self.garbage_bytes.fetch_sub(bytes, Relaxed);
+        true
     }
+}
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        while self.free_one() {}
+    }
+}
+
+/// How many keys a database has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// In all, expired ones included.
+    pub all: usize,
+    /// With an expiry.
+    pub volatile: usize,
 }
 
 impl Keyspace {
@@ -90,6 +115,7 @@ impl Keyspace {
             evicted_total: AtomicU64::new(0),
             evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
+            garbage_bytes: Arc::default(),
         }
     }
     /// The tunables.
@@ -176,30 +202,48 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.volatile)).sum()
     }
+    /// The databases in which anything was ever stored since they were flushed, with their numbers of keys. Each shard is
+    /// locked once, and what it costs grows with the databases in use, not with [`Keyspace::databases`].
+    pub fn in_use(&self) -> BTreeMap<usize, Keys> {
+        let mut dbs = BTreeMap::<usize, Keys>::new();
+        for shard in &self.shards {
+            for (slot, table) in shard.lock.lock().tables() {
+                let keys = dbs.entry(slot / 2).or_default();
+                if slot % 2 == 0 {
+                    keys.all += table.records.len();
+                    keys.volatile += table.volatile;
+                }
+            }
+        }
+        dbs
+    }
     /// What `db`'s tables look like: segments, directories, bytes.
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
-        let shape = |s: &Slot| s.lock.lock().table(slot).map_or(Shape::default(), |t| t.records.shape());
+        let shape_of = |table: &Table| Shape { heap_bytes: table.sums(slot).bytes, ..table.records.shape() };
+        let shape = |shard: &Slot| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
     /// Removes every key of `db` and of its system companion, atomically. Freeing what it returns takes a while with many
     /// keys, for the caller only: no shard is held.
     pub fn flush(&self, db: usize) -> Flushed {
         let slot = self.slot(db);
-        let mut garbage = Vec::with_capacity(2 * self.shards.len());
+        let mut tables = Vec::with_capacity(2 * self.shards.len());
         let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
         for shard in &mut all {
-            garbage.extend([shard.take(slot), shard.take(slot ^ 1)]);
+            tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
             if slot == 0 {
                 shard.notes.note_all();
             }
         }
+        // Before it is no data any more: it is always counted as one or the other.
+        self.garbage_bytes.fetch_add(tables.iter().map(|table| table.records.heap_bytes()).sum(), Relaxed);
         self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
         if slot == 0 {
             self.flushes.fetch_add(1, Relaxed);
         }
         drop(all);
-        Flushed(garbage)
+        Flushed { tables, garbage_bytes: self.garbage_bytes.clone() }
     }
     /// Swaps two databases and their system companions, atomically.
     pub fn swap(&self, a: usize, b: usize) {
@@ -218,10 +262,16 @@ impl Keyspace {
                 shard.notes.note_all();
             }
         }
+        self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
     }
-    /// Keys that expired since the start.
+    /// Keys that expired since the start, or since [`Keyspace::reset_totals`].
     pub fn expired_total(&self) -> u64 {
         self.expired_total.load(Relaxed)
+    }
+    /// Counts evicted and expired keys from zero again.
+    pub fn reset_totals(&self) {
+        self.expired_total.store(0, Relaxed);
+        self.evicted_total.store(0, Relaxed);
     }
     /// Follow keys of database 0 under these prefixes (an empty prefix follows all); replaces the former list. An empty
     /// list follows none and forgets what was touched.
@@ -252,12 +302,19 @@ impl Keyspace {
     /// Frees a value: at once, or when it is big by whoever calls [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {
         if value.is_big() {
+            self.garbage_bytes.fetch_add(value.heap_bytes(), Relaxed);
             self.garbage.lock().push(value);
         }
     }
     /// Big values that were deleted, replaced or expired: to be dropped where it may take a while. Call it regularly.
     pub fn take_garbage(&self) -> Vec<Value> {
-        std::mem::take(&mut *self.garbage.lock())
+        let garbage = std::mem::take(&mut *self.garbage.lock());
+        self.garbage_bytes.fetch_sub(garbage.iter().map(Value::heap_bytes).sum(), Relaxed);
+        garbage
+    }
+    /// Bytes of big values that wait for [`Keyspace::take_garbage`], and of flushed tables that are not freed yet.
+    pub fn garbage_bytes(&self) -> usize {
+        self.garbage_bytes.load(Relaxed)
     }
 
     /// A database's place in a shard: each beside its system companion, which so is `slot ^ 1`.

@@ -19,7 +19,7 @@ mod usage;
 
 pub use db::{Db, Locked, Lookups, OtherType, Taken};
 pub use evict::{Evicted, Evictor, Order, Policy};
-pub use keyspace::{Flushed, Key, KeyHash, Keyspace, ScanCursor};
+pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use record::{RecordRef, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::Settings;

@@ -13,22 +13,31 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[repr(align(128))]
 pub(crate) struct Slot {
     pub(crate) lock: Mutex<Shard>,
-    /// What [`Shard::heap_bytes`] was when the shard was last let go after a change.
+    /// What [`Shard::sums`] were when the shard was last let go after a change.
     data_bytes: AtomicUsize,
+    records: AtomicUsize,
+    volatile: AtomicUsize,
 }
 
 impl Slot {
     pub(crate) fn new(shard: Shard) -> Slot {
-        Slot { lock: Mutex::new(shard), data_bytes: AtomicUsize::new(0) }
+        Slot { lock: Mutex::new(shard), data_bytes: 0.into(), records: 0.into(), volatile: 0.into() }
     }
     /// Bytes of all its data, without taking the lock.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes.load(Relaxed)
     }
-    /// Makes known what the shard's data takes; call it with the lock held, after a change.
+    /// Records that clients can reach, without taking the lock; `volatile_only`: those that have an expiry.
+    pub(crate) fn records(&self, volatile_only: bool) -> usize {
+        if volatile_only { self.volatile.load(Relaxed) } else { self.records.load(Relaxed) }
+    }
+    /// Makes known what is in the shard; call it with the lock held, after a change.
     #[inline]
     pub(crate) fn publish(&self, shard: &Shard) {
-        self.data_bytes.store(shard.heap_bytes(), Relaxed);
+        let sums = shard.sums();
+        self.data_bytes.store(sums.bytes, Relaxed);
+        self.records.store(sums.records, Relaxed);
+        self.volatile.store(sums.volatile, Relaxed);
     }
 }
 
@@ -43,13 +52,19 @@ impl Positions for KeyPositions {
     }
 }
 
-/// One shard. Databases are counted by [`Shard::table`]'s *slot*: 0 is database 0, whose writes are noted.
+/// One shard. Databases are counted by [`Shard::table`]'s *slot*: 0 is database 0, whose writes are noted; even ones are
+/// what clients reach.
 #[derive(Debug)]
 pub(crate) struct Shard {
     /// Slot 0.
     first: Table,
-    /// The others, as far as they were needed.
-    more: Vec<Table>,
+    /// The others that were ever needed, in ascending order of their slots: however high they are numbered, a shard
+    /// holds as many tables as databases are in use.
+    others: Vec<(usize, Box<Table>)>,
+    /// Of the others, kept along: a write costs the same however many they are.
+    others_sums: Sums,
+    /// Nothing in the others expires before this.
+    others_deadline_ms: i64,
     base_bits: u8,
     positions: KeyPositions,
     pub(crate) notes: Notes,
@@ -65,65 +80,146 @@ pub(crate) struct Table {
     pub(crate) volatile: usize,
 }
 
+/// What is in some tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Of heap.
+    pub(crate) bytes: usize,
+    /// Records that clients can reach.
+    pub(crate) records: usize,
+    /// Those of them that have an expiry.
+    pub(crate) volatile: usize,
+}
+
+impl Sums {
+    #[inline]
+    fn and(self, other: Sums) -> Sums {
+        Sums {
+            bytes: self.bytes + other.bytes,
+            records: self.records + other.records,
+            volatile: self.volatile + other.volatile,
+        }
+    }
+    fn without(self, other: Sums) -> Sums {
+        Sums {
+            bytes: self.bytes - other.bytes,
+            records: self.records - other.records,
+            volatile: self.volatile - other.volatile,
+        }
+    }
+}
+
 impl Table {
     fn new(base_bits: u8, positions: &KeyPositions) -> Table {
         Table { records: Segmented::new(base_bits, positions.clone()), volatile: 0 }
+    }
+    /// What is in it; its own bytes count, too, when it is not the first.
+    pub(crate) fn sums(&self, slot: usize) -> Sums {
+        let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
+        let bytes = own_bytes + self.records.heap_bytes();
+        match slot & 1 {
+            0 => Sums { bytes, records: self.records.len(), volatile: self.volatile },
+            _ => Sums { bytes, ..Sums::default() },
+        }
     }
 }
 
 impl Shard {
     pub(crate) fn new(base_bits: u8, positions: KeyPositions, random: u64) -> Shard {
-        let first = Table::new(base_bits, &positions);
-        Shard { first, more: Vec::new(), base_bits, positions, notes: Notes::default(), random }
+        Shard {
+            first: Table::new(base_bits, &positions),
+            others: Vec::new(),
+            others_sums: Sums::default(),
+            others_deadline_ms: i64::MAX,
+            base_bits,
+            positions,
+            notes: Notes::default(),
+            random,
+        }
     }
-    /// Bytes of all its tables.
+    /// What is in all its tables.
     #[inline]
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.first.records.heap_bytes() + self.more.iter().map(|t| t.records.heap_bytes()).sum::<usize>()
+    pub(crate) fn sums(&self) -> Sums {
+        self.first.sums(0).and(self.others_sums)
     }
     /// A database's table, if it was ever needed.
     #[inline]
     pub(crate) fn table(&self, slot: usize) -> Option<&Table> {
-        if slot == 0 { Some(&self.first) } else { self.more.get(slot - 1) }
-    }
-    /// A database's table.
-    #[inline]
-    pub(crate) fn table_mut(&mut self, slot: usize) -> &mut Table {
         if slot == 0 {
-            return &mut self.first;
+            return Some(&self.first);
         }
-        if self.more.len() < slot {
-            let (base_bits, positions) = (self.base_bits, &self.positions);
-            self.more.resize_with(slot, || Table::new(base_bits, positions));
-        }
-        &mut self.more[slot - 1]
+        Some(&self.others[self.place(slot).ok()?].1)
     }
-    /// How many slots have a table.
-    pub(crate) fn slots(&self) -> usize {
-        1 + self.more.len()
+    /// All tables with their slots, in ascending order.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Table)> {
+        std::iter::once((0, &self.first)).chain(self.others.iter().map(|(slot, table)| (*slot, &**table)))
     }
-    /// Puts an empty table in a database's place.
-    pub(crate) fn take(&mut self, slot: usize) -> Table {
-        let empty = Table::new(self.base_bits, &self.positions);
-        if slot == 0 || slot <= self.more.len() {
-            std::mem::replace(self.table_mut(slot), empty)
-        } else {
-            empty
+    /// The first table from `slot` on that clients can reach and that has records (`volatile_only`: with an expiry).
+    pub(crate) fn next_table(&self, slot: usize, volatile_only: bool) -> Option<(usize, &Table)> {
+        let has = |table: &Table| if volatile_only { table.volatile > 0 } else { table.records.len() > 0 };
+        if slot == 0 && has(&self.first) {
+            return Some((0, &self.first));
         }
+        let others = self.others[self.place(slot).unwrap_or_else(|place| place)..].iter();
+        others.map(|(slot, table)| (*slot, &**table)).find(|(slot, table)| slot % 2 == 0 && has(table))
+    }
+    /// Lets `change` have a database's table.
+    #[inline]
+    fn change_table<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
+        if slot == 0 { change(&mut self.first) } else { self.change_other(slot, change) }
+    }
+    fn change_other<R>(&mut self, slot: usize, change: impl FnOnce(&mut Table) -> R) -> R {
+        let place = self.place(slot).unwrap_or_else(|place| {
+            let table = Box::new(Table::new(self.base_bits, &self.positions));
+            self.others_sums = self.others_sums.and(table.sums(slot));
+            self.others.insert(place, (slot, table));
+            place
+        });
+        let table = &mut *self.others[place].1;
+        let before = table.sums(slot);
+        let result = change(table);
+        self.others_sums = self.others_sums.without(before).and(table.sums(slot));
+        self.others_deadline_ms = self.others_deadline_ms.min(table.records.deadline_ms());
+        result
+    }
+    /// Where the table of `slot` is among the others, or belongs.
+    fn place(&self, slot: usize) -> Result<usize, usize> {
+        self.others.binary_search_by_key(&slot, |(slot, _)| *slot)
+    }
+    /// Takes a database's table out; `None` when there is none.
+    pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
+        if slot == 0 {
+            return Some(std::mem::replace(&mut self.first, Table::new(self.base_bits, &self.positions)));
+        }
+        let table = self.others.remove(self.place(slot).ok()?).1;
+        self.others_sums = self.others_sums.without(table.sums(slot));
+        Some(*table)
     }
     /// Exchanges two databases.
     pub(crate) fn swap(&mut self, a: usize, b: usize) {
-        let table = self.take(a);
-        let other = std::mem::replace(self.table_mut(b), table);
-        *self.table_mut(a) = other;
+        let (was_a, was_b) = (self.take(a), self.take(b));
+        for (slot, table) in [(a, was_b), (b, was_a)] {
+            if let Some(table) = table.filter(|table| table.records.len() > 0) {
+                self.change_table(slot, |place| *place = table);
+            }
+        }
     }
     /// Removes the record of `key`, and takes note of it; the value, if that lay outside the table.
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
-        let table = self.table_mut(slot);
-        table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
-        let value = table.records.remove_at(at);
+        let value = self.change_table(slot, |table| {
+            table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
+            table.records.remove_at(at)
+        });
         self.note(slot, position_of(key.hash.0), key.bytes);
         value
+    }
+    /// Has the segment at `position` give back what it can do without.
+    pub(crate) fn trim(&mut self, slot: usize, position: u64) {
+        self.change_table(slot, |table| table.records.trim(position));
+    }
+    /// Has the segment at `position` find out when its first record expires.
+    pub(crate) fn raise_deadline(&mut self, slot: usize, position: u64) {
+        self.change_table(slot, |table| table.records.raise_deadline_at(position));
     }
     /// Adds a record for a key that is not there, and takes note of it.
     pub(crate) fn insert(
@@ -137,17 +233,19 @@ impl Shard {
         let position = position_of(key.hash.0);
         self.note(slot, position, key.bytes);
         let used = Some(now.access(&mut self.random).first().0);
-        let table = self.table_mut(slot);
-        table.volatile += usize::from(deadline_ms != i64::MAX);
-        table.records.insert_new(position, New { key: key.bytes, used, deadline_ms, payload });
+        self.change_table(slot, |table| {
+            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.records.insert_new(position, New { key: key.bytes, used, deadline_ms, payload });
+        });
     }
     /// Sets a record's expiry (`i64::MAX`: none), and takes note of it.
     pub(crate) fn set_deadline(&mut self, slot: usize, at: At, key: &Key<'_>, deadline_ms: i64) {
         self.note(slot, position_of(key.hash.0), key.bytes);
-        let table = self.table_mut(slot);
-        table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
-        table.volatile += usize::from(deadline_ms != i64::MAX);
-        table.records.set_deadline(at, key.bytes, deadline_ms);
+        self.change_table(slot, |table| {
+            table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
+            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.records.set_deadline(at, key.bytes, deadline_ms);
+        });
     }
     /// Replaces the value and the expiry (`None`: keeps it) of a record, marks it used and takes note of it; the former
     /// value, if that lay outside the table.
@@ -161,24 +259,34 @@ impl Shard {
         now: &Clock<'_>,
     ) -> Option<Value> {
         self.note(slot, position_of(key.hash.0), key.bytes);
-        let table = if slot == 0 { &mut self.first } else { &mut self.more[slot - 1] };
-        let item = table.records.at(at);
-        let before_ms = item.deadline_ms();
-        let used = Some(now.access(&mut self.random).again(Usage(item.used())).0);
-        let deadline_ms = deadline_ms.unwrap_or(before_ms);
-        table.volatile -= usize::from(before_ms != i64::MAX);
-        table.volatile += usize::from(deadline_ms != i64::MAX);
-        table.records.replace(at, New { key: key.bytes, used, deadline_ms, payload })
+        let mut random = self.random;
+        let former = self.change_table(slot, |table| {
+            let item = table.records.at(at);
+            let before_ms = item.deadline_ms();
+            let used = Some(now.access(&mut random).again(Usage(item.used())).0);
+            let deadline_ms = deadline_ms.unwrap_or(before_ms);
+            table.volatile -= usize::from(before_ms != i64::MAX);
+            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.records.replace(at, New { key: key.bytes, used, deadline_ms, payload })
+        });
+        self.random = random;
+        former
     }
     /// Lets a record be as much used as one that was `before`, and once more.
     pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
         let used = now.access(&mut self.random).again(before);
-        self.table_mut(slot).records.set_used(at, used.0);
+        self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
-    /// Marks a record used.
+    /// Marks a record used, which changes none of the sums.
     #[inline]
     pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
-        let table = if slot == 0 { &mut self.first } else { &mut self.more[slot - 1] };
+        let table = match slot {
+            0 => &mut self.first,
+            _ => {
+                let place = self.place(slot).expect("the table of a record");
+                &mut *self.others[place].1
+            }
+        };
         let before = Usage(table.records.at(at).used());
         let used = now.access(&mut self.random).again(before);
         // Reading a hot key again in the same second must not dirty its cache line.
@@ -199,7 +307,24 @@ impl Shard {
     ) -> Option<R> {
         self.note(slot, position_of(key.hash.0), key.bytes);
         self.touch(slot, at, now);
-        self.table_mut(slot).records.change_outside(at, change)
+        self.change_table(slot, |table| table.records.change_outside(at, change))
+    }
+    /// The first table from `slot` on in which something may have expired; `None` when there is none.
+    pub(crate) fn next_due(&mut self, slot: usize, now_ms: i64) -> Option<usize> {
+        if slot == 0 && self.first.records.deadline_ms() <= now_ms {
+            return Some(0);
+        }
+        if self.others_deadline_ms > now_ms {
+            return None;
+        }
+        let place = self.place(slot).unwrap_or_else(|place| place);
+        let due = self.others[place..].iter().find(|(_, table)| table.records.deadline_ms() <= now_ms);
+        let due = due.map(|(slot, _)| *slot);
+        if due.is_none() {
+            let deadlines = self.others.iter().map(|(_, table)| table.records.deadline_ms());
+            self.others_deadline_ms = deadlines.min().unwrap_or(i64::MAX);
+        }
+        due
     }
     /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
     /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`. Returns how many it removed, how
@@ -211,23 +336,19 @@ impl Shard {
         now_ms: i64,
         garbage: &mut Vec<Value>,
     ) -> (usize, usize, Option<u64>) {
-        let notes = &mut self.notes;
-        let table = match slot {
-            0 => &mut self.first,
-            _ => &mut self.more[slot - 1],
-        };
-        if table.records.deadline_ms() > now_ms {
-            return (0, 0, None);
-        }
-        let mut removed = 0;
-        let (looked_at, next) = table.records.expire_step(from, now_ms, &mut |key, position, value| {
-            removed += 1;
-            garbage.extend(value);
-            if slot == 0 {
-                notes.note(position, key);
-            }
+        let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
+        let (looked_at, next) = self.change_table(slot, |table| {
+            let step = table.records.expire_step(from, now_ms, &mut |key, position, value| {
+                removed += 1;
+                garbage.extend(value);
+                if slot == 0 {
+                    notes.note(position, key);
+                }
+            });
+            table.volatile -= removed;
+            step
         });
-        table.volatile -= removed;
+        self.notes = notes;
         (removed, looked_at, next)
     }
     /// Takes note of every record of database 0.
@@ -259,3 +380,6 @@ impl Clock<'_> {
         Access { now_ms: self.now_ms, lfu: self.lfu, settings: self.settings, random }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,20 +82,20 @@ impl Keyspace {
                     return removed;
                 }
                 let mut held = self.shards[shard_index].lock.lock();
-                if slot >= held.slots() {
-                    break;
+                let Some(due) = held.next_due(slot, now_ms) else { break };
+                if due != slot {
+                    (slot, from) = (due, self.start_of(shard_index));
                 }
                 let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage);
-                self.shards[shard_index].publish(&held);
+                if gone > 0 {
+                    self.shards[shard_index].publish(&held);
+                }
                 drop(held);
                 looked_at += seen;
                 removed += gone;
                 self.count_expired(gone);
                 garbage.drain(..).for_each(|value| self.dispose(value));
-                (slot, from) = match next {
-                    Some(from) => (slot, from),
-                    None => (slot + 1, self.start_of(shard_index)),
-                };
+                (slot, from) = next.map_or((slot + 1, self.start_of(shard_index)), |from| (slot, from));
             }
             *at = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
         }

@@ -89,6 +89,22 @@ fn a_quota_is_kept_and_what_is_used_again_stays() {
 }
 
 #[test]
+fn what_lost_its_expiry_meanwhile_stays() {
+    for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random, Order::SoonestToExpire] {
+        let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+        (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), Some(NOW_MS + 1000), NOW_MS));
+        assert_eq!(keyspace.evict(&mut evictor, volatile(order), 1, u64::MAX, NOW_MS).records, 1);
+        for i in 0..100 {
+            let text = format!("key{i}");
+            let key = keyspace.key(text.as_bytes());
+            keyspace.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None);
+        }
+        let evicted = keyspace.evict(&mut evictor, volatile(order), 100, u64::MAX, NOW_MS);
+        assert_eq!((evicted.records, evicted.none_left, keyspace.len(0)), (0, true, 99), "{order:?}");
+    }
+}
+
+#[test]
 fn followers_hear_of_it() {
     let (keyspace, mut evictor) = (keyspace(4), Evictor::new(1));
     keyspace.track(vec![b"doc:".to_vec()]);
@@ -103,6 +119,106 @@ fn followers_hear_of_it() {
         .map(String::into_bytes)
         .collect();
     assert_eq!((evicted, &touched), (20, &gone));
+}
+
+/// Most that one call may look at, with the segment that it is in at the end.
+const EFFORT_MAX: usize = 2048 + 896 + 8;
+
+#[test]
+fn a_call_looks_at_a_bounded_number_of_records() {
+    for (every, persisted) in [(1, false), (100, false), (700, false), (100_000, false), (100_000, true)] {
+        let (keyspace, mut evictor) = (keyspace(16), Evictor::new(1));
+        for i in 0..100_000 {
+            let volatile = i % every == 0;
+            let text = format!("key{i}");
+            put(&keyspace, 0, &text, (volatile || persisted).then_some(NOW_MS + 1_000_000), NOW_MS);
+            if persisted && !volatile {
+                let key = keyspace.key(text.as_bytes());
+                keyspace.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None);
+            }
+        }
+        let (mut calls, mut records) = (0, 0);
+        loop {
+            let call = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, u64::MAX, NOW_MS);
+            assert!(call.effort <= EFFORT_MAX, "1 of {every}: {call:?}");
+            (calls, records) = (calls + 1, records + call.records);
+            if call.none_left || records >= 100 {
+                break;
+            }
+            assert!(calls < 1000, "1 of {every}: {records} records in {calls} calls");
+        }
+        assert!(records >= 100.min(100_000 / every), "1 of {every}: {records}");
+        // What has lost its expiry is opened once, not in every round.
+        assert_eq!(keyspace.volatile_len(0) == 0, every == 100_000);
+    }
+}
+
+#[test]
+fn segments_that_lost_their_expiries_are_opened_once() {
+    let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+    for i in 0..50_000 {
+        let text = format!("key{i}");
+        put(&keyspace, 0, &text, Some(NOW_MS + 1_000_000), NOW_MS);
+        let key = keyspace.key(text.as_bytes());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None);
+    }
+    let mut effort_until_found = |name: &str| {
+        put(&keyspace, 0, name, Some(NOW_MS + 1), NOW_MS);
+        let mut effort = 0;
+        while has(&keyspace, 0, name) {
+            effort += keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 1, 1, NOW_MS).effort;
+        }
+        effort
+    };
+    let first: usize = (0..10).map(|i| effort_until_found(&format!("first{i}"))).sum();
+    let then: usize = (0..10).map(|i| effort_until_found(&format!("then{i}"))).sum();
+    assert!(first >= 50_000 && then < 10 * 2 * (900 + 150 * 8), "{first}, then {then}");
+}
+
+#[test]
+fn the_end_is_said_at_once_however_many_tables() {
+    let (keyspace, mut evictor) = (Keyspace::new(4096, 16, [1, 2, 3, 4]), Evictor::new(1));
+    let all = |call: strand_keyspace::Evicted| (call.records, call.none_left, call.effort);
+    for db in 0..16 {
+        (0..1000).for_each(|i| put(&keyspace, db, &format!("key{i}"), None, NOW_MS));
+    }
+    let call = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS);
+    assert_eq!(all(call), (0, true, 0), "without opening any");
+    put(&keyspace, 15, "volatile", Some(NOW_MS + 1), NOW_MS);
+    let calls = (0..40).map(|_| keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS));
+    assert_eq!(calls.map(|call| call.records).sum::<usize>(), 1);
+    assert!(keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS).none_left);
+    // Nor is it said while somebody holds what is left.
+    put(&keyspace, 15, "volatile", Some(NOW_MS + 1), NOW_MS);
+    let held = keyspace.lock_all(NOW_MS);
+    assert!(!keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS).none_left);
+    drop(held);
+}
+
+#[test]
+fn what_expired_counts_as_freed() {
+    let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+    for i in 0..100 {
+        let text = format!("{}{i}", if i < 50 { "dead" } else { "live" });
+        let key = keyspace.key(text.as_bytes());
+        let value = Value::Str(Str::Raw(vec![b'v'; 100_000].into()));
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, value, (i < 50).then_some(NOW_MS + 1));
+    }
+    let before = keyspace.data_bytes();
+    let call = keyspace.evict(&mut evictor, policy(Order::LeastRecent), 1000, 250_000, NOW_MS + 10);
+    assert_eq!((call.records, keyspace.len(0), keyspace.expired_total()), (0, 97, 3));
+    assert!((250_000..400_000).contains(&(before - keyspace.data_bytes())));
+    assert_eq!(keyspace.evicted_total(), 0);
+}
+
+#[test]
+fn long_keys_go_one_at_a_time() {
+    let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
+    (0..100).for_each(|i| put(&keyspace, 0, &format!("{i}{}", "k".repeat(200_000)), None, NOW_MS));
+    let evict = |evictor: &mut Evictor| {
+        keyspace.evict(evictor, policy(Order::LeastRecent), usize::MAX, u64::MAX, NOW_MS).records
+    };
+    assert_eq!(evict(&mut evictor), 4, "one for each round");
 }
 
 /// Numbers by a zipf distribution: number `i` with a chance of `1 / (i + 1)^theta`.

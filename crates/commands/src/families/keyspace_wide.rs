@@ -98,16 +98,16 @@ pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
 /// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.
 pub(crate) fn flushdb(call: &mut LaneCall<'_>) {
     let db = call.db;
-    flush(call, db..db + 1);
+    flush(call, [db]);
 }
 
 /// `FLUSHALL [ASYNC|SYNC]` (slow lane, whichever is said): empties every database. Reply: OK.
 pub(crate) fn flushall(call: &mut LaneCall<'_>) {
-    let all = 0..call.keyspace.databases();
+    let all = call.keyspace.in_use().into_keys();
     flush(call, all);
 }
 
-fn flush(call: &mut LaneCall<'_>, dbs: std::ops::Range<usize>) {
+fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
     let known = call.args.is(1, "ASYNC") || call.args.is(1, "SYNC");
     if call.args.len() > 2 || (call.args.len() == 2 && !known) {
         return call.reply.error(errors::SYNTAX);

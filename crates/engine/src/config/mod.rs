@@ -145,12 +145,12 @@ impl Config {
         let mut values = self.values.write();
         let mut parsed: Vec<Value> = Vec::with_capacity(pairs.len());
         for ((name, text), option) in pairs.iter().zip(&options) {
-            let words = match option.spec().kind {
-                Kind::Words | Kind::OutputLimits => text::split_words(text),
-                _ => Some(vec![text.to_vec()]),
+            // As in redis-server a file's quotes are not known here, and two spaces have an empty word between them.
+            let words: Vec<&[u8]> = match option.spec().kind {
+                Kind::OutputLimits if text.is_empty() => Vec::new(),
+                Kind::Words | Kind::OutputLimits => text.split(|b| *b == b' ').collect(),
+                _ => vec![*text],
             };
-            let words = words.ok_or_else(|| refused(name, "Unbalanced quotes in configuration line"))?;
-            let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
             let value = Value::parse(option.spec(), &words, Some(&values[*option as usize]));
             parsed.push(value.map_err(|reason| refused(name, &reason))?);
         }

@@ -88,12 +88,10 @@ fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
     }
 }
 
-/// A number of bytes: digits and perhaps a unit; `1k` is 1000, `1kb` is 1024. Negative is none.
+/// A number of bytes: digits and perhaps a unit; `1k` is 1000, `1kb` is 1024. Negative is none; without digits it is 0, as
+/// in redis-server.
 pub fn memory(word: &[u8]) -> Option<i64> {
     let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
-    if digits == 0 {
-        return None;
-    }
     let factor: i64 = match word[digits..].to_ascii_lowercase().as_slice() {
         b"" | b"b" => 1,
         b"k" => 1000,
@@ -104,7 +102,18 @@ pub fn memory(word: &[u8]) -> Option<i64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    std::str::from_utf8(&word[..digits]).ok()?.parse::<i64>().ok()?.checked_mul(factor)
+    match digits {
+        0 => Some(0),
+        _ => std::str::from_utf8(&word[..digits]).ok()?.parse::<i64>().ok()?.checked_mul(factor),
+    }
+}
+
+/// A number of seconds as C reads it: `+1` and `01` are 1, nothing is 0.
+fn seconds(word: &[u8]) -> Option<i64> {
+    match word {
+        b"" => Some(0),
+        word => std::str::from_utf8(word).ok()?.parse().ok(),
+    }
 }
 
 fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
@@ -112,7 +121,7 @@ fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
         Some(Value::Limits(limits)) => *limits,
         _ => [[0; 3]; 3],
     };
-    if words.is_empty() || !words.len().is_multiple_of(4) {
+    if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     }
     for group in words.chunks(4) {
@@ -122,8 +131,7 @@ fn limits(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
             b"pubsub" => 2,
             _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
         };
-        let numbers =
-            (memory(group[1]), memory(group[2]), strand_keyspace::types::string::parse_int(group[3]));
+        let numbers = (memory(group[1]), memory(group[2]), seconds(group[3]));
         let (Some(hard), Some(soft), Some(seconds @ 0..)) = numbers else {
             return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
         };
@@ -147,8 +155,8 @@ mod tests {
             ("3mb", Some(3 << 20)),
             ("1g", Some(1_000_000_000)),
             ("1Gb", Some(1 << 30)),
-            ("", None),
-            ("kb", None),
+            ("", Some(0)),
+            ("kb", Some(0)),
             ("1x", None),
             ("-1", None),
             ("1 kb", None),

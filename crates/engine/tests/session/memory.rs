@@ -89,6 +89,58 @@ fn writers_far_over_the_limit_wait_and_are_denied_when_nothing_is_left() {
 }
 
 #[test]
+fn the_background_goes_on_looking_for_the_only_volatile_key() {
+    let mut server = Server::with("maxmemory-policy volatile-lru");
+    let mut peer = server.connect();
+    // With an expiry that is taken back the tables cannot tell where the volatile ones are.
+    for i in 0..20_000 {
+        peer.script(
+            &server,
+            &[(&format!("SET key{i} 1 EX 1000"), "+OK|"), (&format!("PERSIST key{i}"), ":1|")],
+        );
+    }
+    peer.script(&server, &[("SET volatile 1 EX 1000", "+OK|")]);
+    server.used_bytes.store(10 * MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 9mb", "+OK|")]);
+    let mut slices = 0;
+    while server.engine.watch_memory(server.now) == 500 {
+        slices += 1;
+        assert!(slices < 25, "a slice looks at some 2,000 records");
+    }
+    assert_eq!(server.engine.keyspace().evicted_total(), 1, "and nothing is left then");
+    assert_eq!(peer.run(&server, "SET a 1"), DENIED);
+    assert_eq!(server.engine.keyspace().len(0), 20_000);
+}
+
+#[test]
+fn what_was_deleted_and_is_not_freed_yet_denies_nothing() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let value = "x".repeat(2_000_000);
+    (0..2).for_each(|i| assert_eq!(peer.run(&server, &format!("SET big{i} {value}")), "+OK|"));
+    server.used_bytes.store(5 * MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 4mb", "+OK|"), ("SET a 1", DENIED), ("DEL big0", ":1|")]);
+    // The allocator still has it.
+    server.engine.watch_memory(server.now);
+    peer.script(&server, &[("SET a 1", "+OK|")]);
+}
+
+#[test]
+fn resetstat_forgets_what_went_but_not_the_peak() {
+    let mut server = Server::with("maxmemory-policy allkeys-random");
+    let mut peer = server.connect();
+    fill(&server, &mut peer, 100);
+    server.used_bytes.store(9 * MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 8mb", "+OK|"), ("SET a 1", "+OK|")]);
+    server.used_bytes.store(MB, Relaxed);
+    peer.script(&server, &[("CONFIG SET maxmemory 0", "+OK|")]);
+    assert!(!peer.run(&server, "INFO stats").contains("evicted_keys:0|"));
+    peer.script(&server, &[("CONFIG RESETSTAT", "+OK|")]);
+    assert!(peer.run(&server, "INFO stats").contains("evicted_keys:0|"));
+    assert!(peer.run(&server, "INFO memory").contains("used_memory_peak:9437184|"));
+}
+
+#[test]
 fn nothing_is_evicted_or_denied_in_a_pause() {
     let mut server = Server::with("maxmemory-policy allkeys-random");
     let (mut admin, mut peer) = (server.connect(), server.connect());

@@ -50,6 +50,14 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let segment = &self.segments[i];
         (segment.deadline_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
+    /// The bound of the segment at `from` follows its items: worth it when a visit met no deadline there.
+    pub(crate) fn raise_deadline_at(&mut self, from: u64) {
+        let Some(i) = self.segment_of(from) else { return };
+        let deadline_ms = self.segments[i].items().map(|item| item.deadline_ms()).min().unwrap_or(i64::MAX);
+        if deadline_ms > self.segments[i].deadline_ms {
+            self.segment_mut(i).deadline_ms = deadline_ms;
+        }
+    }
     /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
     /// has; `gone` gets the key, its position and the outside value of each. Returns how many items it looked at, and where to go on
     /// (`None`: at the end).

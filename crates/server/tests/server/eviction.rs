@@ -96,6 +96,9 @@ fn options_and_errors_are_redis_s() {
         "CONFIG SET maxmemory x",
         "CONFIG SET maxmemory 1tb",
         "CONFIG SET maxmemory 50%",
+        "CONFIG SET maxmemory ",
+        "CONFIG SET maxmemory kb",
+        "CONFIG SET maxmemory +1",
         "CONFIG SET maxmemory 2gb",
         "CONFIG GET maxmemory",
         "CONFIG SET maxmemory-samples 0",
@@ -138,6 +141,24 @@ fn options_and_errors_are_redis_s() {
     }
     for field in ["maxmemory", "evicted_keys"] {
         assert_eq!(strand.info(field), redis.info(field), "{field}");
+    }
+    for limits in [
+        "normal 0 0 +1",
+        "normal 0 0 01",
+        "normal 0 0 -1",
+        "normal 0 0 ",
+        "normal 0 0  1",
+        "normal 0 0 1 ",
+        "\"normal\" 0 0 0",
+        "pubsub kb b 1",
+        "",
+    ] {
+        let set = ["CONFIG", "SET", "client-output-buffer-limit", limits];
+        let replies = [&mut strand, &mut redis].map(|peer| peer.client.call(&set).expect("a reply"));
+        assert_eq!(replies[0], replies[1], "{limits:?}");
+        let [ours, theirs] =
+            [&mut strand, &mut redis].map(|peer| peer.call("CONFIG GET client-output-buffer-limit"));
+        assert_eq!(ours, theirs, "after {limits:?}");
     }
 }
 
@@ -187,6 +208,10 @@ fn hot_keys_stay_and_the_limit_holds() {
             // A slice may still be at work.
             peer.comes_true(|peer| peer.info("evicted_keys") == 1000 - peer.int("DBSIZE"));
             assert!(peer.info("evicted_keys") > 150, "{}", peer.name);
+            let peak = peer.info("used_memory_peak");
+            assert_eq!(peer.call("CONFIG RESETSTAT"), Value::Simple("OK".into()));
+            assert_eq!(peer.info("evicted_keys"), 0, "{}", peer.name);
+            assert!(peer.info("used_memory_peak") >= peak, "{}", peer.name);
             assert!(peer.info("total_eviction_exceeded_time") < 20_000);
         }
     }
@@ -206,6 +231,24 @@ fn the_soonest_to_expire_go_first_and_only_they() {
         let mean = left.iter().sum::<usize>() / left.len();
         assert!(mean > 175, "{}: the mean of those left is {mean}", peer.name);
         assert!((0..300).all(|i| peer.exists(&format!("stays{i}"))), "{}", peer.name);
+    }
+}
+
+#[test]
+fn writers_far_over_the_limit_are_denied_when_nothing_may_go() {
+    let policy = ["--maxmemory-policy", "volatile-lru"];
+    let [_, redis] = both(&policy);
+    let server = strand(&[&policy[..], &["--shards", "16384"]].concat());
+    let client = server.connect().expect("it accepts");
+    for mut peer in [Peer { name: "strand", client, _server: server }, redis] {
+        // Too far over the limit for a write that waits for eviction, and more shards than one look goes through.
+        (0..30).for_each(|i| assert!(peer.set(&format!("stays{i}"), 1 << 20)));
+        peer.set("ttl", 1);
+        peer.int("EXPIRE ttl 1000");
+        peer.set_config("maxmemory", "8mb");
+        peer.comes_true(|peer| !peer.set("one more", 1) && peer.info("evicted_keys") == 1);
+        assert_eq!(peer.int("EXISTS ttl"), 0, "{}", peer.name);
+        assert_eq!(peer.int("DBSIZE"), 30, "{}", peer.name);
     }
 }
 

@@ -27,7 +27,7 @@ const SECTIONS: &[Section] = &[
     ("search", true, sections::search),
 ];
 
-/// With more shards than this INFO runs on a helper thread: counting keys locks every shard for every database.
+/// With more shards than this INFO runs on a helper thread: counting keys locks every shard.
 const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 
 impl Session {

@@ -220,11 +220,9 @@ pub(super) fn cluster(_: &Facts<'_>, out: &mut String) {
 
 pub(super) fn keyspace(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Keyspace\r\n");
-    let keyspace = &f.engine.keyspace;
-    for db in 0..keyspace.databases() {
-        let keys = keyspace.len(db);
-        if keys > 0 {
-            *out += &format!("db{db}:keys={keys},expires={},avg_ttl=0\r\n", keyspace.volatile_len(db));
+    for (db, keys) in f.engine.keyspace.in_use() {
+        if keys.all > 0 {
+            *out += &format!("db{db}:keys={},expires={},avg_ttl=0\r\n", keys.all, keys.volatile);
         }
     }
 }

@@ -37,7 +37,7 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
     let share = |purpose: Purpose| shares[purpose as usize];
     let (peak, startup) = (memory.peak_bytes().max(used), memory.startup_bytes());
     let data = share(Purpose::Data).min(used);
-    let keys: u64 = (0..engine.keyspace.databases()).map(|db| engine.keyspace.len(db) as u64).sum();
+    let keys: u64 = engine.keyspace.in_use().values().map(|keys| keys.all as u64).sum();
     let grown = used.saturating_sub(startup).max(data);
     let whole = [
         ("peak.allocated", peak),
