@@ -49,7 +49,8 @@ pub struct Known {
     pub interrupted: bool,
 }
 
-/// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under way on the connection.
+/// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under
+/// way on the connection.
 ///
 /// # Errors
 /// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
