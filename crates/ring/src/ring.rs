@@ -1,0 +1,336 @@
+//! [`Ring`]: submissions, completions, and which port each belongs to.
+
+use crate::buffers::{Buffers, GROUP};
+use crate::port::{Port, Slot};
+use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Requests that fit into the submission queue; what comes beyond waits here.
+const ENTRIES: u32 = 1024;
+/// Completions that fit: more than ports are likely to have in one turn. The kernel keeps what does not fit.
+const COMPLETIONS: u32 = 8192;
+/// `IORING_ENTER_GETEVENTS`: run what waits to complete.
+const ENTER_GETEVENTS: u32 = 1;
+/// `MSG_NOSIGNAL`: a closed peer is an error, not a signal.
+const NO_SIGNAL: i32 = 0x4000;
+/// `MSG_WAITALL`: a send completes when all is sent.
+const ALL: i32 = 0x100;
+/// `MSG_MORE`: another send follows at once.
+const MORE: i32 = 0x8000;
+
+/// What a request does; the lower bits of its user data, below the slot's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Kind {
+    /// The standing receive.
+    Receive,
+    /// A send.
+    Send,
+    /// The end of one of the others.
+    Cancel,
+    /// Waits until the connection is broken, perhaps also until bytes arrive.
+    Watch,
+}
+const KINDS: [Kind; 4] = [Kind::Receive, Kind::Send, Kind::Cancel, Kind::Watch];
+
+fn user_data(index: usize, kind: Kind) -> u64 {
+    (index * KINDS.len()) as u64 | kind as u64
+}
+
+/// An io_uring of one thread, and its ports.
+#[derive(Clone)]
+pub struct Ring {
+    pub(crate) inner: Rc<RefCell<Inner>>,
+}
+
+pub(crate) struct Inner {
+    ring: IoUring,
+    /// Signalled by the kernel when something has completed.
+    event: OwnedFd,
+    pub(crate) buffers: Buffers,
+    pub(crate) slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    /// Requests to be submitted.
+    queue: VecDeque<squeue::Entry>,
+    /// Ports that found no buffer.
+    starved: Vec<usize>,
+    /// Who calls `turn`.
+    driver: Option<Waker>,
+    completions: Vec<(u64, i32, u32)>,
+    /// The kernel's error that ended it.
+    failed: Option<i32>,
+}
+
+fn builder() -> Builder {
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    builder.setup_clamp().setup_cqsize(COMPLETIONS);
+    builder
+}
+
+impl Ring {
+    /// Tries whether the kernel gives a ring.
+    ///
+    /// # Errors
+    /// When the kernel forbids it or is too old (before 6.1).
+    pub fn probe() -> io::Result<()> {
+        builder().build(ENTRIES).map(drop)
+    }
+    /// Sets up a ring for this thread, which alone may use it.
+    ///
+    /// # Errors
+    /// When the kernel forbids it or is too old (before 6.1).
+    pub fn start() -> io::Result<Ring> {
+        let ring = builder().build(ENTRIES)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        let buffers = Buffers::register(&ring)?;
+        let inner = Inner {
+            ring,
+            event,
+            buffers,
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            starved: Vec::new(),
+            driver: None,
+            completions: Vec::new(),
+            failed: None,
+        };
+        Ok(Ring { inner: Rc::new(RefCell::new(inner)) })
+    }
+    /// A descriptor that becomes readable, again each time, when [`Ring::turn`] has something to do: to be watched for
+    /// edges and never read. (Polling the ring's own one does not report what completes while nobody waits in the ring.)
+    ///
+    /// # Errors
+    /// When the process has no more descriptors.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.inner.borrow().event.try_clone()
+    }
+    /// True when the ring has failed: its ports only give that error.
+    pub fn has_failed(&self) -> bool {
+        self.inner.borrow().failed.is_some()
+    }
+    /// Takes over a connected socket.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn attach(&self, socket: TcpStream) -> io::Result<Port> {
+        // A request that finds nothing waits in the kernel, but on a non-blocking descriptor it fails.
+        socket.set_nonblocking(false)?;
+        let socket = Rc::new(socket);
+        let mut inner = self.inner.borrow_mut();
+        let index = inner.free.pop().unwrap_or(inner.slots.len());
+        if index == inner.slots.len() {
+            inner.slots.push(None);
+        }
+        let error = inner.failed;
+        inner.slots[index] = Some(Slot::new(socket.clone(), error));
+        drop(inner);
+        Ok(Port::new(self.clone(), socket, index))
+    }
+    /// Submits what is queued and wakes the tasks of the ports that something has completed for. True when there was
+    /// something or is more: let the tasks run, then call again. Else wait for the descriptor or [`Ring::poll_queued`].
+    ///
+    /// # Errors
+    /// Those of the kernel. The ring has failed then, and the connections of its ports are ended.
+    pub fn turn(&self) -> io::Result<bool> {
+        let turned = self.inner.borrow_mut().turn();
+        turned.inspect_err(|e| self.fail(e))
+    }
+    /// Gives the ring up because of `error`, which is what its ports give from now on. Their connections are ended.
+    pub fn fail(&self, error: &io::Error) {
+        self.inner.borrow_mut().fail(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+    }
+    /// Ready when requests wait to be submitted; else the task is woken at the next one.
+    pub fn poll_queued(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.inner.borrow_mut();
+        if !inner.queue.is_empty() || !inner.starved.is_empty() {
+            return Poll::Ready(());
+        }
+        inner.driver = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Inner {
+    fn turn(&mut self) -> io::Result<bool> {
+        for index in std::mem::take(&mut self.starved) {
+            if let Some(slot) = &mut self.slots[index] {
+                slot.no_longer_starved();
+            }
+        }
+        self.enter()?;
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.extend(self.ring.completion().map(|c| (c.user_data(), c.result(), c.flags())));
+        let completed = !completions.is_empty();
+        for (data, result, flags) in completions.drain(..) {
+            let (index, kind) = (data as usize / KINDS.len(), KINDS[data as usize % KINDS.len()]);
+            self.complete(index, kind, result, flags);
+        }
+        self.completions = completions;
+        Ok(completed
+            || !self.queue.is_empty()
+            || !self.ring.submission().is_empty()
+            || self.kernel_has_more())
+    }
+    /// True when the kernel waits for us to enter it.
+    fn kernel_has_more(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+    fn enter(&mut self) -> io::Result<()> {
+        loop {
+            let mut submission = self.ring.submission();
+            while !submission.is_full()
+                && let Some(entry) = self.queue.pop_front()
+            {
+                // SAFETY: the only requests with an address are sends, whose bytes the slot keeps until the completion:
+                // it is freed only when no request is out, and what it sends is leaked when the ring ends before that.
+                let pushed = unsafe { submission.push(&entry) };
+                pushed.expect("there is room");
+            }
+            let queued = submission.len() as u32;
+            drop(submission);
+            if queued == 0 && !self.kernel_has_more() {
+                return Ok(());
+            }
+            // SAFETY: no argument is passed; what is queued is as `push` wants it.
+            let entered = unsafe { self.ring.submitter().enter::<()>(queued, 0, ENTER_GETEVENTS, None) };
+            match entered {
+                Ok(_) if self.queue.is_empty() => return Ok(()),
+                Ok(taken) if taken > 0 => {}
+                Ok(_) => return Ok(()),
+                // A signal, or the kernel is short of memory or room for completions: what was not taken stays queued.
+                Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => return Ok(()),
+                    _ => return Err(e),
+                },
+            }
+        }
+    }
+    fn complete(&mut self, index: usize, kind: Kind, result: i32, flags: u32) {
+        let Inner { slots, buffers, starved, .. } = self;
+        let slot = slots[index].as_mut().expect("a slot lives as long as its requests");
+        let more = cqueue::more(flags);
+        match kind {
+            Kind::Receive => {
+                let held = cqueue::buffer_select(flags).map(|id| buffers.held(id, result.max(0) as usize));
+                if slot.received(held, result, more, buffers) {
+                    starved.push(index);
+                }
+                if slot.is_overfull() {
+                    self.cancel(index, Kind::Receive);
+                }
+            }
+            Kind::Send => slot.sent(result),
+            Kind::Watch => slot.watched(result),
+            Kind::Cancel => {}
+        }
+        if !more {
+            self.slots[index].as_mut().expect("there until it is freed").requests -= 1;
+        }
+        self.release(index);
+    }
+    /// Frees the slot, and with it the socket, once its port is gone and the kernel is done with it.
+    pub(crate) fn release(&mut self, index: usize) {
+        let slot = self.slots[index].as_mut().expect("there until it is freed");
+        if slot.closed && slot.requests == 0 {
+            slot.drop_held(&mut self.buffers);
+            self.slots[index] = None;
+            self.free.push(index);
+        }
+    }
+    /// Asks for all that the port's socket receives.
+    pub(crate) fn receive(&mut self, index: usize) {
+        let fd = self.fd(index);
+        self.slot(index).receives();
+        self.push(index, Kind::Receive, opcode::RecvMulti::new(fd, GROUP).build());
+    }
+    /// Sends the first slice of what the slot keeps for it until the completion.
+    pub(crate) fn send(&mut self, index: usize, more: bool) {
+        let fd = self.fd(index);
+        // The bytes lie in a blob that does not move with the chain, and nobody writes what a chain holds.
+        let front = self.slot(index).sending().front();
+        let flags = NO_SIGNAL | ALL | if more { MORE } else { 0 };
+        let entry = opcode::Send::new(fd, front.as_ptr(), front.len() as u32).flags(flags).build();
+        self.push(index, Kind::Send, entry);
+    }
+    /// Asks to be told when the connection breaks (a receive that is out tells too), and of `events` (`POLLIN` or none).
+    pub(crate) fn watch(&mut self, index: usize, events: i32) {
+        let fd = self.fd(index);
+        self.slot(index).watches(events);
+        // Errors and hang-ups are told whether asked for or not.
+        self.push(index, Kind::Watch, opcode::PollAdd::new(fd, events as u32).build());
+    }
+    /// Ends the port's request of this kind, if there is one.
+    pub(crate) fn cancel(&mut self, index: usize, kind: Kind) {
+        let of = CancelBuilder::user_data(user_data(index, kind));
+        self.push(index, Kind::Cancel, opcode::AsyncCancel2::new(of).build());
+    }
+    pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
+        self.slots[index].as_mut().expect("the port lives")
+    }
+    /// The slot keeps the socket open as long as a request names it.
+    fn fd(&mut self, index: usize) -> Fd {
+        Fd(self.slot(index).socket.as_raw_fd())
+    }
+    fn push(&mut self, index: usize, kind: Kind, entry: squeue::Entry) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.slot(index).requests += 1;
+        self.queue.push_back(entry.user_data(user_data(index, kind)));
+        self.driver.take().into_iter().for_each(Waker::wake);
+    }
+    /// Ends all connections: nobody tells any more what comes of their requests. Slots with requests are never freed.
+    fn fail(&mut self, error: i32) {
+        self.failed = Some(error);
+        self.queue.clear();
+        for slot in self.slots.iter_mut().flatten() {
+            // A peer that is gone already is as good.
+            let _ = slot.socket.shutdown(Shutdown::Both);
+            slot.broken(error);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The kernel may still read what is being sent.
+        self.slots.drain(..).flatten().for_each(Slot::leak);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_failed_ring_ends_its_connections_and_says_so() {
+        // A kernel without io_uring has nothing to fail.
+        let Ok(ring) = Ring::start() else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let mut port = ring.attach(listener.accept().expect("connected").0).expect("a socket");
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(!port.poll(&mut cx, true, false).read);
+        ring.turn().expect("the kernel takes a receive");
+        ring.fail(&io::Error::other("for the test"));
+        assert!(ring.has_failed());
+        assert!(port.poll(&mut cx, false, false).gone);
+        assert_eq!(port.read(&mut [0]).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        assert_eq!(io::Read::read(&mut peer, &mut [0]).expect("it was shut down"), 0);
+        drop(port);
+    }
+}
