@@ -2,6 +2,9 @@
 //!
 //! Short rounds alternate between the two, each round in the other order than the one before, so that what else the
 //! machine does meets both alike. Figures are medians of the rounds; a ratio is the median of the rounds' ratios.
+//!
+//! With `--beside OPTIONS` the other one is Strand too, started with these options (`--beside "--io-driver io_uring"`),
+//! and only speed is measured.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -14,8 +17,8 @@ use strand_testkit::report::{self, Report, Row, grouped, median};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-const USAGE: &str =
-    "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--json]";
+const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--rounds N] [--only NAME] [--beside OPTIONS] \
+     [--json]";
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
 /// How often memory is looked at until it has settled.
@@ -29,6 +32,7 @@ struct Options {
     seconds: f64,
     rounds: usize,
     only: Option<String>,
+    beside: Option<String>,
     json: bool,
 }
 
@@ -62,14 +66,24 @@ fn main() -> Result<()> {
     let options = options()?;
     let (machine, start) = (Machine::here(&options.strand), Instant::now());
     load::pin_to(1)?;
-    let reports = [speed(&options)?, memory(&options)?];
+    let mut reports = vec![speed(&options)?];
+    if options.beside.is_none() {
+        reports.push(memory(&options)?);
+    }
     report::print(&machine, &reports, start.elapsed(), options.json);
     Ok(())
 }
 
 fn options() -> Result<Options> {
-    let mut options =
-        Options { strand: PathBuf::new(), keys: 1_000_000, seconds: 0.5, rounds: 7, only: None, json: false };
+    let mut options = Options {
+        strand: PathBuf::new(),
+        keys: 1_000_000,
+        seconds: 0.5,
+        rounds: 7,
+        only: None,
+        beside: None,
+        json: false,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} wants a value; {USAGE}"));
@@ -79,6 +93,7 @@ fn options() -> Result<Options> {
             "--seconds" => options.seconds = value()?.parse()?,
             "--rounds" => options.rounds = value()?.parse()?,
             "--only" => options.only = Some(value()?),
+            "--beside" => options.beside = Some(value()?),
             "--json" => options.json = true,
             _ => return Err(format!("unknown argument {arg}; {USAGE}").into()),
         }
@@ -101,8 +116,21 @@ fn start(options: &Options, kind: Kind) -> Result<Server> {
     Ok(Server::measured(kind, &options.strand, workers, "0", &[])?)
 }
 
-fn reproduce(name: &str) -> String {
-    format!("make versus ARGS='--only \"{name}\"'")
+/// The one that Strand is compared with.
+fn start_other(options: &Options) -> Result<Server> {
+    let Some(beside) = &options.beside else { return start(options, Kind::Redis) };
+    let args: Vec<&str> = ["--workers", "1"].into_iter().chain(beside.split_whitespace()).collect();
+    Ok(Server::measured(Kind::Strand, &options.strand, &args, "0", &[])?)
+}
+
+/// The other one's name in figures.
+fn other_name(options: &Options) -> &'static str {
+    if options.beside.is_some() { "other" } else { "redis" }
+}
+
+fn reproduce(options: &Options, name: &str) -> String {
+    let beside = options.beside.as_ref().map(|b| format!(" --beside \"{b}\"")).unwrap_or_default();
+    format!("make versus ARGS='--only \"{name}\"{beside}'")
 }
 
 fn speed(options: &Options) -> Result<Report> {
@@ -112,15 +140,24 @@ fn speed(options: &Options) -> Result<Report> {
         options.rounds,
         options.seconds
     );
-    let columns =
-        ["workload", "strand op/cpu-s", "redis op/cpu-s", "ratio", "strand op/s", "redis op/s", "ratio wall"];
-    let latency = ["strand p50/p99/p99.9 us", "redis p50/p99/p99.9 us"];
-    let mut report = Report::new(&title, &[&columns[..], &latency[..]].concat());
+    let other = options.beside.as_deref().unwrap_or("redis");
+    let columns = [
+        "workload",
+        "strand op/cpu-s",
+        &format!("{other} op/cpu-s"),
+        "ratio",
+        "strand op/s",
+        &format!("{other} op/s"),
+        "ratio wall",
+        "strand p50/p99/p99.9 us",
+        &format!("{other} p50/p99/p99.9 us"),
+    ];
+    let mut report = Report::new(&title, &columns);
     let rows: Vec<_> = WORKLOADS.iter().filter(|w| wanted(options, w.0)).collect();
     if rows.is_empty() {
         return Ok(report);
     }
-    let servers = [start(options, Kind::Strand)?, start(options, Kind::Redis)?];
+    let servers = [start(options, Kind::Strand)?, start_other(options)?];
     for server in &servers {
         fill::keys(server, options.keys, Content::Bytes(256))?;
     }
@@ -153,16 +190,16 @@ fn speed_row(options: &Options, servers: &[Server; 2], name: &str, load: Workloa
             trips[i] += &measured.round_trips_us;
         }
     }
-    let mut row = Row::new(&[name], reproduce(name));
+    let (mut row, other) = (Row::new(&[name], reproduce(options, name)), other_name(options));
     for (unit, [ours, theirs]) in [("per_cpu_second", &cpu), ("per_second", &wall)] {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         let (a, b, ratio) = (median(ours), median(theirs), median(&ratios));
         [grouped(a), grouped(b), format!("{ratio:.2}")].into_iter().for_each(|c| row.cell(c));
         row.figure(format!("strand_{unit}"), a);
-        row.figure(format!("redis_{unit}"), b);
+        row.figure(format!("{other}_{unit}"), b);
         row.figure(format!("ratio_{unit}"), ratio);
     }
-    for (kind, trips) in ["strand", "redis"].iter().zip(&trips) {
+    for (kind, trips) in ["strand", other].iter().zip(&trips) {
         let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
         let values = quantiles.map(|(name, q)| {
             let value = trips.value_at_quantile(q);
@@ -195,7 +232,7 @@ fn memory(options: &Options) -> Result<Report> {
             settled[i] = per_key(settled_kb(&server)?);
         }
         let [ours, theirs] = settled;
-        let mut row = Row::new(&[name, &payload.to_string()], reproduce(name));
+        let mut row = Row::new(&[name, &payload.to_string()], reproduce(options, name));
         let overhead = |bytes: f64| bytes - *payload as f64;
         let cells = [ours, theirs, ours / theirs, overhead(ours), overhead(theirs)];
         for (cell, digits) in cells.into_iter().chain(at_once).zip([1, 1, 2, 1, 1, 1, 1]) {
