@@ -119,6 +119,8 @@ pub struct ServerFacts {
     pub os: String,
     /// Worker threads.
     pub workers: usize,
+    /// How sockets are driven: `epoll` or `io_uring`.
+    pub multiplexing_api: &'static str,
     /// The allocator's name and version, as `INFO memory` shows it.
     pub allocator: String,
 }

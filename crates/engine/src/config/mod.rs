@@ -242,6 +242,10 @@ impl Config {
     pub fn hz(&self) -> u64 {
         self.number(Opt::Hz) as u64
     }
+    /// `io-driver`: epoll (the default) or io_uring.
+    pub fn io_driver(&self) -> String {
+        self.string(Opt::IoDriver)
+    }
     /// `loglevel`: debug, verbose, notice (the default), warning.
     pub fn loglevel(&self) -> String {
         self.string(Opt::LogLevel)

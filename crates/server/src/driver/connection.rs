@@ -1,28 +1,23 @@
 //! One connection: moves bytes between a socket and its [`Session`], and waits when there is nothing to move.
 //!
 //! [`serve`] is the task. It decides nothing about commands: it reads into the session's target, calls
-//! [`Session::run`], writes the output in one vectored write, and does what the [`Turn`] says. The socket is read and
-//! written directly; the runtime only says when that is worth trying. A read or write that came up short has emptied
+//! [`Session::run`], writes the output, and does what the [`Turn`] says. The socket is a [`Stream`]: read and written
+//! directly when the runtime says that it is worth trying, or by a ring. A read or write that came up short has emptied
 //! or filled the kernel's buffer, so readiness is cleared there and then: a request costs one read and one write, and
 //! no system call that only learns that there is nothing to do.
 
+use super::stream::{Stream, Waited, refuse};
 use super::wake::WakeCell;
 use super::worker::Context;
-use socket2::SockRef;
 use std::future::{Future, poll_fn};
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::Shutdown;
-use std::pin::{Pin, pin};
+use std::io;
+use std::net::TcpStream as StdStream;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use strand_chain::Chain;
 use strand_engine::{PeerInfo, Session, Turn};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Slices handed to the kernel in one vectored write.
-const WRITE_SLICES_MAX: usize = 64;
 /// Bytes of one read or write, and bytes moved after which the task lets the worker's other connections go first. Fresh
 /// memory costs a page fault for each 4 KiB, and on loopback a write runs the receiver's side of TCP too, for as long as
 /// the peer takes bytes. While 256 MB went out, others waited for up to 18 ms with no bound, 0.6 ms with 256 KiB and
@@ -32,8 +27,6 @@ const MOVED_BYTES_MAX: usize = 64 * 1024;
 const TURNS_MAX: u32 = 16;
 /// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
-/// Bytes of input that are read and dropped at the end, so that unread input does not reset the last reply away.
-const DISCARD_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a connection ended; shown in the log at debug level.
 type End = io::Result<&'static str>;
@@ -42,18 +35,17 @@ type End = io::Result<&'static str>;
 ///
 /// # Errors
 /// Those of the socket.
-pub async fn serve(stream: TcpStream, peer: PeerInfo, wake: Arc<WakeCell>, context: &Context) -> End {
+pub async fn serve(socket: StdStream, peer: PeerInfo, wake: Arc<WakeCell>, context: &Context) -> End {
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let session = match opened {
         Ok(session) => session,
         Err(refusal) => {
-            write_some(&stream, &refusal)?;
-            hang_up(&stream);
+            refuse(&socket, &refusal);
             return Ok("refused");
         }
     };
     let connection = Connection {
-        stream,
+        stream: Stream::open(socket, context.ring.as_ref())?,
         session,
         wake,
         context,
@@ -88,7 +80,7 @@ enum State {
 }
 
 struct Connection<'c> {
-    stream: TcpStream,
+    stream: Stream,
     session: Session,
     wake: Arc<WakeCell>,
     context: &'c Context,
@@ -107,23 +99,21 @@ struct Connection<'c> {
     moved: usize,
 }
 
-/// What a wait ended with.
+/// What a wait ended with, the socket aside.
 enum Event {
-    /// The socket is worth a try.
-    Socket,
     /// Somebody woke the session.
     Woken,
     /// The deadline passed.
     Time,
-    /// The peer is gone for both directions.
-    Gone,
 }
 
 impl Connection<'_> {
     async fn run(mut self) -> End {
         loop {
             self.flush()?;
-            let drained = self.session.output().is_empty();
+            // Who closes the socket waits until all is out.
+            let closes = matches!(self.state, State::Closing(_)) || self.ended || self.context.stopping();
+            let drained = self.session.output().is_empty() && (!closes || self.stream.is_sent());
             match self.state {
                 State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
@@ -141,14 +131,17 @@ impl Connection<'_> {
                         step_back().await;
                     }
                 }
-                _ if !drained && self.unwritten => {}
+                _ if !drained && self.unwritten && !self.session.output().is_empty() => {}
                 _ => {
                     (self.turns, self.moved) = (0, 0);
                     match self.wait(drained).await {
-                        Event::Socket => {}
-                        Event::Gone => return Ok("peer gone"),
-                        Event::Woken => self.woken(),
-                        Event::Time => self.timed_out(),
+                        Waited::Socket { read, write } => {
+                            self.unread |= read;
+                            self.unwritten |= write;
+                        }
+                        Waited::Gone => return Ok("peer gone"),
+                        Waited::Other(Event::Woken) => self.woken(),
+                        Waited::Other(Event::Time) => self.timed_out(),
                     }
                     continue;
                 }
@@ -204,30 +197,21 @@ impl Connection<'_> {
     fn fill(&mut self) -> io::Result<()> {
         let target = self.session.read_target();
         let room = target.len().min(MOVED_BYTES_MAX);
-        let socket = SockRef::from(&self.stream);
-        let read = (&*socket).read(&mut target[..room]);
-        self.session.received(*read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(0) => self.ended = true,
-            Ok(n) => {
+        let read = self.stream.read(&mut target[..room]);
+        self.session.received(read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0)));
+        let (n, dry) = read?;
+        self.unread = !dry;
+        match n {
+            Some(0) => self.ended = true,
+            Some(n) => {
                 self.moved += n;
-                if n < room {
-                    self.read_dry();
-                }
                 if self.state == State::Reading {
                     self.state = State::Running;
                 }
             }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => self.read_dry(),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            None => {}
         }
         Ok(())
-    }
-
-    fn read_dry(&mut self) {
-        self.unread = false;
-        clear_readiness(&self.stream, Interest::READABLE);
     }
 
     /// Writes what the socket takes.
@@ -235,13 +219,9 @@ impl Connection<'_> {
         if !self.unwritten || self.session.output().is_empty() {
             return Ok(());
         }
-        let written = write_some(&self.stream, self.session.output())?;
-        self.session.output().advance(written.bytes);
+        let written = self.stream.write(self.session.output(), MOVED_BYTES_MAX)?;
         self.moved += written.bytes;
-        if written.full {
-            self.unwritten = false;
-            clear_readiness(&self.stream, Interest::WRITABLE);
-        }
+        self.unwritten = !written.full;
         if written.bytes > 0
             && let State::Closing(until) = &mut self.state
         {
@@ -251,42 +231,25 @@ impl Connection<'_> {
     }
 
     /// Waits for whatever can move this connection on.
-    async fn wait(&mut self, drained: bool) -> Event {
+    async fn wait(&mut self, drained: bool) -> Waited<Event> {
         if self.session.in_frame() {
             // The rest of a frame is on its way: do not let the kernel hold back the acknowledgement that a peer with
             // Nagle's algorithm waits for before it sends it. The option is not sticky, so it is set at each such wait.
-            let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
+            self.stream.acknowledge_quickly();
         }
         self.arm_timer();
         let reading = self.wants_read();
-        // Whoever reads or writes learns that the peer is gone for good; the others have to ask. A peer that only ended
-        // its own side still wants its replies.
-        let watching = !reading && drained;
-        let Connection { stream, wake, timer, unread, unwritten, .. } = self;
-        let mut gone = pin!(async {
-            match watching {
-                true => stream.ready(Interest::ERROR).await.is_ok(),
-                false => std::future::pending().await,
-            }
-        });
-        poll_fn(|cx| {
+        let Connection { stream, wake, timer, .. } = self;
+        let other = |cx: &mut std::task::Context<'_>| {
             if wake.poll(cx).is_ready() {
                 return Poll::Ready(Event::Woken);
-            }
-            *unread |= reading && stream.poll_read_ready(cx).is_ready();
-            *unwritten |= !drained && stream.poll_write_ready(cx).is_ready();
-            if (reading && *unread) || (!drained && *unwritten) {
-                return Poll::Ready(Event::Socket);
-            }
-            if watching && gone.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Event::Gone);
             }
             match timer {
                 Some(timer) => timer.as_mut().poll(cx).map(|()| Event::Time),
                 None => Poll::Pending,
             }
-        })
-        .await
+        };
+        stream.wait(reading, !drained, other).await
     }
 
     /// Arms the timer when the state has a deadline. An armed timer that is too early is left alone: it costs one
@@ -328,7 +291,7 @@ impl Connection<'_> {
     }
 
     fn finish(&self, why: &'static str) -> End {
-        hang_up(&self.stream);
+        self.stream.hang_up();
         Ok(why)
     }
 }
@@ -336,7 +299,7 @@ impl Connection<'_> {
 /// Goes behind the tasks that are ready, without a look at the sockets in between: what this one asked memory for comes
 /// meanwhile. Measured at pipeline 1, 32 connections, 1 M keys: 3 to 8 % more operations per CPU-second, with one
 /// connection no difference.
-async fn step_back() {
+pub async fn step_back() {
     let mut stepped = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut stepped, true) {
@@ -346,47 +309,4 @@ async fn step_back() {
         Poll::Pending
     })
     .await
-}
-
-struct Written {
-    bytes: usize,
-    /// The kernel's buffer is full.
-    full: bool,
-}
-
-/// One write of the first slices of `output`; a plain one is cheaper for the kernel than a vectored one of one slice.
-fn write_some(stream: &TcpStream, output: &Chain) -> io::Result<Written> {
-    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
-    let n = output.io_slices(&mut slices, MOVED_BYTES_MAX);
-    let offered: usize = slices[..n].iter().map(|s| s.len()).sum();
-    let socket = SockRef::from(stream);
-    let written = match &slices[..n] {
-        [one] => (&*socket).write(one),
-        several => (&*socket).write_vectored(several),
-    };
-    match written {
-        Ok(bytes) => Ok(Written { bytes, full: bytes < offered }),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
-        Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Written { bytes: 0, full: false }),
-        Err(e) => Err(e),
-    }
-}
-
-/// Forgets the readiness that a short read or write has used up. Call it right after that, before any `await`: the
-/// runtime takes up new events only when this task has returned to it, so none of them can be lost here.
-fn clear_readiness(stream: &TcpStream, interest: Interest) {
-    let _ = stream.try_io(interest, || Err::<(), _>(ErrorKind::WouldBlock.into()));
-}
-
-/// Ends the sending side and drops what came unread, within a bound.
-fn hang_up(stream: &TcpStream) {
-    let socket = SockRef::from(stream);
-    let _ = socket.shutdown(Shutdown::Write);
-    let mut dropped = [0; 8 * 1024];
-    for _ in 0..DISCARD_BYTES_MAX / dropped.len() {
-        match (&*socket).read(&mut dropped) {
-            Ok(n) if n > 0 => {}
-            _ => return,
-        }
-    }
 }

@@ -10,6 +10,7 @@ mod host;
 mod lane;
 mod listen;
 mod logging;
+mod stream;
 mod ticker;
 mod wake;
 mod worker;
@@ -41,8 +42,8 @@ const ACCEPT_PAUSE_MS: u64 = 50;
 const SHARDS_PER_WORKER: usize = 64;
 /// Descriptors that are not clients: listeners, log, files that are being read.
 const RESERVED_FILES: u64 = 64;
-/// And for each worker: its event queue and what wakes it.
-const RESERVED_FILES_PER_WORKER: u64 = 4;
+/// And for each worker: its event queue, its ring and what wakes them.
+const RESERVED_FILES_PER_WORKER: u64 = 8;
 /// Most worker threads, whatever is asked for.
 const WORKERS_MAX: usize = 256;
 
@@ -85,9 +86,10 @@ fn start(
     let (requests, inbox) = unbounded_channel();
     let search = Search::new(keyspace.clone());
     let host = Arc::new(ServerHost::new(requests, search.clone(), Reclaimer::start()?, config_file.clone()));
-    let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
+    let rings = wants_rings(&config);
+    let engine = Engine::new(config, keyspace, host, facts(workers, rings, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;
-    let shared = Shared { engine: engine.clone(), clock, lanes };
+    let shared = Shared { engine: engine.clone(), clock, lanes, rings };
     let workers = (0..workers).map(|i| Worker::start(i, shared.clone())).collect::<io::Result<Vec<_>>>()?;
     let tickers = [
         ticker::engine_ticker(engine.clone(), clock)?,
@@ -259,6 +261,20 @@ impl Signals {
     }
 }
 
+/// True when sockets are to be driven by io_uring and the kernel lets us.
+fn wants_rings(config: &Config) -> bool {
+    if config.io_driver() != "io_uring" {
+        return false;
+    }
+    match strand_ring::Ring::probe() {
+        Ok(()) => true,
+        Err(e) => {
+            tracing::info!("the kernel does not allow io_uring ({e}): using epoll");
+            false
+        }
+    }
+}
+
 fn worker_count(config: &Config) -> usize {
     let wanted = match config.workers() {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -267,7 +283,7 @@ fn worker_count(config: &Config) -> usize {
     wanted.min(WORKERS_MAX)
 }
 
-fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
+fn facts(workers: usize, rings: bool, config_file: Option<PathBuf>) -> ServerFacts {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     ServerFacts {
         pid: std::process::id(),
@@ -281,6 +297,7 @@ fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
             std::env::consts::ARCH
         ),
         workers,
+        multiplexing_api: if rings { "io_uring" } else { "epoll" },
         allocator: allocator_name(),
     }
 }

@@ -5,6 +5,7 @@
 use super::clock::Clock;
 use super::connection;
 use super::lane::LanePool;
+use super::stream::drive;
 use super::wake::WakeCell;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use strand_engine::{Engine, PeerInfo, Wake};
-use tokio::net::TcpStream;
+use strand_ring::Ring;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub clock: Clock,
     /// The helper threads.
     pub lanes: LanePool,
+    /// Sockets are driven by an io_uring for each worker.
+    pub rings: bool,
 }
 
 /// What the acceptor and the server tell a worker.
@@ -64,7 +67,9 @@ impl Worker {
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let ring = shared.rings.then(|| start_ring(index)).flatten();
             let context = Rc::new(Context {
+                ring,
                 engine: shared.engine,
                 clock: shared.clock,
                 lanes: shared.lanes,
@@ -111,6 +116,7 @@ pub struct Context {
     pub(super) engine: Arc<Engine>,
     pub(super) clock: Clock,
     pub(super) lanes: LanePool,
+    pub(super) ring: Option<Ring>,
     stopping: Cell<bool>,
     /// Connections that have more to do and let the others go first.
     busy: Cell<usize>,
@@ -155,7 +161,25 @@ impl Drop for Busy<'_> {
     }
 }
 
+fn start_ring(index: usize) -> Option<Ring> {
+    match Ring::start() {
+        Ok(ring) => Some(ring),
+        Err(e) => {
+            tracing::warn!("worker {index} has no io_uring ({e}) and uses epoll");
+            None
+        }
+    }
+}
+
 async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+    if let Some(ring) = context.ring.clone() {
+        tokio::task::spawn_local(async move {
+            if let Err(e) = drive(&ring).await {
+                ring.fail(&e);
+                tracing::error!("io_uring failed: {e}; its connections are closed, new ones use epoll");
+            }
+        });
+    }
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
@@ -186,13 +210,6 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
 
 async fn host(stream: StdStream, peer: PeerInfo, guard: Guard) {
     let address = peer.addr.clone();
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
-        Err(e) => {
-            tracing::warn!("cannot serve {address}: {e}");
-            return;
-        }
-    };
     match connection::serve(stream, peer, guard.wake.clone(), &guard.context).await {
         Ok(end) => tracing::debug!("{address}: {end}"),
         Err(e) => tracing::debug!("{address}: {e}"),

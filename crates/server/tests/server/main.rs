@@ -2,6 +2,7 @@
 
 mod cli;
 mod crowds;
+mod drivers;
 mod eviction;
 mod harness;
 mod hostile;

@@ -1,0 +1,273 @@
+//! [`Stream`]: a connection's socket, as one of two event loops drives it.
+//!
+//! *Polled*: the runtime says (epoll) when a read or write is worth a try, and it is done here and now. *Ring*: an
+//! io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its task.
+//!
+//! Measured in pairs (`make versus ARGS='--beside "--io-driver NAME"'`: two servers, alternating rounds, server and
+//! client on a core each, 32 connections, 256-byte values, 1 M keys), operations per server CPU-second of io_uring over
+//! those of epoll, in two runs of 7 and 9 rounds, on a quieter and on a busy machine:
+//!
+//! | workload | epoll | io_uring | ratio | ratio, busy |
+//! |---|---|---|---|---|
+//! | GET, pipeline 30 | 1,146 k | 1,491 k | 1.19 | 1.14 |
+//! | SET, pipeline 30 | 1,369 k | 1,526 k | 1.09 | 1.10 |
+//! | 20 % SET, pipeline 30 | 1,252 k | 1,473 k | 1.20 | 1.18 |
+//! | INCR, pipeline 30 | 1,135 k | 1,414 k | 1.25 | 1.19 |
+//! | HSET, pipeline 30 | 572 k | 641 k | 1.15 | 1.06 |
+//! | GET, pipeline 1 | 111 k | 136 k | 1.19 | 1.08 |
+//! | SET, pipeline 1 | 82 k | 87 k | 1.08 | 1.11 |
+//! | MGET of 100 | 16.5 k | 18.4 k | 1.09 | 1.05 |
+//! | PING, pipeline 30 | 3,596 k | 4,247 k | 1.19 | 1.18 |
+//!
+//! What it gains is the system calls of many connections. One connection alone, at pipeline 1, pays for the detour by the
+//! ring: 26.5 us of CPU and a round trip of 50 us, by epoll 22.7 and 44 us. Values of 256 MB cost the same (CPU of a SET
+//! into fresh memory 200 and 200 ms, into memory that is there 50 and 48 ms; of a GET 88 and 80 ms), since they are read
+//! from the socket into their own memory either way; through the ring's buffers a SET took 40 to 75 ms more. 5,000
+//! arrivals and departures and 10,000 idle connections cost the same.
+
+use super::connection::step_back;
+use socket2::SockRef;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, TcpStream as StdStream};
+use std::pin::pin;
+use std::task::{Context, Poll};
+use strand_chain::Chain;
+use strand_ring::{Port, Ready, Ring};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+
+/// Slices handed to the kernel in one vectored write.
+const WRITE_SLICES_MAX: usize = 64;
+/// Bytes of input that are read and dropped at the end, so that unread input does not reset the last reply away.
+const DISCARD_BYTES_MAX: usize = 64 * 1024;
+
+/// `MSG_DONTWAIT`.
+const DONT_WAIT: i32 = 0x40;
+
+/// One accepted socket.
+pub enum Stream {
+    /// Read and written here when the runtime says that it is worth a try.
+    Polled(TcpStream),
+    /// Received and sent by a ring.
+    Ring(Port),
+}
+
+/// What came of a write.
+pub struct Written {
+    /// Bytes taken from the output.
+    pub bytes: usize,
+    /// No more are taken now.
+    pub full: bool,
+}
+
+impl Stream {
+    /// Takes over a socket; by `ring` when the worker has one.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn open(socket: StdStream, ring: Option<&Ring>) -> io::Result<Stream> {
+        Ok(match ring {
+            Some(ring) if !ring.has_failed() => Stream::Ring(ring.attach(socket)?),
+            _ => Stream::Polled(TcpStream::from_std(socket)?),
+        })
+    }
+    fn socket(&self) -> SockRef<'_> {
+        match self {
+            Stream::Polled(stream) => SockRef::from(stream),
+            Stream::Ring(port) => SockRef::from(port.socket()),
+        }
+    }
+    /// Does not let the kernel hold back the next acknowledgement.
+    pub fn acknowledge_quickly(&self) {
+        let _ = self.socket().set_tcp_quickack(true);
+    }
+    /// Reads once into `target`; the second value says that there is no more now.
+    ///
+    /// # Errors
+    /// Those of the socket; nothing to read is no error but 0 bytes of `None`.
+    pub fn read(&mut self, target: &mut [u8]) -> io::Result<(Option<usize>, bool)> {
+        let room = target.len();
+        let read = match self {
+            Stream::Polled(stream) => (&*SockRef::from(&*stream)).read(target).map(|n| (n, n < room)),
+            Stream::Ring(port) => port.read(target),
+        };
+        let (n, dry) = match read {
+            Ok((n, dry)) => (Some(n), dry),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => (None, true),
+            Err(e) if e.kind() == ErrorKind::Interrupted => (None, false),
+            Err(e) => return Err(e),
+        };
+        if dry && let Stream::Polled(stream) = self {
+            clear_readiness(stream, Interest::READABLE);
+        }
+        Ok((n, dry))
+    }
+    /// Takes bytes from the front of `output`, `bytes_max` at most.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> io::Result<Written> {
+        match self {
+            Stream::Polled(stream) => {
+                let written = write_some(stream, output, bytes_max)?;
+                output.advance(written.bytes);
+                if written.full {
+                    clear_readiness(stream, Interest::WRITABLE);
+                }
+                Ok(written)
+            }
+            Stream::Ring(port) => match port.write(output, bytes_max) {
+                Ok(bytes) => Ok(Written { bytes, full: false }),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
+                Err(e) => Err(e),
+            },
+        }
+    }
+    /// True when nothing that was taken is on its way to the kernel.
+    pub fn is_sent(&self) -> bool {
+        match self {
+            Stream::Polled(_) => true,
+            Stream::Ring(port) => port.is_sent(),
+        }
+    }
+    /// Waits until the socket is worth a try for what is waited for, or, with nothing to wait for, until it is broken; or
+    /// until `other` is ready. A peer that only ended its own side is not gone: it still wants its replies.
+    pub async fn wait<E>(
+        &mut self,
+        reading: bool,
+        writing: bool,
+        mut other: impl FnMut(&mut Context<'_>) -> Poll<E>,
+    ) -> Waited<E> {
+        // Whoever reads or writes learns that the peer is gone for good; the others have to ask.
+        let watching = !reading && !writing;
+        let stream = match self {
+            Stream::Polled(stream) => stream,
+            Stream::Ring(port) => {
+                return poll_fn(|cx| {
+                    if let Poll::Ready(other) = other(cx) {
+                        return Poll::Ready(Waited::Other(other));
+                    }
+                    let Ready { read, write, gone } = port.poll(cx, reading, writing);
+                    Waited::of(reading && read, writing && write, watching && gone)
+                })
+                .await;
+            }
+        };
+        let mut broken = pin!(async {
+            match watching {
+                true => stream.ready(Interest::ERROR).await.is_ok(),
+                false => std::future::pending().await,
+            }
+        });
+        poll_fn(|cx| {
+            if let Poll::Ready(other) = other(cx) {
+                return Poll::Ready(Waited::Other(other));
+            }
+            let read = reading && stream.poll_read_ready(cx).is_ready();
+            let write = writing && stream.poll_write_ready(cx).is_ready();
+            Waited::of(read, write, watching && broken.as_mut().poll(cx).is_ready())
+        })
+        .await
+    }
+    /// Ends the sending side and drops what came unread, within a bound.
+    pub fn hang_up(&self) {
+        hang_up(self.socket());
+    }
+}
+
+/// What a wait ended with.
+pub enum Waited<E> {
+    /// The socket is worth a try.
+    Socket {
+        /// For reading.
+        read: bool,
+        /// For writing.
+        write: bool,
+    },
+    /// The peer is gone for both directions.
+    Gone,
+    /// Something else.
+    Other(E),
+}
+
+impl<E> Waited<E> {
+    fn of(read: bool, write: bool, gone: bool) -> Poll<Waited<E>> {
+        match (read || write, gone) {
+            (true, _) => Poll::Ready(Waited::Socket { read, write }),
+            (false, true) => Poll::Ready(Waited::Gone),
+            (false, false) => Poll::Pending,
+        }
+    }
+}
+
+/// Tells a socket that is not served why, and closes it.
+pub fn refuse(socket: &StdStream, reply: &Chain) {
+    // Nothing was sent before, so a short text fits; a peer that is gone misses it.
+    let _ = (&*SockRef::from(socket)).write(reply.front());
+    hang_up(SockRef::from(socket));
+}
+
+fn hang_up(socket: SockRef<'_>) {
+    let _ = socket.shutdown(Shutdown::Write);
+    let mut dropped = [MaybeUninit::uninit(); 8 * 1024];
+    for _ in 0..DISCARD_BYTES_MAX / dropped.len() {
+        // The socket of a ring is one that blocks.
+        match socket.recv_with_flags(&mut dropped, DONT_WAIT) {
+            Ok(n) if n > 0 => {}
+            _ => return,
+        }
+    }
+}
+
+/// One write of the first slices of `output`; a plain one is cheaper for the kernel than a vectored one of one slice.
+fn write_some(stream: &TcpStream, output: &Chain, bytes_max: usize) -> io::Result<Written> {
+    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+    let n = output.io_slices(&mut slices, bytes_max);
+    let offered: usize = slices[..n].iter().map(|s| s.len()).sum();
+    let socket = SockRef::from(stream);
+    let written = match &slices[..n] {
+        [one] => (&*socket).write(one),
+        several => (&*socket).write_vectored(several),
+    };
+    match written {
+        Ok(bytes) => Ok(Written { bytes, full: bytes < offered }),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
+        Err(e) if e.kind() == ErrorKind::Interrupted => Ok(Written { bytes: 0, full: false }),
+        Err(e) => Err(e),
+    }
+}
+
+/// Forgets the readiness that a short read or write has used up. Call it right after that, before any `await`: the
+/// runtime takes up new events only when this task has returned to it, so none of them can be lost here.
+fn clear_readiness(stream: &TcpStream, interest: Interest) {
+    let _ = stream.try_io(interest, || Err::<(), _>(ErrorKind::WouldBlock.into()));
+}
+
+/// Submits what the tasks of a worker ask of its ring and wakes those that something came for, for as long as the
+/// worker lives.
+///
+/// # Errors
+/// When the ring fails: its connections cannot be served any more.
+pub async fn drive(ring: &Ring) -> io::Result<()> {
+    // Deprecated because a type may lie about its descriptor; `OwnedFd` does not.
+    #[expect(deprecated)]
+    let descriptor = AsyncFd::with_interest(ring.descriptor()?, Interest::READABLE)?;
+    loop {
+        if ring.turn()? {
+            // The woken tasks read and ask for memory, then run, then what they sent is submitted at once.
+            step_back().await;
+            step_back().await;
+            continue;
+        }
+        poll_fn(|cx| {
+            if ring.poll_queued(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            descriptor.poll_read_ready(cx).map_ok(|mut guard| guard.clear_ready())
+        })
+        .await?;
+    }
+}

@@ -1,0 +1,185 @@
+//! Both ways to drive sockets: what `io-driver` promises, whichever of them the kernel allows. (All tests of this folder
+//! can be run with the one that is not the default: `STRAND_IO_DRIVER=io_uring cargo test -p strand-server --test server`.)
+
+use crate::harness::{Client, Server, command};
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+const DRIVERS: [&str; 2] = ["epoll", "io_uring"];
+
+/// A server for each driver. One that the kernel refuses must say so and serve with the other.
+fn each(test: impl Fn(Server)) {
+    for driver in DRIVERS {
+        let server =
+            Server::start(&["--workers", "1", "--enable-debug-command", "yes", "--io-driver", driver]);
+        let info = server.connect().bulk("INFO server");
+        if !info.contains(&format!("multiplexing_api:{driver}\r\n")) {
+            assert!(info.contains("multiplexing_api:epoll\r\n"), "{info}");
+            assert!(server.folder.log_text().contains("using epoll"), "{}", server.folder.log_text());
+        }
+        let config = format!("*2\r\n$9\r\nio-driver\r\n${}\r\n{driver}\r\n", driver.len());
+        server.connect().call("CONFIG GET io-driver", &config);
+        test(server);
+    }
+}
+
+fn ping(client: &mut Client) {
+    client.call("PING", "+PONG\r\n");
+}
+
+/// Waits until only `watch` is connected.
+fn expect_alone(watch: &mut Client) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !watch.bulk("INFO clients").contains("connected_clients:1\r\n") {
+        assert!(Instant::now() < deadline, "{}", watch.bulk("CLIENT LIST"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn pipelines_of_many_clients_are_answered_in_order() {
+    each(|server| {
+        let mut clients: Vec<_> = (0..500).map(|_| server.connect()).collect();
+        for round in 0..3 {
+            for (i, client) in clients.iter_mut().enumerate() {
+                let requests = (0..30).flat_map(|j| command(&format!("ECHO {i}:{j}:{round}")));
+                client.send(&requests.collect::<Vec<u8>>());
+            }
+            for (i, client) in clients.iter_mut().enumerate() {
+                for j in 0..30 {
+                    let text = format!("{i}:{j}:{round}");
+                    client.expect(format!("${}\r\n{text}\r\n", text.len()).as_bytes());
+                }
+            }
+        }
+        let mut watch = server.connect();
+        drop(clients);
+        expect_alone(&mut watch);
+    });
+}
+
+#[test]
+fn a_large_value_comes_and_goes_whole() {
+    const LEN: usize = 64 << 20;
+    each(|server| {
+        // Every position tells itself: bytes that are lost, doubled or moved are seen.
+        let value: Vec<u8> =
+            (0..LEN as u32 / 4).flat_map(|i| i.wrapping_mul(0x9E37_79B1).to_le_bytes()).collect();
+        let (mut client, mut other) = (server.connect(), server.connect());
+        client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${LEN}\r\n").as_bytes());
+        let (half, rest) = value.split_at(LEN / 2);
+        client.send(half);
+        ping(&mut other);
+        client.send(rest);
+        client.send(b"\r\n");
+        client.expect(b"+OK\r\n");
+        client.send(&command("GET k").repeat(2));
+        // Nothing is read for a while: the server waits and serves others.
+        ping(&mut other);
+        for _ in 0..2 {
+            client.expect(format!("${LEN}\r\n").as_bytes());
+            client.expect(&value);
+            client.expect(b"\r\n");
+        }
+        ping(&mut client);
+    });
+}
+
+#[test]
+fn a_peer_that_ends_its_side_gets_all_its_replies() {
+    each(|server| {
+        let mut client = server.connect();
+        let value = "v".repeat(1 << 20);
+        client.send(&command(&format!("SET k {value}")));
+        let mut requests = command("DEBUG SLEEP 0.05");
+        requests.extend(command("GET k").repeat(20));
+        client.send(&requests);
+        client.stream.shutdown(Shutdown::Write).expect("connected");
+        client.expect(b"+OK\r\n+OK\r\n");
+        let reply = format!("${}\r\n{value}\r\n", value.len());
+        (0..20).for_each(|_| client.expect(reply.as_bytes()));
+        client.expect_end();
+        // Said with the last reply in hand, and followed by bytes that nobody will read.
+        let mut client = server.connect();
+        client.send(&[command("GET k"), command("QUIT"), vec![b'x'; 40_000]].concat());
+        client.expect(reply.as_bytes());
+        client.expect(b"+OK\r\n");
+        client.expect_end();
+    });
+}
+
+#[test]
+fn peers_that_reset_are_forgotten_whatever_is_under_way() {
+    each(|server| {
+        let mut watch = server.connect();
+        let value = "v".repeat(1 << 20);
+        watch.call(&format!("SET k {value}"), "+OK\r\n");
+        for i in 0..60 {
+            let mut client = server.connect();
+            ping(&mut client);
+            let request = match i % 4 {
+                // Idle; in the middle of a request; of a reply that is not read; of a command that waits.
+                0 => vec![],
+                1 => b"*3\r\n$3\r\nSET\r\n$1\r\nq\r\n$1000000\r\nabc".to_vec(),
+                2 => command("GET k").repeat(20),
+                _ => command("DEBUG SLEEP 60"),
+            };
+            client.send(&request);
+            if i % 8 == 6 {
+                client.expect(b"$1048576\r\n");
+            }
+            // No time to linger: the peer gets a reset and not an end.
+            socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        }
+        expect_alone(&mut watch);
+        watch.call("EXISTS q", ":0\r\n");
+    });
+}
+
+#[test]
+fn clients_that_never_read_stop_nobody_and_are_not_read_for_ever() {
+    each(|server| {
+        let mut other = server.connect();
+        let value = "v".repeat(256 << 10);
+        other.call(&format!("SET k {value}"), "+OK\r\n");
+        let mut deaf: Vec<_> = (0..2).map(|_| server.connect()).collect();
+        for client in &mut deaf {
+            client.stream.set_nonblocking(true).expect("a TCP socket");
+            let requests = command("GET k").repeat(2_000);
+            let (mut sent, mut moved) = (0, Instant::now());
+            while moved.elapsed() < Duration::from_millis(300) {
+                if let Ok(n) = client.stream.write(&requests[sent % requests.len()..]) {
+                    (sent, moved) = (sent + n, Instant::now());
+                    assert!(sent < 100 << 20, "{sent} bytes are taken from a client that does not read");
+                } else {
+                    ping(&mut other);
+                }
+            }
+        }
+        assert!(server.memory("VmRSS") < 300 << 20, "{} bytes resident", server.memory("VmRSS"));
+        // One of them begins to read after all.
+        let mut late = deaf.pop().expect("two");
+        late.stream.set_nonblocking(false).expect("a TCP socket");
+        (0..50).for_each(|_| late.expect(format!("${}\r\n{value}\r\n", value.len()).as_bytes()));
+        drop((late, deaf));
+        expect_alone(&mut other);
+    });
+}
+
+#[test]
+fn the_server_stops_with_output_under_way() {
+    each(|mut server| {
+        let (mut busy, mut half) = (server.connect(), server.connect());
+        let value = "v".repeat(4 << 20);
+        busy.call(&format!("SET k {value}"), "+OK\r\n");
+        half.send(b"*2\r\n$3\r\nGET\r\n");
+        busy.send(&command("GET k"));
+        busy.expect(b"$4194304\r\n");
+        server.signal(rustix::process::Signal::TERM);
+        half.expect_end();
+        busy.expect(format!("{value}\r\n").as_bytes());
+        busy.expect_end();
+        assert_eq!(server.end().code(), Some(0));
+    });
+}
