@@ -242,7 +242,7 @@ impl Config {
     pub fn hz(&self) -> u64 {
         self.number(Opt::Hz) as u64
     }
-    /// `io-driver`: epoll (the default) or io_uring.
+    /// `io-driver`: io_uring (the default) or epoll.
     pub fn io_driver(&self) -> String {
         self.string(Opt::IoDriver)
     }

@@ -111,7 +111,7 @@ options! {
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
-    IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "epoll", Startup,
+    IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "io_uring", Startup,
         "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
     LfuDecayTime "lfu-decay-time", Kind::Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";

@@ -3,27 +3,27 @@
 //! *Polled*: the runtime says (epoll) when a read or write is worth a try, and it is done here and now. *Ring*: an
 //! io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its task.
 //!
-//! Measured in pairs (`make versus ARGS='--beside "--io-driver NAME"'`: two servers, alternating rounds, server and
-//! client on a core each, 32 connections, 256-byte values, 1 M keys), operations per server CPU-second of io_uring over
-//! those of epoll, in two runs of 7 and 9 rounds, on a quieter and on a busy machine:
+//! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server and
+//! client on a core each, 32 connections, 256-byte values, 1 M keys): operations per server CPU-second in the last of three
+//! runs, and the ratios of all three (7, 9 and 9 rounds; the machine was shared, in the second run most of all):
 //!
-//! | workload | epoll | io_uring | ratio | ratio, busy |
-//! |---|---|---|---|---|
-//! | GET, pipeline 30 | 1,146 k | 1,491 k | 1.19 | 1.14 |
-//! | SET, pipeline 30 | 1,369 k | 1,526 k | 1.09 | 1.10 |
-//! | 20 % SET, pipeline 30 | 1,252 k | 1,473 k | 1.20 | 1.18 |
-//! | INCR, pipeline 30 | 1,135 k | 1,414 k | 1.25 | 1.19 |
-//! | HSET, pipeline 30 | 572 k | 641 k | 1.15 | 1.06 |
-//! | GET, pipeline 1 | 111 k | 136 k | 1.19 | 1.08 |
-//! | SET, pipeline 1 | 82 k | 87 k | 1.08 | 1.11 |
-//! | MGET of 100 | 16.5 k | 18.4 k | 1.09 | 1.05 |
-//! | PING, pipeline 30 | 3,596 k | 4,247 k | 1.19 | 1.18 |
+//! | workload | io_uring | epoll | ratios |
+//! |---|---|---|---|
+//! | GET, pipeline 30 | 1,537 k | 1,335 k | 1.19, 1.14, 1.14 |
+//! | SET, pipeline 30 | 1,405 k | 1,345 k | 1.09, 1.10, 1.06 |
+//! | 20 % SET, pipeline 30 | 1,298 k | 1,135 k | 1.20, 1.18, 1.13 |
+//! | INCR, pipeline 30 | 1,126 k | 991 k | 1.25, 1.19, 1.10 |
+//! | HSET, pipeline 30 | 522 k | 491 k | 1.15, 1.06, 1.05 |
+//! | GET, pipeline 1 | 92 k | 91 k | 1.19, 1.08, 1.09 |
+//! | SET, pipeline 1 | 127 k | 109 k | 1.08, 1.11, 1.18 |
+//! | MGET of 100 | 20.2 k | 18.1 k | 1.09, 1.05, 1.11 |
+//! | PING, pipeline 30 | 3,833 k | 3,309 k | 1.19, 1.18, 1.16 |
 //!
-//! What it gains is the system calls of many connections. One connection alone, at pipeline 1, pays for the detour by the
-//! ring: 26.5 us of CPU and a round trip of 50 us, by epoll 22.7 and 44 us. Values of 256 MB cost the same (CPU of a SET
-//! into fresh memory 200 and 200 ms, into memory that is there 50 and 48 ms; of a GET 88 and 80 ms), since they are read
-//! from the socket into their own memory either way; through the ring's buffers a SET took 40 to 75 ms more. 5,000
-//! arrivals and departures and 10,000 idle connections cost the same.
+//! What it gains is the system calls of many connections, so it is the default. One connection alone, at pipeline 1, pays
+//! for the detour by the ring: 25 to 26 us of CPU a request and not 23 to 24, a round trip 1 to 6 us longer. Values of
+//! 256 MB cost the same (CPU of a SET into fresh memory 180 to 200 ms, into memory that is there 50, of a GET 80 to
+//! 110): they are read from the socket into their own memory either way. Through the ring's buffers a SET took 40 to
+//! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
 
 use super::connection::step_back;
 use socket2::SockRef;

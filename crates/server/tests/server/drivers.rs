@@ -1,5 +1,5 @@
 //! Both ways to drive sockets: what `io-driver` promises, whichever of them the kernel allows. (All tests of this folder
-//! can be run with the one that is not the default: `STRAND_IO_DRIVER=io_uring cargo test -p strand-server --test server`.)
+//! can be run with the one that is not the default: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
 use crate::harness::{Client, Server, command};
 use std::io::Write;

@@ -26,7 +26,7 @@ impl Server {
     pub fn start(options: &[&str]) -> Server {
         let mut args = options.to_vec();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
-        // The same tests with another event loop: STRAND_IO_DRIVER=io_uring cargo test -p strand-server --test server.
+        // The same tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
         let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
         if !driver.is_empty() && !options.contains(&"--io-driver") {
             args.extend(["--io-driver", &driver]);
