@@ -48,6 +48,10 @@ pub trait Host: Send + Sync {
     fn info_search(&self) -> Vec<(String, String)>;
     /// Drop this on a helper thread: freeing it takes a while.
     fn reclaim(&self, garbage: Box<dyn Send>);
+    /// How many clients the system allows when so many are wanted.
+    fn clients_max(&self, wanted: usize) -> usize {
+        wanted
+    }
     /// CONFIG SET changed this option: whoever acts on it outside the engine (logging, sockets) looks at it again.
     fn config_changed(&self, name: &str) {
         let _ = name;

@@ -1,5 +1,6 @@
 //! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
 
+use super::files;
 use super::lane::Reclaimer;
 use parking_lot::Mutex;
 use std::fs;
@@ -33,6 +34,7 @@ pub struct ServerHost {
     /// Held by whoever rewrites it: several helper threads may be told to.
     config_file: Option<Mutex<PathBuf>>,
     system_bytes: u64,
+    workers: usize,
 }
 
 impl ServerHost {
@@ -42,9 +44,10 @@ impl ServerHost {
         search: Arc<Search>,
         reclaimer: Reclaimer,
         config_file: Option<PathBuf>,
+        workers: usize,
     ) -> ServerHost {
         let config_file = config_file.map(Mutex::new);
-        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes() }
+        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), workers }
     }
 }
 
@@ -107,6 +110,9 @@ impl Host for ServerHost {
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);
+    }
+    fn clients_max(&self, wanted: usize) -> usize {
+        files::clients_max(wanted, self.workers)
     }
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
@@ -174,7 +180,13 @@ mod tests {
     fn host(config_file: Option<PathBuf>) -> ServerHost {
         let (requests, _) = tokio::sync::mpsc::unbounded_channel();
         let keyspace = Arc::new(strand_keyspace::Keyspace::new(1, 1, [1, 2, 3, 4]));
-        ServerHost::new(requests, Search::new(keyspace), Reclaimer::start().expect("a thread"), config_file)
+        ServerHost::new(
+            requests,
+            Search::new(keyspace),
+            Reclaimer::start().expect("a thread"),
+            config_file,
+            1,
+        )
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod clock;
 mod connection;
+mod files;
 mod host;
 mod lane;
 mod listen;
@@ -25,7 +26,7 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strand_engine::{Config, Engine, PeerInfo, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
@@ -40,10 +41,8 @@ const STOP_GRACE_MS: u64 = 5_000;
 const ACCEPT_PAUSE_MS: u64 = 50;
 /// Shards for each worker unless `shards` says otherwise: two workers rarely meet at one.
 const SHARDS_PER_WORKER: usize = 64;
-/// Descriptors that are not clients: listeners, log, files that are being read.
-const RESERVED_FILES: u64 = 64;
-/// And for each worker: its event queue, its ring and what wakes them.
-const RESERVED_FILES_PER_WORKER: u64 = 8;
+/// No more than one failure to accept is logged in this time.
+const ACCEPT_LOG_MS: u64 = 1_000;
 /// Most worker threads, whatever is asked for.
 const WORKERS_MAX: usize = 256;
 
@@ -55,7 +54,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     let level = logging::start(&config.loglevel(), &config.logfile())
         .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
-    raise_file_limit(&config);
+    allow_clients(&config)?;
     let listeners = listen::listen(&config.bind(), config.port(), config.tcp_backlog() as i32)
         .map_err(|e| e.to_string())?;
     if config.port() == 0 {
@@ -85,7 +84,13 @@ fn start(
         Arc::new(Keyspace::new(shards, config.databases(), [os_seed(), os_seed(), os_seed(), os_seed()]));
     let (requests, inbox) = unbounded_channel();
     let search = Search::new(keyspace.clone());
-    let host = Arc::new(ServerHost::new(requests, search.clone(), Reclaimer::start()?, config_file.clone()));
+    let host = Arc::new(ServerHost::new(
+        requests,
+        search.clone(),
+        Reclaimer::start()?,
+        config_file.clone(),
+        workers,
+    ));
     let rings = wants_rings(&config);
     let engine = Engine::new(config, keyspace, host, facts(workers, rings, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;
@@ -140,16 +145,20 @@ async fn accept_until_stopped(
     let grace = Duration::from_millis(STOP_GRACE_MS);
     let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
     announce(&listeners, workers.len())?;
-    let mut next = 0;
+    let (mut next, mut paused, mut logged_at) = (0, false, None::<Instant>);
     loop {
         tokio::select! {
-            accepted = accept_any(&listeners, &mut next) => match accepted {
+            accepted = accept_any(&listeners, &mut next), if !paused => match accepted {
                 Ok((stream, address)) => hand_over(engine, workers, stream, address),
                 Err(e) => {
-                    tracing::warn!("cannot accept a connection: {e}");
-                    tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
+                    paused = true;
+                    if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
+                        tracing::warn!("cannot accept a connection: {e}");
+                        logged_at = Some(Instant::now());
+                    }
                 }
             },
+            () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
             name = signals.next() => {
                 tracing::info!("{name}: stopping");
                 return Ok(grace);
@@ -217,7 +226,6 @@ fn hand_over(engine: &Engine, workers: &[Worker], stream: StdStream, address: So
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" => level.set(&engine.config().loglevel()),
-        "maxclients" => raise_file_limit(engine.config()),
         "timeout" => workers.iter().for_each(Worker::poke),
         _ => {}
     }
@@ -275,6 +283,19 @@ fn wants_rings(config: &Config) -> bool {
     }
 }
 
+/// Lowers `maxclients` to what the system's limit of open files allows, as redis-server does, and says so.
+fn allow_clients(config: &Config) -> Result<(), String> {
+    let wanted = config.maxclients();
+    let allowed = files::clients_max(wanted, worker_count(config));
+    if allowed < wanted {
+        tracing::warn!("maxclients is lowered from {wanted} to {allowed}: see `ulimit -n`");
+        let lowered =
+            config.load(&format!("maxclients {allowed}"), &mut |_| Err("nothing is included here".into()));
+        lowered.map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
 fn worker_count(config: &Config) -> usize {
     let wanted = match config.workers() {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -311,24 +332,4 @@ fn allocator_name() -> String {
 /// 64 bits that nobody outside can guess: std keys its hashers from the system's randomness.
 fn os_seed() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-/// Asks the system for a descriptor for each of `maxclients`, and says so when it gives fewer.
-fn raise_file_limit(config: &Config) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let reserved = RESERVED_FILES + RESERVED_FILES_PER_WORKER * worker_count(config) as u64;
-    let wanted = config.maxclients() as u64 + reserved;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|have| have >= wanted) {
-        return;
-    }
-    let given = limit.maximum.map_or(wanted, |most| most.min(wanted));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(given), maximum: limit.maximum }).is_ok();
-    if !raised || given < wanted {
-        let have = if raised { given } else { limit.current.unwrap_or(0) };
-        tracing::warn!(
-            "maxclients is {}, but the system allows {have} open files (see `ulimit -n`)",
-            config.maxclients()
-        );
-    }
 }

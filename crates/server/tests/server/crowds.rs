@@ -107,6 +107,27 @@ fn a_thousand_idle_clients_take_little_memory_and_no_time() {
 }
 
 #[test]
+fn the_limit_of_open_files_bounds_maxclients() {
+    let server = Server::start_limited(200, &["--workers", "1", "--maxclients", "500"]);
+    let mut first = server.connect();
+    // As redis-server: what the system allows less what is not a client.
+    first.send(&command("CONFIG GET maxclients"));
+    first.expect(b"*2\r\n$10\r\nmaxclients\r\n$3\r\n128\r\n");
+    first.call("CONFIG SET maxclients 100", "+OK\r\n");
+    let refused = "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able \
+                   to handle the specified number of clients, try with 128\r\n";
+    first.call("CONFIG SET maxclients 129", refused);
+    first.call("CONFIG SET maxclients 128", "+OK\r\n");
+    let mut crowd: Vec<_> = (0..127).map(|_| server.connect()).collect();
+    crowd.iter_mut().for_each(ping);
+    // Who comes too many is told, and the others go on.
+    for _ in 0..30 {
+        server.connect().expect(b"-ERR max number of clients reached\r\n");
+    }
+    crowd.iter_mut().for_each(ping);
+}
+
+#[test]
 fn a_burst_of_arrivals_is_served_and_counted() {
     let arrivals = crowd(1500);
     let server = Server::start(&["--workers", "2"]);

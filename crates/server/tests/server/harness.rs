@@ -36,10 +36,19 @@ impl Server {
 
     /// `strand serve` with exactly these arguments and this text on stdin.
     pub fn start_as(args: &[&str], stdin: &str) -> Server {
+        Server::spawn(Command::new(STRAND).arg("serve").args(args), stdin)
+    }
+
+    /// As [`Server::start`], with so many open files at most.
+    pub fn start_limited(files: u64, options: &[&str]) -> Server {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\"")).arg(STRAND).arg("serve");
+        Server::spawn(command.args(options).args(["--port", "0", "--bind", "127.0.0.1"]), "")
+    }
+
+    fn spawn(command: &mut Command, stdin: &str) -> Server {
         let folder = Folder::new();
-        let mut child = Command::new(STRAND)
-            .arg("serve")
-            .args(args)
+        let mut child = command
             .current_dir(&folder.0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -5,6 +5,7 @@ use crate::Engine;
 use crate::config::{OPTIONS, Opt, SetError, find};
 use crate::session::run::Next;
 use strand_commands::{glob, introspect};
+use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -24,6 +25,7 @@ impl Session {
         }
         let pairs: Vec<(&[u8], &[u8])> =
             (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
+        self.check_clients(&pairs)?;
         let changed = self.engine.config.set(&pairs).map_err(|error| match error {
             SetError::Unknown(name) => {
                 [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
@@ -37,6 +39,18 @@ impl Session {
         changed.iter().for_each(|option| self.engine.host.config_changed(option.spec().name));
         self.refresh_settings();
         self.ok()
+    }
+    /// Refuses a `maxclients` that the system's limit of open files does not allow.
+    fn check_clients(&self, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+        let named = pairs.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"maxclients"));
+        let wanted = named.filter_map(|(_, text)| usize::try_from(parse_int(text)?).ok()).max().unwrap_or(0);
+        let allowed = if wanted == 0 { 0 } else { self.engine.host.clients_max(wanted) };
+        if allowed == wanted {
+            return Ok(());
+        }
+        let text = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able \
+                    to handle the specified number of clients, try with ";
+        Err(format!("{text}{allowed}").into_bytes())
     }
     pub(super) fn config_reset_stat(&mut self) -> Outcome {
         self.engine.stats.reset();

@@ -1,0 +1,22 @@
+//! How many clients the system's limit of open files allows. A connection is a descriptor; some are set aside.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that are not clients: listeners, log, files that are being read.
+const RESERVED: u64 = 64;
+/// And for each worker: its event queue, its ring and what wakes them.
+const RESERVED_PER_WORKER: u64 = 8;
+
+/// Raises the limit of open files for `wanted` clients as far as the system lets us; how many of them there can be.
+pub fn clients_max(wanted: usize, workers: usize) -> usize {
+    let reserved = RESERVED + RESERVED_PER_WORKER * workers as u64;
+    let needed = (wanted as u64).saturating_add(reserved);
+    let limit = getrlimit(Resource::Nofile);
+    let Some(mut files) = limit.current.filter(|have| *have < needed) else { return wanted };
+    let raised = limit.maximum.map_or(needed, |most| most.min(needed));
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }).is_ok() {
+        files = raised;
+    }
+    // One client can always try.
+    files.saturating_sub(reserved).clamp(1, wanted.max(1) as u64) as usize
+}
