@@ -1,10 +1,10 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
 use crate::record::prefetch_outside;
-use crate::segmented::{POSITION_BITS, Segmented, Shape, position_of};
+use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
 use crate::{Locked, RecordRef, Settings, Touched, Value};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
 /// From a record to what a look-up in a big hash begins with.
 const PREFETCH_STEPS: usize = 3;
+/// Keys that are asked for together, and most shards that are held for it, for about a microsecond.
+const PREFETCH_KEYS: usize = 16;
 /// Most shards: a position has bits left for segments.
 const SHARDS_MAX: usize = 1 << 16;
 
@@ -160,15 +162,35 @@ impl Keyspace {
     /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.
     pub fn prefetch(&self, db: usize, keys: &[Key<'_>]) {
         let slot = self.slot(db);
+        for keys in keys.chunks(PREFETCH_KEYS) {
+            self.prefetch_few(slot, keys);
+        }
+    }
+    fn prefetch_few(&self, slot: usize, keys: &[Key<'_>]) {
+        // All locks are taken before anything is looked at: a processor starts no load before an atomic operation in
+        // front of it is done, so the misses of one key would be waited for before the next one's are begun.
+        let mut held: SmallVec<[(usize, MutexGuard<'_, Shard>); PREFETCH_KEYS]> = SmallVec::new();
+        let mut places: SmallVec<[(u8, u64); PREFETCH_KEYS]> = SmallVec::new();
         for key in keys {
-            self.look(slot, key, |records, position| records.prefetch(position, PREFETCH_BYTES));
+            let position = position_of(key.hash.0);
+            let shard = self.shard_at(position);
+            let at = held.iter().position(|(held, _)| *held == shard).or_else(|| {
+                held.push((shard, self.shards[shard].lock.try_lock()?));
+                Some(held.len() - 1)
+            });
+            places.extend(at.map(|at| (at as u8, position)));
+        }
+        let records = |at: u8| held[usize::from(at)].1.table(slot).map(|table| &table.records);
+        for (at, position) in &places {
+            if let Some(records) = records(*at) {
+                records.prefetch(*position, PREFETCH_BYTES);
+            }
         }
         for step in 0..PREFETCH_STEPS {
             let mut more = false;
-            for key in keys {
-                self.look(slot, key, |records, position| {
-                    more |= records.candidate(position).is_some_and(|item| prefetch_outside(item, step));
-                });
+            for (at, position) in &places {
+                let item = records(*at).and_then(|records| records.candidate(*position));
+                more |= item.is_some_and(|item| prefetch_outside(item, step));
             }
             if !more {
                 return;
@@ -352,16 +374,6 @@ impl Keyspace {
                 visit(record);
             }
         })
-    }
-    /// Lets `see` have the table that `key` belongs to, unless somebody holds it.
-    #[inline]
-    fn look(&self, slot: usize, key: &Key<'_>, see: impl FnOnce(&Segmented<Value, KeyPositions>, u64)) {
-        let position = position_of(key.hash.0);
-        if let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock()
-            && let Some(table) = shard.table(slot)
-        {
-            see(&table.records, position);
-        }
     }
     fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
         let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();

@@ -5,7 +5,7 @@ use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
 use crate::types::string::{Str, StrRef};
 use crate::usage::Usage;
-use strand_chain::{Blob, prefetch};
+use strand_chain::Blob;
 
 /// A value with more parts than this, or more bytes than [`BIG_BYTES_MIN`], is freed on a helper thread.
 const BIG_PARTS_MIN: usize = 64;
@@ -21,10 +21,11 @@ pub enum Value {
     /// A string.
     Str(Str),
     /// A hash.
-    Hash(Box<HashValue>),
+    Hash(HashValue),
 }
 
-const _: () = assert!(size_of::<Value>() == 16);
+// A look at a hash goes from its place in the segment to its fields, with nothing in between.
+const _: () = assert!(size_of::<Value>() == 24 && size_of::<HashValue>() == 16);
 
 /// A value of any type, where it lies.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ impl Value {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Value::Str(s) => s.heap_bytes(),
-            Value::Hash(h) => size_of::<HashValue>() + h.heap_bytes(),
+            Value::Hash(h) => h.heap_bytes(),
         }
     }
     /// True when freeing it takes long enough to be left to a helper thread.
@@ -96,7 +97,7 @@ impl ValueRef<'_> {
     pub fn to_value(&self) -> Value {
         match self {
             ValueRef::Str(s) => Value::Str(s.to_str()),
-            ValueRef::Hash(h) => Value::Hash(Box::new((*h).clone())),
+            ValueRef::Hash(h) => Value::Hash((*h).clone()),
         }
     }
 }
@@ -169,16 +170,15 @@ impl std::fmt::Debug for RecordRef<'_> {
 /// asked for; true when another one has something to ask for.
 #[inline]
 pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
+    if step == 0 {
+        return item.prefetch_outside();
+    }
     match item.content() {
-        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) if step == 0 => {
+        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) if step == 1 => {
             blob.prefetch(PREFETCH_BYTES);
             false
         }
         Content::Outside(Value::Hash(hash)) => match step {
-            0 => {
-                prefetch(&**hash, size_of::<HashValue>());
-                true
-            }
             1 => hash.prefetch(),
             _ => {
                 hash.prefetch_deeper();

@@ -29,7 +29,7 @@ fn big_hash(fields: u32) -> Value {
     for i in 0..fields {
         hash.set(&i.to_le_bytes(), b"", &settings);
     }
-    Value::Hash(Box::new(hash))
+    Value::Hash(hash)
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn put(keyspace: &Keyspace, i: usize, rng: &mut fastrand::Rng) {
     for (f, v) in [("subject", &subject), ("body", &body), ("from", &from), ("date", &date)] {
         hash.set(f.as_bytes(), v.as_bytes(), keyspace.settings());
     }
-    keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, Value::Hash(Box::new(hash)), None);
+    keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, Value::Hash(hash), None);
 }
 
 fn percentiles(mut times: Vec<Duration>) -> String {

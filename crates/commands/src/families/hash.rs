@@ -219,7 +219,7 @@ fn update<T>(
     let mut hash = HashValue::new();
     let done = once(&mut hash);
     if !hash.is_empty() {
-        db.insert(key, Value::Hash(Box::new(hash)), None);
+        db.insert(key, Value::Hash(hash), None);
     }
     done
 }

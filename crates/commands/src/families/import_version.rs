@@ -34,7 +34,7 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
     if !matches!(set, Ok(Some(_))) {
         let mut hash = HashValue::new();
         hash.set(path, container, keyspace.settings());
-        db.insert(key, Value::Hash(Box::new(hash)), None);
+        db.insert(key, Value::Hash(hash), None);
     }
     call.reply.ok();
 }

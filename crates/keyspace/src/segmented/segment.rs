@@ -7,6 +7,7 @@
 use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
 use super::spread;
 use hashbrown::HashTable;
+use strand_chain::prefetch;
 
 /// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a twelfth of it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
@@ -115,6 +116,15 @@ impl<'a, V> Item<'a, V> {
             Body::Outside(number, true) => self.segment.outside[number as usize].position(),
             _ => position_of(&self.segment.heap[self.place.key()]),
         }
+    }
+    /// Asks for the memory of its outside value; true when there is one.
+    #[inline]
+    pub(crate) fn prefetch_outside(&self) -> bool {
+        let Body::Outside(number, _) = self.place.body(&self.segment.heap) else { return false };
+        if let Some(place) = self.segment.outside.get(number as usize) {
+            prefetch(place, size_of::<Outside<V>>());
+        }
+        true
     }
     /// Bytes of its key, when that lies outside.
     pub(crate) fn outside_key_bytes(&self) -> usize {

@@ -54,7 +54,8 @@ impl HashValue {
         let bytes_max = settings.hash_max_listpack_value.load(Relaxed);
         let entries_max = settings.hash_max_listpack_entries.load(Relaxed);
         if let Form::Packed(packed) = &mut self.0 {
-            if field.len().max(value.len()) as u64 <= bytes_max {
+            let small = field.len().max(value.len()) as u64 <= bytes_max;
+            if small && packed.has_room(field.len().saturating_add(value.len())) {
                 let new = packed.set(field, &value);
                 if packed.len() as u64 > entries_max {
                     self.unpack();

@@ -157,7 +157,7 @@ fn keys_and_values_are_bytes() {
     {
         let mut hash = strand_keyspace::HashValue::new();
         hash.set(b"t", b"dog \xff\xfe tail", w.keyspace.settings());
-        let value = strand_keyspace::Value::Hash(Box::new(hash));
+        let value = strand_keyspace::Value::Hash(hash);
         w.keyspace.lock(&[key.hash], w.now_ms).db(0).insert(&key, value, None);
     }
     let strand_wire::client::Value::Array(all) = w.line("FT.SEARCH i 'dog tail' NOCONTENT") else { panic!() };

@@ -132,7 +132,7 @@ impl World {
         }
         let mut hash = HashValue::new();
         set(&mut hash);
-        db.insert(&key, Stored::Hash(Box::new(hash)), None);
+        db.insert(&key, Stored::Hash(hash), None);
     }
 
     /// SET.
