@@ -55,6 +55,8 @@ pub enum Long {
     /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
     /// shards wait meanwhile; their workers do not.
     Held,
+    /// As [`Long::Held`], unless this, which holds nothing for long, finds that there is nothing to do, and answers.
+    HeldUnless(fn(&mut LaneCall<'_>) -> bool),
     /// By a handler of its own.
     Own(fn(&mut LaneCall<'_>)),
 }

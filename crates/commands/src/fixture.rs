@@ -2,7 +2,7 @@
 //!
 //! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
 
-use crate::call::{Call, LaneCall};
+use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{Long, is_long_value};
 use crate::spec::{CommandSpec, Handler};
 use crate::{dispatch, long};
@@ -83,6 +83,7 @@ impl Fixture {
                         db: self.db,
                         now_ms: self.now_ms,
                         keyspace: &self.keyspace,
+                        holds: &Alone,
                         reply: &mut reply,
                         rng: &mut self.rng,
                         cancel: &self.cancel,

@@ -35,6 +35,11 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
         Long::Slices(slices) => in_slices(spec, run, slices, call),
         Long::Snapshot => on_snapshot(spec, run, call),
         Long::Held | Long::Never => whole(spec, run, call),
+        Long::HeldUnless(answered) => {
+            if !answered(call) {
+                whole(spec, run, call);
+            }
+        }
     }
 }
 
@@ -54,7 +59,7 @@ pub fn keys<'a>(
 /// With the shards of all its keys held from the beginning to the end.
 fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
-    match at_once(spec, run, call.args, Place::at(call), call, &mut out) {
+    match at_once(spec, run, call.args, On::Held, call, &mut out) {
         Ok(lookups) => {
             call.lookups = lookups;
             call.reply.raw(out);
@@ -72,7 +77,7 @@ fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let snapshot =
         Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-    let mut locked = call.keyspace.lock(&hashes, call.now_ms);
+    let mut locked = call.lock(&hashes);
     locked.set_no_touch(call.no_touch);
     let mut copies = snapshot.lock_shard(0, call.now_ms);
     for key in &keys {
@@ -85,7 +90,7 @@ fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     drop((locked, copies));
     call.pause();
     let mut out = Chain::new();
-    match at_once(spec, run, call.args, Place { keyspace: &snapshot, db: 0, shared: false }, call, &mut out) {
+    match at_once(spec, run, call.args, On::Snapshot(&snapshot), call, &mut out) {
         Ok(_) => call.reply.raw(out),
         Err(text) => call.reply.error_bytes(&text),
     }
@@ -108,7 +113,7 @@ fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'
         }
         let slice = slice_of(args, head, from);
         let mut out = Chain::new();
-        match at_once(spec, run, slice.args(), Place::at(call), call, &mut out) {
+        match at_once(spec, run, slice.args(), On::Slice, call, &mut out) {
             Ok(lookups) => {
                 call.lookups.hits += lookups.hits;
                 call.lookups.misses += lookups.misses;
@@ -176,23 +181,18 @@ fn header(reply: &mut Chain) -> i64 {
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
 }
 
-/// A database of a keyspace.
+/// What a handler runs on.
 #[derive(Clone, Copy)]
-struct Place<'k> {
-    keyspace: &'k Keyspace,
-    db: usize,
-    /// Others may wait for its shards: no pauses while they are held.
-    shared: bool,
+enum On<'k> {
+    /// The data, for a short time.
+    Slice,
+    /// The data, for long.
+    Held,
+    /// Database 0 of a keyspace that nobody else knows: it may pause with its shards held.
+    Snapshot(&'k Keyspace),
 }
 
-impl<'k> Place<'k> {
-    /// Where the call works.
-    fn at(call: &LaneCall<'k>) -> Place<'k> {
-        Place { keyspace: call.keyspace, db: call.db, shared: true }
-    }
-}
-
-/// Runs the handler on `args` at once, in a database of a keyspace, with its shards held; the reply goes to `out`.
+/// Runs the handler on `args` at once, with the shards of its keys held; the reply goes to `out`.
 ///
 /// # Errors
 /// The text of the handler's error reply.
@@ -200,10 +200,14 @@ fn at_once(
     spec: &CommandSpec,
     run: Run,
     args: Args<'_>,
-    Place { keyspace, db, shared }: Place<'_>,
+    on: On<'_>,
     call: &mut LaneCall<'_>,
     out: &mut Chain,
 ) -> Result<Lookups, Vec<u8>> {
+    let (keyspace, db) = match on {
+        On::Snapshot(snapshot) => (snapshot, 0),
+        On::Slice | On::Held => (call.keyspace, call.db),
+    };
     let Ok(keys) = keys(spec, args, keyspace) else {
         return Err(errors::INVALID_COMMAND_ARGUMENTS.into());
     };
@@ -214,31 +218,38 @@ fn at_once(
         !cancel.load(Ordering::Relaxed)
     };
     let mut reply = call.reply.part(out);
-    if !shared {
+    if let On::Snapshot(_) = on {
         reply = reply.pausing(&pause);
     }
     if keys.len() <= SLICE_ARGUMENTS {
         keyspace.prefetch(db, &keys);
     }
-    let mut locked = keyspace.lock(&hashes, call.now_ms);
-    locked.set_no_touch(call.no_touch);
-    let mut once = Call {
-        args,
-        keys: &keys,
-        db,
-        now_ms: call.now_ms,
-        locked: &mut locked,
-        reply: &mut reply,
-        rng: call.rng,
+    let (now_ms, no_touch) = (call.now_ms, call.no_touch);
+    let done = match on {
+        On::Snapshot(snapshot) => {
+            let locked = &mut snapshot.lock(&hashes, now_ms);
+            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+        }
+        On::Slice | On::Held => {
+            let held = matches!(on, On::Held) && !keys.is_empty();
+            let mut locked = if held { call.hold(&hashes) } else { call.lock(&hashes) };
+            locked.set_no_touch(no_touch);
+            let locked = &mut *locked;
+            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+        }
     };
-    run(&mut once);
-    if once.reply.error_code().is_none() {
-        return Ok(once.locked.lookups());
+    if let Some(lookups) = done {
+        return Ok(lookups);
     }
-    drop(locked);
     // `-text\r\n`; an error is the whole of a reply.
     let line: Vec<u8> = out.slices().flatten().copied().collect();
     Err(line[1..].trim_ascii_end().to_vec())
+}
+
+/// Runs the handler; what it looked up, unless it answered with an error.
+fn once(run: Run, mut call: Call<'_, '_>) -> Option<Lookups> {
+    run(&mut call);
+    call.reply.error_code().is_none().then(|| call.locked.lookups())
 }
 
 #[cfg(test)]

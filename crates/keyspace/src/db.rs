@@ -9,6 +9,7 @@ use crate::{Key, Keyspace, RecordRef, Value, ValueRef};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use strand_chain::Blob;
 
 /// Shards held by one command. What it makes garbage of is freed after they are let go.
@@ -100,6 +101,7 @@ impl<'k> Locked<'k> {
         locked
     }
     /// As [`Locked::ascending`], if nobody holds any of them.
+    #[inline]
     pub(crate) fn try_ascending(
         keyspace: &'k Keyspace,
         shards: impl Iterator<Item = usize>,
@@ -110,6 +112,37 @@ impl<'k> Locked<'k> {
             locked.held.push(Held::try_lock(keyspace, shard)?);
         }
         Some(locked)
+    }
+    /// As [`Locked::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
+    /// `patience` at most, and begins with it. `None` after `tries`.
+    pub(crate) fn together(
+        keyspace: &'k Keyspace,
+        shards: &[usize],
+        tries: usize,
+        patience: Duration,
+        now_ms: i64,
+    ) -> Option<Locked<'k>> {
+        let mut busy: Option<usize> = None;
+        for _ in 0..tries {
+            let mut waited = None;
+            if let Some(shard) = busy {
+                let slot = &keyspace.shards[shard];
+                let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
+                waited = Some(Held { shard, slot, guard, changed: false });
+            }
+            let mut locked = Locked::none(keyspace, now_ms);
+            busy = shards.iter().copied().find(|shard| {
+                let held = waited.take_if(|held| held.shard == *shard);
+                let held = held.or_else(|| Held::try_lock(keyspace, *shard));
+                let is_busy = held.is_none();
+                locked.held.extend(held);
+                is_busy
+            });
+            if busy.is_none() {
+                return Some(locked);
+            }
+        }
+        None
     }
     /// Database `db` (a system one too) seen through the held shards.
     #[inline]

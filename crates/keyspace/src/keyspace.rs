@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
@@ -153,8 +154,23 @@ impl Keyspace {
         }
     }
     /// As [`Keyspace::lock`], unless somebody holds one of them.
+    #[inline]
     pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Locked<'_>> {
-        Locked::try_ascending(self, self.shards_of(hashes).into_iter(), now_ms)
+        match hashes {
+            [hash] => Locked::try_ascending(self, std::iter::once(self.shard_of(*hash)), now_ms),
+            _ => Locked::try_ascending(self, self.shards_of(hashes).into_iter(), now_ms),
+        }
+    }
+    /// As [`Keyspace::lock`], all or none: it waits for a shard while it holds no other, `tries` times and for `patience`
+    /// at most each time. So whoever needs another of the shards does not wait behind it for the one that is held.
+    pub fn lock_together(
+        &self,
+        hashes: &[KeyHash],
+        tries: usize,
+        patience: Duration,
+        now_ms: i64,
+    ) -> Option<Locked<'_>> {
+        Locked::together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
     /// Asks for the records of `keys` and for the first bytes of their values before they are needed, so that a batch
     /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
-use strand_commands::cost::Long;
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::Lookups;
@@ -58,6 +57,7 @@ impl LaneJob {
             db,
             now_ms,
             keyspace: &engine.keyspace,
+            holds: &engine.holds,
             reply: &mut reply,
             rng,
             cancel: &cancel,
@@ -68,18 +68,8 @@ impl LaneJob {
         match spec.handler {
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
-            Handler::Session(command) => commands::detached(&engine, command, args, now, call.reply),
-            Handler::Data(_) => {
-                let _hold = matches!(spec.long, Long::Held).then(|| {
-                    let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
-                    let shards = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
-                    let hold = engine.holds.begin(shards);
-                    // Whoever looked for holds just before this one has its command done by then.
-                    yield_now();
-                    hold
-                });
-                long::run(spec, &mut call);
-            }
+            Handler::Session(command) => commands::detached(&engine, command, args, db, now, call.reply),
+            Handler::Data(_) => long::run(spec, &mut call),
             Handler::Container => unreachable!("no job is made of it"),
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);

@@ -286,6 +286,7 @@ impl Drop for Session {
         if let State::Parked { cancel } = &self.state {
             cancel.store(true, Relaxed);
         }
+        self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }
 }

@@ -4,15 +4,17 @@
 //! only, never at which command it is.
 
 use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
-use crate::Now;
+use crate::clients::Client;
 use crate::stats::{PerCommand, Stat};
+use crate::{Engine, Now};
 use smallvec::SmallVec;
+use std::time::Duration;
 use strand_commands::call::Call;
 use strand_commands::cost::{self, Cost};
 use strand_commands::dispatch;
 use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
-use strand_keyspace::{Key, KeyHash};
+use strand_keyspace::{Key, KeyHash, Locked};
 use strand_wire::reply::Reply;
 use strand_wire::resp::{Progress, look_ahead};
 
@@ -33,6 +35,23 @@ const PREFETCH_KEYS: usize = 128;
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 /// More input than this is no lone request, or one whose copying takes longer than the memory of its key.
 const LONE_REQUEST_BYTES_MAX: usize = 512;
+
+/// A shard that somebody holds is waited for so long, and so often, before a look whether it is held for long; and after
+/// so many looks until it is free. Short holds take microseconds.
+const TRY_PATIENCE: Duration = Duration::from_micros(100);
+const TRIES_PER_LOOK: usize = 4;
+const LOOKS_MAX: usize = 10_000;
+
+/// What became of a command on keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ran {
+    /// It is done.
+    Done,
+    /// It is too much for a worker, as its data tell; it has done nothing.
+    TooLong,
+    /// It needs a shard that is held for long; it has done nothing, and the session is woken.
+    Taken,
+}
 
 /// After a command.
 pub(super) enum Next {
@@ -78,7 +97,9 @@ impl Session {
             State::Postponed => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
-                if let Next::Stop(turn) = self.execute(now) {
+                let next = self.execute(now);
+                self.engine.holds.has_run(self.client.id);
+                if let Next::Stop(turn) = next {
                     return turn;
                 }
             }
@@ -170,13 +191,26 @@ impl Session {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
+        if let Handler::Data(run) = spec.handler {
+            let ran = match spec.cost != Cost::Fixed && self.is_long(spec) {
+                true => Ran::TooLong,
+                false => self.data(spec, run, now),
+            };
+            if ran == Ran::Taken {
+                self.state = State::Postponed;
+                return Next::Stop(Turn::Parked);
+            }
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+            if ran == Ran::TooLong {
+                return Next::Stop(Turn::Lane(self.park(spec)));
+            }
+            self.argv.clear();
+            self.command_ends();
+            return Next::Go;
+        }
         self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         match spec.handler {
-            Handler::Data(run) => {
-                if (spec.cost != Cost::Fixed && self.is_long(spec)) || !self.data(spec, run, now) {
-                    return Next::Stop(Turn::Lane(self.park(spec)));
-                }
-            }
+            Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
                 let argv = std::mem::take(&mut self.argv);
                 let outcome = self.session_command(command, argv.args(), now);
@@ -207,14 +241,13 @@ impl Session {
         spec.cost.is_long(self.argv.args(), self.engine.keyspace.shards())
     }
 
-    /// A command on keys: lock their shards, run. False when it is too much for a worker, as its data tell; it has done
-    /// nothing then.
+    /// A command on keys: lock their shards, run.
     #[inline]
-    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> bool {
+    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> Ran {
         let args = self.argv.args();
         let Ok(positions) = dispatch::key_positions(spec, args) else {
             self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
-            return true;
+            return Ran::Done;
         };
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
@@ -224,22 +257,27 @@ impl Session {
             Mute::Off | Mute::Skip => &mut self.sink,
         };
         let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
-        let mut locked = match positions[..] {
+        let take = |hashes: &[KeyHash]| match keyspace.try_lock(hashes, now_ms) {
+            None => lock_taken(&self.engine, &self.client, hashes, now_ms),
+            locked => locked,
+        };
+        let locked = match positions[..] {
             [at] => {
                 let key = keyspace.key(args.at(at));
                 keys.push(key);
-                keyspace.lock(&[key.hash], now_ms)
+                take(&[key.hash])
             }
             _ => {
                 keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
                 keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
                 let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-                keyspace.lock(&hashes, now_ms)
+                take(&hashes)
             }
         };
+        let Some(mut locked) = locked else { return Ran::Taken };
         if spec.cost.is_in_the_data() && cost::is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
         {
-            return false;
+            return Ran::TooLong;
         }
         if self.no_touch {
             locked.set_no_touch(true);
@@ -262,7 +300,7 @@ impl Session {
             stats.error(self.client.peer.worker, code);
             stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
         }
-        true
+        Ran::Done
     }
 
     #[cold]
@@ -400,6 +438,29 @@ impl Session {
         }
         self.publish();
     }
+}
+
+/// Locks shards of which somebody holds one: `None` when that one is held for long, and the client is woken at the end.
+/// The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for it here.
+#[cold]
+fn lock_taken<'k>(
+    engine: &'k Engine,
+    client: &Client,
+    hashes: &[KeyHash],
+    now_ms: i64,
+) -> Option<Locked<'k>> {
+    let keyspace = &*engine.keyspace;
+    let shards: SmallVec<[usize; 8]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
+    for _ in 0..LOOKS_MAX {
+        if engine.holds.wait_for_taken(&shards, client.id, client.wake_handle()) {
+            return None;
+        }
+        let locked = keyspace.lock_together(hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms);
+        if locked.is_some() {
+            return locked;
+        }
+    }
+    Some(keyspace.lock(hashes, now_ms))
 }
 
 /// Words that only an HTTP request begins a line with. A browser was made to send it: the connection ends before a

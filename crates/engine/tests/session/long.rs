@@ -2,7 +2,7 @@
 
 use crate::fixture::{End, Peer, Server, Stop, command};
 use std::cell::{Cell, RefCell};
-use strand_engine::LaneJob;
+use strand_engine::{LaneJob, Turn};
 
 /// Feeds `line`, which goes to the lane, and returns its job.
 #[track_caller]
@@ -106,10 +106,15 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
     let pairs: String = here.iter().map(|k| format!(" {k} v")).collect();
     let job = job_of(&server, &mut peer, &format!("MSETNX{pairs}"));
     let last = &here[here.len() - 1];
-    let (all, announced) =
+    let (all, pauses) =
         (RefCell::new((&mut reader, &mut elsewhere, &mut counter, &mut killed)), Cell::new(0));
+    // A look at 64 keys at a time whether one is there; then the hold is announced.
+    let looks = here.len().div_ceil(64);
     let done = job.run(server.now, &|| {
-        announced.set(announced.get() + 1);
+        pauses.set(pauses.get() + 1);
+        if pauses.get() <= looks {
+            return assert_eq!(all.borrow_mut().2.run(&server, "DBSIZE"), ":1|", "nothing is held yet");
+        }
         let (reader, elsewhere, counter, killed) = &mut *all.borrow_mut();
         let input = [b"PING\r\n", &command(&format!("GET {last}"))[..], b"PING\r\n"].concat();
         reader.feed(&input, usize::MAX);
@@ -123,7 +128,7 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
         assert_eq!((killed.drive(&server), killed.ended), (Stop::Ended, Some(End::Abort)));
         assert_eq!(reader.wakes.count(), 0);
     });
-    assert_eq!(announced.get(), 1);
+    assert_eq!(pauses.get(), looks + 1);
     assert_eq!((reader.wakes.count(), counter.wakes.count(), elsewhere.wakes.count()), (1, 1, 0));
     assert_eq!((reader.drive(&server), reader.replies().as_str()), (Stop::Read, "$1|v|+PONG|"));
     assert_eq!((counter.drive(&server), counter.replies().as_str()), (Stop::Read, ":2101|"));
@@ -133,8 +138,14 @@ fn what_must_be_all_or_nothing_holds_its_shards_and_only_who_needs_them_waits() 
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":1|"));
     // Once more: now they are there, and nothing is set.
     let job = job_of(&server, &mut peer, &format!("MSETNX{pairs} new v"));
-    assert_eq!(finish(&server, &mut peer, job), ":0|");
-    assert_eq!(peer.run(&server, "EXISTS new"), ":0|");
+    pauses.set(0);
+    peer.session.lane_done(job.run(server.now, &|| pauses.set(pauses.get() + 1)));
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":0|"));
+    assert_eq!(
+        (pauses.get(), peer.run(&server, "EXISTS new").as_str()),
+        (0, ":0|"),
+        "told by the first look"
+    );
 }
 
 #[test]
@@ -183,4 +194,65 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     assert_eq!(peer.run(&server, "CLIENT REPLY ON"), "+OK|");
     let stats = peer.run(&server, "INFO stats");
     assert!(stats.contains("client_output_buffer_limit_disconnections:2|"), "{stats}");
+}
+
+#[test]
+fn a_slice_that_waits_for_a_shard_keeps_no_other() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let [free, wanted, busy] = [5, 0, 3].map(|shard| keys_in_shard(&server, shard, 128));
+    let keys: String = free.iter().chain(&wanted[1..]).chain(&busy).map(|k| format!(" {k}")).collect();
+    let job = job_of(&server, &mut peer, &format!("EXISTS{}", keys.repeat(11)));
+    let keyspace = server.engine.keyspace();
+    let held = keyspace.lock_shard(3, 0);
+    let hash = keyspace.key(wanted[0].as_bytes()).hash;
+    std::thread::scope(|scope| {
+        let (reached, wait) = std::sync::mpsc::channel();
+        let now = server.now;
+        let running = scope.spawn(move || job.run(now, &|| reached.send(()).expect("somebody listens")));
+        wait.recv().expect("the first slice is of a free shard");
+        for round in 0..3000 {
+            let is_free = (0..100_000).any(|_| {
+                std::thread::yield_now();
+                keyspace.try_lock(&[hash], 0).is_some()
+            });
+            assert!(is_free, "round {round}");
+        }
+        drop(held);
+        peer.session.lane_done(running.join().expect("it ends"));
+    });
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":0|"));
+}
+
+#[test]
+fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
+    let mut server = Server::new();
+    let (mut peer, mut reader) = (server.connect(), server.connect());
+    let here = keys_in_shard(&server, 3, 2100);
+    let pairs: String = here.iter().map(|k| format!(" {k} v")).collect();
+    let job = job_of(&server, &mut peer, &format!("MSETNX{pairs}"));
+    let (server, now) = (&server, server.now);
+    let keyspace = server.engine.keyspace();
+    std::thread::scope(|scope| {
+        // Somebody has the shard; the reader is past the gate and waits for it when the hold is announced.
+        let held = keyspace.lock_shard(3, 0);
+        let (stopped, wait) = std::sync::mpsc::channel();
+        let key = &here[0];
+        scope.spawn(move || {
+            let get = command(&format!("GET {key}"));
+            reader.feed(&get, usize::MAX);
+            let is_parked = matches!(reader.session.run(now), Turn::Parked);
+            let _ = stopped.send((is_parked, reader));
+        });
+        let running = scope.spawn(move || job.run(now, &|| {}));
+        // It comes back although nobody lets go of the shard.
+        let (is_parked, mut reader) =
+            wait.recv_timeout(std::time::Duration::from_secs(60)).expect("put aside");
+        assert!(is_parked && reader.wakes.count() == 0);
+        drop(held);
+        peer.session.lane_done(running.join().expect("it ends"));
+        assert_eq!(reader.wakes.count(), 1);
+        assert_eq!((reader.drive(server), reader.replies().as_str()), (Stop::Read, "$1|v|"));
+    });
+    assert_eq!((peer.drive(server), peer.replies().as_str()), (Stop::Read, ":1|"));
 }
