@@ -1,6 +1,6 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
-use super::{Session, State, commands};
+use super::{Mute, Session, State, commands};
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -46,6 +46,7 @@ impl LaneJob {
                 out,
                 lookups: Lookups::default(),
                 error: None,
+                over: false,
                 charge: None,
             };
         }
@@ -73,12 +74,13 @@ impl LaneJob {
             Handler::Container => unreachable!("no job is made of it"),
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
+        let over = call.reply.is_over();
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
         drop(charge);
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        LaneDone { argv, out, lookups, error, charge }
+        LaneDone { argv, out, lookups, error, over, charge }
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -96,6 +98,8 @@ pub struct LaneDone {
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
+    /// The reply is not whole: it grew past what the client might have waiting when the job began.
+    over: bool,
     /// Arguments and reply, until the session has them.
     charge: Option<Charge>,
 }
@@ -110,6 +114,7 @@ impl LaneDone {
             out,
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
+            over: false,
             charge: None,
         }
     }
@@ -135,6 +140,10 @@ impl Session {
         }
         self.lookups.hits += done.lookups.hits;
         self.lookups.misses += done.lookups.misses;
+        // The limit may be another by now; the reply is not.
+        if done.over && matches!(self.mute, Mute::No | Mute::SkipNext) {
+            return self.over_output_limit();
+        }
         self.reply().raw(done.out);
         // From here on it counts as the client's.
         drop(done.charge);

@@ -395,9 +395,12 @@ impl Session {
         if !over(limits.output_hard_bytes) && !over_for_too_long {
             return turn;
         }
+        self.over_output_limit();
+        Turn::Abort
+    }
+    pub(super) fn over_output_limit(&mut self) {
         self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
         self.abort();
-        Turn::Abort
     }
 
     pub(super) fn refresh_settings(&mut self) {

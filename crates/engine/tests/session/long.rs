@@ -187,13 +187,23 @@ fn one_reply_over_the_hard_limit_is_not_built() {
     assert!(done.reply_bytes() < 120_000 && pauses.get() < 3, "{} {}", done.reply_bytes(), pauses.get());
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
+    // It is not sent either when the limit is raised before it is done.
+    let (mut peer, mut admin) = (server.connect(), server.connect());
+    let job = job_of(&server, &mut peer, &mget(100_000));
+    let done = job.run(server.now, &|| {});
+    admin.run(&server, "CONFIG SET client-output-buffer-limit 'normal 0 0 0'");
+    peer.session.lane_done(done);
+    assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
+    assert_eq!(peer.replies(), "");
+    admin.run(&server, "CONFIG SET client-output-buffer-limit 'normal 100kb 0 0'");
     // Who wants no replies has none waiting.
     let mut peer = server.connect();
     peer.run(&server, "CLIENT REPLY OFF");
     assert_eq!(peer.run(&server, &mget(4000)), "");
+    assert_eq!(peer.run(&server, &mget(100_000)), "");
     assert_eq!(peer.run(&server, "CLIENT REPLY ON"), "+OK|");
     let stats = peer.run(&server, "INFO stats");
-    assert!(stats.contains("client_output_buffer_limit_disconnections:2|"), "{stats}");
+    assert!(stats.contains("client_output_buffer_limit_disconnections:3|"), "{stats}");
 }
 
 #[test]
