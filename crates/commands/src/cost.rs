@@ -70,6 +70,11 @@ pub struct Slices {
     pub step: usize,
     /// What becomes of the slices' replies.
     pub merge: Merge,
+    /// All slices are of one key: with few enough of them its shard is held throughout.
+    pub one_key: bool,
+    /// What earlier slices wrote at the key must be there for a later one: where the key has gone meanwhile, all begins
+    /// anew, as if it had been sent after that.
+    pub anew: bool,
 }
 
 /// How the replies of slices become one.
@@ -87,19 +92,19 @@ pub enum Merge {
 impl Long {
     /// In slices of its keys.
     pub const fn keys(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 1, merge })
+        Long::Slices(Slices { head: 1, step: 1, merge, one_key: false, anew: false })
     }
     /// In slices of its pairs of a key and a value.
     pub const fn key_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 2, merge })
+        Long::Slices(Slices { head: 1, step: 2, merge, one_key: false, anew: false })
     }
     /// In slices of the fields that follow its key.
     pub const fn fields(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 1, merge })
+        Long::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
     }
     /// In slices of the pairs of a field and a value that follow its key.
     pub const fn field_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 2, merge })
+        Long::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })
     }
 }
 

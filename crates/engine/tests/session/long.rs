@@ -221,7 +221,7 @@ fn a_slice_that_waits_for_a_shard_keeps_no_other() {
         let now = server.now;
         let running = scope.spawn(move || job.run(now, &|| reached.send(()).expect("somebody listens")));
         wait.recv().expect("the first slice is of a free shard");
-        for round in 0..3000 {
+        for round in 0..500 {
             let is_free = (0..100_000).any(|_| {
                 std::thread::yield_now();
                 keyspace.try_lock(&[hash], 0).is_some()
@@ -265,4 +265,32 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
         assert_eq!((reader.drive(server), reader.replies().as_str()), (Stop::Read, "$1|v|"));
     });
     assert_eq!((peer.drive(server), peer.replies().as_str()), (Stop::Read, ":1|"));
+}
+
+#[test]
+fn a_hash_is_set_at_once_or_when_that_would_take_long_never_by_halves() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let hset = |n: usize| format!("HSET h{}", (0..n).map(|f| format!(" f{f} v")).collect::<String>());
+    let job = job_of(&server, &mut peer, &hset(10_000));
+    let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+    let done = job.run(server.now, &|| seen.borrow_mut().push(other.borrow_mut().run(&server, "HLEN h")));
+    peer.session.lane_done(done);
+    assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, ":10000|"));
+    assert_eq!(seen.take(), [""], "it waits for the hold");
+    assert_eq!(other.borrow_mut().drive(&server), Stop::Read);
+    assert_eq!(other.borrow_mut().replies(), ":10000|");
+
+    let job = job_of(&server, &mut peer, &hset(20_000));
+    let slices = Cell::new(0);
+    let done = job.run(server.now, &|| {
+        slices.set(slices.get() + 1);
+        if slices.get() % 100 == 0 {
+            other.borrow_mut().run(&server, if slices.get() == 100 { "DEL h" } else { "PEXPIRE h 0" });
+        }
+    });
+    peer.session.lane_done(done);
+    let replies = (peer.drive(&server), peer.replies());
+    assert_eq!(replies, (Stop::Read, ":20000|".into()));
+    assert_eq!(other.borrow_mut().run(&server, "HLEN h"), ":20000|");
 }
