@@ -24,7 +24,7 @@ use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::Decoder;
 
-/// Most commands that a session executes in one turn.
+/// Most commands that a session executes in one turn, and fewer when they are not small.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output than this executes nothing until it has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -91,6 +91,8 @@ pub struct Session {
     looked_ahead: usize,
     /// Bytes came since the last turn.
     active: bool,
+    /// Elements of work left in this turn.
+    work_left: isize,
     /// Output left by the last turn: less of it now means that the client reads.
     output_left: usize,
     last_active_us: u64,
@@ -185,6 +187,7 @@ impl Session {
             reading_body: false,
             looked_ahead: 0,
             active: false,
+            work_left: 0,
             output_left: 0,
             last_active_us: now.mono_us,
             over_soft_since_us: None,

@@ -10,13 +10,20 @@ use crate::{Engine, Now};
 use smallvec::SmallVec;
 use std::time::Duration;
 use strand_commands::call::Call;
-use strand_commands::cost::{self, Cost};
+use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::{Key, KeyHash, Locked};
 use strand_wire::reply::Reply;
 use strand_wire::resp::{Progress, look_ahead};
+
+/// Elements (see [`cost`]) in a turn: it lasts a millisecond or two at most, whatever the commands in it.
+const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
+/// What every command counts as.
+const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
+/// Of a reply about the server itself, so many bytes count as an element: they are formatted.
+const TEXT_BYTES: usize = 16;
 
 /// Room for arguments that a session keeps while it waits for a request: thousands may do so at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
@@ -116,7 +123,9 @@ impl Session {
             State::Closing => return Turn::Close,
             State::Aborted => return Turn::Abort,
         }
-        for _ in 0..COMMANDS_PER_TURN_MAX {
+        self.work_left = WORK_PER_TURN;
+        while self.work_left > 0 {
+            self.work_left -= COMMAND_WORK;
             if self.out.len() >= OUTPUT_BYTES_MAX {
                 self.state = State::Draining;
                 return Turn::Flush;
@@ -192,10 +201,9 @@ impl Session {
         }
         self.last_command = self.engine.stats.ids.of(spec);
         if let Handler::Data(run) = spec.handler {
-            let ran = match spec.cost != Cost::Fixed && self.is_long(spec) {
-                true => Ran::TooLong,
-                false => self.data(spec, run, now),
-            };
+            let elements = if spec.cost == Cost::Fixed { 0 } else { self.elements(spec) };
+            self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+            let ran = if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data(spec, run, now) };
             if ran == Ran::Taken {
                 self.state = State::Postponed;
                 return Next::Stop(Turn::Parked);
@@ -213,7 +221,10 @@ impl Session {
             Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
                 let argv = std::mem::take(&mut self.argv);
+                let held = self.out.len() + self.sink.len();
                 let outcome = self.session_command(command, argv.args(), now);
+                let wrote = (self.out.len() + self.sink.len()).saturating_sub(held);
+                self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 match outcome {
                     Ok(Next::Go) => {}
@@ -236,9 +247,9 @@ impl Session {
         Next::Go
     }
 
-    /// True when the command in hand is too much for a worker, as its arguments tell.
-    pub(super) fn is_long(&self, spec: &'static CommandSpec) -> bool {
-        spec.cost.is_long(self.argv.args(), self.engine.keyspace.shards())
+    /// What the command in hand costs, as its arguments tell.
+    pub(super) fn elements(&self, spec: &'static CommandSpec) -> usize {
+        spec.cost.elements(self.argv.args(), self.engine.keyspace.shards())
     }
 
     /// A command on keys: lock their shards, run.
@@ -275,9 +286,12 @@ impl Session {
             }
         };
         let Some(mut locked) = locked else { return Ran::Taken };
-        if spec.cost.is_in_the_data() && cost::is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
-        {
-            return Ran::TooLong;
+        if spec.cost.is_in_the_data() {
+            let elements = cost::elements_at(spec.cost, args, &mut locked, self.db, &keys[0]);
+            self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+            if elements > LONG_ELEMENTS {
+                return Ran::TooLong;
+            }
         }
         if self.no_touch {
             locked.set_no_touch(true);
