@@ -126,6 +126,12 @@ impl Cost {
             Cost::Keyspace | Cost::Product | Cost::Budget => usize::MAX,
         }
     }
+    /// True when the values in the reply may be many and their bytes are not counted before: a call that only reads is
+    /// long, too, when it turns out that more than [`LONG_BYTES`] would be copied.
+    #[inline]
+    pub fn is_by_number(self) -> bool {
+        matches!(self, Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_))
+    }
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {

@@ -4,7 +4,7 @@
 //! long is in `ARCHITECTURE.md`.
 
 use crate::call::{Call, LaneCall};
-use crate::cost::{Long, Merge, Slices};
+use crate::cost::{LONG_ELEMENTS, Long, Merge, Slices};
 use crate::dispatch::{self, InvalidKeys};
 use crate::errors;
 use crate::spec::{CommandSpec, Flags, Handler};
@@ -18,6 +18,8 @@ use strand_wire::reply::Reply;
 
 /// Arguments in one slice: their shards are held for some 20 us, and one slice is as atomic as a command.
 pub const SLICE_ARGUMENTS: usize = 128;
+/// Bytes that one slice copies into its reply while it holds its shards; what would be more is read on a snapshot.
+const SLICE_BYTES: usize = 64 * 1024;
 /// A call on one key with so many arguments or fewer holds its shard throughout, announced: some 5 ms, as atomic as in Redis.
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 /// So often a call begins anew because its key has gone; then it holds its shard throughout.
@@ -36,8 +38,12 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let Handler::Data(run) = spec.handler else { panic!("{} is no Data command", spec.name) };
     match spec.long {
         Long::Own(own) => own(call),
+        // Not for the number of its arguments, then, but for the bytes of its reply.
+        Long::Slices(Slices { merge: Merge::Append, .. }) if call.args.len() <= LONG_ELEMENTS => {
+            snapshot(spec, run, call);
+        }
         Long::Slices(slices) => in_slices(spec, run, slices, call),
-        Long::Snapshot => on_snapshot(spec, run, call),
+        Long::Snapshot => snapshot(spec, run, call),
         Long::Held | Long::Never => whole(spec, run, call),
         Long::HeldUnless(answered) => {
             if !answered(call) {
@@ -63,7 +69,19 @@ pub fn keys<'a>(
 /// With the shards of all its keys held from the beginning to the end.
 fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
-    match at_once(spec, run, call.args, On::Held, call, &mut out) {
+    let done = at_once(spec, run, call.args, On::Held, call, &mut out);
+    answer(call, done, out);
+}
+
+/// On a snapshot of its keys.
+fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+    let mut out = Chain::new();
+    let done = on_snapshot(spec, run, call.args, call, &mut out);
+    answer(call, done, out);
+}
+
+fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Stop>, out: Chain) {
+    match done {
         Ok(lookups) => {
             call.lookups = lookups;
             call.reply.raw(out);
@@ -72,32 +90,37 @@ fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     }
 }
 
-/// A keyspace of the records at its keys alone is made while their shards are held, for as long as it takes to clone
-/// their values (which share what they are made of); the handler reads that.
-fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
-    let Ok(keys) = keys(spec, call.args, call.keyspace) else {
-        return call.reply.error(errors::INVALID_COMMAND_ARGUMENTS);
-    };
+/// A keyspace of the records at the keys of `args` alone is made; their shards are held for as long as it takes to clone
+/// the values (which share what they are made of). The handler reads that; the reply goes to `out`.
+fn on_snapshot(
+    spec: &CommandSpec,
+    run: Run,
+    args: Args<'_>,
+    call: &mut LaneCall<'_>,
+    out: &mut Chain,
+) -> Result<Lookups, Stop> {
+    let Ok(keys) = keys(spec, args, call.keyspace) else { return Err(Stop::invalid_keys()) };
     let snapshot =
         Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    call.keyspace.prefetch(call.db, &keys[..keys.len().min(SLICE_ARGUMENTS)]);
+    let mut found = Vec::with_capacity(keys.len());
     let mut locked = call.lock(&hashes);
     locked.set_no_touch(call.no_touch);
-    let mut copies = snapshot.lock_shard(0, call.now_ms);
     for key in &keys {
-        if let Some(record) = locked.db(call.db).get(key) {
-            let (value, expire_at_ms) = (record.value().to_value(), record.expire_at_ms());
-            copies.db(0).insert(&snapshot.key(key.bytes), value, expire_at_ms);
-        }
+        let mut db = locked.db(call.db);
+        found.extend(db.get(key).map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
     }
-    call.lookups = locked.lookups();
-    drop((locked, copies));
+    let lookups = locked.lookups();
+    drop(locked);
     call.pause();
-    let mut out = Chain::new();
-    match at_once(spec, run, call.args, On::Snapshot(&snapshot), call, &mut out) {
-        Ok(_) => call.reply.raw(out),
-        Err(stop) => call.reply.error_bytes(&stop.text()),
+    let mut copies = snapshot.lock_shard(0, call.now_ms);
+    for (key, value, expire_at_ms) in found {
+        copies.db(0).insert(&snapshot.key(key), value, expire_at_ms);
     }
+    drop(copies);
+    at_once(spec, run, args, On::Snapshot(&snapshot), call, out)?;
+    Ok(lookups)
 }
 
 /// As several commands, one after the other. What was done stays done when a later slice fails.
@@ -120,7 +143,12 @@ fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'
         let slice = slice_of(args, head, from);
         let mut out = Chain::new();
         let on = if anew && from > head { On::Further } else { On::Slice };
-        match at_once(spec, run, slice.args(), on, call, &mut out) {
+        let mut done = at_once(spec, run, slice.args(), on, call, &mut out);
+        if let Err(Stop::Copies) = done {
+            out.clear();
+            done = on_snapshot(spec, run, slice.args(), call, &mut out);
+        }
+        match done {
             Ok(lookups) => {
                 call.lookups.hits += lookups.hits;
                 call.lookups.misses += lookups.misses;
@@ -131,7 +159,7 @@ fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'
                 (merged, from, begun) = (Merged::new(merge), head, begun + 1);
                 continue;
             }
-            Err(Stop::Error(text)) => return call.reply.error_bytes(&text),
+            Err(stop) => return call.reply.error_bytes(&stop.text()),
         }
         if call.reply.part(&mut merged.encoded).is_over() {
             break;
@@ -216,13 +244,18 @@ enum Stop {
     Error(Vec<u8>),
     /// There is nothing at the key ([`On::Further`]).
     Gone,
+    /// Its reply is to be copied, and long, while shards are held ([`On::Slice`]). It has only read.
+    Copies,
 }
 
 impl Stop {
+    fn invalid_keys() -> Stop {
+        Stop::Error(errors::INVALID_COMMAND_ARGUMENTS.into())
+    }
     fn text(self) -> Vec<u8> {
         match self {
             Stop::Error(text) => text,
-            Stop::Gone => errors::NO_SUCH_KEY.into(),
+            Stop::Gone | Stop::Copies => errors::NO_SUCH_KEY.into(),
         }
     }
 }
@@ -241,7 +274,7 @@ fn at_once(
         On::Slice | On::Further | On::Held => (call.keyspace, call.db),
     };
     let Ok(keys) = keys(spec, args, keyspace) else {
-        return Err(Stop::Error(errors::INVALID_COMMAND_ARGUMENTS.into()));
+        return Err(Stop::invalid_keys());
     };
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     let (yield_now, cancel) = (call.yield_now, call.cancel);
@@ -250,8 +283,12 @@ fn at_once(
         !cancel.load(Ordering::Relaxed)
     };
     let mut reply = call.reply.part(out);
-    if let On::Snapshot(_) = on {
-        reply = reply.pausing(&pause);
+    match on {
+        On::Snapshot(_) => reply = reply.pausing(&pause),
+        On::Slice if spec.flags.has(Flags::READONLY) && reply.room_left() > SLICE_BYTES => {
+            reply = reply.copying(SLICE_BYTES);
+        }
+        _ => {}
     }
     if keys.len() <= SLICE_ARGUMENTS {
         keyspace.prefetch(db, &keys);
@@ -273,24 +310,26 @@ fn at_once(
             once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
         }
     };
-    if let Some(lookups) = done {
-        return Ok(lookups);
+    if let Some(done) = done {
+        return done;
     }
     // `-text\r\n`; an error is the whole of a reply.
     let line: Vec<u8> = out.slices().flatten().copied().collect();
     Err(Stop::Error(line[1..].trim_ascii_end().to_vec()))
 }
 
-/// Runs the handler; what it looked up, unless it answered with an error.
-fn once(run: Run, mut call: Call<'_, '_>) -> Option<Lookups> {
+/// Runs the handler; `None` when it answered with an error.
+fn once(run: Run, mut call: Call<'_, '_>) -> Option<Result<Lookups, Stop>> {
     run(&mut call);
-    call.reply.error_code().is_none().then(|| call.locked.lookups())
+    if call.reply.is_over() && call.reply.counts_copies() {
+        return Some(Err(Stop::Copies));
+    }
+    call.reply.error_code().is_none().then(|| Ok(call.locked.lookups()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::LONG_ELEMENTS;
     use crate::fixture::Fixture;
     use crate::table::COMMANDS;
 

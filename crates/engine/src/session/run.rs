@@ -10,7 +10,7 @@ use crate::{Engine, Now};
 use smallvec::SmallVec;
 use std::time::Duration;
 use strand_commands::call::Call;
-use strand_commands::cost::{self, Cost, LONG_ELEMENTS};
+use strand_commands::cost::{self, Cost, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
@@ -267,7 +267,12 @@ impl Session {
             Mute::No | Mute::SkipNext => &mut self.out,
             Mute::Off | Mute::Skip => &mut self.sink,
         };
+        let out_before = out.len();
         let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
+        let counts_copies = spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
+        if counts_copies {
+            reply = reply.copying(LONG_BYTES);
+        }
         let take = |hashes: &[KeyHash]| match keyspace.try_lock(hashes, now_ms) {
             None => lock_taken(&self.engine, &self.client, hashes, now_ms),
             locked => locked,
@@ -306,6 +311,12 @@ impl Session {
             rng: &mut self.rng,
         };
         run(&mut call);
+        if counts_copies && call.reply.is_over() {
+            // It has only read: let it be as if it had not begun.
+            let mut all = std::mem::take(out);
+            *out = all.split_to(out_before);
+            return Ran::TooLong;
+        }
         let lookups = call.locked.lookups();
         self.lookups.hits += lookups.hits;
         self.lookups.misses += lookups.misses;
