@@ -134,6 +134,7 @@ impl Session {
             match self.decoder.decode(&mut self.input, &mut self.argv) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
+                Ok(Progress::More) => return Turn::Again,
                 Err(error) => {
                     self.fail(PerCommand::Failed, &error.message());
                     return self.close();

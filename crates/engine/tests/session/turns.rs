@@ -66,6 +66,22 @@ fn a_turn_does_a_bounded_amount_of_work() {
 }
 
 #[test]
+fn a_long_request_is_decoded_in_several_turns() {
+    let mut server = Server::new();
+    let (mut peer, mut busy) = (server.connect(), server.connect());
+    busy.run(&server, "PING");
+    let arguments = 100_000;
+    peer.feed(&command(&format!("EXISTS{}", " k".repeat(arguments - 1))), usize::MAX);
+    let mut turns = 0;
+    while !matches!(peer.session.run(server.now), Turn::Lane(_)) {
+        turns += 1;
+        assert!(peer.session.in_frame());
+    }
+    // A turn takes what is in one block besides.
+    assert!((arguments / 20_000..arguments / 4096 + 1).contains(&turns), "{turns}");
+}
+
+#[test]
 fn output_that_is_not_read_stops_execution_but_not_reading() {
     let mut server = Server::new();
     let mut peer = server.connect();
