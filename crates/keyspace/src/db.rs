@@ -100,18 +100,20 @@ impl<'k> Locked<'k> {
         debug_assert!(locked.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         locked
     }
-    /// As [`Locked::ascending`], if nobody holds any of them.
+    /// Holds these shards, which ascend, if it held nothing and nobody holds any of them; else nothing. A hot path, so the
+    /// result is not moved.
     #[inline]
-    pub(crate) fn try_ascending(
-        keyspace: &'k Keyspace,
-        shards: impl Iterator<Item = usize>,
-        now_ms: i64,
-    ) -> Option<Locked<'k>> {
-        let mut locked = Locked::none(keyspace, now_ms);
+    pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
-            locked.held.push(Held::try_lock(keyspace, shard)?);
+            match Held::try_lock(self.keyspace, shard) {
+                Some(held) => self.held.push(held),
+                None => {
+                    self.held.clear();
+                    return false;
+                }
+            }
         }
-        Some(locked)
+        true
     }
     /// As [`Locked::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
     /// `patience` at most, and begins with it. `None` after `tries`.
@@ -168,8 +170,9 @@ impl<'k> Locked<'k> {
         self.lookups
     }
 
+    /// Holds nothing.
     #[inline]
-    fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
+    pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
         let settings = keyspace.settings();
         let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
         Locked {

@@ -154,11 +154,21 @@ impl Keyspace {
         }
     }
     /// As [`Keyspace::lock`], unless somebody holds one of them.
-    #[inline]
     pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Locked<'_>> {
+        let mut locked = self.unlocked(now_ms);
+        self.try_lock_into(hashes, &mut locked).then_some(locked)
+    }
+    /// Holds nothing; for [`Keyspace::try_lock_into`].
+    #[inline]
+    pub fn unlocked(&self, now_ms: i64) -> Locked<'_> {
+        Locked::none(self, now_ms)
+    }
+    /// As [`Keyspace::try_lock`], into what holds nothing yet; false: it still holds nothing.
+    #[inline]
+    pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], locked: &mut Locked<'k>) -> bool {
         match hashes {
-            [hash] => Locked::try_ascending(self, std::iter::once(self.shard_of(*hash)), now_ms),
-            _ => Locked::try_ascending(self, self.shards_of(hashes).into_iter(), now_ms),
+            [hash] => locked.try_hold(std::iter::once(self.shard_of(*hash))),
+            _ => locked.try_hold(self.shards_of(hashes).into_iter()),
         }
     }
     /// As [`Keyspace::lock`], all or none: it waits for a shard while it holds no other, `tries` times and for `patience`

@@ -202,9 +202,11 @@ impl Session {
         }
         self.last_command = self.engine.stats.ids.of(spec);
         if let Handler::Data(run) = spec.handler {
-            let elements = if spec.cost == Cost::Fixed { 0 } else { self.elements(spec) };
-            self.work_left -= elements.min(LONG_ELEMENTS) as isize;
-            let ran = if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data(spec, run, now) };
+            let ran = if spec.cost == Cost::Fixed {
+                self.data::<false>(spec, run, now)
+            } else {
+                self.estimated(spec, run, now)
+            };
             if ran == Ran::Taken {
                 self.state = State::Postponed;
                 return Next::Stop(Turn::Parked);
@@ -253,9 +255,21 @@ impl Session {
         spec.cost.elements(self.argv.args(), self.engine.keyspace.shards())
     }
 
-    /// A command on keys: lock their shards, run.
+    /// A command on keys whose cost is not fixed.
+    fn estimated(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> Ran {
+        let elements = self.elements(spec);
+        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, run, now) }
+    }
+
+    /// A command on keys: lock their shards, run. `ESTIMATED`: its cost is not fixed.
     #[inline]
-    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> Ran {
+    fn data<const ESTIMATED: bool>(
+        &mut self,
+        spec: &'static CommandSpec,
+        run: fn(&mut Call<'_, '_>),
+        now: Now,
+    ) -> Ran {
         let args = self.argv.args();
         let Ok(positions) = dispatch::key_positions(spec, args) else {
             self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
@@ -270,29 +284,28 @@ impl Session {
         };
         let out_before = out.len();
         let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
-        let counts_copies = spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
+        let counts_copies = ESTIMATED && spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
         if counts_copies {
             reply = reply.copying(LONG_BYTES);
         }
-        let take = |hashes: &[KeyHash]| match keyspace.try_lock(hashes, now_ms) {
-            None => lock_taken(&self.engine, &self.client, hashes, now_ms),
-            locked => locked,
-        };
-        let locked = match positions[..] {
+        let mut locked = keyspace.unlocked(now_ms);
+        let taken = match positions[..] {
             [at] => {
                 let key = keyspace.key(args.at(at));
                 keys.push(key);
-                take(&[key.hash])
+                keyspace.try_lock_into(&[key.hash], &mut locked)
             }
             _ => {
                 keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
                 keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
                 let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-                take(&hashes)
+                keyspace.try_lock_into(&hashes, &mut locked)
             }
         };
-        let Some(mut locked) = locked else { return Ran::Taken };
-        if spec.cost.is_in_the_data() {
+        if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut locked) {
+            return Ran::Taken;
+        }
+        if ESTIMATED && spec.cost.is_in_the_data() {
             let elements = cost::elements_at(spec.cost, args, &mut locked, self.db, &keys[0]);
             self.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
@@ -469,27 +482,25 @@ impl Session {
     }
 }
 
-/// Locks shards of which somebody holds one: `None` when that one is held for long, and the client is woken at the end.
-/// The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for it here.
+/// Locks the shards of `keys`, of which somebody holds one: false when that one is held for long, and the client is woken
+/// at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for
+/// it here.
 #[cold]
-fn lock_taken<'k>(
-    engine: &'k Engine,
-    client: &Client,
-    hashes: &[KeyHash],
-    now_ms: i64,
-) -> Option<Locked<'k>> {
-    let keyspace = &*engine.keyspace;
-    let shards: SmallVec<[usize; 8]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
+fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], locked: &mut Locked<'k>) -> bool {
+    let (keyspace, now_ms) = (&*engine.keyspace, locked.now_ms());
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    let shards: SmallVec<[usize; 4]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
     for _ in 0..LOOKS_MAX {
         if engine.holds.wait_for_taken(&shards, client.id, client.wake_handle()) {
-            return None;
+            return false;
         }
-        let locked = keyspace.lock_together(hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms);
-        if locked.is_some() {
-            return locked;
+        if let Some(all) = keyspace.lock_together(&hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
+            *locked = all;
+            return true;
         }
     }
-    Some(keyspace.lock(hashes, now_ms))
+    *locked = keyspace.lock(&hashes, now_ms);
+    true
 }
 
 /// Words that only an HTTP request begins a line with. A browser was made to send it: the connection ends before a
