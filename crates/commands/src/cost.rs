@@ -26,6 +26,8 @@ pub enum Cost {
     Arguments,
     /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
     Elements,
+    /// The same for the value at its first key in the database's system companion.
+    SystemElements,
     /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
     /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
     Append,
@@ -115,7 +117,7 @@ impl Cost {
     /// the data. More than [`LONG_ELEMENTS`]: it is long.
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
-            Cost::Fixed | Cost::Elements | Cost::Append | Cost::Overwrite => 0,
+            Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite => 0,
             Cost::Arguments => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::CountOption(from) => {
@@ -135,15 +137,16 @@ impl Cost {
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(self, Cost::Elements | Cost::Append | Cost::Overwrite)
+        matches!(self, Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite)
     }
 }
 
 /// Elements of a call whose cost is in the data, at the value of `key`, whose shard is held: as [`Cost::elements`], and
 /// bytes count as the elements that they take as long as.
 pub fn elements_at(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> usize {
+    let db = if cost == Cost::SystemElements { locked.keyspace().system_db(db) } else { db };
     let bytes = match (cost, locked.db(db).peek(key).map(|r| r.value())) {
-        (Cost::Elements, Some(ValueRef::Hash(hash))) => {
+        (Cost::Elements | Cost::SystemElements, Some(ValueRef::Hash(hash))) => {
             return hash.len().max(hash.heap_bytes().div_ceil(ELEMENT_BYTES));
         }
         (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),

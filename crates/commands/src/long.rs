@@ -4,7 +4,7 @@
 //! long is in `ARCHITECTURE.md`.
 
 use crate::call::{Call, LaneCall};
-use crate::cost::{LONG_ELEMENTS, Long, Merge, Slices};
+use crate::cost::{Cost, LONG_ELEMENTS, Long, Merge, Slices};
 use crate::dispatch::{self, InvalidKeys};
 use crate::errors;
 use crate::spec::{CommandSpec, Flags, Handler};
@@ -107,16 +107,23 @@ fn on_snapshot(
     let mut found = Vec::with_capacity(keys.len());
     let mut locked = call.lock(&hashes);
     locked.set_no_touch(call.no_touch);
+    let of_system = spec.cost == Cost::SystemElements;
+    let (from, to) = match of_system {
+        true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
+        false => (call.db, 0),
+    };
     for key in &keys {
-        let mut db = locked.db(call.db);
-        found.extend(db.get(key).map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
+        let mut db = locked.db(from);
+        // What is read of the system is no use of a key.
+        let record = if of_system { db.peek(key) } else { db.get(key) };
+        found.extend(record.map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
     }
     let lookups = locked.lookups();
     drop(locked);
     call.pause();
     let mut copies = snapshot.lock_shard(0, call.now_ms);
     for (key, value, expire_at_ms) in found {
-        copies.db(0).insert(&snapshot.key(key), value, expire_at_ms);
+        copies.db(to).insert(&snapshot.key(key), value, expire_at_ms);
     }
     drop(copies);
     at_once(spec, run, args, On::Snapshot(&snapshot), call, out)?;

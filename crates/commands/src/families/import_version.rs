@@ -112,6 +112,24 @@ mod tests {
     }
 
     #[test]
+    fn many_paths_are_listed_and_forgotten_on_the_lane() {
+        use crate::cost::LONG_ELEMENTS;
+        let mut f = Fixture::new();
+        f.run("HSET mail f v");
+        let n = LONG_ELEMENTS + 1;
+        (0..n).for_each(|i| drop(f.run(&format!("IMPORT.VERSION SET mail p{i} c"))));
+        f.pauses.take();
+        let list = f.run("IMPORT.VERSION LIST mail");
+        assert!(list.starts_with(&format!("*{n}|")) && list.matches("|p").count() == n);
+        assert!(f.pauses.take() > 1, "on a snapshot, with pauses in the reply");
+        let mut del: Vec<String> = ["IMPORT.VERSION", "DEL", "mail"].map(String::from).into();
+        del.extend((0..9 * n).map(|i| format!("p{i}")));
+        assert_eq!(f.run_args(&del), format!(":{n}\r\n").as_bytes());
+        assert!(f.pauses.take() > 9 * n / 200);
+        f.script(&[("IMPORT.VERSION LIST mail", "*0|"), ("HLEN mail", ":1|")]);
+    }
+
+    #[test]
     fn containers_move_with_their_database() {
         let mut f = Fixture::new();
         f.script(&[
