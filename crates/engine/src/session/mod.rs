@@ -17,8 +17,8 @@ use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use settings::SessionSettings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
+use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
@@ -117,7 +117,7 @@ enum State {
     /// A time (DEBUG SLEEP); then `+OK`.
     Sleeping { until_us: u64 },
     /// Its lane job.
-    Parked { cancel: Arc<AtomicBool> },
+    Parked { parcel: Arc<lane::Parcel>, spec: &'static CommandSpec },
     /// The driver to write the rest and close.
     Closing,
     /// The driver to close.
@@ -286,9 +286,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let State::Parked { cancel } = &self.state {
-            cancel.store(true, Relaxed);
-        }
+        self.cancel_job();
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }
