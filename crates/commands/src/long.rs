@@ -455,6 +455,11 @@ mod tests {
         let mut keys = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
         assert_eq!(run(&mut f, &keys), "*0|", "stopped before the first slice");
         assert_eq!(f.run("SCAN 0 COUNT 100000"), "*2|$1|0|*0|");
+        // Nulls are counted as values are.
+        let fields = numbered(&["HMGET", "none"], 5 * n, |i| vec![format!("f{i}")]);
+        f.pauses.take();
+        let reply = f.run_args(&fields).len();
+        assert!(reply < 9000 && f.pauses.take() <= 3, "{reply}");
         keys[0] = "UNLINK".into();
         run(&mut f, &keys);
         assert!(f.keyspace.is_empty(0));

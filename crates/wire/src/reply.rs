@@ -108,7 +108,7 @@ impl<'a> Reply<'a> {
     pub fn room_left(&self) -> usize {
         self.out_bytes_max.saturating_sub(self.out.len())
     }
-    /// True when more waits than may: the reply is not whole. Handlers that have much left to do stop then.
+    /// True when more waits than may: the reply is not whole. Handlers that have many values left stop then.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.out.len() > self.out_bytes_max
@@ -209,6 +209,9 @@ impl<'a> Reply<'a> {
     /// The null of a missing value: `$-1` or `_`.
     #[inline]
     pub fn null(&mut self) {
+        if self.is_due() && !self.check() {
+            return;
+        }
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
     /// The null of a missing array: `*-1` or `_`.
@@ -396,6 +399,10 @@ mod tests {
         let (long, shared) = (vec![b'x'; TOGETHER_BYTES_MAX + 1], Blob::from(vec![b'x'; SHARE_BYTES_MIN]));
         reply.array(1_000_000);
         assert!(!reply.is_over());
+        let mut nulls = Chain::new();
+        let mut only_nulls = reply.part(&mut nulls);
+        (0..1000).for_each(|_| only_nulls.null());
+        assert!(only_nulls.is_over() && nulls.len() < 100);
         let mut parts = Chain::new();
         let mut part = reply.part(&mut parts);
         for _ in 0..1000 {

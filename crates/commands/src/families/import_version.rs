@@ -5,7 +5,7 @@
 //! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
 //! there, so a value of another type is met as if it were missing.
 
-use super::hash::{argument, send, send_or_null};
+use super::hash::{argument, each, send, send_or_null};
 use crate::call::Call;
 use strand_keyspace::{HashValue, RecordRef, Value, ValueRef};
 
@@ -21,7 +21,7 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
     let hash = db.peek(&call.keys[0]).and_then(hash_of);
     call.reply.array(hash.map_or(0, HashValue::len));
-    hash.iter().flat_map(|h| h.iter()).for_each(|(path, _)| send(call.reply, path));
+    each(hash, call.reply, |reply, path, _| send(reply, path));
 }
 
 /// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.

@@ -46,6 +46,9 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
     let mut db = call.locked.db(call.db);
     for key in call.keys {
+        if call.reply.is_over() {
+            break;
+        }
         match string_of(db.get(key)) {
             Ok(Some(s)) => write(call.reply, s),
             _ => call.reply.null(),
