@@ -5,6 +5,7 @@
 //! knows no socket: bytes and times are given to it.
 
 mod commands;
+mod data;
 mod gates;
 mod lane;
 mod run;
