@@ -1,8 +1,10 @@
 //! What a handler sees: [`Call`] for commands that run at once on keys whose shards are held, [`LaneCall`] for those
 //! that run on a helper thread, shard by shard.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use strand_keyspace::{Key, Keyspace, Locked, Lookups};
+use std::time::Duration;
+use strand_keyspace::{Key, KeyHash, Keyspace, Locked, Lookups};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -24,6 +26,52 @@ pub struct Call<'a, 'k> {
     pub rng: &'a mut fastrand::Rng,
 }
 
+/// A lane call that meets a busy shard waits this often for it, and for this long at most; then it has its shards kept free.
+const TRIES: usize = 16;
+const PATIENCE: Duration = Duration::from_millis(1);
+/// The same once they are kept free; only then does it keep those that it has.
+const HOLD_TRIES: usize = 10_000;
+
+/// Where long holds of shards are announced, so that whoever needs one of the shards is not stopped behind it.
+pub trait Holds {
+    /// Announces a hold of `shards` (`None`: of all) once no other announced one is on any of them; lock them after that.
+    /// It ends when the guard is dropped, which comes after the shards are let go.
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn Hold + '_>;
+}
+
+/// An announced hold.
+pub trait Hold {}
+
+/// For callers that are alone with a keyspace: announces nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone;
+
+impl Holds for Alone {
+    fn begin(&self, _shards: Option<Vec<usize>>) -> Box<dyn Hold + '_> {
+        Box::new(Alone)
+    }
+}
+impl Hold for Alone {}
+
+/// Shards that a lane call holds, announced or not.
+pub struct LaneLocked<'a> {
+    // Let go before the hold ends.
+    locked: Locked<'a>,
+    _hold: Option<Box<dyn Hold + 'a>>,
+}
+
+impl<'a> Deref for LaneLocked<'a> {
+    type Target = Locked<'a>;
+    fn deref(&self) -> &Locked<'a> {
+        &self.locked
+    }
+}
+impl DerefMut for LaneLocked<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.locked
+    }
+}
+
 /// One command on the slow lane: nothing is held; it takes shards one at a time and lets others in between.
 pub struct LaneCall<'a> {
     /// The arguments; index 0 is the command's name.
@@ -34,6 +82,8 @@ pub struct LaneCall<'a> {
     pub now_ms: i64,
     /// The data.
     pub keyspace: &'a Keyspace,
+    /// Where its long holds are announced.
+    pub holds: &'a dyn Holds,
     /// Where the reply goes.
     pub reply: &'a mut Reply<'a>,
     /// Randomness.
@@ -48,7 +98,30 @@ pub struct LaneCall<'a> {
     pub yield_now: &'a dyn Fn(),
 }
 
-impl LaneCall<'_> {
+impl<'a> LaneCall<'a> {
+    /// Locks the shards of `hashes`, to be let go soon: all or none, so that while it waits for one that somebody holds
+    /// nobody waits for the others. Where they are not free together for long enough, they are kept free for it.
+    pub fn lock(&self, hashes: &[KeyHash]) -> LaneLocked<'a> {
+        match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
+            Some(locked) => LaneLocked { locked, _hold: None },
+            None => self.hold(hashes),
+        }
+    }
+    /// Locks the shards of `hashes` for long, which is announced before.
+    pub fn hold(&self, hashes: &[KeyHash]) -> LaneLocked<'a> {
+        let hold = self.holds.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
+        // Workers on this core that looked just before have done what they are at; those on others will see it.
+        self.pause();
+        let locked = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
+        let locked = locked.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
+        LaneLocked { locked, _hold: Some(hold) }
+    }
+    /// Announces that all shards will be held.
+    pub fn hold_all(&self) -> Box<dyn Hold + 'a> {
+        let hold = self.holds.begin(None);
+        self.pause();
+        hold
+    }
     /// True when nobody waits for the reply any more, or it has become longer than the client may have waiting.
     pub fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.reply.is_over()

@@ -14,6 +14,8 @@ use strand_wire::args::Args;
 pub const LONG_ELEMENTS: usize = 4096;
 /// A collection with more bytes than this is long as well: copying them into a reply takes about as long.
 pub const LONG_BYTES: usize = 1 << 20;
+/// So many bytes are copied in the time of an element.
+pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
 /// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`Long`] form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Cost {
     Arguments,
     /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
     Elements,
+    /// The same for the value at its first key in the database's system companion.
+    SystemElements,
     /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
     /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
     Append,
@@ -55,6 +59,8 @@ pub enum Long {
     /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
     /// shards wait meanwhile; their workers do not.
     Held,
+    /// As [`Long::Held`], unless this, which holds nothing for long, finds that there is nothing to do, and answers.
+    HeldUnless(fn(&mut LaneCall<'_>) -> bool),
     /// By a handler of its own.
     Own(fn(&mut LaneCall<'_>)),
 }
@@ -68,6 +74,11 @@ pub struct Slices {
     pub step: usize,
     /// What becomes of the slices' replies.
     pub merge: Merge,
+    /// All slices are of one key: with few enough of them its shard is held throughout.
+    pub one_key: bool,
+    /// What earlier slices wrote at the key must be there for a later one: where the key has gone meanwhile, all begins
+    /// anew, as if it had been sent after that.
+    pub anew: bool,
 }
 
 /// How the replies of slices become one.
@@ -85,60 +96,70 @@ pub enum Merge {
 impl Long {
     /// In slices of its keys.
     pub const fn keys(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 1, merge })
+        Long::Slices(Slices { head: 1, step: 1, merge, one_key: false, anew: false })
     }
     /// In slices of its pairs of a key and a value.
     pub const fn key_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 2, merge })
+        Long::Slices(Slices { head: 1, step: 2, merge, one_key: false, anew: false })
     }
     /// In slices of the fields that follow its key.
     pub const fn fields(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 1, merge })
+        Long::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
     }
     /// In slices of the pairs of a field and a value that follow its key.
     pub const fn field_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 2, merge })
+        Long::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })
     }
 }
 
 impl Cost {
-    /// True when a call with these arguments on a keyspace of so many shards is long, as far as can be told without
-    /// looking at the data.
-    pub fn is_long(self, args: Args<'_>, shards: usize) -> bool {
+    /// Elements of a call with these arguments on a keyspace of so many shards, as far as can be told without looking at
+    /// the data. More than [`LONG_ELEMENTS`]: it is long.
+    pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
-            Cost::Fixed | Cost::Elements | Cost::Append | Cost::Overwrite => false,
-            Cost::Arguments => args.len() > LONG_ELEMENTS,
-            Cost::CountArgument(at) => args.get(at).is_some_and(is_long_count),
-            Cost::CountOption(from) => (from..args.len())
-                .step_by(2)
-                .any(|at| args.is(at, "COUNT") && args.get(at + 1).is_some_and(is_long_count)),
-            Cost::Shards => shards > LONG_ELEMENTS,
-            Cost::Keyspace | Cost::Product | Cost::Budget => true,
+            Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite => 0,
+            Cost::Arguments => args.len(),
+            Cost::CountArgument(at) => args.get(at).map_or(0, count),
+            Cost::CountOption(from) => {
+                let counts = (from..args.len()).step_by(2).filter(|at| args.is(*at, "COUNT"));
+                counts.filter_map(|at| args.get(at + 1)).map(count).max().unwrap_or(0)
+            }
+            Cost::Shards => shards,
+            Cost::Keyspace | Cost::Product | Cost::Budget => usize::MAX,
         }
+    }
+    /// True when the values in the reply may be many and their bytes are not counted before: a call that only reads is
+    /// long, too, when it turns out that more than [`LONG_BYTES`] would be copied.
+    #[inline]
+    pub fn is_by_number(self) -> bool {
+        matches!(self, Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_))
     }
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(self, Cost::Elements | Cost::Append | Cost::Overwrite)
+        matches!(self, Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite)
     }
 }
 
-/// True when the value at `key`, whose shard is held, makes a call long whose cost is in the data.
-pub fn is_long_value(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> bool {
-    match (cost, locked.db(db).peek(key).map(|r| r.value())) {
-        (Cost::Elements, Some(ValueRef::Hash(hash))) => {
-            hash.len() > LONG_ELEMENTS || hash.heap_bytes() > LONG_BYTES
+/// Elements of a call whose cost is in the data, at the value of `key`, whose shard is held: as [`Cost::elements`], and
+/// bytes count as the elements that they take as long as.
+pub fn elements_at(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> usize {
+    let db = if cost == Cost::SystemElements { locked.keyspace().system_db(db) } else { db };
+    let bytes = match (cost, locked.db(db).peek(key).map(|r| r.value())) {
+        (Cost::Elements | Cost::SystemElements, Some(ValueRef::Hash(hash))) => {
+            return hash.len().max(hash.heap_bytes().div_ceil(ELEMENT_BYTES));
         }
-        (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()) > LONG_BYTES,
+        (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),
         (Cost::Overwrite, Some(ValueRef::Str(s))) => {
             // What is no offset at all is an error, and quickly so.
             let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-            edited_bytes(s, offset, args.at(3).len()) > LONG_BYTES
+            edited_bytes(s, offset, args.at(3).len())
         }
         // The zeros in front are the allocator's, who has them from the kernel.
-        (Cost::Overwrite, None) => args.at(3).len() > LONG_BYTES,
-        _ => false,
-    }
+        (Cost::Overwrite, None) => args.at(3).len(),
+        _ => 0,
+    };
+    bytes.div_ceil(ELEMENT_BYTES)
 }
 
 /// Bytes that are copied or filled with zeros to put `more` bytes at `offset` of a string.
@@ -151,9 +172,9 @@ fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
     kept.saturating_add(offset.saturating_sub(s.len())).saturating_add(more)
 }
 
-fn is_long_count(text: &[u8]) -> bool {
+fn count(text: &[u8]) -> usize {
     // What is no number at all is an error, and quickly so.
-    parse_int(text).is_some_and(|n| n.unsigned_abs() > LONG_ELEMENTS as u64)
+    parse_int(text).map_or(0, |n| n.unsigned_abs() as usize)
 }
 
 /// True when some call of the command may lock shards that are not those of its keys: it waits for whoever holds any.
@@ -170,7 +191,7 @@ mod tests {
 
     fn is_long(cost: Cost, line: &str) -> bool {
         let words: Vec<&str> = line.split(' ').collect();
-        cost.is_long(Argv::from_slices(&words).args(), 64)
+        cost.elements(Argv::from_slices(&words).args(), 64) > LONG_ELEMENTS
     }
 
     #[test]
@@ -194,7 +215,7 @@ mod tests {
         let mut locked = space.lock(&[key.hash], 0);
         let long = |locked: &mut Locked<'_>, cost, line: &str| {
             let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-            is_long_value(cost, argv.args(), locked, 0, &key)
+            elements_at(cost, argv.args(), locked, 0, &key) > LONG_ELEMENTS
         };
         let set = |locked: &mut Locked<'_>, blob: &Blob| {
             locked.db(0).set_str(&key, StrRef::Blob { blob, edited: false }, None);
@@ -224,11 +245,10 @@ mod tests {
     #[test]
     fn arguments_and_shards_are_counted() {
         let argv = Argv::from_slices(&vec!["k"; LONG_ELEMENTS + 1]);
-        assert!(Cost::Arguments.is_long(argv.args(), 1));
-        assert!(!Cost::Arguments.is_long(argv.args().skip(1), 1));
-        assert!([Cost::Fixed, Cost::Elements, Cost::Append].iter().all(|c| !c.is_long(argv.args(), 1)));
-        assert!(
-            Cost::Shards.is_long(argv.args(), LONG_ELEMENTS + 1) && !Cost::Shards.is_long(argv.args(), 64)
-        );
+        assert_eq!(Cost::Arguments.elements(argv.args(), 1), LONG_ELEMENTS + 1);
+        assert!([Cost::Fixed, Cost::Elements, Cost::Append].iter().all(|c| c.elements(argv.args(), 1) == 0));
+        assert_eq!(Cost::Shards.elements(argv.args(), 64), 64);
+        let argv = Argv::from_slices(&["scan", "0", "COUNT", "7", "COUNT", "9"]);
+        assert_eq!(Cost::CountOption(2).elements(argv.args(), 1), 9);
     }
 }

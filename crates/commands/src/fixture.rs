@@ -2,8 +2,8 @@
 //!
 //! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
 
-use crate::call::{Call, LaneCall};
-use crate::cost::{Long, is_long_value};
+use crate::call::{Alone, Call, LaneCall};
+use crate::cost::{LONG_ELEMENTS, Long, elements_at};
 use crate::spec::{CommandSpec, Handler};
 use crate::{dispatch, long};
 use std::cell::Cell;
@@ -83,6 +83,7 @@ impl Fixture {
                         db: self.db,
                         now_ms: self.now_ms,
                         keyspace: &self.keyspace,
+                        holds: &Alone,
                         reply: &mut reply,
                         rng: &mut self.rng,
                         cancel: &self.cancel,
@@ -108,9 +109,10 @@ impl Fixture {
         let at_key = || {
             let keys = long::keys(spec, args, &self.keyspace).expect("the row finds its keys");
             let mut locked = self.keyspace.lock(&[keys[0].hash], self.now_ms);
-            is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
+            elements_at(spec.cost, args, &mut locked, self.db, &keys[0])
         };
-        spec.cost.is_long(args, self.keyspace.shards()) || (spec.cost.is_in_the_data() && at_key())
+        spec.cost.elements(args, self.keyspace.shards()) > LONG_ELEMENTS
+            || (spec.cost.is_in_the_data() && at_key() > LONG_ELEMENTS)
     }
     /// Runs a command line (words parted by blanks, `''` is an empty word); the reply as text, CR LF as `|`:
     /// `fixture.run("SET a 1")` is `"+OK|"`.

@@ -4,7 +4,7 @@
 //! long is in `ARCHITECTURE.md`.
 
 use crate::call::{Call, LaneCall};
-use crate::cost::{Long, Merge, Slices};
+use crate::cost::{Cost, LONG_ELEMENTS, Long, Merge, Slices};
 use crate::dispatch::{self, InvalidKeys};
 use crate::errors;
 use crate::spec::{CommandSpec, Flags, Handler};
@@ -18,6 +18,12 @@ use strand_wire::reply::Reply;
 
 /// Arguments in one slice: their shards are held for some 20 us, and one slice is as atomic as a command.
 pub const SLICE_ARGUMENTS: usize = 128;
+/// Bytes that one slice copies into its reply while it holds its shards; what would be more is read on a snapshot.
+const SLICE_BYTES: usize = 64 * 1024;
+/// A call on one key with so many arguments or fewer holds its shard throughout, announced: some 5 ms, as atomic as in Redis.
+pub const HELD_ARGUMENTS: usize = 32 * 1024;
+/// So often a call begins anew because its key has gone; then it holds its shard throughout.
+const ANEW_MAX: usize = 16;
 /// An integer, or an array's header.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
@@ -32,9 +38,18 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     let Handler::Data(run) = spec.handler else { panic!("{} is no Data command", spec.name) };
     match spec.long {
         Long::Own(own) => own(call),
+        // Not for the number of its arguments, then, but for the bytes of its reply.
+        Long::Slices(Slices { merge: Merge::Append, .. }) if call.args.len() <= LONG_ELEMENTS => {
+            snapshot(spec, run, call);
+        }
         Long::Slices(slices) => in_slices(spec, run, slices, call),
-        Long::Snapshot => on_snapshot(spec, run, call),
+        Long::Snapshot => snapshot(spec, run, call),
         Long::Held | Long::Never => whole(spec, run, call),
+        Long::HeldUnless(answered) => {
+            if !answered(call) {
+                whole(spec, run, call);
+            }
+        }
     }
 }
 
@@ -54,71 +69,109 @@ pub fn keys<'a>(
 /// With the shards of all its keys held from the beginning to the end.
 fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
     let mut out = Chain::new();
-    match at_once(spec, run, call.args, Place::at(call), call, &mut out) {
+    let done = at_once(spec, run, call.args, On::Held, call, &mut out);
+    answer(call, done, out);
+}
+
+/// On a snapshot of its keys.
+fn snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
+    let mut out = Chain::new();
+    let done = on_snapshot(spec, run, call.args, call, &mut out);
+    answer(call, done, out);
+}
+
+fn answer(call: &mut LaneCall<'_>, done: Result<Lookups, Stop>, out: Chain) {
+    match done {
         Ok(lookups) => {
             call.lookups = lookups;
             call.reply.raw(out);
         }
-        Err(text) => call.reply.error_bytes(&text),
+        Err(stop) => call.reply.error_bytes(&stop.text()),
     }
 }
 
-/// A keyspace of the records at its keys alone is made while their shards are held, for as long as it takes to clone
-/// their values (which share what they are made of); the handler reads that.
-fn on_snapshot(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>) {
-    let Ok(keys) = keys(spec, call.args, call.keyspace) else {
-        return call.reply.error(errors::INVALID_COMMAND_ARGUMENTS);
-    };
+/// A keyspace of the records at the keys of `args` alone is made; their shards are held for as long as it takes to clone
+/// the values (which share what they are made of). The handler reads that; the reply goes to `out`.
+fn on_snapshot(
+    spec: &CommandSpec,
+    run: Run,
+    args: Args<'_>,
+    call: &mut LaneCall<'_>,
+    out: &mut Chain,
+) -> Result<Lookups, Stop> {
+    let Ok(keys) = keys(spec, args, call.keyspace) else { return Err(Stop::invalid_keys()) };
     let snapshot =
         Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-    let mut locked = call.keyspace.lock(&hashes, call.now_ms);
+    call.keyspace.prefetch(call.db, &keys[..keys.len().min(SLICE_ARGUMENTS)]);
+    let mut found = Vec::with_capacity(keys.len());
+    let mut locked = call.lock(&hashes);
     locked.set_no_touch(call.no_touch);
-    let mut copies = snapshot.lock_shard(0, call.now_ms);
+    let of_system = spec.cost == Cost::SystemElements;
+    let (from, to) = match of_system {
+        true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
+        false => (call.db, 0),
+    };
     for key in &keys {
-        if let Some(record) = locked.db(call.db).get(key) {
-            let (value, expire_at_ms) = (record.value().to_value(), record.expire_at_ms());
-            copies.db(0).insert(&snapshot.key(key.bytes), value, expire_at_ms);
-        }
+        let mut db = locked.db(from);
+        // What is read of the system is no use of a key.
+        let record = if of_system { db.peek(key) } else { db.get(key) };
+        found.extend(record.map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
     }
-    call.lookups = locked.lookups();
-    drop((locked, copies));
+    let lookups = locked.lookups();
+    drop(locked);
     call.pause();
-    let mut out = Chain::new();
-    match at_once(spec, run, call.args, Place { keyspace: &snapshot, db: 0, shared: false }, call, &mut out) {
-        Ok(_) => call.reply.raw(out),
-        Err(text) => call.reply.error_bytes(&text),
+    let mut copies = snapshot.lock_shard(0, call.now_ms);
+    for (key, value, expire_at_ms) in found {
+        copies.db(to).insert(&snapshot.key(key), value, expire_at_ms);
     }
+    drop(copies);
+    at_once(spec, run, args, On::Snapshot(&snapshot), call, out)?;
+    Ok(lookups)
 }
 
 /// As several commands, one after the other. What was done stays done when a later slice fails.
 fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
-    let Slices { head, step, merge } = slices;
+    let Slices { head, step, merge, one_key, anew } = slices;
     let args = call.args;
-    if args.len() < head || !(args.len() - head).is_multiple_of(step) {
-        // The handler says what is wrong with them, and does nothing else.
+    // With arguments that do not fit the handler says what is wrong, and does nothing else.
+    let fit = args.len() >= head && (args.len() - head).is_multiple_of(step);
+    if !fit || (one_key && args.len() <= HELD_ARGUMENTS) {
         return whole(spec, run, call);
     }
     let changes = spec.flags.has(Flags::WRITE);
-    let mut merged = Merged { merge, sum: 0, elements: 0, encoded: Chain::new() };
-    for from in (head..args.len()).step_by(SLICE_ARGUMENTS / step * step) {
+    let mut merged = Merged::new(merge);
+    let (mut from, mut begun) = (head, 0);
+    while from < args.len() {
         // What changes something goes on although nobody waits for the reply, as it would have without slices.
         if !changes && call.cancelled() {
             break;
         }
         let slice = slice_of(args, head, from);
         let mut out = Chain::new();
-        match at_once(spec, run, slice.args(), Place::at(call), call, &mut out) {
+        let on = if anew && from > head { On::Further } else { On::Slice };
+        let mut done = at_once(spec, run, slice.args(), on, call, &mut out);
+        if let Err(Stop::Copies) = done {
+            out.clear();
+            done = on_snapshot(spec, run, slice.args(), call, &mut out);
+        }
+        match done {
             Ok(lookups) => {
                 call.lookups.hits += lookups.hits;
                 call.lookups.misses += lookups.misses;
                 merged.add(out);
             }
-            Err(text) => return call.reply.error_bytes(&text),
+            Err(Stop::Gone) if begun == ANEW_MAX => return whole(spec, run, call),
+            Err(Stop::Gone) => {
+                (merged, from, begun) = (Merged::new(merge), head, begun + 1);
+                continue;
+            }
+            Err(stop) => return call.reply.error_bytes(&stop.text()),
         }
         if call.reply.part(&mut merged.encoded).is_over() {
             break;
         }
+        from += SLICE_ARGUMENTS / step * step;
         call.pause();
     }
     merged.send(call.reply);
@@ -147,6 +200,9 @@ struct Merged {
 }
 
 impl Merged {
+    fn new(merge: Merge) -> Merged {
+        Merged { merge, sum: 0, elements: 0, encoded: Chain::new() }
+    }
     fn add(&mut self, mut reply: Chain) {
         match self.merge {
             Merge::Sum => self.sum += header(&mut reply),
@@ -176,36 +232,56 @@ fn header(reply: &mut Chain) -> i64 {
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
 }
 
-/// A database of a keyspace.
+/// What a handler runs on.
 #[derive(Clone, Copy)]
-struct Place<'k> {
-    keyspace: &'k Keyspace,
-    db: usize,
-    /// Others may wait for its shards: no pauses while they are held.
-    shared: bool,
+enum On<'k> {
+    /// The data, for a short time.
+    Slice,
+    /// The same, if there is something at the key.
+    Further,
+    /// The data, for long.
+    Held,
+    /// Database 0 of a keyspace that nobody else knows: it may pause with its shards held.
+    Snapshot(&'k Keyspace),
 }
 
-impl<'k> Place<'k> {
-    /// Where the call works.
-    fn at(call: &LaneCall<'k>) -> Place<'k> {
-        Place { keyspace: call.keyspace, db: call.db, shared: true }
+/// Why a handler is done before its time.
+enum Stop {
+    /// The text of its error reply.
+    Error(Vec<u8>),
+    /// There is nothing at the key ([`On::Further`]).
+    Gone,
+    /// Its reply is to be copied, and long, while shards are held ([`On::Slice`]). It has only read.
+    Copies,
+}
+
+impl Stop {
+    fn invalid_keys() -> Stop {
+        Stop::Error(errors::INVALID_COMMAND_ARGUMENTS.into())
+    }
+    fn text(self) -> Vec<u8> {
+        match self {
+            Stop::Error(text) => text,
+            Stop::Gone | Stop::Copies => errors::NO_SUCH_KEY.into(),
+        }
     }
 }
 
-/// Runs the handler on `args` at once, in a database of a keyspace, with its shards held; the reply goes to `out`.
-///
-/// # Errors
-/// The text of the handler's error reply.
+/// Runs the handler on `args` at once, with the shards of its keys held; the reply goes to `out`.
 fn at_once(
     spec: &CommandSpec,
     run: Run,
     args: Args<'_>,
-    Place { keyspace, db, shared }: Place<'_>,
+    on: On<'_>,
     call: &mut LaneCall<'_>,
     out: &mut Chain,
-) -> Result<Lookups, Vec<u8>> {
+) -> Result<Lookups, Stop> {
+    let (keyspace, db) = match on {
+        On::Snapshot(snapshot) => (snapshot, 0),
+        On::Slice | On::Further | On::Held => (call.keyspace, call.db),
+    };
     let Ok(keys) = keys(spec, args, keyspace) else {
-        return Err(errors::INVALID_COMMAND_ARGUMENTS.into());
+        return Err(Stop::invalid_keys());
     };
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     let (yield_now, cancel) = (call.yield_now, call.cancel);
@@ -214,213 +290,49 @@ fn at_once(
         !cancel.load(Ordering::Relaxed)
     };
     let mut reply = call.reply.part(out);
-    if !shared {
-        reply = reply.pausing(&pause);
+    match on {
+        On::Snapshot(_) => reply = reply.pausing(&pause),
+        On::Slice if spec.flags.has(Flags::READONLY) && reply.room_left() > SLICE_BYTES => {
+            reply = reply.copying(SLICE_BYTES);
+        }
+        _ => {}
     }
     if keys.len() <= SLICE_ARGUMENTS {
         keyspace.prefetch(db, &keys);
     }
-    let mut locked = keyspace.lock(&hashes, call.now_ms);
-    locked.set_no_touch(call.no_touch);
-    let mut once = Call {
-        args,
-        keys: &keys,
-        db,
-        now_ms: call.now_ms,
-        locked: &mut locked,
-        reply: &mut reply,
-        rng: call.rng,
+    let (now_ms, no_touch) = (call.now_ms, call.no_touch);
+    let done = match on {
+        On::Snapshot(snapshot) => {
+            let locked = &mut snapshot.lock(&hashes, now_ms);
+            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+        }
+        On::Slice | On::Further | On::Held => {
+            let held = matches!(on, On::Held) && !keys.is_empty();
+            let mut locked = if held { call.hold(&hashes) } else { call.lock(&hashes) };
+            locked.set_no_touch(no_touch);
+            if matches!(on, On::Further) && locked.db(db).peek(&keys[0]).is_none() {
+                return Err(Stop::Gone);
+            }
+            let locked = &mut *locked;
+            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+        }
     };
-    run(&mut once);
-    if once.reply.error_code().is_none() {
-        return Ok(once.locked.lookups());
+    if let Some(done) = done {
+        return done;
     }
-    drop(locked);
     // `-text\r\n`; an error is the whole of a reply.
     let line: Vec<u8> = out.slices().flatten().copied().collect();
-    Err(line[1..].trim_ascii_end().to_vec())
+    Err(Stop::Error(line[1..].trim_ascii_end().to_vec()))
+}
+
+/// Runs the handler; `None` when it answered with an error.
+fn once(run: Run, mut call: Call<'_, '_>) -> Option<Result<Lookups, Stop>> {
+    run(&mut call);
+    if call.reply.is_over() && call.reply.counts_copies() {
+        return Some(Err(Stop::Copies));
+    }
+    call.reply.error_code().is_none().then(|| Ok(call.locked.lookups()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cost::LONG_ELEMENTS;
-    use crate::fixture::Fixture;
-    use crate::table::COMMANDS;
-
-    fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Vec<String> {
-        words.iter().map(|w| w.to_string()).chain((0..n).flat_map(each)).collect()
-    }
-
-    /// Runs `args`; the reply as text, CR LF as `|`.
-    fn run(f: &mut Fixture, args: &[String]) -> String {
-        String::from_utf8_lossy(&f.run_args(args)).replace("\r\n", "|")
-    }
-
-    #[test]
-    fn many_keys_are_set_read_counted_and_removed_in_slices() {
-        let mut f = Fixture::new();
-        let n = LONG_ELEMENTS + 100;
-        assert_eq!(run(&mut f, &numbered(&["MSET"], n, |i| vec![format!("k{i}"), format!("{i}")])), "+OK|");
-        assert_eq!(f.pauses.take(), (2 * n).div_ceil(SLICE_ARGUMENTS));
-        // A key that is named twice, one that is missing and one of another type, in different slices.
-        f.run("HSET k7 f v");
-        f.script(&[("DEL k7", ":1|"), ("HSET k7 f v", ":1|"), ("DEL k300", ":1|")]);
-        let mut all = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
-        all.push("k0".into());
-        let want: String = (0..n)
-            .map(
-                |i| if i == 7 || i == 300 { "$-1|".into() } else { format!("${}|{i}|", i.to_string().len()) },
-            )
-            .collect();
-        assert_eq!(run(&mut f, &all), format!("*{}|{want}$1|0|", n + 1));
-        for (command, want) in [("EXISTS", n), ("TOUCH", n), ("UNLINK", n - 1), ("DEL", 0)] {
-            all[0] = command.into();
-            assert_eq!(run(&mut f, &all), format!(":{want}|"), "{command}");
-        }
-        assert!(f.keyspace.is_empty(0));
-    }
-
-    #[test]
-    fn many_fields_are_set_in_slices_and_read_at_one_moment() {
-        let mut f = Fixture::new();
-        let n = LONG_ELEMENTS;
-        let pairs = |i: usize| vec![format!("f{i}"), format!("{i}")];
-        assert_eq!(run(&mut f, &numbered(&["HSET", "h"], n, pairs)), format!(":{n}|"));
-        assert_eq!(run(&mut f, &numbered(&["HMSET", "h"], n, pairs)), "+OK|");
-        let mut odd = numbered(&["HSET", "h"], n, pairs);
-        odd.push("x".into());
-        assert_eq!(run(&mut f, &odd), "-ERR wrong number of arguments for 'hset' command|");
-        f.pauses.take();
-        let fields = numbered(&["HMGET", "h"], n, |i| vec![format!("f{i}")]);
-        assert!(run(&mut f, &fields).starts_with(&format!("*{n}|$1|0|$1|1|")));
-        assert!((2..8).contains(&f.pauses.take()), "one snapshot, and a pause in the reply");
-        for (command, elements) in [("HGETALL", 2 * n), ("HKEYS", n), ("HVALS", n)] {
-            let reply = f.run(&format!("{command} h"));
-            assert!(reply.starts_with(&format!("*{elements}|")), "{command}");
-            assert_eq!(reply.matches('|').count(), 1 + 2 * elements);
-        }
-        assert_eq!(f.run(&format!("HRANDFIELD h {}", n + 1)).matches("|f").count(), n);
-        assert_eq!(f.run(&format!("HSCAN h 0 COUNT {}", n + 1)).matches("|f").count(), n);
-        let mut delete = fields;
-        delete[0] = "HDEL".into();
-        assert_eq!(run(&mut f, &delete), format!(":{n}|"));
-        f.script(&[("EXISTS h", ":0|")]);
-    }
-
-    #[test]
-    fn an_error_in_a_slice_is_the_reply_and_what_was_done_stays() {
-        let mut f = Fixture::new();
-        f.all_long = true;
-        f.script(&[
-            ("SET s v", "+OK|"),
-            ("HSET s f v", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
-            ("HGETALL s", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
-            ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command|"),
-            ("EXISTS a", ":0|"),
-            ("MSETNX a 1 s 2", ":0|"),
-            ("EXISTS a", ":0|"),
-            ("MSETNX a 1 b 2", ":1|"),
-            ("MGET a b s none", "*4|$1|1|$1|2|$1|v|$-1|"),
-        ]);
-    }
-
-    #[test]
-    fn expired_keys_are_not_seen_and_a_snapshot_is_a_use() {
-        let mut f = Fixture::new();
-        f.all_long = true;
-        f.script(&[
-            ("HSET h f v", ":1|"),
-            ("SET s v", "+OK|"),
-            ("PEXPIRE h 5", ":1|"),
-            ("PEXPIRE s 5", ":1|"),
-        ]);
-        f.advance_ms(4);
-        f.script(&[("HGETALL h", "*2|$1|f|$1|v|"), ("MGET s", "*1|$1|v|")]);
-        f.advance_ms(1);
-        f.script(&[("HGETALL h", "*0|"), ("MGET s", "*1|$-1|"), ("EXISTS h s", ":0|"), ("DEL h s", ":0|")]);
-        f.script(&[("HSET h f v", ":1|")]);
-        f.advance_ms(10_000);
-        f.script(&[("OBJECT IDLETIME h", ":10|"), ("HKEYS h", "*1|$1|f|"), ("OBJECT IDLETIME h", ":0|")]);
-    }
-
-    #[test]
-    fn who_left_gets_no_long_reply_but_what_he_changed_is_changed() {
-        let mut f = Fixture::new();
-        f.cancel.store(true, Ordering::Relaxed);
-        let n = LONG_ELEMENTS;
-        run(&mut f, &numbered(&["MSET"], n, |i| vec![format!("k{i}"), "v".into()]));
-        assert_eq!(f.keyspace.len(0), n);
-        let mut keys = numbered(&["MGET"], n, |i| vec![format!("k{i}")]);
-        assert_eq!(run(&mut f, &keys), "*0|", "stopped before the first slice");
-        assert_eq!(f.run("SCAN 0 COUNT 100000"), "*2|$1|0|*0|");
-        keys[0] = "UNLINK".into();
-        run(&mut f, &keys);
-        assert!(f.keyspace.is_empty(0));
-    }
-
-    #[test]
-    fn a_reply_stops_growing_at_its_bound() {
-        let mut f = Fixture::new();
-        let value = "v".repeat(1000);
-        f.run_args(&["SET", "s", &value]);
-        for i in 0..LONG_ELEMENTS {
-            f.run_args(&["HSET", "h", &format!("f{i}"), &value]);
-        }
-        f.reply_bytes_max = 100_000;
-        let mget = numbered(&["MGET"], 2 * LONG_ELEMENTS, |_| vec!["s".into()]);
-        let commands = [
-            mget,
-            numbered(&["HGETALL", "h"], 0, |_| vec![]),
-            numbered(&["HSCAN", "h", "0", "COUNT", "1000000"], 0, |_| vec![]),
-            numbered(&["HRANDFIELD", "h", "-100000", "WITHVALUES"], 0, |_| vec![]),
-        ];
-        for all_long in [false, true] {
-            f.all_long = all_long;
-            for command in &commands {
-                let bytes = f.run_args(command).len();
-                assert!((100_001..=103_000).contains(&bytes), "{}: {bytes}", command[0]);
-            }
-        }
-    }
-
-    /// What a call does and answers does not depend on where it runs, when nobody else writes.
-    #[test]
-    fn long_forms_answer_as_the_handlers_do() {
-        const WORDS: [&str; 16] =
-            ["a", "b", "c", "h", "i", "0", "1", "-2", "5", "x", "COUNT", "MATCH", "*", "f", "g", ""];
-        let seed = 11;
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let (mut here, mut lane) = (Fixture::new(), Fixture::new());
-        lane.all_long = true;
-        let rows: Vec<_> = COMMANDS.iter().filter(|c| !matches!(c.long, Long::Never)).collect();
-        assert!(rows.len() > 15);
-        for f in [&mut here, &mut lane] {
-            for line in ["HSET h f 1 g 2 x 3", "HSET i a 1", "SET a 1", "SET b 2"] {
-                f.run(line);
-            }
-        }
-        for round in 0..8_000 {
-            let row = rows[rng.usize(..rows.len())];
-            let least = row.arity.unsigned_abs() as usize;
-            let n = if row.arity < 0 { least + rng.usize(..5) } else { least };
-            let mut args = vec![row.name];
-            args.extend((1..n).map(|_| WORDS[rng.usize(..WORDS.len())]));
-            // The same randomness on both sides: a snapshot draws its own keys first.
-            let draws = row.name == "hrandfield" || row.name == "randomkey";
-            let (want, got) = (here.run_args(&args), lane.run_args(&args));
-            assert!(draws || want == got, "seed {seed}, round {round}: {args:?}");
-            if draws {
-                assert_eq!(want.first(), got.first(), "seed {seed}, round {round}: {args:?}");
-            }
-            assert_eq!(here.keyspace.len(0), lane.keyspace.len(0), "seed {seed}, round {round}: {args:?}");
-            if rng.u8(..) < 20 {
-                for f in [&mut here, &mut lane] {
-                    f.run_args(&["HSET", "h", "f", "1", "g", "2", "x", "3"]);
-                    f.run_args(&["PEXPIRE", "a", "2"]);
-                    f.advance_ms(1);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -145,6 +145,8 @@ pub(crate) struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     open: AtomicU64,
+    /// Clients that are gone and of whom a command waits to be done.
+    left: AtomicU64,
 }
 
 impl Clients {
@@ -157,7 +159,7 @@ impl Clients {
         now: Now,
     ) -> Option<Arc<Client>> {
         let mut by_id = self.by_id.lock();
-        if by_id.len() >= max {
+        if by_id.len() + self.left.load(Relaxed) as usize >= max {
             return None;
         }
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
@@ -179,6 +181,14 @@ impl Clients {
         let mut by_id = self.by_id.lock();
         by_id.remove(&id);
         self.open.store(by_id.len() as u64, Relaxed);
+    }
+    /// A client goes and leaves a command that is yet to be done: it counts against the most that there may be.
+    pub(crate) fn left_behind(&self) {
+        self.left.fetch_add(1, Relaxed);
+    }
+    /// Its command has begun.
+    pub(crate) fn left_for_good(&self) {
+        self.left.fetch_sub(1, Relaxed);
     }
     /// Clients that are open.
     pub(crate) fn len(&self) -> usize {

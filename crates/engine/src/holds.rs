@@ -4,28 +4,51 @@
 //! whoever needs it then waits at its lock. A call that has to hold shards for long announces that here first: sessions
 //! that need one of them are put aside, are woken when it ends and try again; their workers serve others meanwhile. A
 //! command pays one look at a number for this, which is zero but for such calls.
+//!
+//! Announced holds do not overlap where they meet, and between one and the next the sessions that waited for the first
+//! have their turn: a loop of such calls slows others down and does not starve them.
 
 use crate::Wake;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
+use std::time::Duration;
+use strand_commands::call;
+
+/// A hold waits this long at most for the sessions that the last one kept waiting; only a worker that stands still is as slow.
+const TURN_MAX: Duration = Duration::from_millis(20);
 
 /// The long holds of one server.
 #[derive(Default)]
 pub(crate) struct Holds {
-    /// How many there are.
+    /// How many are announced.
     count: AtomicUsize,
     state: Mutex<State>,
+    /// One ended, or the sessions that were woken have all run.
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    /// The shards of each hold, ascending.
-    held: BTreeMap<u64, Vec<usize>>,
+    held: BTreeMap<u64, Shards>,
     /// By client: one that looks again while it waits is there once.
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
+    /// Clients that were woken and have not run since.
+    woken: BTreeSet<u64>,
+}
+
+/// The shards of a hold, ascending; `None`: all.
+struct Shards(Option<Vec<usize>>);
+
+impl Shards {
+    fn meets(&self, others: Option<&[usize]>) -> bool {
+        match (&self.0, others) {
+            (Some(held), Some(others)) => others.iter().any(|s| held.binary_search(s).is_ok()),
+            _ => true,
+        }
+    }
 }
 
 /// An announced hold; ends when dropped, which comes after the shards are let go.
@@ -34,36 +57,74 @@ pub(crate) struct Hold<'h> {
     id: u64,
 }
 
+impl call::Hold for Hold<'_> {}
+
+impl call::Holds for Holds {
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::Hold + '_> {
+        Box::new(self.announce(shards))
+    }
+}
+
 impl Holds {
     /// True while there is one.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Relaxed) != 0
     }
-    /// Announces one; lock the shards after that.
-    pub(crate) fn begin(&self, mut shards: Vec<usize>) -> Hold<'_> {
-        shards.sort_unstable();
-        shards.dedup();
+    /// Announces one on `shards` (`None`: on all), after those that it meets; lock the shards after that.
+    pub(crate) fn announce(&self, mut shards: Option<Vec<usize>>) -> Hold<'_> {
+        if let Some(shards) = &mut shards {
+            shards.sort_unstable();
+            shards.dedup();
+        }
         let mut state = self.state.lock();
+        loop {
+            if state.held.values().any(|held| held.meets(shards.as_deref())) {
+                self.changed.wait(&mut state);
+            } else if !state.woken.is_empty() {
+                if self.changed.wait_for(&mut state, TURN_MAX).timed_out() {
+                    state.woken.clear();
+                }
+            } else {
+                break;
+            }
+        }
         let id = state.next;
         state.next += 1;
-        state.held.insert(id, shards);
+        state.held.insert(id, Shards(shards));
         self.count.store(state.held.len(), Relaxed);
+        drop(state);
+        // Whoever finds a shard taken by this hold finds the hold: see `meets`.
+        fence(Ordering::SeqCst);
         Hold { holds: self, id }
     }
     /// True when one of `shards` (`None`: of all) is held for long; `client` is then woken when a hold ends. Asking and
     /// waiting are one step, so no end is missed.
     pub(crate) fn wait(&self, shards: Option<&[usize]>, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut state = self.state.lock();
-        let meets = |held: &Vec<usize>| match shards {
-            None => true,
-            Some(shards) => shards.iter().any(|s| held.binary_search(s).is_ok()),
-        };
-        let waits = state.held.values().any(meets);
+        let waits = state.held.values().any(|held| held.meets(shards));
         if waits {
             state.waiting.insert(client, wake.clone());
         }
         waits
+    }
+    /// The same for a client that found one of `shards` taken.
+    #[cold]
+    pub(crate) fn wait_for_taken(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
+        fence(Ordering::SeqCst);
+        self.any() && self.wait(Some(shards), client, wake)
+    }
+    /// A client that waited has run, waits again, or is gone.
+    pub(crate) fn has_run(&self, client: u64) {
+        let mut state = self.state.lock();
+        if state.woken.remove(&client) && state.woken.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+    /// A client is gone.
+    pub(crate) fn forget(&self, client: u64) {
+        self.state.lock().waiting.remove(&client);
+        self.has_run(client);
     }
 }
 
@@ -73,8 +134,10 @@ impl Drop for Hold<'_> {
         state.held.remove(&self.id);
         self.holds.count.store(state.held.len(), Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
+        state.woken.extend(waiting.keys());
         drop(state);
         waiting.values().for_each(|wake| wake.wake());
+        self.holds.changed.notify_all();
     }
 }
 
@@ -96,7 +159,7 @@ mod tests {
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
         assert!(!holds.any() && !holds.wait(None, 1, &wake));
-        let (first, second) = (holds.begin(vec![5, 2, 5]), holds.begin(vec![9]));
+        let (first, second) = (holds.announce(Some(vec![5, 2, 5])), holds.announce(Some(vec![9])));
         assert!(holds.any());
         assert!(!holds.wait(Some(&[1, 3, 8]), 1, &wake));
         assert!(
@@ -117,9 +180,47 @@ mod tests {
         let holds = Holds::default();
         let held = std::panic::AssertUnwindSafe(&holds);
         let ended = std::panic::catch_unwind(|| {
-            let _hold = held.begin(vec![1]);
+            let _hold = held.announce(Some(vec![1]));
             panic!("on purpose");
         });
         assert!(ended.is_err() && !holds.any());
+    }
+
+    /// Begins a hold of shard 1 on a thread of its own; what comes through is that it has begun, and it ends when told.
+    fn begun_elsewhere<'s>(
+        scope: &'s std::thread::Scope<'s, '_>,
+        holds: &'s Holds,
+        order: &'s Mutex<Vec<&'static str>>,
+    ) -> std::thread::ScopedJoinHandle<'s, ()> {
+        let begins = std::sync::mpsc::channel();
+        let handle = scope.spawn(move || {
+            begins.0.send(()).expect("somebody listens");
+            let _hold = holds.announce(Some(vec![1]));
+            order.lock().push("second");
+        });
+        begins.1.recv().expect("it begins");
+        handle
+    }
+
+    #[test]
+    fn a_hold_waits_for_the_one_that_it_meets_and_for_those_who_waited_for_that() {
+        let (holds, order) = (Holds::default(), Mutex::new(Vec::new()));
+        let wake: Arc<dyn Wake> = Arc::new(Count::default());
+        std::thread::scope(|scope| {
+            let first = holds.announce(Some(vec![0, 1]));
+            assert!(holds.wait(Some(&[0]), 7, &wake) && holds.wait(Some(&[1]), 8, &wake));
+            let _elsewhere = holds.announce(Some(vec![2]));
+            let second = begun_elsewhere(scope, &holds, &order);
+            order.lock().push("first");
+            drop(first);
+            assert!(!holds.wait(Some(&[0]), 7, &wake), "the second is not announced before the two have run");
+            holds.has_run(7);
+            assert!(!holds.wait(Some(&[1]), 8, &wake));
+            order.lock().push("run");
+            holds.forget(8);
+            second.join().expect("it ends");
+        });
+        assert_eq!(order.into_inner(), ["first", "run", "second"]);
+        assert!(!holds.any());
     }
 }

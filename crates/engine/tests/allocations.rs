@@ -1,4 +1,5 @@
-//! Promise 6 of the design: the request path allocates nothing for GET, and at most once for SET of a small value.
+//! Promises about memory: the request path allocates nothing for GET and at most once for SET of a small value (promise 6
+//! of the design); what takes long does not take much.
 
 #[path = "session/fixture.rs"]
 mod fixture;
@@ -40,4 +41,17 @@ fn the_hot_path_allocates_nothing_for_get_and_once_for_set() {
     println!("{PIPELINE} GET: {for_gets} allocations; {PIPELINE} SET: {for_sets}");
     assert_eq!(for_gets, 0);
     assert!(for_sets <= PIPELINE as u64, "{for_sets}");
+}
+
+#[test]
+fn comparing_strings_takes_no_memory_to_speak_of() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let (a, b) = ("ab".repeat(2500), "ba".repeat(2500));
+    peer.run(&server, &format!("MSET a {a} b {b}"));
+    for line in ["LCS a b LEN", "LCS a b", "LCS a b IDX"] {
+        let used = allocation_counter::measure(|| drop(peer.run(&server, line)));
+        // Redis's table of all pairs of prefixes has 100 MB.
+        assert!(used.bytes_max < 1 << 20, "{line}: {}", used.bytes_max);
+    }
 }

@@ -9,6 +9,7 @@ use crate::{Key, Keyspace, RecordRef, Value, ValueRef};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use strand_chain::Blob;
 
 /// Shards held by one command. What it makes garbage of is freed after they are let go.
@@ -99,17 +100,51 @@ impl<'k> Locked<'k> {
         debug_assert!(locked.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         locked
     }
-    /// As [`Locked::ascending`], if nobody holds any of them.
-    pub(crate) fn try_ascending(
+    /// Holds these shards, which ascend, if it held nothing and nobody holds any of them; else nothing. A hot path, so the
+    /// result is not moved.
+    #[inline]
+    pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
+        for shard in shards {
+            match Held::try_lock(self.keyspace, shard) {
+                Some(held) => self.held.push(held),
+                None => {
+                    self.held.clear();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+    /// As [`Locked::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
+    /// `patience` at most, and begins with it. `None` after `tries`.
+    pub(crate) fn together(
         keyspace: &'k Keyspace,
-        shards: impl Iterator<Item = usize>,
+        shards: &[usize],
+        tries: usize,
+        patience: Duration,
         now_ms: i64,
     ) -> Option<Locked<'k>> {
-        let mut locked = Locked::none(keyspace, now_ms);
-        for shard in shards {
-            locked.held.push(Held::try_lock(keyspace, shard)?);
+        let mut busy: Option<usize> = None;
+        for _ in 0..tries {
+            let mut waited = None;
+            if let Some(shard) = busy {
+                let slot = &keyspace.shards[shard];
+                let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
+                waited = Some(Held { shard, slot, guard, changed: false });
+            }
+            let mut locked = Locked::none(keyspace, now_ms);
+            busy = shards.iter().copied().find(|shard| {
+                let held = waited.take_if(|held| held.shard == *shard);
+                let held = held.or_else(|| Held::try_lock(keyspace, *shard));
+                let is_busy = held.is_none();
+                locked.held.extend(held);
+                is_busy
+            });
+            if busy.is_none() {
+                return Some(locked);
+            }
         }
-        Some(locked)
+        None
     }
     /// Database `db` (a system one too) seen through the held shards.
     #[inline]
@@ -135,8 +170,9 @@ impl<'k> Locked<'k> {
         self.lookups
     }
 
+    /// Holds nothing.
     #[inline]
-    fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
+    pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
         let settings = keyspace.settings();
         let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
         Locked {

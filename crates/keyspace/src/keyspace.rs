@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
@@ -156,7 +157,32 @@ impl Keyspace {
     }
     /// As [`Keyspace::lock`], unless somebody holds one of them.
     pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Locked<'_>> {
-        Locked::try_ascending(self, self.shards_of(hashes).into_iter(), now_ms)
+        let mut locked = self.unlocked(now_ms);
+        self.try_lock_into(hashes, &mut locked).then_some(locked)
+    }
+    /// Holds nothing; for [`Keyspace::try_lock_into`].
+    #[inline]
+    pub fn unlocked(&self, now_ms: i64) -> Locked<'_> {
+        Locked::none(self, now_ms)
+    }
+    /// As [`Keyspace::try_lock`], into what holds nothing yet; false: it still holds nothing.
+    #[inline]
+    pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], locked: &mut Locked<'k>) -> bool {
+        match hashes {
+            [hash] => locked.try_hold(std::iter::once(self.shard_of(*hash))),
+            _ => locked.try_hold(self.shards_of(hashes).into_iter()),
+        }
+    }
+    /// As [`Keyspace::lock`], all or none: it waits for a shard while it holds no other, `tries` times and for `patience`
+    /// at most each time. So whoever needs another of the shards does not wait behind it for the one that is held.
+    pub fn lock_together(
+        &self,
+        hashes: &[KeyHash],
+        tries: usize,
+        patience: Duration,
+        now_ms: i64,
+    ) -> Option<Locked<'_>> {
+        Locked::together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
     /// Asks for the records of `keys` and for the first bytes of their values before they are needed, so that a batch
     /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.

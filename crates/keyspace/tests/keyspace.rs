@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strand_chain::Blob;
 use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value, ValueRef};
 
@@ -164,6 +164,36 @@ fn a_lock_that_is_held_is_not_waited_for() {
     assert!(space.try_lock(&[*elsewhere], NOW_MS).is_some());
     drop(held);
     assert!(space.try_lock(&hashes, NOW_MS).is_some());
+}
+
+#[test]
+fn who_waits_for_a_shard_among_several_holds_none_of_them() {
+    let space = space(4);
+    let of = |shard: usize| {
+        let keys = (0..1000u32).map(|i| space.key(&i.to_le_bytes()).hash);
+        keys.into_iter().find(|h| space.shard_of(*h) == shard).expect("1000 keys are in every shard")
+    };
+    let hashes: Vec<KeyHash> = (0..4).map(of).collect();
+    assert!(space.lock_together(&hashes, 1, Duration::ZERO, NOW_MS).is_some());
+    let busy = space.lock_shard(3, NOW_MS);
+    assert!(space.lock_together(&hashes, 3, Duration::from_micros(1), NOW_MS).is_none());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            drop(
+                space.lock_together(&hashes, 1_000_000, Duration::from_secs(1), NOW_MS).expect("in the end"),
+            );
+        });
+        for round in 0..500 {
+            let free = || space.try_lock(&hashes[..1], NOW_MS).is_some();
+            let is_free = (0..100_000).any(|_| {
+                std::thread::yield_now();
+                free()
+            });
+            assert!(is_free, "round {round}: shard 0 is kept while shard 3 is waited for");
+        }
+        drop(busy);
+        waits.join().expect("it ends");
+    });
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn run(keyspace: &Keyspace, search: &Search, command: ServiceCommand, line: &[&s
             db: 0,
             now_ms: NOW_MS,
             keyspace,
+            holds: &strand_commands::call::Alone,
             reply: &mut Reply::new(&mut out, Protocol::Resp2),
             rng: &mut fastrand::Rng::with_seed(1),
             cancel: &AtomicBool::new(false),

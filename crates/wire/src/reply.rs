@@ -38,6 +38,8 @@ pub struct Reply<'a> {
     /// With more than this in `out` no further values are written.
     out_bytes_max: usize,
     pause: Option<Pause<'a>>,
+    /// What is shared does not count against the bound.
+    copies_only: bool,
     protocol: Protocol,
     error: ErrorCode,
 }
@@ -74,9 +76,18 @@ impl<'a> Reply<'a> {
             check_bytes: out_bytes_max,
             out_bytes_max,
             pause: None,
+            copies_only: false,
             protocol,
             error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] },
         }
+    }
+    /// The same reply, in which at most `bytes` are copied (values that are shared do not count): what else a handler writes
+    /// is dropped, and [`Reply::is_over`] is true.
+    pub fn copying(mut self, bytes: usize) -> Reply<'a> {
+        self.out_bytes_max = self.out_bytes_max.min(self.out.len().saturating_add(bytes));
+        self.check_bytes = self.out_bytes_max;
+        self.copies_only = true;
+        self
     }
     /// The same reply, which calls `pause` each [`PAUSE_BYTES`] that are written.
     pub fn pausing(mut self, pause: Pause<'a>) -> Reply<'a> {
@@ -89,11 +100,15 @@ impl<'a> Reply<'a> {
     pub fn part<'p>(&self, out: &'p mut Chain) -> Reply<'p> {
         Reply::bounded(out, self.protocol, self.room_left())
     }
+    /// True when the bound is on what is copied: [`Reply::copying`].
+    pub fn counts_copies(&self) -> bool {
+        self.copies_only
+    }
     /// Bytes that may be written before nothing more is.
     pub fn room_left(&self) -> usize {
         self.out_bytes_max.saturating_sub(self.out.len())
     }
-    /// True when more waits than may: the reply is not whole. Handlers that have much left to do stop then.
+    /// True when more waits than may: the reply is not whole. Handlers that have many values left stop then.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.out.len() > self.out_bytes_max
@@ -166,6 +181,10 @@ impl<'a> Reply<'a> {
         if self.is_due() && !self.check() {
             return;
         }
+        if self.copies_only {
+            self.out_bytes_max = self.out_bytes_max.saturating_add(blob.len());
+            self.check_bytes = self.out_bytes_max;
+        }
         self.number(b'$', blob.len() as i64);
         self.out.push_blob(blob.clone());
         self.out.push_slice(b"\r\n");
@@ -190,6 +209,9 @@ impl<'a> Reply<'a> {
     /// The null of a missing value: `$-1` or `_`.
     #[inline]
     pub fn null(&mut self) {
+        if self.is_due() && !self.check() {
+            return;
+        }
         self.out.push_slice(if self.protocol == Protocol::Resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
     /// The null of a missing array: `*-1` or `_`.
@@ -377,6 +399,10 @@ mod tests {
         let (long, shared) = (vec![b'x'; TOGETHER_BYTES_MAX + 1], Blob::from(vec![b'x'; SHARE_BYTES_MIN]));
         reply.array(1_000_000);
         assert!(!reply.is_over());
+        let mut nulls = Chain::new();
+        let mut only_nulls = reply.part(&mut nulls);
+        (0..1000).for_each(|_| only_nulls.null());
+        assert!(only_nulls.is_over() && nulls.len() < 100);
         let mut parts = Chain::new();
         let mut part = reply.part(&mut parts);
         for _ in 0..1000 {
@@ -392,6 +418,23 @@ mod tests {
             reply.bulk(&long);
             reply.bulk_blob(&shared);
         }
+        assert_eq!(reply.out_len(), held);
+    }
+
+    #[test]
+    fn what_is_shared_does_not_count_as_copied() {
+        let shared = Blob::from(vec![b'x'; SHARE_BYTES_MIN]);
+        let mut out = Chain::new();
+        out.push_slice(b"+before\r\n");
+        let mut reply = Reply::new(&mut out, Protocol::Resp2).copying(1000);
+        (0..20).for_each(|_| reply.bulk_blob(&shared));
+        assert!(!reply.is_over() && reply.out_len() > 20 * SHARE_BYTES_MIN);
+        (0..200).for_each(|_| reply.bulk(b"0123456789"));
+        assert!(reply.is_over());
+        let copied = reply.out_len() - 20 * SHARE_BYTES_MIN;
+        assert!((1000..1100).contains(&copied), "{copied}");
+        let held = reply.out_len();
+        reply.bulk_blob(&shared);
         assert_eq!(reply.out_len(), held);
     }
 

@@ -22,6 +22,9 @@ pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 /// Most empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
 const EMPTY_REQUESTS_MAX: usize = 256;
 
+/// Most arguments that one call of [`Decoder::decode`] takes, and a few of what is in one block.
+pub const ARGS_PER_CALL_MAX: usize = 4096;
+
 /// Bounds on one request; named after redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -55,6 +58,8 @@ pub enum Progress {
     Command,
     /// More bytes are needed; what was recognised is kept.
     Incomplete,
+    /// So many arguments were taken that others may have waited; there are more bytes, for the next call.
+    More,
 }
 
 /// The peer broke the protocol: the session sends `-ERR Protocol error: <text>` and closes. A character of the text is a
@@ -153,7 +158,7 @@ impl Decoder {
         self.limits = limits;
     }
     /// Consumes bytes from `input` towards one command in `argv`, which the caller cleared after the last command and
-    /// hands in unchanged while the answer is [`Progress::Incomplete`]. Empty requests are skipped,
+    /// hands in unchanged while the answer is another than [`Progress::Command`]. Empty requests are skipped,
     /// a bounded number of them in a call.
     ///
     /// # Errors
@@ -249,8 +254,12 @@ impl Decoder {
     /// The whole grammar, a byte or a body at a time.
     #[inline(never)]
     fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
-        let mut empty_requests = 0;
+        let (mut empty_requests, mut taken) = (0, 0);
         loop {
+            if taken == ARGS_PER_CALL_MAX {
+                self.in_frame = true;
+                return Ok(Progress::More);
+            }
             if empty_requests == EMPTY_REQUESTS_MAX {
                 self.in_frame = false;
                 return Ok(Progress::Command);
@@ -329,6 +338,7 @@ impl Decoder {
                     let ended = *left == 0;
                     input.advance(n);
                     if ended {
+                        taken += 1;
                         self.args_left -= 1;
                         self.state = if self.args_left == 0 { State::Start } else { State::Argument };
                         if self.args_left == 0 {
@@ -386,6 +396,7 @@ mod tests {
             loop {
                 match decoder.decode(&mut input, &mut argv) {
                     Ok(Progress::Incomplete) => break,
+                    Ok(Progress::More) => {}
                     Ok(Progress::Command) => {
                         commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());
                         argv.clear();
@@ -495,5 +506,25 @@ mod tests {
         }
         let huge = b"*9999999\r\n$9999999\r\nx";
         assert_eq!(look_ahead(huge, 10, &mut |_| panic!("no key in it")), 0);
+    }
+
+    #[test]
+    fn a_call_takes_a_bounded_number_of_arguments() {
+        let arguments = 3 * ARGS_PER_CALL_MAX;
+        let text = format!("*{arguments}\r\n{}", "$2\r\nab\r\n".repeat(arguments));
+        let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
+        // Pieces that hold no whole argument: nothing is taken from the front at once.
+        for piece in text.as_bytes().chunks(3) {
+            input.push_blob(piece.into());
+        }
+        let mut calls = Vec::new();
+        while calls.last() != Some(&arguments) {
+            let progress = decoder.decode(&mut input, &mut argv);
+            calls.push(argv.len());
+            let want = if argv.len() == arguments { Progress::Command } else { Progress::More };
+            assert_eq!(progress, Ok(want));
+            assert_eq!(decoder.in_frame(), want == Progress::More);
+        }
+        assert_eq!(calls, [1, 2, 3].map(|n| n * ARGS_PER_CALL_MAX));
     }
 }

@@ -134,7 +134,12 @@ pub(crate) fn hmget(call: &mut Call<'_, '_>) {
     let fields = call.args.skip(2);
     read(call, |hash, reply| {
         reply.array(fields.len());
-        fields.iter().for_each(|field| send_or_null(reply, hash.and_then(|h| h.get(field))));
+        for field in fields.iter() {
+            if reply.is_over() {
+                break;
+            }
+            send_or_null(reply, hash.and_then(|h| h.get(field)));
+        }
     });
 }
 
@@ -159,10 +164,10 @@ pub(crate) fn hlen(call: &mut Call<'_, '_>) {
 pub(crate) fn hgetall(call: &mut Call<'_, '_>) {
     read(call, |hash, reply| {
         reply.map(hash.map_or(0, HashValue::len));
-        for (field, value) in hash.iter().flat_map(|h| h.iter()) {
+        each(hash, reply, |reply, field, value| {
             send(reply, field);
             send(reply, value);
-        }
+        });
     });
 }
 
@@ -170,7 +175,7 @@ pub(crate) fn hgetall(call: &mut Call<'_, '_>) {
 pub(crate) fn hkeys(call: &mut Call<'_, '_>) {
     read(call, |hash, reply| {
         reply.array(hash.map_or(0, HashValue::len));
-        hash.iter().flat_map(|h| h.iter()).for_each(|(field, _)| send(reply, field));
+        each(hash, reply, |reply, field, _| send(reply, field));
     });
 }
 
@@ -178,7 +183,7 @@ pub(crate) fn hkeys(call: &mut Call<'_, '_>) {
 pub(crate) fn hvals(call: &mut Call<'_, '_>) {
     read(call, |hash, reply| {
         reply.array(hash.map_or(0, HashValue::len));
-        hash.iter().flat_map(|h| h.iter()).for_each(|(_, value)| send(reply, value));
+        each(hash, reply, |reply, _, value| send(reply, value));
     });
 }
 
@@ -200,6 +205,20 @@ fn read(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&HashValue>, &mut Re
     match hash_of(db.get(&call.keys[0])) {
         Ok(hash) => answer(hash, call.reply),
         Err(text) => call.reply.error(text),
+    }
+}
+
+/// Writes something for each pair, while somebody wants it.
+pub(super) fn each(
+    hash: Option<&HashValue>,
+    reply: &mut Reply<'_>,
+    mut write: impl FnMut(&mut Reply<'_>, Bytes<'_>, Bytes<'_>),
+) {
+    for (field, value) in hash.iter().flat_map(|h| h.iter()) {
+        if reply.is_over() {
+            return;
+        }
+        write(reply, field, value);
     }
 }
 

@@ -5,7 +5,7 @@
 //! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
 //! there, so a value of another type is met as if it were missing.
 
-use super::hash::{argument, send, send_or_null};
+use super::hash::{argument, each, send, send_or_null};
 use crate::call::Call;
 use strand_keyspace::{HashValue, RecordRef, Value, ValueRef};
 
@@ -21,7 +21,7 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
     let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
     let hash = db.peek(&call.keys[0]).and_then(hash_of);
     call.reply.array(hash.map_or(0, HashValue::len));
-    hash.iter().flat_map(|h| h.iter()).for_each(|(path, _)| send(call.reply, path));
+    each(hash, call.reply, |reply, path, _| send(reply, path));
 }
 
 /// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
@@ -109,6 +109,24 @@ mod tests {
         ]);
         f.protocol = Protocol::Resp3;
         f.script(&[("IMPORT.VERSION GET mail a/b", "_|")]);
+    }
+
+    #[test]
+    fn many_paths_are_listed_and_forgotten_on_the_lane() {
+        use crate::cost::LONG_ELEMENTS;
+        let mut f = Fixture::new();
+        f.run("HSET mail f v");
+        let n = LONG_ELEMENTS + 1;
+        (0..n).for_each(|i| drop(f.run(&format!("IMPORT.VERSION SET mail p{i} c"))));
+        f.pauses.take();
+        let list = f.run("IMPORT.VERSION LIST mail");
+        assert!(list.starts_with(&format!("*{n}|")) && list.matches("|p").count() == n);
+        assert!(f.pauses.take() > 1, "on a snapshot, with pauses in the reply");
+        let mut del: Vec<String> = ["IMPORT.VERSION", "DEL", "mail"].map(String::from).into();
+        del.extend((0..9 * n).map(|i| format!("p{i}")));
+        assert_eq!(f.run_args(&del), format!(":{n}\r\n").as_bytes());
+        assert!(f.pauses.take() > 9 * n / 200);
+        f.script(&[("IMPORT.VERSION LIST mail", "*0|"), ("HLEN mail", ":1|")]);
     }
 
     #[test]

@@ -113,7 +113,9 @@ fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
         return call.reply.error(errors::SYNTAX);
     }
     for db in dbs {
+        let hold = call.hold_all();
         let mut flushed = call.keyspace.flush(db);
+        drop(hold);
         while flushed.free_one() {
             call.pause();
         }
@@ -121,9 +123,9 @@ fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
     call.reply.ok();
 }
 
-/// `SWAPDB index1 index2`: swaps the contents of two databases, at one moment for everybody. Reply: OK.
-pub(crate) fn swapdb(call: &mut Call<'_, '_>) {
-    let keyspace = call.locked.keyspace();
+/// `SWAPDB index1 index2` (slow lane): swaps the contents of two databases, at one moment for everybody. Reply: OK.
+pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
+    let keyspace = call.keyspace;
     let index = |at: usize, text: &'static str| {
         let n = parse::integer(call.args.at(at)).ok().and_then(|n| i32::try_from(n).ok());
         n.ok_or(text)
@@ -137,6 +139,7 @@ pub(crate) fn swapdb(call: &mut Call<'_, '_>) {
     match both {
         Ok((a, b)) => {
             if a != b {
+                let _hold = call.hold_all();
                 keyspace.swap(a, b);
             }
             call.reply.ok();

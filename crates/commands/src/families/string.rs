@@ -10,10 +10,12 @@ pub(crate) use lcs::lcs;
 pub(crate) use number::{decr, decrby, incr, incrby, incrbyfloat};
 pub(crate) use range::{append, getrange, setrange, strlen, substr};
 
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::errors;
+use crate::long::SLICE_ARGUMENTS;
 use crate::parse::{self, ExpiryUnit, Text, string_of};
-use strand_keyspace::StrRef;
+use smallvec::SmallVec;
+use strand_keyspace::{Key, KeyHash, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -44,6 +46,9 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
     let mut db = call.locked.db(call.db);
     for key in call.keys {
+        if call.reply.is_over() {
+            break;
+        }
         match string_of(db.get(key)) {
             Ok(Some(s)) => write(call.reply, s),
             _ => call.reply.null(),
@@ -109,6 +114,30 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     }
     set_all(call);
     call.reply.int(1);
+}
+
+/// MSETNX with many keys: answers when one of them is there, which a look in slices tells without a long hold.
+pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
+    let args = call.args;
+    if args.len().is_multiple_of(2) {
+        return false;
+    }
+    for from in (1..args.len()).step_by(SLICE_ARGUMENTS) {
+        let slice = (from..args.len().min(from + SLICE_ARGUMENTS)).step_by(2);
+        let keys: SmallVec<[Key<'_>; SLICE_ARGUMENTS / 2]> =
+            slice.map(|at| call.keyspace.key(args.at(at))).collect();
+        call.keyspace.prefetch(call.db, &keys);
+        let hashes: SmallVec<[KeyHash; SLICE_ARGUMENTS / 2]> = keys.iter().map(|k| k.hash).collect();
+        let mut locked = call.lock(&hashes);
+        let mut db = locked.db(call.db);
+        if keys.iter().any(|key| db.peek(key).is_some()) {
+            call.reply.int(0);
+            return true;
+        }
+        drop(locked);
+        call.pause();
+    }
+    false
 }
 
 /// The reply of a string; a long one shares the value's allocation.

@@ -1,5 +1,6 @@
 //! The rows of group `import`: what `strand import` keeps in the server.
 
+use crate::cost::{Cost, Long, Merge, Slices};
 use crate::families::import_version;
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
@@ -25,6 +26,8 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
             complexity: "O(N), N paths given",
             args: &[Arg::key("dataset", 0), Arg::string("path").multiple()],
             handler: Handler::Data(import_version::del),
+            cost: Cost::Arguments,
+            long: Long::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, one_key: true, anew: false }),
             ..CommandSpec::EMPTY
         },
         CommandSpec {
@@ -65,6 +68,8 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
             complexity: "O(N), N containers of the dataset",
             args: &[Arg::key("dataset", 0)],
             handler: Handler::Data(import_version::list),
+            cost: Cost::SystemElements,
+            long: Long::Snapshot,
             ..CommandSpec::EMPTY
         },
         CommandSpec {

@@ -413,9 +413,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         group: "server",
         complexity: "O(1)",
         args: &[Arg::integer("index1"), Arg::integer("index2")],
-        handler: Handler::Data(keyspace_wide::swapdb),
-        cost: Cost::Shards,
-        long: Long::Held,
+        handler: Handler::Lane(keyspace_wide::swapdb),
+        cost: Cost::Keyspace,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

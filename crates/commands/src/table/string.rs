@@ -250,7 +250,7 @@ pub(crate) static STRING: &[CommandSpec] = &[
         args: &[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
         handler: Handler::Data(string::msetnx),
         cost: Cost::Arguments,
-        long: Long::Held,
+        long: Long::HeldUnless(string::msetnx_is_in_vain),
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -7,6 +7,7 @@ use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
 use crate::room::Room;
 use smallvec::SmallVec;
+use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_commands::{cost, long};
@@ -62,7 +63,7 @@ impl Session {
             return wait(None);
         }
         match spec.handler {
-            Handler::Data(_) if !self.is_long(spec) => {}
+            Handler::Data(_) if self.elements(spec) <= LONG_ELEMENTS => {}
             _ => return false,
         }
         let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();

@@ -1,33 +1,50 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
-use super::{Session, State, commands};
+use super::{Mute, Session, State, commands};
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_commands::call::LaneCall;
-use strand_commands::cost::Long;
+use strand_commands::cost::Cost;
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 
+/// What a job and its session both see.
+pub(super) struct Parcel {
+    cancel: Arc<AtomicBool>,
+    load: Mutex<Load>,
+}
+
+struct Load {
+    /// The arguments and their charge, until the job begins.
+    args: Option<(Argv, Charge)>,
+    /// The session has ended before that.
+    left: bool,
+}
+
 /// A command that runs on a helper thread while its session waits.
 pub struct LaneJob {
     pub(super) engine: Arc<Engine>,
-    pub(super) argv: Argv,
+    pub(super) parcel: Arc<Parcel>,
     pub(super) spec: &'static CommandSpec,
     pub(super) db: usize,
     pub(super) protocol: Protocol,
     pub(super) rng_seed: u64,
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
-    pub(super) cancel: Arc<AtomicBool>,
-    /// The arguments, while the job lives.
-    pub(super) charge: Charge,
+}
+
+/// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
+/// wait for a helper thread it would have been done before that.
+fn is_done_for_nobody(spec: &CommandSpec) -> bool {
+    spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN)
 }
 
 impl LaneJob {
@@ -35,21 +52,24 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, argv, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, cancel, charge } =
-            self;
+        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max } = self;
         let mut out = Chain::new();
-        // Nobody waits for the answer any more. What changes something is done nevertheless: a client may well send it and
-        // go, and without the wait for a helper thread it would have been done before that.
-        let changes = spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN);
-        if cancel.load(Relaxed) && !changes {
+        let Load { args, left } =
+            std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
+        if left {
+            engine.clients.left_for_good();
+        }
+        // Without: nobody waits for the answer any more.
+        let Some((argv, charge)) = args else {
             return LaneDone {
                 argv: Argv::new(),
                 out,
                 lookups: Lookups::default(),
                 error: None,
+                over: false,
                 charge: None,
             };
-        }
+        };
         let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let rng = &mut fastrand::Rng::with_seed(rng_seed);
@@ -58,9 +78,10 @@ impl LaneJob {
             db,
             now_ms,
             keyspace: &engine.keyspace,
+            holds: &engine.holds,
             reply: &mut reply,
             rng,
-            cancel: &cancel,
+            cancel: &parcel.cancel,
             no_touch,
             lookups: Lookups::default(),
             yield_now,
@@ -68,31 +89,26 @@ impl LaneJob {
         match spec.handler {
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
-            Handler::Session(command) => commands::detached(&engine, command, args, now, call.reply),
-            Handler::Data(_) => {
-                let _hold = matches!(spec.long, Long::Held).then(|| {
-                    let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
-                    let shards = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
-                    let hold = engine.holds.begin(shards);
-                    // Whoever looked for holds just before this one has its command done by then.
-                    yield_now();
-                    hold
-                });
-                long::run(spec, &mut call);
-            }
+            Handler::Session(command) => commands::detached(&engine, command, args, db, now, call.reply),
+            Handler::Data(_) => long::run(spec, &mut call),
             Handler::Container => unreachable!("no job is made of it"),
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
+        let over = call.reply.is_over();
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
         drop(charge);
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        LaneDone { argv, out, lookups, error, charge }
+        LaneDone { argv, out, lookups, error, over, charge }
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
-        self.cancel.clone()
+        self.parcel.cancel.clone()
+    }
+    /// True when it may take seconds, as what is bounded by a budget of its own may: others should not queue behind it.
+    pub fn is_heavy(&self) -> bool {
+        matches!(self.spec.cost, Cost::Product | Cost::Budget)
     }
     /// The command's name, for logs.
     pub fn name(&self) -> &'static str {
@@ -106,6 +122,8 @@ pub struct LaneDone {
     out: Chain,
     lookups: Lookups,
     error: Option<Vec<u8>>,
+    /// The reply is not whole: it grew past what the client might have waiting when the job began.
+    over: bool,
     /// Arguments and reply, until the session has them.
     charge: Option<Charge>,
 }
@@ -120,6 +138,7 @@ impl LaneDone {
             out,
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
+            over: false,
             charge: None,
         }
     }
@@ -145,6 +164,10 @@ impl Session {
         }
         self.lookups.hits += done.lookups.hits;
         self.lookups.misses += done.lookups.misses;
+        // The limit may be another by now; the reply is not.
+        if done.over && matches!(self.mute, Mute::No | Mute::SkipNext) {
+            return self.over_output_limit();
+        }
         self.reply().raw(done.out);
         // From here on it counts as the client's.
         drop(done.charge);
@@ -152,26 +175,34 @@ impl Session {
     }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
-        let cancel = Arc::new(AtomicBool::new(false));
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
-        self.state = State::Parked { cancel: cancel.clone() };
+        let args = Some((std::mem::take(&mut self.argv), charge));
+        let load = Mutex::new(Load { args, left: false });
+        let parcel = Arc::new(Parcel { cancel: Arc::new(AtomicBool::new(false)), load });
+        self.state = State::Parked { parcel: parcel.clone(), spec };
         LaneJob {
             engine: self.engine.clone(),
-            argv: std::mem::take(&mut self.argv),
+            parcel,
             spec,
             db: self.db,
             protocol: self.protocol,
             rng_seed: self.rng.u64(..),
             no_touch: self.no_touch,
             reply_bytes_max: self.settings.reply_bytes_max,
-            cancel,
-            charge,
         }
     }
-    /// Tells the job that is out, if one is, that nobody waits for it.
+    /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
+    /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and
+    /// go fill no more memory than clients that stay.
     pub(super) fn cancel_job(&self) {
-        if let State::Parked { cancel } = &self.state {
-            cancel.store(true, Relaxed);
+        let State::Parked { parcel, spec } = &self.state else { return };
+        parcel.cancel.store(true, Relaxed);
+        let mut load = parcel.load.lock();
+        if !is_done_for_nobody(spec) {
+            load.args = None;
+        } else if load.args.is_some() && !load.left {
+            load.left = true;
+            self.engine.clients.left_behind();
         }
     }
 }

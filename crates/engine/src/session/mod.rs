@@ -5,6 +5,7 @@
 //! knows no socket: bytes and times are given to it.
 
 mod commands;
+mod data;
 mod gates;
 mod lane;
 mod run;
@@ -17,14 +18,14 @@ use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use settings::SessionSettings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
+use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 use strand_wire::resp::Decoder;
 
-/// Most commands that a session executes in one turn.
+/// Most commands that a session executes in one turn, and fewer when they are not small.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output than this executes nothing until it has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
@@ -91,6 +92,8 @@ pub struct Session {
     looked_ahead: usize,
     /// Bytes came since the last turn.
     active: bool,
+    /// Elements of work left in this turn.
+    work_left: isize,
     /// Output left by the last turn: less of it now means that the client reads.
     output_left: usize,
     last_active_us: u64,
@@ -115,7 +118,7 @@ enum State {
     /// A time (DEBUG SLEEP); then `+OK`.
     Sleeping { until_us: u64 },
     /// Its lane job.
-    Parked { cancel: Arc<AtomicBool> },
+    Parked { parcel: Arc<lane::Parcel>, spec: &'static CommandSpec },
     /// The driver to write the rest and close.
     Closing,
     /// The driver to close.
@@ -185,6 +188,7 @@ impl Session {
             reading_body: false,
             looked_ahead: 0,
             active: false,
+            work_left: 0,
             output_left: 0,
             last_active_us: now.mono_us,
             over_soft_since_us: None,
@@ -283,9 +287,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let State::Parked { cancel } = &self.state {
-            cancel.store(true, Relaxed);
-        }
+        self.cancel_job();
+        self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }
 }

@@ -3,18 +3,23 @@
 //! What every command passes is here and small: no clock, no shared counter, one lock. Gates look at the table's flags
 //! only, never at which command it is.
 
+use super::data::Ran;
 use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
 use crate::Now;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
-use strand_commands::call::Call;
-use strand_commands::cost::{self, Cost};
+use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
-use strand_keyspace::{Key, KeyHash};
-use strand_wire::reply::Reply;
+use strand_keyspace::Key;
 use strand_wire::resp::{Progress, look_ahead};
+
+/// Elements (see [`Cost`]) in a turn: it lasts a millisecond or two at most, whatever the commands in it.
+const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
+/// What every command counts as.
+const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
+/// Of a reply about the server itself, so many bytes count as an element: they are formatted.
+const TEXT_BYTES: usize = 16;
 
 /// Room for arguments that a session keeps while it waits for a request: thousands may do so at once.
 const IDLE_ARGV_BYTES_MAX: usize = 4096;
@@ -27,8 +32,6 @@ const RECLAIM_AT_ONCE_BYTES: usize = 1 << 20;
 /// some ten to twenty such waits going at a time. Measured with `make versus` (1 M keys, 256-byte values, pipeline 30, operations
 /// per CPU-second without / with): GET 0.42 / 1.27 M, SET 0.45 / 1.37 M, INCR 0.94 / 2.4 M; redis-server 0.49, 0.43, 0.85 M.
 const LOOK_AHEAD_REQUESTS: usize = 16;
-/// Of a command with several keys, the memory of this many is asked for before the first is looked up.
-const PREFETCH_KEYS: usize = 128;
 /// Less input than this is not looked ahead into: two of the shortest requests with a key.
 const LOOK_AHEAD_BYTES_MIN: usize = 2 * b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".len();
 /// More input than this is no lone request, or one whose copying takes longer than the memory of its key.
@@ -78,7 +81,9 @@ impl Session {
             State::Postponed => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
-                if let Next::Stop(turn) = self.execute(now) {
+                let next = self.execute(now);
+                self.engine.holds.has_run(self.client.id);
+                if let Next::Stop(turn) = next {
                     return turn;
                 }
             }
@@ -95,7 +100,9 @@ impl Session {
             State::Closing => return Turn::Close,
             State::Aborted => return Turn::Abort,
         }
-        for _ in 0..COMMANDS_PER_TURN_MAX {
+        self.work_left = WORK_PER_TURN;
+        while self.work_left > 0 {
+            self.work_left -= COMMAND_WORK;
             if self.out.len() >= OUTPUT_BYTES_MAX {
                 self.state = State::Draining;
                 return Turn::Flush;
@@ -104,6 +111,7 @@ impl Session {
             match self.decoder.decode(&mut self.input, &mut self.argv) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
+                Ok(Progress::More) => return Turn::Again,
                 Err(error) => {
                     self.fail(PerCommand::Failed, &error.message());
                     return self.close();
@@ -170,16 +178,33 @@ impl Session {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
+        if let Handler::Data(run) = spec.handler {
+            let ran = if spec.cost == Cost::Fixed {
+                self.data::<false>(spec, run, now)
+            } else {
+                self.estimated(spec, run, now)
+            };
+            if ran == Ran::Taken {
+                self.state = State::Postponed;
+                return Next::Stop(Turn::Parked);
+            }
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+            if ran == Ran::TooLong {
+                return Next::Stop(Turn::Lane(self.park(spec)));
+            }
+            self.argv.clear();
+            self.command_ends();
+            return Next::Go;
+        }
         self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         match spec.handler {
-            Handler::Data(run) => {
-                if (spec.cost != Cost::Fixed && self.is_long(spec)) || !self.data(spec, run, now) {
-                    return Next::Stop(Turn::Lane(self.park(spec)));
-                }
-            }
+            Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
                 let argv = std::mem::take(&mut self.argv);
+                let held = self.out.len() + self.sink.len();
                 let outcome = self.session_command(command, argv.args(), now);
+                let wrote = (self.out.len() + self.sink.len()).saturating_sub(held);
+                self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 match outcome {
                     Ok(Next::Go) => {}
@@ -200,69 +225,6 @@ impl Session {
         self.argv.clear();
         self.command_ends();
         Next::Go
-    }
-
-    /// True when the command in hand is too much for a worker, as its arguments tell.
-    pub(super) fn is_long(&self, spec: &'static CommandSpec) -> bool {
-        spec.cost.is_long(self.argv.args(), self.engine.keyspace.shards())
-    }
-
-    /// A command on keys: lock their shards, run. False when it is too much for a worker, as its data tell; it has done
-    /// nothing then.
-    #[inline]
-    fn data(&mut self, spec: &'static CommandSpec, run: fn(&mut Call<'_, '_>), now: Now) -> bool {
-        let args = self.argv.args();
-        let Ok(positions) = dispatch::key_positions(spec, args) else {
-            self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
-            return true;
-        };
-        let keyspace = &*self.engine.keyspace;
-        let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
-        let now_ms = now.unix_ms();
-        let out = match self.mute {
-            Mute::No | Mute::SkipNext => &mut self.out,
-            Mute::Off | Mute::Skip => &mut self.sink,
-        };
-        let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
-        let mut locked = match positions[..] {
-            [at] => {
-                let key = keyspace.key(args.at(at));
-                keys.push(key);
-                keyspace.lock(&[key.hash], now_ms)
-            }
-            _ => {
-                keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
-                keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
-                let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-                keyspace.lock(&hashes, now_ms)
-            }
-        };
-        if spec.cost.is_in_the_data() && cost::is_long_value(spec.cost, args, &mut locked, self.db, &keys[0])
-        {
-            return false;
-        }
-        if self.no_touch {
-            locked.set_no_touch(true);
-        }
-        let mut call = Call {
-            args,
-            keys: &keys,
-            db: self.db,
-            now_ms,
-            locked: &mut locked,
-            reply: &mut reply,
-            rng: &mut self.rng,
-        };
-        run(&mut call);
-        let lookups = call.locked.lookups();
-        self.lookups.hits += lookups.hits;
-        self.lookups.misses += lookups.misses;
-        if let Some(code) = call.reply.error_code() {
-            let stats = &self.engine.stats;
-            stats.error(self.client.peer.worker, code);
-            stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
-        }
-        true
     }
 
     #[cold]
@@ -357,9 +319,12 @@ impl Session {
         if !over(limits.output_hard_bytes) && !over_for_too_long {
             return turn;
         }
+        self.over_output_limit();
+        Turn::Abort
+    }
+    pub(super) fn over_output_limit(&mut self) {
         self.engine.stats.add(self.slot(), Stat::OutputLimitCloses, 1);
         self.abort();
-        Turn::Abort
     }
 
     pub(super) fn refresh_settings(&mut self) {

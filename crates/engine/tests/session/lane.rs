@@ -166,3 +166,30 @@ fn what_waits_for_the_disk_runs_on_the_lane_and_is_done_even_for_nobody() {
     job.run(server.now, &|| {});
     assert!(matches!(server.asked.try_recv(), Ok(Asked::Rewritten(_))));
 }
+
+#[test]
+fn who_leaves_before_the_job_begins_takes_its_arguments_along_or_counts_until_it_does() {
+    let mut server = Server::with("maxclients 3");
+    let (mut watcher, mut reader, mut writer) = (server.connect(), server.connect(), server.connect());
+    let large = "x".repeat(100_000);
+    let held = |watcher: &mut Peer| {
+        let info = watcher.run(&server, "INFO memory");
+        let line = info.split('|').find_map(|l| l.strip_prefix("used_memory_jobs:")).expect("a line");
+        line.parse::<usize>().expect("a number")
+    };
+    parked(&server, &mut reader, &command(&format!("KEYS {large}")));
+    assert!(held(&mut watcher) > 100_000);
+    let unread = reader.job.take().unwrap();
+    drop(reader);
+    assert_eq!(held(&mut watcher), 0);
+    parked(&server, &mut writer, &command(&format!("MSET{}", format!(" k {large}").repeat(2100))));
+    let job = writer.job.take().unwrap();
+    drop(writer);
+    assert!(held(&mut watcher) > 100_000, "it is done all the same");
+    let now = server.now;
+    let first = server.try_connect(true).expect("there is room for one");
+    assert!(server.try_connect(true).is_err(), "the writer counts");
+    assert_eq!(unread.run(now, &|| {}).reply_bytes(), 0);
+    assert_eq!(job.run(now, &|| {}).reply_bytes(), 5);
+    drop((first, server.try_connect(true).expect("the writer is done")));
+}

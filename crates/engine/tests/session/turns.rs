@@ -25,6 +25,63 @@ fn a_turn_executes_a_bounded_number_of_commands() {
 }
 
 #[test]
+fn a_turn_does_a_bounded_amount_of_work() {
+    let mut server = Server::new();
+    let (mut peer, mut counter) = (server.connect(), server.connect());
+    let fields: String = (0..4000).map(|f| format!(" f{f} v")).collect();
+    peer.run(&server, &format!("HSET h{fields}"));
+    let exists = format!("EXISTS{}", " k".repeat(4000));
+    peer.run(&server, "CLIENT REPLY OFF");
+    for (line, name, per_turn) in [
+        (exists.as_str(), "exists", 3),
+        ("SCAN 0 COUNT 4096 MATCH none", "scan", 2),
+        ("HSCAN h 0 MATCH none COUNT 4096", "hscan", 2),
+        ("HGETALL h", "hgetall", 3),
+        ("HRANDFIELD h -2000", "hrandfield", 5),
+        ("INFO", "info", 60),
+    ] {
+        let calls = 100;
+        peer.feed(&command(line).repeat(calls), usize::MAX);
+        let calls_so_far = |counter: &mut Peer| {
+            let stats = counter.run(&server, "INFO commandstats");
+            let line = stats
+                .split('|')
+                .find(|l| l.starts_with(&format!("cmdstat_{name}:calls=")))
+                .map(str::to_string);
+            line.map_or(0, |l| l.split(['=', ',']).nth(1).unwrap().parse::<usize>().unwrap())
+        };
+        let mut before = calls_so_far(&mut counter);
+        let wanted = before + calls;
+        while before < wanted {
+            let turn = peer.session.run(server.now);
+            let now = calls_so_far(&mut counter);
+            assert!(
+                matches!(turn, Turn::Again | Turn::Read) && now - before <= per_turn,
+                "{name}: {}",
+                now - before
+            );
+            before = now;
+        }
+    }
+}
+
+#[test]
+fn a_long_request_is_decoded_in_several_turns() {
+    let mut server = Server::new();
+    let (mut peer, mut busy) = (server.connect(), server.connect());
+    busy.run(&server, "PING");
+    let arguments = 100_000;
+    peer.feed(&command(&format!("EXISTS{}", " k".repeat(arguments - 1))), usize::MAX);
+    let mut turns = 0;
+    while !matches!(peer.session.run(server.now), Turn::Lane(_)) {
+        turns += 1;
+        assert!(peer.session.in_frame());
+    }
+    // A turn takes what is in one block besides.
+    assert!((arguments / 20_000..arguments / 4096 + 1).contains(&turns), "{turns}");
+}
+
+#[test]
 fn output_that_is_not_read_stops_execution_but_not_reading() {
     let mut server = Server::new();
     let mut peer = server.connect();

@@ -116,6 +116,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
             match decoder.decode(&mut input, &mut argv) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => break,
+                Ok(Progress::More) => {}
                 Err(error) => panic!("the importer sent nonsense: {error}"),
             }
             let mut state = state.lock().expect("unpoisoned");

@@ -59,6 +59,7 @@ impl World {
                 db: self.db,
                 now_ms: self.now_ms,
                 keyspace: &self.keyspace,
+                holds: &strand_commands::call::Alone,
                 reply: &mut reply,
                 rng: &mut fastrand::Rng::with_seed(7),
                 cancel: &self.cancel,

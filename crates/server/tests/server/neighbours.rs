@@ -75,3 +75,23 @@ fn client_kill_reaches_a_connection_in_every_state() {
         victim.expect_end();
     }
 }
+
+#[test]
+fn what_is_long_does_not_wait_for_what_is_heavy() {
+    const HEAVY: usize = 24;
+    let server = Server::start(&[]);
+    let mut light = server.connect();
+    let (a, b) = ("ab".repeat(3000), "ba".repeat(3000));
+    light.call(&format!("MSET a {a} b {b}"), "+OK\r\n");
+    let mut heavy: Vec<_> = (0..HEAVY).map(|_| server.connect()).collect();
+    for client in &mut heavy {
+        client.send(&[command("LCS a b LEN"), command("INCR done")].concat());
+    }
+    let all_called = format!("cmdstat_lcs:calls={HEAVY},");
+    while !light.bulk("INFO commandstats").contains(&all_called) {}
+    light.call("KEYS none", "*0\r\n");
+    // In one queue it would have come after all but the last few.
+    light.send(&command("INCRBY done 0"));
+    let done: usize = light.line()[1..].parse().expect("a number");
+    assert!(done < HEAVY / 2, "{done} of {HEAVY} came before it");
+}

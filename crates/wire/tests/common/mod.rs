@@ -42,6 +42,7 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) ->
             loop {
                 match decoder.decode(&mut input, &mut argv) {
                     Ok(Progress::Incomplete) => break,
+                    Ok(Progress::More) => {}
                     Ok(Progress::Command) => {
                         assert!(!argv.is_empty(), "empty requests are skipped");
                         outcome.commands.push(argv.args().iter().map(<[u8]>::to_vec).collect());

@@ -35,6 +35,9 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         (Wish::Drawn { count, values }, Some(hash)) => {
             announce(call.reply, count as usize, values);
             for _ in 0..count {
+                if call.reply.is_over() {
+                    break;
+                }
                 let pair = hash.random(call.rng).expect("a hash in the keyspace has a field");
                 send_pair(call.reply, pair, values);
             }
@@ -74,7 +77,7 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
     announce(reply, wanted, values);
     if wanted <= hash.len() / SPARSE {
         let mut seen: HashSet<Vec<u8>> = HashSet::default();
-        while seen.len() < wanted {
+        while seen.len() < wanted && !reply.is_over() {
             let pair = hash.random(rng).expect("a hash in the keyspace has a field");
             if seen.insert(pair.0.to_vec()) {
                 send_pair(reply, pair, values);
@@ -85,6 +88,9 @@ fn distinct(hash: &HashValue, count: u64, values: bool, reply: &mut Reply<'_>, r
     // One walk: each pair is taken with the probability of wanted among those that are left.
     let (mut wanted, mut left) = (wanted, hash.len());
     for pair in hash.iter() {
+        if reply.is_over() {
+            break;
+        }
         if rng.usize(0..left) < wanted {
             send_pair(reply, pair, values);
             wanted -= 1;

@@ -34,7 +34,7 @@ pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
     };
     let options = ScanOptions::parse(call.args.skip(3), false);
     let key = call.keyspace.key(call.args.at(1));
-    let mut locked = call.keyspace.lock(&[key.hash], call.now_ms);
+    let mut locked = call.lock(&[key.hash]);
     locked.set_no_touch(call.no_touch);
     let hash = hash_of(locked.db(call.db).get(&key)).map(|hash| hash.cloned());
     call.lookups = locked.lookups();

@@ -1,6 +1,6 @@
 //! LCS: the longest common subsequence of two strings, by the plain dynamic programme that Redis uses.
 //!
-//! It runs on the slow lane: its time is the product of the two lengths.
+//! It runs on the slow lane: its time is the product of the two lengths. Its memory is not: see [`Table`].
 
 use crate::call::LaneCall;
 use crate::errors;
@@ -12,9 +12,11 @@ const NOT_STRINGS: &str = "ERR The specified keys must contain string values";
 const LEN_AND_IDX: &str = "ERR If you want both the length and indexes, please just use IDX.";
 const TOO_LONG: &str = "ERR String too long for LCS";
 const TOO_MUCH_MEMORY: &str = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
-const NO_MEMORY: &str = "ERR Insufficient memory, failed allocating transient memory for LCS";
 /// Bytes of one cell of Redis's table: its memory bound is in these.
 const CELL_BYTES: u64 = 4;
+/// Rows of a block. With the longest strings that the bound allows (11.5 KB each) the rows before blocks take 1 MiB, and so
+/// do the bits of a block; Redis's table takes 512 MiB.
+const BLOCK_ROWS: usize = 512;
 /// Cells between two pauses: some 50 us.
 const PAUSE_CELLS: usize = 64 * 1024;
 
@@ -51,13 +53,13 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     if u128::from(CELL_BYTES) * (a.len() as u128 + 1) * (b.len() as u128 + 1) > u128::from(memory_max) {
         return Err(TOO_MUCH_MEMORY);
     }
+    let table = Table::new(a, b);
     if options.len {
-        let len = last_row(call, a, b);
-        call.reply.int(len.into());
+        let len = table.len(call);
+        len.into_iter().for_each(|len| call.reply.int(len.into()));
         return Ok(());
     }
-    let table = Table::fill(call, a, b).ok_or(NO_MEMORY)?;
-    let (common, matches) = table.walk(a, b);
+    let Some((common, matches)) = table.walk(call) else { return Ok(()) };
     if !options.idx {
         call.reply.bulk(&common);
         return Ok(());
@@ -69,6 +71,9 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     reply.bulk(b"matches");
     reply.array(shown.len());
     for m in shown {
+        if reply.is_over() {
+            break;
+        }
         reply.array(if options.with_match_len { 3 } else { 2 });
         for (first, last) in [m.a, m.b] {
             reply.array(2);
@@ -87,7 +92,7 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
 /// Both strings; a long one is shared, not copied, so that the shards are free while it is compared.
 fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let keys = [call.keyspace.key(call.args.at(1)), call.keyspace.key(call.args.at(2))];
-    let mut locked = call.keyspace.lock(&[keys[0].hash, keys[1].hash], call.now_ms);
+    let mut locked = call.lock(&[keys[0].hash, keys[1].hash]);
     let mut db = locked.db(call.db);
     let mut read = |i: usize| -> Result<Str, &'static str> {
         let found = string_of(db.get(&keys[i])).map_err(|_| NOT_STRINGS)?;
@@ -117,87 +122,127 @@ fn options(call: &LaneCall<'_>) -> Result<Options, &'static str> {
     if options.idx && options.len { Err(LEN_AND_IDX) } else { Ok(options) }
 }
 
-/// Only the length: two rows are enough.
-fn last_row(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> u32 {
-    let mut row = vec![0u32; b.len() + 1];
-    for (i, x) in a.iter().enumerate() {
-        if !goes_on(call, i, row.len()) {
-            break;
-        }
-        next_row(*x, b, &mut row);
-    }
-    row[b.len()]
+/// Redis's table of lengths for every pair of prefixes, of which only a part is there at a time: the last of the rows
+/// before each block of them, and one block, of whose cells one bit is kept. Rows are prefixes of the longer string. A walk
+/// back through the table needs no more than the bits of each block once, which costs to compute every row twice.
+struct Table<'s> {
+    /// The string of the rows, and that of the columns.
+    long: &'s [u8],
+    short: &'s [u8],
+    /// The first string is the one of the columns.
+    swapped: bool,
 }
 
-/// Before row `i`, whose length is `width`: lets others go on now and then; false when nobody waits for the answer.
-fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> bool {
+impl<'s> Table<'s> {
+    fn new(a: &'s [u8], b: &'s [u8]) -> Table<'s> {
+        let swapped = a.len() < b.len();
+        let (long, short) = if swapped { (b, a) } else { (a, b) };
+        Table { long, short, swapped }
+    }
+    fn first_row(&self) -> Vec<u32> {
+        vec![0; self.short.len() + 1]
+    }
+    /// The length of the subsequence. `None` when nobody waits.
+    fn len(&self, call: &LaneCall<'_>) -> Option<u32> {
+        let mut row = self.first_row();
+        for i in 0..self.long.len() {
+            goes_on(call, i, row.len())?;
+            next_row(self.long[i], self.short, &mut row);
+        }
+        row.last().copied()
+    }
+    /// The subsequence, and the runs it is made of, last first, as Redis finds them.
+    fn walk(&self, call: &LaneCall<'_>) -> Option<(Vec<u8>, Vec<Match>)> {
+        let mut row = self.first_row();
+        let mut before_blocks = Vec::with_capacity((self.long.len() / BLOCK_ROWS + 1) * row.len());
+        for i in 0..self.long.len() {
+            if i.is_multiple_of(BLOCK_ROWS) {
+                before_blocks.extend_from_slice(&row);
+            }
+            goes_on(call, i, row.len())?;
+            next_row(self.long[i], self.short, &mut row);
+        }
+        let mut path = Path::default();
+        let (mut i, mut j) = (self.long.len(), self.short.len());
+        while i > 0 && j > 0 {
+            let block = (i - 1) / BLOCK_ROWS;
+            let first = block * BLOCK_ROWS;
+            let width = row.len();
+            row.copy_from_slice(&before_blocks[block * width..][..width]);
+            let up = self.block(call, first..i, &mut row)?;
+            while i > first && j > 0 {
+                if self.long[i - 1] == self.short[j - 1] {
+                    (i, j) = (i - 1, j - 1);
+                    path.meets(self.long[i], if self.swapped { (j, i) } else { (i, j) });
+                    continue;
+                }
+                path.in_run = false;
+                let cell = (i - 1 - first) * self.short.len() + j - 1;
+                match up[cell / 64] >> (cell % 64) & 1 == 1 {
+                    true => i -= 1,
+                    false => j -= 1,
+                }
+            }
+        }
+        path.common.reverse();
+        Some((path.common, path.matches))
+    }
+    /// One bit for each cell of these rows: the way back goes to the row before. `row` is the one before the first.
+    fn block(&self, call: &LaneCall<'_>, rows: std::ops::Range<usize>, row: &mut [u32]) -> Option<Vec<u64>> {
+        let width = self.short.len();
+        let mut up = vec![0u64; (rows.len() * width).div_ceil(64)];
+        let mut above = row.to_vec();
+        for i in rows.clone() {
+            goes_on(call, i, row.len())?;
+            above.copy_from_slice(row);
+            next_row(self.long[i], self.short, row);
+            let from = (i - rows.start) * width;
+            for j in 0..width {
+                // Redis shortens the second string where both ways are as good.
+                let (above, left) = (above[j + 1], row[j]);
+                let goes_up = if self.swapped { above >= left } else { above > left };
+                up[(from + j) / 64] |= u64::from(goes_up) << ((from + j) % 64);
+            }
+        }
+        Some(up)
+    }
+}
+
+/// What a walk back came by.
+#[derive(Default)]
+struct Path {
+    common: Vec<u8>,
+    matches: Vec<Match>,
+    in_run: bool,
+}
+
+impl Path {
+    /// Both strings have `byte`, at these places.
+    fn meets(&mut self, byte: u8, (a, b): (usize, usize)) {
+        self.common.push(byte);
+        match self.matches.last_mut().filter(|_| self.in_run) {
+            Some(m) => (m.a.0, m.b.0) = (a, b),
+            None => self.matches.push(Match { a: (a, a), b: (b, b) }),
+        }
+        self.in_run = true;
+    }
+}
+
+/// Before row `i`, whose length is `width`: lets others go on now and then; `None` when nobody waits for the answer.
+fn goes_on(call: &LaneCall<'_>, i: usize, width: usize) -> Option<()> {
     if i.is_multiple_of(PAUSE_CELLS.div_ceil(width)) {
         call.pause();
     }
-    !call.cancelled()
+    (!call.cancelled()).then_some(())
 }
 
-/// Turns the row of one prefix of `a` into the row of the prefix that is longer by `x`.
-fn next_row(x: u8, b: &[u8], row: &mut [u32]) {
+/// Turns the row of one prefix into the row of the prefix that is longer by `x`.
+fn next_row(x: u8, columns: &[u8], row: &mut [u32]) {
     let mut diagonal = 0;
-    for (j, y) in b.iter().enumerate() {
+    for (j, y) in columns.iter().enumerate() {
         let above = row[j + 1];
         row[j + 1] = if x == *y { diagonal + 1 } else { above.max(row[j]) };
         diagonal = above;
-    }
-}
-
-/// Lengths for every pair of prefixes.
-struct Table {
-    cells: Vec<u32>,
-    width: usize,
-}
-
-impl Table {
-    /// `None` when there is no memory for it, or nobody waits.
-    fn fill(call: &LaneCall<'_>, a: &[u8], b: &[u8]) -> Option<Table> {
-        let width = b.len() + 1;
-        let mut cells: Vec<u32> = Vec::new();
-        cells.try_reserve_exact((a.len() + 1) * width).ok()?;
-        cells.resize(width, 0);
-        for (i, x) in a.iter().enumerate() {
-            if !goes_on(call, i, width) {
-                return None;
-            }
-            cells.extend_from_within(i * width..);
-            next_row(*x, b, &mut cells[(i + 1) * width..]);
-        }
-        Some(Table { cells, width })
-    }
-    fn at(&self, i: usize, j: usize) -> u32 {
-        self.cells[i * self.width + j]
-    }
-    /// Walks back from the end: the subsequence, and the runs it is made of, last first.
-    fn walk(&self, a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<Match>) {
-        let (mut i, mut j) = (a.len(), b.len());
-        let mut common = Vec::with_capacity(self.at(i, j) as usize);
-        let mut matches: Vec<Match> = Vec::new();
-        let mut in_run = false;
-        while i > 0 && j > 0 {
-            if a[i - 1] == b[j - 1] {
-                (i, j) = (i - 1, j - 1);
-                common.push(a[i]);
-                match matches.last_mut().filter(|_| in_run) {
-                    Some(m) => (m.a.0, m.b.0) = (i, j),
-                    None => matches.push(Match { a: (i, i), b: (j, j) }),
-                }
-                in_run = true;
-            } else {
-                in_run = false;
-                if self.at(i - 1, j) > self.at(i, j - 1) {
-                    i -= 1;
-                } else {
-                    j -= 1;
-                }
-            }
-        }
-        common.reverse();
-        (common, matches)
     }
 }
 
@@ -249,5 +294,58 @@ mod tests {
         assert_eq!(f.run("LCS a b LEN"), format!("-{TOO_MUCH_MEMORY}|"));
         f.keyspace.settings().proto_max_bulk_len.store(64, Ordering::Relaxed);
         assert_eq!(f.run("LCS a b LEN"), ":2|");
+    }
+
+    /// As in Redis: the whole table, and the walk back through it.
+    fn plainly(a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<[usize; 4]>) {
+        let width = b.len() + 1;
+        let mut cells = vec![0u32; (a.len() + 1) * width];
+        for i in 1..=a.len() {
+            for j in 1..=b.len() {
+                cells[i * width + j] = match a[i - 1] == b[j - 1] {
+                    true => cells[(i - 1) * width + j - 1] + 1,
+                    false => cells[(i - 1) * width + j].max(cells[i * width + j - 1]),
+                };
+            }
+        }
+        let (mut i, mut j, mut path) = (a.len(), b.len(), Path::default());
+        while i > 0 && j > 0 {
+            if a[i - 1] == b[j - 1] {
+                (i, j) = (i - 1, j - 1);
+                path.meets(a[i], (i, j));
+            } else {
+                path.in_run = false;
+                match cells[(i - 1) * width + j] > cells[i * width + j - 1] {
+                    true => i -= 1,
+                    false => j -= 1,
+                }
+            }
+        }
+        path.common.reverse();
+        (path.common, path.matches.iter().map(|m| [m.a.0, m.a.1, m.b.0, m.b.1]).collect())
+    }
+
+    #[test]
+    fn blocks_give_what_the_whole_table_gives() {
+        let seed = 5;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut f = Fixture::new();
+        for round in 0..60 {
+            let long = if round % 10 == 0 { 3 * BLOCK_ROWS } else { 40 };
+            let mut text = |len| -> Vec<u8> { (0..rng.usize(0..=len)).map(|_| rng.u8(b'a'..b'd')).collect() };
+            let (mut a, mut b) = (text(long), text(60));
+            if round % 20 == 0 {
+                std::mem::swap(&mut a, &mut b);
+            }
+            f.run_args(&[&b"MSET"[..], b"a", &a, b"b", &b]);
+            let (common, matches) = plainly(&a, &b);
+            let text = String::from_utf8(common.clone()).expect("letters");
+            assert_eq!(f.run("LCS a b"), format!("${}|{text}|", text.len()), "seed {seed}, round {round}");
+            assert_eq!(f.run("LCS a b LEN"), format!(":{}|", text.len()), "seed {seed}, round {round}");
+            let runs: String =
+                matches.iter().map(|[a, b, c, d]| format!("*2|*2|:{a}|:{b}|*2|:{c}|:{d}|")).collect();
+            let want = format!("*4|$7|matches|*{}|{runs}$3|len|:{}|", matches.len(), text.len());
+            assert_eq!(f.run("LCS a b IDX"), want, "seed {seed}, round {round}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! DEBUG: what clients' tests call. Nothing here stops or harms anybody else.
 
-use super::{DONE, Outcome, Session};
-use crate::Now;
+use super::{DONE, Next, Outcome, Session};
+use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::{errors, introspect};
 use strand_wire::args::Args;
-use strand_wire::reply::Protocol;
+use strand_wire::reply::{Protocol, Reply};
 
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
@@ -29,7 +29,8 @@ impl Session {
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
         }
         if is("OBJECT", 3) {
-            return self.debug_object(args.at(2), now);
+            // It takes a shard, which somebody may hold for long.
+            return Ok(Next::Detach);
         }
         if is("PROTOCOL", 3) {
             return self.debug_protocol(args);
@@ -47,24 +48,6 @@ impl Session {
         }
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         Err([head, args.at(1), b"'. Try DEBUG HELP."].concat())
-    }
-    fn debug_object(&mut self, key: &[u8], now: Now) -> Outcome {
-        let engine = self.engine.clone();
-        let key = engine.keyspace.key(key);
-        let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
-        let mut db = locked.db(self.db);
-        let record = db.peek(&key).ok_or(errors::NO_SUCH_KEY)?;
-        let idle_s = record.idle_s(now.unix_ms());
-        let lru_clock = (now.unix_us / 1_000_000 - i64::from(idle_s)) & super::info_sections::LRU_CLOCK_MASK;
-        let text = format!(
-            "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{lru_clock} lru_seconds_idle:{idle_s}",
-            key.hash.0,
-            record.value().encoding(),
-            record.heap_bytes(),
-        );
-        drop(locked);
-        self.reply().simple(&text);
-        DONE
     }
     /// A sample of every reply type.
     fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
@@ -123,6 +106,29 @@ impl Session {
         }
         DONE
     }
+}
+
+/// DEBUG OBJECT.
+pub(super) fn object(
+    engine: &Engine,
+    args: Args<'_>,
+    db: usize,
+    now: Now,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    let key = engine.keyspace.key(args.at(2));
+    let mut locked = engine.keyspace.lock(&[key.hash], now.unix_ms());
+    let mut db = locked.db(db);
+    let record = db.peek(&key).ok_or(errors::NO_SUCH_KEY)?;
+    let idle_s = record.idle_s(now.unix_ms());
+    let lru_clock = (now.unix_us / 1_000_000 - i64::from(idle_s)) & super::info_sections::LRU_CLOCK_MASK;
+    reply.simple(&format!(
+        "Value at:0x{:x} refcount:1 encoding:{} serializedlength:{} lru:{lru_clock} lru_seconds_idle:{idle_s}",
+        key.hash.0,
+        record.value().encoding(),
+        record.heap_bytes(),
+    ));
+    Ok(())
 }
 
 /// As C's `strtod` for plain decimals: the number at the beginning, 0 when there is none.

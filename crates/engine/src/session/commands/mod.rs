@@ -37,6 +37,7 @@ pub(super) fn detached(
     engine: &Engine,
     command: SessionCommand,
     args: Args<'_>,
+    db: usize,
     now: Now,
     reply: &mut Reply<'_>,
 ) {
@@ -47,6 +48,7 @@ pub(super) fn detached(
             Ok(())
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
+        SessionCommand::Debug => debug::object(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats
         | SessionCommand::MemoryPurge

@@ -1,0 +1,154 @@
+//! A command on keys: what it costs, its locks, its handler. Every GET and SET passes here.
+
+use super::{Mute, Session};
+use crate::clients::Client;
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use smallvec::SmallVec;
+use std::time::Duration;
+use strand_commands::call::Call;
+use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
+use strand_commands::dispatch;
+use strand_commands::errors;
+use strand_commands::spec::{CommandSpec, Flags};
+use strand_keyspace::{Key, KeyHash, Locked};
+use strand_wire::reply::Reply;
+
+/// Of a command with several keys, the memory of this many is asked for before the first is looked up.
+const PREFETCH_KEYS: usize = 128;
+/// A shard that somebody holds is waited for so long, and so often, before a look whether it is held for long; and after
+/// so many looks until it is free. Short holds take microseconds.
+const TRY_PATIENCE: Duration = Duration::from_micros(100);
+const TRIES_PER_LOOK: usize = 4;
+const LOOKS_MAX: usize = 10_000;
+
+/// What became of a command on keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// It is done.
+    Done,
+    /// It is too much for a worker, as its data tell; it has done nothing.
+    TooLong,
+    /// It needs a shard that is held for long; it has done nothing, and the session is woken.
+    Taken,
+}
+
+impl Session {
+    /// What the command in hand costs, as its arguments tell.
+    pub(super) fn elements(&self, spec: &'static CommandSpec) -> usize {
+        spec.cost.elements(self.argv.args(), self.engine.keyspace.shards())
+    }
+
+    /// A command on keys whose cost is not fixed.
+    pub(super) fn estimated(
+        &mut self,
+        spec: &'static CommandSpec,
+        run: fn(&mut Call<'_, '_>),
+        now: Now,
+    ) -> Ran {
+        let elements = self.elements(spec);
+        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, run, now) }
+    }
+
+    /// A command on keys: lock their shards, run. `ESTIMATED`: its cost is not fixed.
+    #[inline]
+    pub(super) fn data<const ESTIMATED: bool>(
+        &mut self,
+        spec: &'static CommandSpec,
+        run: fn(&mut Call<'_, '_>),
+        now: Now,
+    ) -> Ran {
+        let args = self.argv.args();
+        let Ok(positions) = dispatch::key_positions(spec, args) else {
+            self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
+            return Ran::Done;
+        };
+        let keyspace = &*self.engine.keyspace;
+        let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
+        let now_ms = now.unix_ms();
+        let out = match self.mute {
+            Mute::No | Mute::SkipNext => &mut self.out,
+            Mute::Off | Mute::Skip => &mut self.sink,
+        };
+        let out_before = out.len();
+        let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
+        let counts_copies = ESTIMATED && spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
+        if counts_copies {
+            reply = reply.copying(LONG_BYTES);
+        }
+        let mut locked = keyspace.unlocked(now_ms);
+        let taken = match positions[..] {
+            [at] => {
+                let key = keyspace.key(args.at(at));
+                keys.push(key);
+                keyspace.try_lock_into(&[key.hash], &mut locked)
+            }
+            _ => {
+                keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
+                keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
+                let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+                keyspace.try_lock_into(&hashes, &mut locked)
+            }
+        };
+        if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut locked) {
+            return Ran::Taken;
+        }
+        if ESTIMATED && spec.cost.is_in_the_data() {
+            let elements = cost::elements_at(spec.cost, args, &mut locked, self.db, &keys[0]);
+            self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+            if elements > LONG_ELEMENTS {
+                return Ran::TooLong;
+            }
+        }
+        if self.no_touch {
+            locked.set_no_touch(true);
+        }
+        let mut call = Call {
+            args,
+            keys: &keys,
+            db: self.db,
+            now_ms,
+            locked: &mut locked,
+            reply: &mut reply,
+            rng: &mut self.rng,
+        };
+        run(&mut call);
+        if counts_copies && call.reply.is_over() {
+            // It has only read: let it be as if it had not begun.
+            let mut all = std::mem::take(out);
+            *out = all.split_to(out_before);
+            return Ran::TooLong;
+        }
+        let lookups = call.locked.lookups();
+        self.lookups.hits += lookups.hits;
+        self.lookups.misses += lookups.misses;
+        if let Some(code) = call.reply.error_code() {
+            let stats = &self.engine.stats;
+            stats.error(self.client.peer.worker, code);
+            stats.command(self.client.peer.worker, self.last_command, PerCommand::Failed, 1);
+        }
+        Ran::Done
+    }
+}
+
+/// Locks the shards of `keys`, of which somebody holds one: false when that one is held for long, and the client is woken
+/// at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for
+/// it here.
+#[cold]
+fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], locked: &mut Locked<'k>) -> bool {
+    let (keyspace, now_ms) = (&*engine.keyspace, locked.now_ms());
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    let shards: SmallVec<[usize; 4]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
+    for _ in 0..LOOKS_MAX {
+        if engine.holds.wait_for_taken(&shards, client.id, client.wake_handle()) {
+            return false;
+        }
+        if let Some(all) = keyspace.lock_together(&hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
+            *locked = all;
+            return true;
+        }
+    }
+    *locked = keyspace.lock(&hashes, now_ms);
+    true
+}
