@@ -90,15 +90,14 @@ impl Engine {
         rates.input_bytes.sample(self.stats.get(Stat::InputBytes), now.mono_us);
         rates.output_bytes.sample(self.stats.get(Stat::OutputBytes), now.mono_us);
     }
-    /// A slice of active expiry; [`Engine::tick`] does one. True when most of what it looked at had expired: there is
-    /// more to do, sooner than at the next tick.
+    /// A slice of active expiry; [`Engine::tick`] does one. True when there is more to do, sooner than at the next tick.
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data: replicas are being moved, and an expiry is a write.
         if !self.active_expire.load(Relaxed) || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
-        self.keyspace.expire_slice(now.unix_ms(), keys_max) * 2 >= keys_max
+        self.keyspace.expire_slice(now.unix_ms(), keys_max).more
     }
     /// Gives the keyspace the tunables that are its own.
     pub(crate) fn apply_config(&self) {

@@ -115,7 +115,7 @@ fn keyspace(table: &mut Table, keys: usize) {
 
 fn expiry(table: &mut Table, space: &Keyspace, keys: usize) {
     let started = Cpu::now();
-    assert_eq!(space.expire_slice(NOW_MS, usize::MAX), 0);
+    assert_eq!(space.expire_slice(NOW_MS, usize::MAX).removed, 0);
     table.row("sweep, nothing has an expiry", started.elapsed().as_secs_f64() * 1e6, "us");
     for i in 0..keys {
         let name = name(i);
@@ -124,13 +124,13 @@ fn expiry(table: &mut Table, space: &Keyspace, keys: usize) {
         space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, Some(at_ms));
     }
     let started = Cpu::now();
-    assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX), 0);
+    assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX).removed, 0);
     table.row("sweep, nothing is due", started.elapsed().as_secs_f64() * 1e6, "us");
     let (mut longest, mut gone) = (Duration::ZERO, 0);
     let started = Cpu::now();
     loop {
         let begun = Cpu::now();
-        let removed = space.expire_slice(NOW_MS + 1000, 400);
+        let removed = space.expire_slice(NOW_MS + 1000, 400).removed;
         longest = longest.max(begun.elapsed());
         gone += removed;
         if removed == 0 {

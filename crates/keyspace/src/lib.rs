@@ -23,6 +23,7 @@ pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use record::{RecordRef, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::Settings;
+pub use sweep::Expired;
 pub use tracking::Touched;
 pub use types::{
     Bytes,

@@ -66,10 +66,10 @@ impl Keyspace {
         None
     }
     /// Active expiry: removes expired keys for at most about `keys_max` records, going on where the last call stopped;
-    /// returns how many were removed. Cheap when nothing has expired: it opens only segments in which something is due.
-    pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> usize {
+    /// says how many were removed, and whether the bound ended it. Cheap when nothing has expired: it opens only segments in which something is due.
+    pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> Expired {
         // Another thread is at it.
-        let Some(mut at) = self.expire_from.try_lock() else { return 0 };
+        let Some(mut at) = self.expire_from.try_lock() else { return Expired::default() };
         let (mut looked_at, mut removed) = (0, 0);
         let mut garbage = Vec::new();
         // Once around: every shard, and the one it starts in the middle of twice.
@@ -79,7 +79,7 @@ impl Keyspace {
             loop {
                 if looked_at >= keys_max {
                     *at = (slot, from);
-                    return removed;
+                    return Expired { removed, more: true };
                 }
                 let mut held = self.shards[shard_index].lock.lock();
                 let Some(due) = held.next_due(slot, now_ms) else { break };
@@ -99,7 +99,7 @@ impl Keyspace {
             }
             *at = (0, self.start_of((shard_index + 1) & (self.shards.len() - 1)));
         }
-        removed
+        Expired { removed, more: false }
     }
 
     /// A random key of one shard, if it has at least `items_min`.
@@ -140,6 +140,15 @@ impl Keyspace {
             drawn => drawn,
         }
     }
+}
+
+/// What [`Keyspace::expire_slice`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Records removed.
+    pub removed: usize,
+    /// It looked at as many as it might; as it opens only what is due, there is more to do.
+    pub more: bool,
 }
 
 enum Drawn {

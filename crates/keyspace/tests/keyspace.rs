@@ -209,6 +209,22 @@ fn a_key_of_another_shard_is_a_mistake_that_shows() {
 }
 
 #[test]
+fn what_is_due_among_many_goes_without_a_pause() {
+    const KEYS: u32 = 30_000;
+    let space = space(16);
+    for i in 0..KEYS {
+        set(&space, 0, &i.to_le_bytes(), int(1), (i % 10 == 0).then_some(NOW_MS + 5));
+    }
+    // Nine in ten of what is looked at stay, and yet there is more to do until all the others have gone.
+    let mut slices = 0;
+    while space.expire_slice(NOW_MS + 5, 1000).more {
+        slices += 1;
+        assert!(slices <= KEYS / 1000, "each segment is opened once");
+    }
+    assert_eq!((space.len(0), space.volatile_len(0)), (KEYS as usize / 10 * 9, 0));
+}
+
+#[test]
 fn deadlines_cost_nothing_until_they_come() {
     const KEYS: u32 = 50_000;
     let space = space(16);
@@ -216,16 +232,16 @@ fn deadlines_cost_nothing_until_they_come() {
         set(&space, i as usize % 2, &i.to_le_bytes(), int(1), Some(NOW_MS + 1000 + i64::from(i % 2)));
     }
     assert_eq!((space.volatile_len(0), space.volatile_len(1)), (KEYS as usize / 2, KEYS as usize / 2));
-    assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX), 0);
+    assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX).removed, 0);
     // A slice looks at the records it was allowed and one segment more, and goes on where it stopped.
     let mut slices = 0;
     while space.len(0) > 0 {
-        assert!(space.expire_slice(NOW_MS + 1000, 1000) <= 1000 + SEGMENT_ITEMS_MAX);
+        assert!(space.expire_slice(NOW_MS + 1000, 1000).removed <= 1000 + SEGMENT_ITEMS_MAX);
         slices += 1;
         assert!(slices <= KEYS / 2 / 1000 + 2, "no slice is spent on nothing");
     }
     assert_eq!((space.len(1), space.expired_total()), (KEYS as usize / 2, u64::from(KEYS) / 2));
-    while space.expire_slice(NOW_MS + 1001, 1000) > 0 {}
+    while space.expire_slice(NOW_MS + 1001, 1000).removed > 0 {}
     assert_eq!((space.len(1), space.expired_total()), (0, u64::from(KEYS)));
 }
 
@@ -235,12 +251,12 @@ fn an_expiry_that_moves_is_followed() {
     let key = space.key(b"k");
     set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
     assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, Some(NOW_MS + 500)));
-    assert_eq!(space.expire_slice(NOW_MS + 400, 10), 0);
+    assert_eq!(space.expire_slice(NOW_MS + 400, 10).removed, 0);
     assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, Some(NOW_MS + 5)));
-    assert_eq!(space.expire_slice(NOW_MS + 5, 10), 1);
+    assert_eq!(space.expire_slice(NOW_MS + 5, 10).removed, 1);
     set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
     assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None));
-    assert_eq!((space.expire_slice(NOW_MS + 99, 10), space.volatile_len(0), space.len(0)), (0, 0, 1));
+    assert_eq!((space.expire_slice(NOW_MS + 99, 10).removed, space.volatile_len(0), space.len(0)), (0, 0, 1));
     // Replacing takes the new expiry, or none.
     assert!(set(&space, 0, b"k", int(2), Some(NOW_MS + 1)));
     assert_eq!(space.volatile_len(0), 1);
@@ -262,7 +278,7 @@ fn big_values_are_left_to_whoever_takes_the_garbage() {
     assert_eq!(space.take_garbage().len(), 2);
     let key = space.key(b"lazily");
     assert!(space.lock(&[key.hash], NOW_MS + 1).db(0).peek(&key).is_none());
-    assert_eq!(space.expire_slice(NOW_MS + 1, 100), 1);
+    assert_eq!(space.expire_slice(NOW_MS + 1, 100).removed, 1);
     assert_eq!((space.take_garbage().len(), space.expired_total()), (2, 2));
     assert_eq!(space.take_garbage().len(), 0);
 }
@@ -343,7 +359,7 @@ fn touched_keys_are_noted_once_and_only_if_followed() {
     set(&space, space.system_db(0), b"doc:system", int(1), None);
     assert_eq!(space.touched_len(), 2);
     assert_eq!(touched(), ["doc:1", "mail:1"]);
-    assert_eq!(space.expire_slice(NOW_MS + 5, 100), 4);
+    assert_eq!(space.expire_slice(NOW_MS + 5, 100).removed, 4);
     assert_eq!(touched(), ["doc:1", "mail:1"]);
     let key = space.key(b"doc:early");
     let mut locked = space.lock(&[key.hash], NOW_MS);

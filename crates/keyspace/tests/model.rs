@@ -204,7 +204,7 @@ impl World {
             }
             Op::Sweep(keys_max) => {
                 let (before, total) = (self.lens(), self.keyspace.expired_total());
-                let removed = self.keyspace.expire_slice(self.now_ms, keys_max);
+                let removed = self.keyspace.expire_slice(self.now_ms, keys_max).removed;
                 assert_eq!(before - self.lens(), removed);
                 assert_eq!(self.keyspace.expired_total() - total, removed as u64);
                 if keys_max >= 100_000 {
@@ -275,7 +275,7 @@ impl World {
             }
             assert_eq!(&all, self.twin(db));
         }
-        while self.keyspace.expire_slice(self.now_ms, 1000) > 0 {}
+        while self.keyspace.expire_slice(self.now_ms, 1000).removed > 0 {}
         for db in 0..2 * DATABASES {
             assert_eq!(self.keyspace.len(db), self.twin(db).len());
             let volatile = self.twin(db).values().filter(|w| w.1.is_some()).count();

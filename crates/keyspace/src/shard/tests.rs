@@ -37,7 +37,7 @@ fn a_high_database_costs_one_table() {
     assert_eq!(shard.next_due(0, NOW_MS + 1000), Some(2 * 999));
     assert_eq!(shard.next_due(2 * 999 + 1, NOW_MS + 1000), None);
     drop(shard);
-    assert_eq!(keyspace.expire_slice(NOW_MS + 1000, 10), 1);
+    assert_eq!(keyspace.expire_slice(NOW_MS + 1000, 10).removed, 1);
     assert_eq!(keyspace.shards[0].lock.lock().others_deadline_ms, i64::MAX, "known to be idle again");
     check(&keyspace);
 }
@@ -97,7 +97,7 @@ fn sums_follow_every_change() {
         match rng.u16(..1000) {
             0 => drop(keyspace.flush(rng.usize(..9))),
             1 => keyspace.swap(rng.usize(..9), rng.usize(..9)),
-            2..20 => drop(keyspace.expire_slice(now_ms, rng.usize(..1000))),
+            2..20 => drop(keyspace.expire_slice(now_ms, rng.usize(..1000)).removed),
             _ => {}
         }
         if i % 100 == 0 {
