@@ -66,7 +66,8 @@ impl Keyspace {
         None
     }
     /// Active expiry: removes expired keys for at most about `keys_max` records, going on where the last call stopped;
-    /// says how many were removed, and whether the bound ended it. Cheap when nothing has expired: it opens only segments in which something is due.
+    /// says how many were removed, and whether the bound ended it. Cheap when nothing has expired: it opens only segments
+    /// in which something is due.
     pub fn expire_slice(&self, now_ms: i64, keys_max: usize) -> Expired {
         // Another thread is at it.
         let Some(mut at) = self.expire_from.try_lock() else { return Expired::default() };

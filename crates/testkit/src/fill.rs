@@ -56,6 +56,14 @@ pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
     })
 }
 
+/// Sends `count` PINGs.
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn pings(server: &Server, count: u64) -> io::Result<()> {
+    each(server, count, |out, _| out.extend_from_slice(b"*1\r\n$4\r\nPING\r\n"))
+}
+
 /// Sets `count` keys `exp:...` that all expire at `at_ms` (Unix time).
 ///
 /// # Errors

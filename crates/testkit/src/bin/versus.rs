@@ -21,6 +21,8 @@ const USAGE: &str = "usage: versus --strand BINARY [--keys N] [--seconds S] [--r
      [--json]";
 const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
 
+/// PINGs sent before memory is looked at: 14 MB, as much as goes through the buffers of a fill.
+const WARM_UP: u64 = 1_000_000;
 /// How often memory is looked at until it has settled.
 const LOOK: Duration = Duration::from_millis(250);
 const SETTLED_LOOKS: usize = 4;
@@ -225,6 +227,8 @@ fn memory(options: &Options) -> Result<Report> {
         let (mut at_once, mut settled) = ([0.0; 2], [0.0; 2]);
         for (i, kind) in KINDS.into_iter().enumerate() {
             let server = start(options, kind)?;
+            // Buffers of connections are the same for one key and for a million.
+            fill::pings(&server, WARM_UP)?;
             let before_kb = server.status_kb("VmRSS")?;
             fill::keys(&server, options.keys, *content)?;
             let per_key = |kb: u64| kb.saturating_sub(before_kb) as f64 * 1024.0 / options.keys as f64;

@@ -5,17 +5,19 @@ use crate::fill::{self, push_key};
 use crate::process::Server;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const PIPELINE: &str = "11 pipelines of 10000 commands";
 const ARRIVE: &str = "11 5000 connections arrive in a second";
+const LEAVE: &str = "11 5000 connections leave at once";
 const IDLE_STALL: &str = "11 10000 idle connections";
 const IDLE_MEMORY: &str = "11 an idle connection: memory, bytes";
 const IDLE_CPU: &str = "11 10000 idle connections: CPU, ms a second";
 const HALF_CPU: &str = "5 200 half commands held: CPU, ms a second";
 
-pub(super) const ROWS: &[&str] = &[HALF_CPU, PIPELINE, ARRIVE, IDLE_STALL, IDLE_MEMORY, IDLE_CPU];
+pub(super) const ROWS: &[&str] = &[HALF_CPU, PIPELINE, ARRIVE, LEAVE, IDLE_STALL, IDLE_MEMORY, IDLE_CPU];
 
 /// So long idle connections are watched.
 const WATCH_MS: u64 = 1000;
@@ -30,7 +32,15 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
         pipeline.extend_from_slice(b"\r\n");
     }
     lab.stall(PIPELINE, 5, |client, _| (0..4).try_for_each(|_| client.pipeline(&pipeline).map(drop)));
-    lab.stall(ARRIVE, 1, |_, server| arrive(server, arrivals).map(drop));
+    let crowd = Mutex::new(Vec::new());
+    lab.stall(ARRIVE, 1, |_, server| arrive(server, arrivals, &crowd));
+    if lab.wants(LEAVE) && lock(&crowd).is_empty() {
+        arrive(&lab.server, arrivals, &crowd)?;
+    }
+    lab.stall(LEAVE, 1, |_, _| {
+        lock(&crowd).clear();
+        Ok(())
+    });
     if [IDLE_STALL, IDLE_MEMORY, IDLE_CPU].iter().any(|row| lab.wants(row)) {
         idle(lab)?;
     }
@@ -58,15 +68,21 @@ fn idle(lab: &mut Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `count` connections, spread evenly over a second where the server keeps up; each is served once.
-fn arrive(server: &Server, count: u64) -> Result<Vec<TcpStream>> {
-    let (start, mut held) = (Instant::now(), Vec::new());
+type Crowd = Mutex<Vec<TcpStream>>;
+
+fn lock(crowd: &Crowd) -> MutexGuard<'_, Vec<TcpStream>> {
+    crowd.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds `count` connections to `crowd`, spread evenly over a second where the server keeps up; each is served once.
+fn arrive(server: &Server, count: u64, crowd: &Crowd) -> Result<()> {
+    let (start, mut held) = (Instant::now(), lock(crowd));
     for n in 0..count {
         let due = Duration::from_secs_f64(n as f64 / count as f64);
         thread::sleep(due.saturating_sub(start.elapsed()));
         held.push(greet(server)?);
     }
-    Ok(held)
+    Ok(())
 }
 
 /// A connection that was served once.
