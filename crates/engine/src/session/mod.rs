@@ -17,7 +17,7 @@ use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use settings::SessionSettings;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strand_chain::Chain;
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
@@ -233,6 +233,10 @@ impl Session {
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.decoder.in_frame()
+    }
+    /// Where to tell how many bytes of the peer's are held outside the session: they count as the client's memory.
+    pub fn unread_meter(&self) -> Arc<AtomicU64> {
+        self.client.unread_bytes.clone()
     }
     /// The replies: write from the front and advance.
     pub fn output(&mut self) -> &mut Chain {
