@@ -35,7 +35,7 @@ pub(super) fn server(f: &Facts<'_>, out: &mut String) {
         "redis_mode": "standalone",
         "os": facts.os,
         "arch_bits": usize::BITS,
-        "multiplexing_api": facts.multiplexing_api,
+        "multiplexing_api": engine.host.multiplexing_api(),
         "process_id": facts.pid,
         "run_id": engine.run_id,
         "tcp_port": engine.config.port(),
