@@ -181,7 +181,7 @@ fn a_port_that_does_not_read_stops_its_peer() {
 #[test]
 fn what_a_port_holds_unread_is_bounded_and_measured() {
     let Some(f) = fixture() else { return };
-    let ports: Vec<_> = (0..8)
+    let mut ports: Vec<_> = (0..8)
         .map(|i| {
             let ((mut port, peer), meter) = (f.pair(), Arc::new(AtomicU64::new(1)));
             port.measure(meter.clone());
@@ -195,7 +195,6 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
             (port, peer, meter, writer)
         })
         .collect();
-    let mut ports = ports;
     // All of them wanted to read, and then something else was more urgent.
     f.until(|| ports.iter_mut().all(|(port, ..)| poll(port, true, false).read).then_some(()));
     let held = |ports: &[(Port, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
@@ -211,7 +210,7 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
         quiet_rounds = if now == before { quiet_rounds + 1 } else { 0 };
         before = now;
     }
-    // Nothing was lost, and what is read is not held any more.
+    // Nothing was lost.
     for (i, (port, _, meter, _)) in ports.iter_mut().enumerate() {
         let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
         while got.len() < 1 << 20 {
@@ -219,7 +218,8 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
             got.extend_from_slice(&target[..n]);
         }
         assert!(got == pattern(16 << 20, i)[..got.len()], "other bytes on socket {i}");
-        assert_eq!(meter.load(Ordering::Relaxed), 0);
+        // All that is held now came since.
+        assert!(meter.load(Ordering::Relaxed) <= f.ring.unread_bytes_max() as u64);
     }
     for (port, peer, _, writer) in ports {
         drop((port, peer));
