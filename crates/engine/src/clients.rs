@@ -20,6 +20,8 @@ pub(crate) struct Client {
     killed: AtomicBool,
     texts: Mutex<Texts>,
     moving: Moving,
+    /// Bytes from it that the driver holds and the session has not seen.
+    pub(crate) unread_bytes: Arc<AtomicU64>,
 }
 
 /// What a client says about itself.
@@ -92,7 +94,9 @@ impl Client {
     /// Bytes held for it: requests, arguments, replies.
     pub(crate) fn held_bytes(&self) -> u64 {
         let m = &self.moving;
-        m.input_bytes.load(Relaxed) + m.args_bytes.load(Relaxed) + m.output_bytes.load(Relaxed)
+        let seen_bytes =
+            m.input_bytes.load(Relaxed) + m.args_bytes.load(Relaxed) + m.output_bytes.load(Relaxed);
+        seen_bytes + self.unread_bytes.load(Relaxed)
     }
     pub(crate) fn input_bytes(&self) -> u64 {
         self.moving.input_bytes.load(Relaxed)
@@ -172,6 +176,7 @@ impl Clients {
             killed: false.into(),
             texts: Mutex::default(),
             moving,
+            unread_bytes: Arc::default(),
         });
         by_id.insert(id, client.clone());
         self.open.store(by_id.len() as u64, Relaxed);

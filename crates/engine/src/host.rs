@@ -40,6 +40,10 @@ pub trait Host: Send + Sync {
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory::default()
     }
+    /// How sockets are driven: `epoll`, `io_uring`, or both.
+    fn multiplexing_api(&self) -> &'static str {
+        "epoll"
+    }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;
     /// SHUTDOWN was asked for: stop gracefully.
@@ -123,8 +127,6 @@ pub struct ServerFacts {
     pub os: String,
     /// Worker threads.
     pub workers: usize,
-    /// How sockets are driven: `epoll` or `io_uring`.
-    pub multiplexing_api: &'static str,
     /// The allocator's name and version, as `INFO memory` shows it.
     pub allocator: String,
 }

@@ -129,9 +129,9 @@ impl Memory {
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
-    /// The most that was ever seen.
-    pub(crate) fn peak_bytes(&self) -> u64 {
-        self.peak_bytes.load(Relaxed)
+    /// The most that was ever seen, with what is seen now.
+    pub(crate) fn peak_bytes(&self, now_bytes: u64) -> u64 {
+        self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
     /// Given out when the server started.
     pub(crate) fn startup_bytes(&self) -> u64 {
@@ -172,7 +172,7 @@ mod tests {
     fn between_two_looks_the_data_tells_what_was_added() {
         let memory = Memory::new(100);
         memory.look(1 << 40, 5, 0);
-        assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes()), (0, 1 << 40), "no limit");
+        assert_eq!((memory.over_bytes(1 << 40), memory.peak_bytes(0)), (0, 1 << 40), "no limit");
         memory.set_limit(1000);
         memory.look(900, 500, 0);
         assert_eq!([500, 600, 601, 700].map(|data| memory.over_bytes(data)), [0, 0, 1, 100]);

@@ -2,19 +2,18 @@
 
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Bytes of one buffer: what a connection reads at a time.
-const BUFFER_BYTES: usize = 16 * 1024;
-/// Buffers, a power of two: 4 MiB a worker. A socket that finds none is asked again in the next turn.
-const BUFFERS: u16 = 256;
+pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+/// Buffers of a worker, a power of two: 2 MiB, all resident, since the kernel takes them in turn. A socket that finds none
+/// is asked again in the next turn.
+pub(crate) const BUFFERS: u16 = 128;
 /// The group that receive requests name.
 pub(crate) const GROUP: u16 = 1;
-/// The kernel wants the descriptions on a page of their own.
-const PAGE_BYTES: usize = 4096;
 
 /// A buffer that the kernel has filled; give it back with [`Buffers::give`].
 #[derive(Debug)]
@@ -25,37 +24,50 @@ pub(crate) struct Held {
     pub(crate) read: usize,
 }
 
-/// The buffers of one ring. Never freed: the kernel may write to them as long as the process lives.
+/// The buffers of one ring. Once something was received never freed: the kernel may write to them as long as the process
+/// lives.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    /// [`BUFFERS`] descriptions, read by the kernel up to the tail.
+    /// `count` descriptions, read by the kernel up to the tail.
     ring: NonNull<BufRingEntry>,
-    /// [`BUFFERS`] times [`BUFFER_BYTES`] bytes.
+    /// `count` times [`BUFFER_BYTES`] bytes.
     memory: NonNull<u8>,
+    count: u16,
     tail: u16,
 }
 
 impl Buffers {
-    /// Registers new buffers with `ring` and gives all of them to the kernel.
-    pub(crate) fn register(ring: &IoUring) -> io::Result<Buffers> {
-        let descriptions = leak(usize::from(BUFFERS) * size_of::<BufRingEntry>())?;
-        let memory = leak(usize::from(BUFFERS) * BUFFER_BYTES)?;
-        // SAFETY: the memory is aligned to a page, holds that many zeroed descriptions, and is never freed.
+    /// Registers `count` new buffers (a power of two) with `ring` and gives all of them to the kernel.
+    pub(crate) fn register(ring: &IoUring, count: u16) -> io::Result<Buffers> {
+        let descriptions = leak(descriptions(count)?)?;
+        let memory = leak(contents(count)?)?;
+        // SAFETY: the memory is aligned to a page, holds that many zeroed descriptions, and is freed only when the kernel
+        // has given them up.
         unsafe {
-            ring.submitter().register_buf_ring_with_flags(descriptions.as_ptr() as u64, BUFFERS, GROUP, 0)
+            ring.submitter().register_buf_ring_with_flags(descriptions.as_ptr() as u64, count, GROUP, 0)
         }?;
-        let mut buffers = Buffers { ring: descriptions.cast(), memory, tail: 0 };
-        (0..BUFFERS).for_each(|id| buffers.give(Held { id, len: 0, read: 0 }));
+        let mut buffers = Buffers { ring: descriptions.cast(), memory, count, tail: 0 };
+        (0..count).for_each(|id| buffers.give(Held { id, len: 0, read: 0 }));
         Ok(buffers)
+    }
+    /// Takes them from the kernel, on a ring that was never asked for anything, and frees them.
+    pub(crate) fn free_unused(self, ring: &IoUring) -> io::Result<()> {
+        ring.submitter().unregister_buf_ring(GROUP)?;
+        let (descriptions, contents) = (descriptions(self.count)?, contents(self.count)?);
+        // SAFETY: from `leak` with this layout; the kernel has just given them up.
+        unsafe { dealloc(self.ring.as_ptr().cast(), descriptions) };
+        // SAFETY: from `leak` with this layout; no request was ever there that could fill them.
+        unsafe { dealloc(self.memory.as_ptr(), contents) };
+        Ok(())
     }
     /// What a completion says that the kernel has put into buffer `id`.
     pub(crate) fn held(&self, id: u16, len: usize) -> Held {
-        assert!(id < BUFFERS && len <= BUFFER_BYTES, "the kernel fills the buffers that it was given");
+        assert!(id < self.count && len <= BUFFER_BYTES, "the kernel fills the buffers that it was given");
         Held { id, len, read: 0 }
     }
     /// The bytes of `held` that were not read.
     pub(crate) fn bytes(&self, held: &Held) -> &[u8] {
-        // SAFETY: the id is below `BUFFERS`.
+        // SAFETY: the id is below `count`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
         // SAFETY: zeroed when allocated and never freed; the kernel writes there only after `give`, which takes `held`
         // and needs `&mut self`, and `len` is within the buffer.
@@ -64,12 +76,12 @@ impl Buffers {
     }
     /// Gives a buffer back to the kernel.
     pub(crate) fn give(&mut self, held: Held) {
-        let at = usize::from(self.tail % BUFFERS);
+        let at = usize::from(self.tail % self.count);
         // SAFETY: as in `bytes`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
-        // SAFETY: the index is below `BUFFERS`.
+        // SAFETY: the index is below `count`.
         let mut entry = unsafe { self.ring.add(at) };
-        // SAFETY: the kernel reads descriptions up to the tail only, and this one is beyond it: at most `BUFFERS` are
+        // SAFETY: the kernel reads descriptions up to the tail only, and this one is beyond it: at most `count` are
         // out at a time, since each `Held` is given back once. The reference lives for these three lines.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
@@ -86,9 +98,22 @@ impl Buffers {
     }
 }
 
-/// Zeroed memory on pages of its own, for good.
-fn leak(bytes: usize) -> io::Result<NonNull<u8>> {
-    let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(io::Error::other)?;
+/// The descriptions: the kernel wants them on pages of their own.
+fn descriptions(count: u16) -> io::Result<Layout> {
+    pages(usize::from(count) * size_of::<BufRingEntry>())
+}
+
+/// What the buffers hold.
+fn contents(count: u16) -> io::Result<Layout> {
+    pages(usize::from(count) * BUFFER_BYTES)
+}
+
+fn pages(bytes: usize) -> io::Result<Layout> {
+    Layout::from_size_align(bytes, rustix::param::page_size()).map_err(io::Error::other)
+}
+
+/// Zeroed memory, for good.
+fn leak(layout: Layout) -> io::Result<NonNull<u8>> {
     // SAFETY: the size is not 0.
     let memory = unsafe { alloc_zeroed(layout) };
     NonNull::new(memory).ok_or_else(|| io::ErrorKind::OutOfMemory.into())

@@ -14,6 +14,7 @@ mod buffers;
 mod port;
 #[allow(unsafe_code)]
 mod ring;
+mod slot;
 
 pub use port::{Port, Ready};
 pub use ring::Ring;

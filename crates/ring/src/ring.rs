@@ -1,7 +1,8 @@
 //! [`Ring`]: submissions, completions, and which port each belongs to.
 
-use crate::buffers::{Buffers, GROUP};
-use crate::port::{Port, Slot};
+use crate::buffers::{BUFFER_BYTES, BUFFERS, Buffers, GROUP};
+use crate::port::Port;
+use crate::slot::{RECEIVED_BYTES_MAX, Slot, UNREAD_BYTES_MAX};
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
@@ -11,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -26,8 +28,12 @@ const NO_SIGNAL: i32 = 0x4000;
 const ALL: i32 = 0x100;
 /// `MSG_MORE`: another send follows at once.
 const MORE: i32 = 0x8000;
+/// Where a receive's limit lies in a request (`optlen`).
+const LIMIT_OFFSET: usize = 44;
+/// `POLLIN`.
+const POLL_IN: u32 = 1;
 
-/// What a request does; the lower bits of its user data, below the slot's index.
+/// What a request does; with the slot's index its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
@@ -37,13 +43,15 @@ pub(crate) enum Kind {
     Send,
     /// The end of one of the others.
     Cancel,
-    /// Waits until the connection is broken, perhaps also until bytes arrive.
+    /// Tells when the connection breaks.
     Watch,
+    /// Waits until bytes arrive.
+    Await,
 }
-const KINDS: [Kind; 4] = [Kind::Receive, Kind::Send, Kind::Cancel, Kind::Watch];
+const KINDS: [Kind; 5] = [Kind::Receive, Kind::Send, Kind::Cancel, Kind::Watch, Kind::Await];
 
 fn user_data(index: usize, kind: Kind) -> u64 {
-    (index * KINDS.len()) as u64 | kind as u64
+    (index * KINDS.len()) as u64 + kind as u64
 }
 
 /// An io_uring of one thread, and its ports.
@@ -66,6 +74,8 @@ pub(crate) struct Inner {
     /// Who calls `turn`.
     driver: Option<Waker>,
     completions: Vec<(u64, i32, u32)>,
+    /// A standing receive can be told after how many bytes to end.
+    limits: bool,
     /// The kernel's error that ended it.
     failed: Option<i32>,
 }
@@ -77,23 +87,38 @@ fn builder() -> Builder {
     builder
 }
 
+fn set_up(buffers: u16) -> io::Result<(IoUring, OwnedFd, Buffers)> {
+    let ring = builder().build(ENTRIES)?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    ring.submitter().register_eventfd(event.as_raw_fd())?;
+    let buffers = Buffers::register(&ring, buffers)?;
+    Ok((ring, event, buffers))
+}
+
+/// Ends a standing receive after [`RECEIVED_BYTES_MAX`]. Linux knows this since 6.17; before, it refuses the request.
+fn limit(entry: &mut squeue::Entry) {
+    const { assert!(LIMIT_OFFSET + size_of::<u32>() <= size_of::<squeue::Entry>()) };
+    // SAFETY: the field is in the request.
+    let field = unsafe { (&raw mut *entry).cast::<u8>().add(LIMIT_OFFSET) };
+    // SAFETY: a request is plain numbers, and the field has the alignment of its type. (The crate has no name for it.)
+    unsafe { field.cast::<u32>().write(RECEIVED_BYTES_MAX as u32) };
+}
+
 impl Ring {
-    /// Tries whether the kernel gives a ring.
+    /// Tries whether the kernel gives a ring, with all that [`Ring::start`] asks of it.
     ///
     /// # Errors
     /// When the kernel forbids it or is too old (before 6.1).
     pub fn probe() -> io::Result<()> {
-        builder().build(ENTRIES).map(drop)
+        let (ring, _event, buffers) = set_up(1)?;
+        buffers.free_unused(&ring)
     }
     /// Sets up a ring for this thread, which alone may use it.
     ///
     /// # Errors
     /// When the kernel forbids it or is too old (before 6.1).
     pub fn start() -> io::Result<Ring> {
-        let ring = builder().build(ENTRIES)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        ring.submitter().register_eventfd(event.as_raw_fd())?;
-        let buffers = Buffers::register(&ring)?;
+        let (ring, event, buffers) = set_up(BUFFERS)?;
         let inner = Inner {
             ring,
             event,
@@ -104,6 +129,7 @@ impl Ring {
             starved: Vec::new(),
             driver: None,
             completions: Vec::new(),
+            limits: true,
             failed: None,
         };
         Ok(Ring { inner: Rc::new(RefCell::new(inner)) })
@@ -115,6 +141,14 @@ impl Ring {
     /// When the process has no more descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.inner.borrow().event.try_clone()
+    }
+    /// Bytes that a port holds unread at most. Known once something was received: less where the kernel knows limits (6.17).
+    pub fn unread_bytes_max(&self) -> usize {
+        match self.inner.borrow().limits {
+            // The last buffer begins below the limit.
+            true => RECEIVED_BYTES_MAX + BUFFER_BYTES,
+            false => UNREAD_BYTES_MAX + usize::from(BUFFERS) * BUFFER_BYTES,
+        }
     }
     /// True when the ring has failed: its ports only give that error.
     pub fn has_failed(&self) -> bool {
@@ -142,10 +176,11 @@ impl Ring {
     /// something or is more: let the tasks run, then call again. Else wait for the descriptor or [`Ring::poll_queued`].
     ///
     /// # Errors
-    /// Those of the kernel. The ring has failed then, and the connections of its ports are ended.
+    /// Those of the kernel, and panics. The ring has failed then, and the connections of its ports are ended.
     pub fn turn(&self) -> io::Result<bool> {
-        let turned = self.inner.borrow_mut().turn();
-        turned.inspect_err(|e| self.fail(e))
+        // Whoever drives the ring is one task: if only that ended with a panic, all others would wait for ever.
+        let turned = catch_unwind(AssertUnwindSafe(|| self.inner.borrow_mut().turn()));
+        turned.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).inspect_err(|e| self.fail(e))
     }
     /// Gives the ring up because of `error`, which is what its ports give from now on. Their connections are ended.
     pub fn fail(&self, error: &io::Error) {
@@ -164,6 +199,13 @@ impl Ring {
 
 impl Inner {
     fn turn(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.failed {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        if !self.starved.is_empty() {
+            // Whoever holds buffers and did not read them by now lets the others have them.
+            self.slots.iter_mut().flatten().for_each(|slot| slot.spill(&mut self.buffers));
+        }
         for index in std::mem::take(&mut self.starved) {
             if let Some(slot) = &mut self.slots[index] {
                 slot.no_longer_starved();
@@ -219,21 +261,33 @@ impl Inner {
         }
     }
     fn complete(&mut self, index: usize, kind: Kind, result: i32, flags: u32) {
-        let Inner { slots, buffers, starved, .. } = self;
+        let Inner { slots, buffers, starved, limits, .. } = self;
         let slot = slots[index].as_mut().expect("a slot lives as long as its requests");
         let more = cqueue::more(flags);
         match kind {
             Kind::Receive => {
+                *limits &= !slot.is_limit_refused(result);
                 let held = cqueue::buffer_select(flags).map(|id| buffers.held(id, result.max(0) as usize));
                 if slot.received(held, result, more, buffers) {
                     starved.push(index);
                 }
-                if slot.is_overfull() {
-                    self.cancel(index, Kind::Receive);
-                }
+                self.stop_if_overfull(index);
             }
             Kind::Send => slot.sent(result),
-            Kind::Watch => slot.watched(result),
+            Kind::Watch => {
+                slot.watched(result, more);
+                if slot.closed && more {
+                    // It had something to tell just when it was to be cancelled.
+                    self.cancel(index, Kind::Watch);
+                }
+            }
+            Kind::Await => slot.awaited(result),
+            // The request ended before, or it cannot be cancelled just now. A port that lives tries again if need be, the
+            // requests of one that does not end with the connection.
+            Kind::Cancel if result < 0 && slot.requests > 1 => match &slot.socket {
+                Some(socket) if slot.closed => drop(socket.shutdown(Shutdown::Both)),
+                _ => slot.stopping = false,
+            },
             Kind::Cancel => {}
         }
         if !more {
@@ -245,32 +299,48 @@ impl Inner {
     pub(crate) fn release(&mut self, index: usize) {
         let slot = self.slots[index].as_mut().expect("there until it is freed");
         if slot.closed && slot.requests == 0 {
-            slot.drop_held(&mut self.buffers);
             self.slots[index] = None;
             self.free.push(index);
         }
     }
-    /// Asks for all that the port's socket receives.
+    /// Asks for what the port's socket receives, all or up to a limit.
     pub(crate) fn receive(&mut self, index: usize) {
         let fd = self.fd(index);
-        self.slot(index).receives();
-        self.push(index, Kind::Receive, opcode::RecvMulti::new(fd, GROUP).build());
+        let limits = self.limits;
+        self.slot(index).receives(limits);
+        let mut entry = opcode::RecvMulti::new(fd, GROUP).build();
+        if limits {
+            limit(&mut entry);
+        }
+        self.push(index, Kind::Receive, entry);
     }
     /// Sends the first slice of what the slot keeps for it until the completion.
     pub(crate) fn send(&mut self, index: usize, more: bool) {
         let fd = self.fd(index);
         // The bytes lie in a blob that does not move with the chain, and nobody writes what a chain holds.
-        let front = self.slot(index).sending().front();
+        let front = self.slot(index).sending.front();
         let flags = NO_SIGNAL | ALL | if more { MORE } else { 0 };
         let entry = opcode::Send::new(fd, front.as_ptr(), front.len() as u32).flags(flags).build();
         self.push(index, Kind::Send, entry);
     }
-    /// Asks to be told when the connection breaks (a receive that is out tells too), and of `events` (`POLLIN` or none).
-    pub(crate) fn watch(&mut self, index: usize, events: i32) {
+    /// Asks to be told from now on when the connection breaks (a receive that is out tells too).
+    pub(crate) fn watch(&mut self, index: usize) {
         let fd = self.fd(index);
-        self.slot(index).watches(events);
-        // Errors and hang-ups are told whether asked for or not.
-        self.push(index, Kind::Watch, opcode::PollAdd::new(fd, events as u32).build());
+        self.slot(index).watching = true;
+        // Errors, hang-ups and the end of the peer's side are told whether asked for or not.
+        self.push(index, Kind::Watch, opcode::PollAdd::new(fd, 0).multi(true).build());
+    }
+    /// Asks to be told once when bytes are in the socket.
+    pub(crate) fn wait_for_bytes(&mut self, index: usize) {
+        let fd = self.fd(index);
+        self.slot(index).awaiting = true;
+        self.push(index, Kind::Await, opcode::PollAdd::new(fd, POLL_IN).build());
+    }
+    /// Ends the standing receive when the port has too much unread.
+    pub(crate) fn stop_if_overfull(&mut self, index: usize) {
+        if self.slot(index).is_overfull() {
+            self.cancel(index, Kind::Receive);
+        }
     }
     /// Ends the port's request of this kind, if there is one.
     pub(crate) fn cancel(&mut self, index: usize, kind: Kind) {
@@ -280,9 +350,9 @@ impl Inner {
     pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
         self.slots[index].as_mut().expect("the port lives")
     }
-    /// The slot keeps the socket open as long as a request names it.
+    /// The slot keeps the socket open as long as a request names it. Without one the ring has failed, and nothing is asked.
     fn fd(&mut self, index: usize) -> Fd {
-        Fd(self.slot(index).socket.as_raw_fd())
+        Fd(self.slot(index).socket.as_ref().map_or(-1, |socket| socket.as_raw_fd()))
     }
     fn push(&mut self, index: usize, kind: Kind, entry: squeue::Entry) {
         if self.failed.is_some() {
@@ -297,8 +367,9 @@ impl Inner {
         self.failed = Some(error);
         self.queue.clear();
         for slot in self.slots.iter_mut().flatten() {
-            // A peer that is gone already is as good.
-            let _ = slot.socket.shutdown(Shutdown::Both);
+            // What is out keeps the connection in the kernel, but not its number; what was not submitted never will be. A
+            // peer that is gone already is as good.
+            slot.socket.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
             slot.broken(error);
         }
     }
@@ -312,25 +383,4 @@ impl Drop for Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-
-    #[test]
-    fn a_failed_ring_ends_its_connections_and_says_so() {
-        // A kernel without io_uring has nothing to fail.
-        let Ok(ring) = Ring::start() else { return };
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        let mut port = ring.attach(listener.accept().expect("connected").0).expect("a socket");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(!port.poll(&mut cx, true, false).read);
-        ring.turn().expect("the kernel takes a receive");
-        ring.fail(&io::Error::other("for the test"));
-        assert!(ring.has_failed());
-        assert!(port.poll(&mut cx, false, false).gone);
-        assert_eq!(port.read(&mut [0]).unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
-        assert_eq!(io::Read::read(&mut peer, &mut [0]).expect("it was shut down"), 0);
-        drop(port);
-    }
-}
+mod tests;

@@ -2,7 +2,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::task::{Context, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
 use strand_ring::{Port, Ready, Ring};
@@ -174,18 +176,157 @@ fn a_port_that_does_not_read_stops_its_peer() {
         assert!((0..n).all(|i| target[i] == chunk[(got + i) % chunk.len()]), "other bytes");
         got += n;
     }
-    // It stops again, and the peer resets: who waits for nothing learns it.
-    peer.set_nonblocking(false).expect("a TCP socket");
-    poll(&mut port, false, false);
-    drop(f.ring.turn());
-    peer.write_all(b"unread").expect("taken");
-    poll(&mut port, true, false);
-    let mut out = Chain::new();
-    out.push_slice(b"never read by the peer, so that its close is a reset");
-    port.write(&mut out, 1000).expect("connected");
-    f.until(|| port.is_sent().then_some(()));
+}
+
+#[test]
+fn what_a_port_holds_unread_is_bounded_and_measured() {
+    let Some(f) = fixture() else { return };
+    let mut ports: Vec<_> = (0..8)
+        .map(|i| {
+            let ((mut port, peer), meter) = (f.pair(), Arc::new(AtomicU64::new(1)));
+            port.measure(meter.clone());
+            assert_eq!(meter.load(Ordering::Relaxed), 0);
+            assert!(!poll(&mut port, true, false).read);
+            let writer = std::thread::spawn({
+                let mut peer = peer.try_clone().expect("a descriptor");
+                // It is stopped, and ends when the port is dropped.
+                move || drop(peer.write_all(&pattern(16 << 20, i)))
+            });
+            (port, peer, meter, writer)
+        })
+        .collect();
+    // All of them wanted to read, and then something else was more urgent.
+    f.until(|| ports.iter_mut().all(|(port, ..)| poll(port, true, false).read).then_some(()));
+    let held = |ports: &[(Port, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
+        ports.iter().map(|(_, _, meter, _)| meter.load(Ordering::Relaxed)).collect()
+    };
+    let (mut before, mut quiet_rounds) = (vec![], 0);
+    while quiet_rounds < 100 {
+        ports.iter_mut().for_each(|(port, ..)| port.attend(false));
+        f.ring.turn().expect("the ring works");
+        std::thread::sleep(Duration::from_millis(1));
+        let now = held(&ports);
+        assert!(now.iter().all(|n| *n > 0 && *n <= f.ring.unread_bytes_max() as u64), "{now:?}");
+        quiet_rounds = if now == before { quiet_rounds + 1 } else { 0 };
+        before = now;
+    }
+    // Nothing was lost.
+    for (i, (port, _, meter, _)) in ports.iter_mut().enumerate() {
+        let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
+        while got.len() < 1 << 20 {
+            let n = f.until(|| read(port, &mut target)).expect("not the end");
+            got.extend_from_slice(&target[..n]);
+        }
+        assert!(got == pattern(16 << 20, i)[..got.len()], "other bytes on socket {i}");
+        // All that is held now came since.
+        assert!(meter.load(Ordering::Relaxed) <= f.ring.unread_bytes_max() as u64);
+    }
+    for (port, peer, _, writer) in ports {
+        drop((port, peer));
+        // The drop is submitted by the next turn.
+        f.until(|| writer.is_finished().then_some(()));
+    }
+}
+
+#[test]
+fn ports_that_wait_to_read_and_do_not_keep_no_buffers_from_others() {
+    let Some(f) = fixture() else { return };
+    let mut lazy: Vec<_> = (0..200).map(|_| f.pair()).collect();
+    for (port, peer) in &mut lazy {
+        assert!(!poll(port, true, false).read);
+        peer.write_all(&pattern(20_000, 1)).expect("taken");
+    }
+    for _ in 0..20 {
+        f.ring.turn().expect("the ring works");
+    }
+    let (mut port, mut peer) = f.pair();
+    peer.write_all(b"urgent").expect("taken");
+    let mut target = [0; 100];
+    assert_eq!(f.until(|| read(&mut port, &mut target)), Some(6));
+}
+
+/// Remembers that it was woken: who polls only then finds out what is never told.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Fixture {
+    /// Waits, as a task does, that neither reads nor writes.
+    fn until_gone(&self, port: &mut Port) {
+        let flag = Arc::new(Flag::default());
+        let waker = Waker::from(flag.clone());
+        let mut cx = Context::from_waker(&waker);
+        if port.poll(&mut cx, false, false).gone {
+            return;
+        }
+        self.until(|| {
+            let woken = flag.0.swap(false, Ordering::Relaxed);
+            (woken && port.poll(&mut cx, false, false).gone).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_port_that_waits_for_nothing_learns_of_a_reset() {
+    let Some(f) = fixture() else { return };
+    // Whether it has received before, how much came unread, and whether the peer ended its side first.
+    for case in 0..12 {
+        let (receiving, unread, half) = (case % 2 == 0, [0, 100, 1 << 20][case / 2 % 3], case >= 6);
+        let (mut port, mut peer) = f.pair();
+        let deadline = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
+        if receiving {
+            poll(&mut port, true, false);
+            f.ring.turn().expect("the ring works");
+        }
+        let peer = std::thread::spawn(move || {
+            // The rest of a long text is given up.
+            peer.set_write_timeout(Some(Duration::from_millis(100))).expect("not zero");
+            let _ = peer.write_all(&pattern(unread, 0));
+            if half {
+                peer.shutdown(Shutdown::Write).expect("connected");
+            }
+            // Time for the ring to take it up, however the two come.
+            std::thread::sleep(Duration::from_millis(if case % 4 < 2 { 50 } else { 0 }));
+            socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        });
+        f.until_gone(&mut port);
+        peer.join().expect("no panic");
+        assert!(Instant::now() < deadline, "case {case}");
+    }
+}
+
+#[test]
+fn what_came_before_a_reset_is_read_before_the_error() {
+    let Some(f) = fixture() else { return };
+    let (mut port, mut peer) = f.pair();
+    let mut target = vec![0; 64 << 10];
+    // A large value: from some point on it is read from the socket itself.
+    let writer = std::thread::spawn(move || {
+        peer.write_all(&pattern(4 << 20, 5)).expect("taken");
+        peer
+    });
+    let mut got = 0;
+    while got < 4 << 20 {
+        got += f.until(|| read(&mut port, &mut target)).expect("not the end");
+    }
+    assert!(!poll(&mut port, true, false).read);
+    f.ring.turn().expect("the ring works");
+    let mut peer = writer.join().expect("no panic");
+    peer.write_all(b"last words").expect("taken");
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
     drop(peer);
-    f.until(|| poll(&mut port, false, false).gone.then_some(()));
+    assert_eq!(f.until(|| read(&mut port, &mut target)), Some(10));
+    assert_eq!(&target[..10], b"last words");
+    let error = f.until(|| match poll(&mut port, true, false).read {
+        true => port.read(&mut target).err().filter(|e| e.kind() != ErrorKind::WouldBlock),
+        false => None,
+    });
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use settings::SessionSettings;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use strand_chain::Chain;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
@@ -237,6 +238,10 @@ impl Session {
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.decoder.in_frame()
+    }
+    /// Where to tell how many bytes of the peer's are held outside the session: they count as the client's memory.
+    pub fn unread_meter(&self) -> Arc<AtomicU64> {
+        self.client.unread_bytes.clone()
     }
     /// The replies: write from the front and advance.
     pub fn output(&mut self) -> &mut Chain {

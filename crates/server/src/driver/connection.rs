@@ -25,6 +25,9 @@ use tokio::time::Sleep;
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 /// Turns (of reading, running or writing) after which the task lets the worker's other connections go first.
 const TURNS_MAX: u32 = 16;
+/// Bytes of one write while closing: its end is what tells that the peer takes anything at all, so a peer is slow only
+/// below 1.6 kB/s.
+const CLOSING_BYTES_MAX: usize = 8 * 1024;
 /// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
 
@@ -44,8 +47,10 @@ pub async fn serve(socket: StdStream, peer: PeerInfo, wake: Arc<WakeCell>, conte
             return Ok("refused");
         }
     };
+    let stream = Stream::open(socket, context.ring.as_ref())?;
+    stream.measure(session.unread_meter());
     let connection = Connection {
-        stream: Stream::open(socket, context.ring.as_ref())?,
+        stream,
         session,
         wake,
         context,
@@ -65,6 +70,8 @@ pub async fn serve(socket: StdStream, peer: PeerInfo, wake: Arc<WakeCell>, conte
 enum State {
     /// It wants more bytes.
     Reading,
+    /// It was given some.
+    Fed,
     /// It has more to run.
     Running,
     /// It runs on when its output has drained.
@@ -115,7 +122,7 @@ impl Connection<'_> {
             let closes = matches!(self.state, State::Closing(_)) || self.ended || self.context.stopping();
             let drained = self.session.output().is_empty() && (!closes || self.stream.is_sent());
             match self.state {
-                State::Running => self.run_turn(),
+                State::Fed | State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
                 State::Aborted => return Ok("killed"),
@@ -123,7 +130,7 @@ impl Connection<'_> {
                 State::Reading if drained && self.context.stopping() => return self.finish("stopped"),
                 _ if self.unread && self.wants_read() => {
                     self.fill()?;
-                    if self.state == State::Running
+                    if self.state == State::Fed
                         && !self.unread
                         && !self.context.is_busy()
                         && self.session.prefetch()
@@ -152,6 +159,7 @@ impl Connection<'_> {
                     self.flush()?;
                 }
                 (self.turns, self.moved) = (0, 0);
+                self.stream.attend(self.state == State::Fed || self.wants_read());
                 let _busy = self.context.busy();
                 tokio::task::yield_now().await;
             }
@@ -189,7 +197,7 @@ impl Connection<'_> {
             _ if self.ended => false,
             State::Reading => true,
             State::Draining | State::Parked | State::Sleeping(_) => self.session.wants_read(),
-            State::Running | State::Closing(_) | State::Aborted => false,
+            State::Fed | State::Running | State::Closing(_) | State::Aborted => false,
         }
     }
 
@@ -206,7 +214,7 @@ impl Connection<'_> {
             Some(n) => {
                 self.moved += n;
                 if self.state == State::Reading {
-                    self.state = State::Running;
+                    self.state = State::Fed;
                 }
             }
             None => {}
@@ -219,7 +227,11 @@ impl Connection<'_> {
         if !self.unwritten || self.session.output().is_empty() {
             return Ok(());
         }
-        let written = self.stream.write(self.session.output(), MOVED_BYTES_MAX)?;
+        let bytes_max = match self.state {
+            State::Closing(_) => CLOSING_BYTES_MAX,
+            _ => MOVED_BYTES_MAX,
+        };
+        let written = self.stream.write(self.session.output(), bytes_max)?;
         self.moved += written.bytes;
         self.unwritten = !written.full;
         if written.bytes > 0

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
@@ -26,6 +27,36 @@ pub enum Request {
     Changed(String),
 }
 
+/// How the workers drive their sockets.
+#[derive(Debug)]
+pub struct Loops {
+    workers: usize,
+    /// Workers whose new connections are driven by epoll.
+    polled: AtomicUsize,
+}
+
+impl Loops {
+    /// `workers` workers, all of which are to have rings, or none.
+    pub fn new(workers: usize, rings: bool) -> Loops {
+        Loops { workers, polled: AtomicUsize::new(if rings { 0 } else { workers }) }
+    }
+    /// True when every worker is to try for a ring: asked before the first of them starts.
+    pub fn wants_rings(&self) -> bool {
+        self.polled.load(Relaxed) == 0
+    }
+    /// A worker got no ring, or its ring failed.
+    pub fn no_ring(&self) {
+        self.polled.fetch_add(1, Relaxed);
+    }
+    fn name(&self) -> &'static str {
+        match self.polled.load(Relaxed) {
+            0 => "io_uring",
+            polled if polled >= self.workers => "epoll",
+            _ => "io_uring,epoll",
+        }
+    }
+}
+
 /// The process as the engine sees it.
 pub struct ServerHost {
     requests: UnboundedSender<Request>,
@@ -34,7 +65,7 @@ pub struct ServerHost {
     /// Held by whoever rewrites it: several helper threads may be told to.
     config_file: Option<Mutex<PathBuf>>,
     system_bytes: u64,
-    workers: usize,
+    loops: Arc<Loops>,
 }
 
 impl ServerHost {
@@ -44,10 +75,10 @@ impl ServerHost {
         search: Arc<Search>,
         reclaimer: Reclaimer,
         config_file: Option<PathBuf>,
-        workers: usize,
+        loops: Arc<Loops>,
     ) -> ServerHost {
         let config_file = config_file.map(Mutex::new);
-        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), workers }
+        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), loops }
     }
 }
 
@@ -92,6 +123,9 @@ impl Host for ServerHost {
     fn service_memory(&self) -> ServiceMemory {
         ServiceMemory { indexes_bytes: self.search.indexes_bytes(), caches_bytes: self.search.caches_bytes() }
     }
+    fn multiplexing_api(&self) -> &'static str {
+        self.loops.name()
+    }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;
@@ -112,7 +146,7 @@ impl Host for ServerHost {
         self.reclaimer.reclaim(garbage);
     }
     fn clients_max(&self, wanted: usize) -> usize {
-        files::clients_max(wanted, self.workers)
+        files::clients_max(wanted, self.loops.workers)
     }
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
@@ -185,8 +219,19 @@ mod tests {
             Search::new(keyspace),
             Reclaimer::start().expect("a thread"),
             config_file,
-            1,
+            Arc::new(Loops::new(1, false)),
         )
+    }
+
+    #[test]
+    fn what_drives_the_sockets_is_what_the_workers_got() {
+        let loops = Loops::new(2, true);
+        assert!(loops.wants_rings() && loops.name() == "io_uring");
+        loops.no_ring();
+        assert_eq!(loops.name(), "io_uring,epoll");
+        loops.no_ring();
+        assert_eq!(loops.name(), "epoll");
+        assert_eq!(Loops::new(2, false).name(), "epoll");
     }
 
     #[test]

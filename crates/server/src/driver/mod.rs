@@ -17,7 +17,7 @@ mod wake;
 mod worker;
 
 use clock::Clock;
-use host::{Request, ServerHost};
+use host::{Loops, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use socket2::{SockRef, TcpKeepalive};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -84,18 +84,20 @@ fn start(
         Arc::new(Keyspace::new(shards, config.databases(), [os_seed(), os_seed(), os_seed(), os_seed()]));
     let (requests, inbox) = unbounded_channel();
     let search = Search::new(keyspace.clone());
+    let loops = Arc::new(Loops::new(workers, wants_rings(&config)));
     let host = Arc::new(ServerHost::new(
         requests,
         search.clone(),
         Reclaimer::start()?,
         config_file.clone(),
-        workers,
+        loops.clone(),
     ));
-    let rings = wants_rings(&config);
-    let engine = Engine::new(config, keyspace, host, facts(workers, rings, config_file), clock.now());
+    let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;
-    let shared = Shared { engine: engine.clone(), clock, lanes, rings };
-    let workers = (0..workers).map(|i| Worker::start(i, shared.clone())).collect::<io::Result<Vec<_>>>()?;
+    let shared = Shared { engine: engine.clone(), clock, lanes, loops };
+    let rings = shared.loops.wants_rings();
+    let workers =
+        (0..workers).map(|i| Worker::start(i, shared.clone(), rings)).collect::<io::Result<Vec<_>>>()?;
     let tickers = [
         ticker::engine_ticker(engine.clone(), clock)?,
         ticker::memory_ticker(engine.clone(), clock)?,
@@ -304,7 +306,7 @@ fn worker_count(config: &Config) -> usize {
     wanted.min(WORKERS_MAX)
 }
 
-fn facts(workers: usize, rings: bool, config_file: Option<PathBuf>) -> ServerFacts {
+fn facts(workers: usize, config_file: Option<PathBuf>) -> ServerFacts {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     ServerFacts {
         pid: std::process::id(),
@@ -318,7 +320,6 @@ fn facts(workers: usize, rings: bool, config_file: Option<PathBuf>) -> ServerFac
             std::env::consts::ARCH
         ),
         workers,
-        multiplexing_api: if rings { "io_uring" } else { "epoll" },
         allocator: allocator_name(),
     }
 }

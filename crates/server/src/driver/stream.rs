@@ -32,6 +32,8 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream as StdStream};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
 use strand_ring::{Port, Ready, Ring};
@@ -78,6 +80,20 @@ impl Stream {
         match self {
             Stream::Polled(stream) => SockRef::from(stream),
             Stream::Ring(port) => SockRef::from(port.socket()),
+        }
+    }
+    /// Has `meter` told from now on how many bytes are held here that were not read.
+    pub fn measure(&self, meter: Arc<AtomicU64>) {
+        match self {
+            Stream::Polled(_) => {}
+            Stream::Ring(port) => port.measure(meter),
+        }
+    }
+    /// Says, before others run, whether the next thing is to read.
+    pub fn attend(&mut self, reading: bool) {
+        match self {
+            Stream::Polled(_) => {}
+            Stream::Ring(port) => port.attend(reading),
         }
     }
     /// Does not let the kernel hold back the next acknowledgement.

@@ -4,6 +4,7 @@
 
 use super::clock::Clock;
 use super::connection;
+use super::host::Loops;
 use super::lane::LanePool;
 use super::stream::drive;
 use super::wake::WakeCell;
@@ -35,8 +36,8 @@ pub struct Shared {
     pub clock: Clock,
     /// The helper threads.
     pub lanes: LanePool,
-    /// Sockets are driven by an io_uring for each worker.
-    pub rings: bool,
+    /// How each worker drives its sockets.
+    pub loops: Arc<Loops>,
 }
 
 /// What the acceptor and the server tell a worker.
@@ -57,22 +58,23 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker number `index`.
+    /// Starts worker number `index`, which tries for an io_uring when it is to.
     ///
     /// # Errors
     /// When the system gives no thread or no event queue.
-    pub fn start(index: usize, shared: Shared) -> io::Result<Worker> {
+    pub fn start(index: usize, shared: Shared, rings: bool) -> io::Result<Worker> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (messages, inbox) = unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let ring = shared.rings.then(|| start_ring(index)).flatten();
+            let ring = rings.then(|| start_ring(index, &shared.loops)).flatten();
             let context = Rc::new(Context {
                 ring,
                 engine: shared.engine,
                 clock: shared.clock,
                 lanes: shared.lanes,
+                loops: shared.loops,
                 stopping: Cell::new(false),
                 busy: Cell::new(0),
                 connections: count,
@@ -117,6 +119,7 @@ pub struct Context {
     pub(super) clock: Clock,
     pub(super) lanes: LanePool,
     pub(super) ring: Option<Ring>,
+    loops: Arc<Loops>,
     stopping: Cell<bool>,
     /// Connections that have more to do and let the others go first.
     busy: Cell<usize>,
@@ -161,10 +164,11 @@ impl Drop for Busy<'_> {
     }
 }
 
-fn start_ring(index: usize) -> Option<Ring> {
+fn start_ring(index: usize, loops: &Loops) -> Option<Ring> {
     match Ring::start() {
         Ok(ring) => Some(ring),
         Err(e) => {
+            loops.no_ring();
             tracing::warn!("worker {index} has no io_uring ({e}) and uses epoll");
             None
         }
@@ -173,9 +177,11 @@ fn start_ring(index: usize) -> Option<Ring> {
 
 async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
     if let Some(ring) = context.ring.clone() {
+        let loops = context.loops.clone();
         tokio::task::spawn_local(async move {
             if let Err(e) = drive(&ring).await {
                 ring.fail(&e);
+                loops.no_ring();
                 tracing::error!("io_uring failed: {e}; its connections are closed, new ones use epoll");
             }
         });

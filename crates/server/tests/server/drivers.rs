@@ -1,7 +1,7 @@
 //! Both ways to drive sockets: what `io-driver` promises, whichever of them the kernel allows. (All tests of this folder
 //! can be run with the one that is not the default: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
-use crate::harness::{Client, Server, command};
+use crate::harness::{Client, Server, comes_true, command};
 use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -115,9 +115,11 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
         let mut watch = server.connect();
         let value = "v".repeat(1 << 20);
         watch.call(&format!("SET k {value}"), "+OK\r\n");
-        for i in 0..60 {
+        for i in 0..80 {
             let mut client = server.connect();
             ping(&mut client);
+            // More than is read ahead of a command that waits, or the end of the peer's side, comes before the reset.
+            let (half, ahead) = (i >= 40, i % 16 >= 12);
             let request = match i % 4 {
                 // Idle; in the middle of a request; of a reply that is not read; of a command that waits.
                 0 => vec![],
@@ -126,6 +128,15 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
                 _ => command("DEBUG SLEEP 60"),
             };
             client.send(&request);
+            if ahead {
+                client.send(&command("PING").repeat(20_000));
+            }
+            if half {
+                client.stream.shutdown(Shutdown::Write).expect("connected");
+                // So that the server has seen that.
+                watch.call("EXISTS q", ":0\r\n");
+                std::thread::sleep(Duration::from_millis(2));
+            }
             if i % 8 == 6 {
                 client.expect(b"$1048576\r\n");
             }
@@ -181,5 +192,41 @@ fn the_server_stops_with_output_under_way() {
         busy.expect(format!("{value}\r\n").as_bytes());
         busy.expect_end();
         assert_eq!(server.end().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_client_that_asks_for_much_is_counted_and_bounded() {
+    each(|server| {
+        let mut watch = server.connect();
+        let value = "v".repeat(64 << 10);
+        watch.call(&format!("SET k {value}"), "+OK\r\n");
+        let mut deaf: Vec<_> = (0..20).map(|_| server.connect()).collect();
+        for client in &mut deaf {
+            client.stream.set_nonblocking(true).expect("a TCP socket");
+            let requests = command("GET k").repeat(50_000);
+            let mut sent = 0;
+            while sent < requests.len()
+                && let Ok(n) = client.stream.write(&requests[sent..])
+            {
+                sent += n;
+            }
+        }
+        let mut list = String::new();
+        comes_true(|| {
+            list = watch.bulk("CLIENT LIST");
+            list.lines().filter(|line| line.contains("cmd=get")).count() == deaf.len()
+        });
+        let field = |line: &str, name: &str| -> u64 {
+            let words = line.split(' ').find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+            words.expect(name).parse().expect(name)
+        };
+        for line in list.lines().filter(|line| line.contains("cmd=get")) {
+            let known: u64 = ["qbuf", "argv-mem", "omem"].iter().map(|name| field(line, name)).sum();
+            let outside = field(line, "tot-mem") - known;
+            assert!(outside < 4 << 20, "{line}");
+        }
+        drop(deaf);
+        expect_alone(&mut watch);
     });
 }

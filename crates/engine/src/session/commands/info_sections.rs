@@ -35,7 +35,7 @@ pub(super) fn server(f: &Facts<'_>, out: &mut String) {
         "redis_mode": "standalone",
         "os": facts.os,
         "arch_bits": usize::BITS,
-        "multiplexing_api": facts.multiplexing_api,
+        "multiplexing_api": engine.host.multiplexing_api(),
         "process_id": facts.pid,
         "run_id": engine.run_id,
         "tcp_port": engine.config.port(),
@@ -72,7 +72,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let m = engine.host.memory();
     let memory = &engine.memory;
     let (peak, startup, limit) =
-        (memory.peak_bytes().max(m.used_bytes), memory.startup_bytes(), memory.limit_bytes());
+        (memory.peak_bytes(m.used_bytes), memory.startup_bytes(), memory.limit_bytes());
     let shares = engine.shares();
     let share = |purpose: Purpose| shares[purpose as usize];
     let dataset = share(Purpose::Data).min(m.used_bytes);

@@ -35,7 +35,7 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
     let (facts, shares, memory) = (engine.host.memory(), engine.shares(), &engine.memory);
     let used = facts.used_bytes;
     let share = |purpose: Purpose| shares[purpose as usize];
-    let (peak, startup) = (memory.peak_bytes().max(used), memory.startup_bytes());
+    let (peak, startup) = (memory.peak_bytes(used), memory.startup_bytes());
     let data = share(Purpose::Data).min(used);
     let keys: u64 = engine.keyspace.in_use().values().map(|keys| keys.all as u64).sum();
     let grown = used.saturating_sub(startup).max(data);
@@ -104,7 +104,7 @@ fn doctor(engine: &Engine) -> String {
             found += &format!(" * {text}\n");
         }
     };
-    let peak = engine.memory.peak_bytes().max(used);
+    let peak = engine.memory.peak_bytes(used);
     note(
         ratio(peak, used) > PEAK_RATIO_MAX,
         format!(

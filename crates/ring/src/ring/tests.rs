@@ -1,0 +1,113 @@
+//! Failures that a test can only bring about from inside.
+
+use super::*;
+use std::net::TcpListener;
+use strand_chain::Chain;
+
+/// A kernel without io_uring has nothing to test.
+fn pair() -> Option<(Ring, Port, TcpStream)> {
+    let ring = Ring::start().ok()?;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let port = ring.attach(listener.accept().expect("connected").0).expect("a socket");
+    Some((ring, port, peer))
+}
+fn poll(port: &mut Port, reading: bool, writing: bool) -> crate::Ready {
+    port.poll(&mut Context::from_waker(Waker::noop()), reading, writing)
+}
+fn expect_end(mut peer: TcpStream) {
+    assert!(io::Read::read_to_end(&mut peer, &mut Vec::new()).is_ok(), "it was shut down");
+}
+
+#[test]
+fn a_probe_leaves_nothing_behind() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("Linux").count();
+    let before = descriptors();
+    let probed = (0..100).map(|_| Ring::probe()).filter(Result::is_ok).count();
+    assert!(probed == 0 || probed == 100);
+    // Other tests of this process have descriptors too.
+    assert!(descriptors() < before + 100);
+}
+
+#[test]
+fn a_failed_ring_ends_its_connections_and_says_so() {
+    let Some((ring, mut port, peer)) = pair() else { return };
+    assert!(!poll(&mut port, true, false).read);
+    // More than the kernel takes: the send never ends.
+    let mut out = Chain::new();
+    out.push_slice(&vec![0; 64 << 20]);
+    port.write(&mut out, usize::MAX).expect("connected");
+    ring.turn().expect("the kernel takes a receive and a send");
+    assert!(!port.is_sent() && !poll(&mut port, false, true).write);
+    ring.fail(&io::Error::other("for the test"));
+    assert!(ring.has_failed() && ring.turn().is_err());
+    assert!(poll(&mut port, false, false).gone);
+    assert!(port.is_sent() && poll(&mut port, false, true).write);
+    let code = Some(Errno::IO.raw_os_error());
+    assert_eq!(port.read(&mut [0]).unwrap_err().raw_os_error(), code);
+    out.push_slice(b"x");
+    assert_eq!(port.write(&mut out, 1).unwrap_err().raw_os_error(), code);
+    expect_end(peer);
+    // The kernel's requests are out for ever, the descriptor is not.
+    drop(port);
+    let inner = ring.inner.borrow();
+    let slot = inner.slots[0].as_ref().expect("requests are out");
+    assert!(slot.requests > 0 && slot.socket.is_none());
+}
+
+#[test]
+fn a_kernel_without_limits_is_asked_without() {
+    let Some((ring, mut port, mut peer)) = pair() else { return };
+    assert!(!poll(&mut port, true, false).read);
+    let mut inner = ring.inner.borrow_mut();
+    inner.queue.clear();
+    inner.complete(0, Kind::Receive, -Errno::INVAL.raw_os_error(), 0);
+    assert!(!inner.limits);
+    drop(inner);
+    io::Write::write_all(&mut peer, &[7; 200_000]).expect("taken");
+    let (mut got, mut target) = (0, [0; 5000]);
+    for _ in 0..1_000_000 {
+        if poll(&mut port, true, false).read {
+            got += port.read(&mut target).expect("bytes").0;
+        }
+        if got == 200_000 {
+            break;
+        }
+        ring.turn().expect("the ring works");
+    }
+    assert_eq!(got, 200_000);
+}
+
+#[test]
+fn a_panic_fails_the_ring() {
+    let Some((ring, mut port, peer)) = pair() else { return };
+    assert!(!poll(&mut port, true, false).read);
+    // Something completes that nobody asked for.
+    ring.inner.borrow_mut().queue.push_back(opcode::Nop::new().build().user_data(u64::MAX));
+    assert!(ring.turn().is_err());
+    assert!(ring.has_failed() && poll(&mut port, false, false).gone);
+    expect_end(peer);
+}
+
+#[test]
+fn a_cancel_that_fails_is_tried_again_or_ends_the_connection() {
+    let Some((ring, mut port, peer)) = pair() else { return };
+    assert!(!poll(&mut port, true, false).read);
+    ring.turn().expect("the kernel takes a receive");
+    let failed = |stopping: bool, closed: bool| {
+        let mut inner = ring.inner.borrow_mut();
+        let slot = inner.slot(0);
+        slot.requests += 1;
+        (slot.stopping, slot.closed) = (stopping, closed);
+        inner.complete(0, Kind::Cancel, -Errno::ALREADY.raw_os_error(), 0);
+        inner.slot(0).stopping
+    };
+    assert!(!failed(true, false), "it is not being cancelled");
+    failed(true, true);
+    expect_end(peer);
+    drop(port);
+    for _ in 0..1000 {
+        ring.turn().expect("the ring works");
+    }
+    assert!(ring.inner.borrow().slots[0].is_none(), "all requests have ended");
+}
