@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 5 * strand_chain::CACHE_LINE_BYTES;
-/// From a record to what a look-up in a big hash begins with.
-const PREFETCH_STEPS: usize = 3;
+/// From a record to what a look-up in a hash reads.
+const PREFETCH_STEPS: usize = 4;
 /// Keys that are asked for together, and most shards that are held for it, for about a microsecond.
 const PREFETCH_KEYS: usize = 16;
 /// Most shards: a position has bits left for segments.

@@ -178,13 +178,7 @@ pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
             blob.prefetch(PREFETCH_BYTES);
             false
         }
-        Content::Outside(Value::Hash(hash)) => match step {
-            1 => hash.prefetch(),
-            _ => {
-                hash.prefetch_deeper();
-                false
-            }
-        },
+        Content::Outside(Value::Hash(hash)) => hash.prefetch(step - 1),
         _ => false,
     }
 }

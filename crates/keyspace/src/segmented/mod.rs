@@ -23,7 +23,7 @@ pub(crate) use segment::{Content, Item, New, Outlying, Payload};
 
 use segment::Segment;
 use smallvec::SmallVec;
-use strand_chain::prefetch;
+use strand_chain::{CACHE_LINE_BYTES, prefetch};
 use triomphe::Arc;
 
 /// Bits of a hash that make a position: 1 G keys in 1,024 shards use 22 of them to choose the segment, which leaves the
@@ -42,6 +42,9 @@ const MERGE_ITEMS_MAX: usize = SEGMENT_ITEMS_MAX / 2;
 /// The directory never has more entries than this for each segment, or than one for each item. Keyed hashes stay far
 /// below; if positions collided all the same, a segment grows over its size instead of the directory.
 const DIRECTORY_PER_SEGMENT_MAX: usize = 16;
+
+/// In a table of so few items any may be the one that is wanted next.
+const PREFETCH_ITEMS_MAX: usize = 8;
 
 /// The position of a 64-bit hash.
 #[inline]
@@ -208,6 +211,15 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     pub(crate) fn prefetch_first(&self) {
         if let Some(segment) = self.segments.first() {
             prefetch(&**segment, size_of::<Segment<V>>());
+        }
+    }
+    /// Asks for the beginnings of the items of a small table, whose first segment was asked for.
+    #[inline]
+    pub(crate) fn prefetch_items(&self) {
+        if let [segment] = &self.segments[..]
+            && segment.table.len() <= PREFETCH_ITEMS_MAX
+        {
+            segment.starts().for_each(|start| prefetch(segment.heap_from(start), CACHE_LINE_BYTES));
         }
     }
     /// The item there.

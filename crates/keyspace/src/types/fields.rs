@@ -119,6 +119,10 @@ impl Fields {
     pub(super) fn prefetch(&self) {
         self.0.prefetch_first();
     }
+    #[inline]
+    pub(super) fn prefetch_items(&self) {
+        self.0.prefetch_items();
+    }
     #[cfg(test)]
     pub(super) fn shape(&self) -> crate::Shape {
         self.0.shape()

@@ -127,22 +127,18 @@ impl HashValue {
         }
     }
 
-    /// Asks for the memory that a look-up needs next. True when there is more to ask for once that has come:
-    /// [`HashValue::prefetch_deeper`].
+    /// Asks for the memory that a look-up needs; each `step` reads what the one before has asked for. True when another
+    /// one has something to ask for.
     #[inline]
-    pub(crate) fn prefetch(&self) -> bool {
-        match &self.0 {
-            Form::Packed(packed) => packed.prefetch(),
-            Form::Table(fields) => strand_chain::prefetch(&**fields, size_of::<Fields>()),
+    pub(crate) fn prefetch(&self, step: usize) -> bool {
+        match (&self.0, step) {
+            (Form::Packed(packed), 0) => packed.prefetch(),
+            (Form::Packed(_), _) => {}
+            (Form::Table(fields), 0) => strand_chain::prefetch(&**fields, size_of::<Fields>()),
+            (Form::Table(fields), 1) => fields.prefetch(),
+            (Form::Table(fields), _) => fields.prefetch_items(),
         }
-        matches!(self.0, Form::Table(_))
-    }
-    /// See [`HashValue::prefetch`].
-    #[inline]
-    pub(crate) fn prefetch_deeper(&self) {
-        if let Form::Table(fields) = &self.0 {
-            fields.prefetch();
-        }
+        matches!(self.0, Form::Table(_)) && step < 2
     }
 
     fn unpack(&mut self) {
