@@ -8,8 +8,9 @@ use crate::config::Opt;
 use crate::memory::{Charge, Purpose, Shares};
 use crate::{Engine, Now};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use strand_keyspace::{Evictor, Order, Policy};
+use strand_keyspace::{Evictor, Order, Policy, Value};
 
 /// Records that a command evicts at most, with the default tenacity.
 const RECORDS_PER_COMMAND: usize = 16;
@@ -156,11 +157,20 @@ impl Engine {
     pub(crate) fn reclaim(&self) {
         let mut garbage = self.keyspace.take_garbage();
         while !garbage.is_empty() {
-            let piece = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
-            let bytes = piece.iter().map(|value| value.heap_bytes() as u64).sum();
-            let charge = Charge::new(&self.memory, Purpose::Garbage, bytes);
-            // In this order: what is to be freed counts until it is.
-            self.host.reclaim(Box::new((piece, charge)));
+            let values = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
+            let bytes = values.iter().map(|value| value.heap_bytes() as u64).sum();
+            let charge = Arc::new(Charge::new(&self.memory, Purpose::Garbage, bytes));
+            let mut strings = Vec::new();
+            for value in values {
+                match value {
+                    // In this order: what is to be freed counts until it is.
+                    Value::Hash(hash) => hash
+                        .into_pieces()
+                        .for_each(|piece| self.host.reclaim(Box::new((piece, charge.clone())))),
+                    Value::Str(_) => strings.push(value),
+                }
+            }
+            self.host.reclaim(Box::new((strings, charge)));
         }
     }
     /// Bytes held for each purpose.

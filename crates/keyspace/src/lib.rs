@@ -27,6 +27,6 @@ pub use sweep::Expired;
 pub use tracking::Touched;
 pub use types::{
     Bytes,
-    hash::HashValue,
+    hash::{HashValue, Piece},
     string::{Str, StrRef},
 };

@@ -19,9 +19,8 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use segment::{Content, Item, New, Outlying, Payload};
+pub(crate) use segment::{Content, Item, New, Outlying, Payload, Segment};
 
-use segment::Segment;
 use smallvec::SmallVec;
 use strand_chain::{CACHE_LINE_BYTES, prefetch};
 use triomphe::Arc;
@@ -174,6 +173,14 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     /// How many allocations freeing it costs, without those of outside values.
     pub(crate) fn parts(&self) -> usize {
         2 + 4 * self.segments.len()
+    }
+    /// All its memory in pieces of so many segments, to be freed one after the other.
+    pub(crate) fn into_pieces(mut self, segments: usize) -> impl Iterator<Item = Vec<Arc<Segment<V>>>> {
+        std::iter::from_fn(move || {
+            let rest = self.segments.len().saturating_sub(segments);
+            let piece: Vec<_> = self.segments.drain(rest..).collect();
+            (!piece.is_empty()).then_some(piece)
+        })
     }
     /// Where keys belong.
     #[inline]

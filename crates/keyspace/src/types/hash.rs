@@ -6,6 +6,7 @@ use super::packed::Packed;
 use crate::Settings;
 use std::sync::atomic::Ordering::Relaxed;
 
+pub use super::fields::Piece;
 pub(crate) use super::fields::key_fields_with;
 
 /// A hash value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
@@ -111,6 +112,14 @@ impl HashValue {
             Form::Packed(_) => "listpack",
             Form::Table(_) => "hashtable",
         }
+    }
+    /// All its memory in pieces, each of which is freed quickly; none when it is freed quickly itself.
+    pub fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        let fields = match self.0 {
+            Form::Packed(_) => None,
+            Form::Table(fields) => Some(*fields),
+        };
+        fields.into_iter().flat_map(Fields::into_pieces)
     }
     /// Bytes of heap behind it. Counted along, not walked.
     pub fn heap_bytes(&self) -> usize {
@@ -316,5 +325,19 @@ mod tests {
         let mut seen = 0;
         assert_eq!(big.scan(0, 0, &mut |_, _| seen += 1), 0);
         assert_eq!(seen, 1);
+    }
+
+    #[test]
+    fn a_large_hash_is_freed_in_pieces() {
+        let (mut hash, settings) = (HashValue::new(), Settings::default());
+        (0..50_000u32).for_each(|i| assert!(hash.set(&i.to_le_bytes(), b"value", &settings)));
+        let snapshot = hash.clone();
+        let pieces = hash.into_pieces().count();
+        assert!((4..50).contains(&pieces), "{pieces}");
+        assert_eq!(
+            (snapshot.len(), snapshot.get(&7u32.to_le_bytes()).as_deref()),
+            (50_000, Some(&b"value"[..]))
+        );
+        assert_eq!(HashValue::new().into_pieces().count(), 0);
     }
 }
