@@ -2,7 +2,7 @@
 //!
 //! Two tables. *Costs* are figures of one thing alone: nanoseconds a byte, allocations a command, memory gained. *Stalls*
 //! are what another client feels while an event runs ([`probe`] says how that is measured). Servers have core 0, the
-//! client core 1. [`Lab`] is one server under measurement; a stage fills it once and runs several rows on it, first on
+//! client core 1. `Lab` is one server under measurement; a stage fills it once and runs several rows on it, first on
 //! Strand, then on redis-server.
 
 mod bytes;
