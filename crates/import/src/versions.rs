@@ -101,15 +101,25 @@ pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, Container
             !entry.token.is_empty() && facts(&meant) == facts(&entry)
         });
         if untouched || entry.kind == Kind::Container {
-            builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())?;
+            keep(&mut builder, &entry)?;
         } else {
-            builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
+            doubt(&mut builder, &entry)?;
         }
     }
     for entry in intent.iter().filter(|e| recorded.find(e.name).is_none()) {
-        builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])?;
+        doubt(&mut builder, &entry)?;
     }
     builder.finish()
+}
+
+/// What is known of an entry goes on.
+fn keep(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+    builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
+}
+
+/// Nothing is known of the document but its name.
+fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
+    builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])
 }
 
 /// The container without trust in the documents that are not there any more (evicted, deleted); `None` when all are.
@@ -142,8 +152,8 @@ fn without_missing(
         return Ok(None);
     }
     let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
-        true => builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])]),
-        false => builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs()),
+        true => doubt(builder, &entry),
+        false => keep(builder, &entry),
     };
     let mut builder = Builder::new(container.producer());
     let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));

@@ -216,17 +216,15 @@ impl Db<'_, '_> {
         };
         self.locked.lookups.hits += 1;
         let (slot, clock, no_touch) = (self.slot, self.locked.clock, self.locked.no_touch);
-        let shard = self.shard(key);
         if no_touch {
-            return shard.table(slot).map(|t| RecordRef(t.records.at(at)));
+            return self.record(key, at);
         }
-        Some(RecordRef(shard.touch(slot, at, &clock)))
+        Some(RecordRef(self.shard(key).touch(slot, at, &clock)))
     }
     /// Reads a record without marking it used (TTL, TYPE, OBJECT, EXISTS do this).
     pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let at = self.locate(key)?;
-        let slot = self.slot;
-        self.shard(key).table(slot).map(|t| RecordRef(t.records.at(at)))
+        self.record(key, at)
     }
     /// Sets key to value with that expiry (`None`: no expiry); true when it replaces a record. What it replaces is freed
     /// when the shards are let go, or by a helper thread when it is big.
@@ -256,14 +254,15 @@ impl Db<'_, '_> {
         key: &Key<'_>,
         change: impl FnOnce(&mut Blob) -> Result<R, E>,
     ) -> Result<Option<Result<R, E>>, OtherType> {
-        let Some(record) = self.peek(key) else { return Ok(None) };
+        let Some(at) = self.locate(key) else { return Ok(None) };
+        let Some(record) = self.record(key, at) else { return Ok(None) };
         let inline = match record.value() {
             ValueRef::Str(StrRef::Blob { .. }) => None,
             ValueRef::Str(s) => Some(s.to_blob()),
             ValueRef::Hash(_) => return Err(OtherType),
         };
         let Some(mut blob) = inline else {
-            return Ok(self.change(key, |value| match value {
+            return Ok(self.change(key, at, |value| match value {
                 Value::Str(s) => change(s.edit()),
                 Value::Hash(_) => unreachable!("looked at above"),
             }));
@@ -284,8 +283,7 @@ impl Db<'_, '_> {
         change: impl FnOnce(&mut HashValue) -> R,
     ) -> Result<Option<R>, OtherType> {
         let Some(at) = self.locate(key) else { return Ok(None) };
-        let (slot, clock) = (self.slot, self.locked.clock);
-        let changed = self.changed(key).change(slot, at, key, &clock, |value| match value {
+        let changed = self.change(key, at, |value| match value {
             Value::Hash(hash) => Ok(change(hash)),
             Value::Str(_) => Err(OtherType),
         });
@@ -330,9 +328,14 @@ impl Db<'_, '_> {
         true
     }
 
-    /// Lets `change` have a value that lies outside the table; `None` when there is no such one.
-    fn change<R>(&mut self, key: &Key<'_>, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
-        let at = self.locate(key)?;
+    /// The record at `at`.
+    #[inline]
+    fn record(&mut self, key: &Key<'_>, at: At) -> Option<RecordRef<'_>> {
+        let slot = self.slot;
+        self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
+    }
+    /// Lets `change` have the value at `at`; `None` when that lies in the table.
+    fn change<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
         let (slot, clock) = (self.slot, self.locked.clock);
         self.changed(key).change(slot, at, key, &clock, change)
     }

@@ -60,8 +60,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     if config.port() == 0 {
         // INFO and CONFIG GET tell the port that was picked.
         let port = listeners[0].local_addr().map_or(0, |a| a.port());
-        let picked = config.load(&format!("port {port}"), &mut |_| Err("nothing is included here".into()));
-        picked.map_err(|e| e.to_string())?;
+        settle(&config, &format!("port {port}"))?;
     }
     // Freed pages go back to the system even when nobody allocates.
     let _ = tikv_jemalloc_ctl::background_thread::write(true);
@@ -291,11 +290,14 @@ fn allow_clients(config: &Config) -> Result<(), String> {
     let allowed = files::clients_max(wanted, worker_count(config));
     if allowed < wanted {
         tracing::warn!("maxclients is lowered from {wanted} to {allowed}: see `ulimit -n`");
-        let lowered =
-            config.load(&format!("maxclients {allowed}"), &mut |_| Err("nothing is included here".into()));
-        lowered.map_err(|e| e.to_string())?;
+        settle(config, &format!("maxclients {allowed}"))?;
     }
     Ok(())
+}
+
+/// Sets an option to what the system gave, so that INFO and CONFIG GET tell it.
+fn settle(config: &Config, line: &str) -> Result<(), String> {
+    config.load(line, &mut |_| Err("nothing is included here".into())).map_err(|e| e.to_string())
 }
 
 fn worker_count(config: &Config) -> usize {

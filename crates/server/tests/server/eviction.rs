@@ -1,8 +1,8 @@
 //! `maxmemory`: Strand beside redis-server: the same options, errors and effects.
 
-use crate::harness::STRAND;
+use crate::harness::{STRAND, is_true_within};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use strand_testkit::process::Server;
 use strand_wire::client::Value;
 
@@ -76,11 +76,8 @@ impl Peer {
     }
     #[track_caller]
     fn comes_true(&mut self, mut what: impl FnMut(&mut Peer) -> bool) {
-        let deadline = Instant::now() + Duration::from_millis(TRUE_MS_MAX);
-        while !what(self) {
-            assert!(Instant::now() < deadline, "{}: it does not come true", self.name);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let is_true = is_true_within(Duration::from_millis(TRUE_MS_MAX), || what(self));
+        assert!(is_true, "{}: it does not come true", self.name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! That the parts are joined: search follows the data, expiry works in the background, INFO has the process's figures.
 
-use crate::harness::{Server, command};
-use std::time::{Duration, Instant};
+use crate::harness::{Server, command, is_true_within};
+use std::time::Duration;
 
 #[test]
 fn a_search_sees_every_write_acknowledged_before_it() {
@@ -31,15 +31,11 @@ fn what_expires_is_removed_though_nobody_asks_for_it() {
     client.send(&sets);
     client.expect(&b"+OK\r\n".repeat(KEYS));
     // Ten ticks at 2,000 keys would take a second at least; the bound is for a busy machine.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
+    let is_empty = is_true_within(Duration::from_secs(10), || {
         client.send(&command("DBSIZE"));
-        if client.line() == ":0" {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{}", client.bulk("INFO keyspace"));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        client.line() == ":0"
+    });
+    assert!(is_empty, "{}", client.bulk("INFO keyspace"));
 }
 
 #[test]
