@@ -1,18 +1,26 @@
-//! [`Packed`]: pairs of byte strings side by side in one allocation, in the order they were added; found by looking at
-//! each. For hashes of few small fields.
+//! [`Packed`]: pairs of byte strings in one allocation, in the order they were added; found by looking at each field.
+//! For hashes of few fields.
 //!
-//! Layout: the length of all pairs and their number, 4 bytes each, little-endian; then for each pair the field's length,
-//! the field, the value's length, the value; lengths are 7 bits a byte, low ones first, the top bit saying that more
-//! follow. What follows the last pair is room for more. With both numbers in the allocation a hash is a pointer and a
-//! length, which lie beside its key: one look at memory less for each command.
+//! Layout, from the front: where the fields end, 4 bytes little-endian; the number of pairs, likewise, its top bit
+//! [`OUTGROWN`]; then for each pair the field's length, the field, the value's length; lengths are 7 bits a byte, low
+//! ones first, the top bit saying that more follow. The values lie at the back, the first one last. What is between is
+//! room for more. So a field is found in the first line or two of memory however long the values are, and a pair is
+//! added without moving others. With the numbers in the allocation a hash is a pointer and a length, which lie beside
+//! its key: one look at memory less for each command.
 
 use std::ops::Range;
 
 /// Bytes in front of the first pair.
 const HEAD_BYTES: usize = 8;
 
+/// Says, in the number of pairs, that the hash has outgrown Redis's thresholds for its compact form.
+const OUTGROWN: u32 = 1 << 31;
+
 /// A hash of more bytes is no packed one, whatever the thresholds are (redis-server: the same).
 const BYTES_MAX: usize = 1 << 30;
+
+/// The longest number in front of a field or a value: 2^30 needs five times 7 bits.
+const NUMBER_BYTES_MAX: usize = 5;
 
 /// Pairs in one allocation; none while there is no pair.
 #[derive(Debug, Clone, Default)]
@@ -22,23 +30,48 @@ pub(super) struct Packed {
 
 /// Where a pair lies.
 struct Place {
+    /// Field's length, field, value's length.
+    head: Range<usize>,
     field: Range<usize>,
     value: Range<usize>,
-    /// Where the value's length begins, which ends the field.
-    value_from: usize,
-    pair: Range<usize>,
 }
 
 impl Packed {
     pub(super) fn len(&self) -> usize {
-        self.number(4)
+        (self.number(4) & !OUTGROWN) as usize
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<&[u8]> {
         self.find(field).map(|place| &self.bytes[place.value])
     }
+    /// Bytes in use.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.fields_end() + (self.bytes.len() - self.values_from())
+    }
     /// True when a pair of so many bytes may be added.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.used().saturating_add(bytes) < BYTES_MAX
+        // All bytes, not those in use: those would have to be counted.
+        self.bytes.len().saturating_add(bytes) < BYTES_MAX
+    }
+    /// True when the hash has been said to be beyond Redis's thresholds.
+    pub(super) fn is_outgrown(&self) -> bool {
+        self.number(4) & OUTGROWN != 0
+    }
+    /// Says that the hash is beyond Redis's thresholds. Of an empty one nothing is kept.
+    pub(super) fn set_outgrown(&mut self) {
+        if !self.bytes.is_empty() {
+            self.put_number(4, self.number(4) | OUTGROWN);
+        }
+    }
+    /// Sets a field that is there with a value of this length; false, and nothing done, when there is none such.
+    #[inline]
+    pub(super) fn overwrite(&mut self, field: &[u8], value: &[u8]) -> bool {
+        match self.find(field) {
+            Some(place) if place.value.len() == value.len() => {
+                self.bytes[place.value].copy_from_slice(value);
+                true
+            }
+            _ => false,
+        }
     }
     /// Sets `field`; true when it is new.
     pub(super) fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
@@ -48,21 +81,20 @@ impl Packed {
                 false
             }
             Some(place) => {
-                let mut new = Vec::with_capacity(value.len() + 5);
-                put(&mut new, value);
-                self.change(0, |bytes| drop(bytes.splice(place.value_from..place.pair.end, new)));
+                self.reserve(value.len().saturating_sub(place.value.len()) + NUMBER_BYTES_MAX);
+                self.replace(field, value);
+                self.shrink();
                 false
             }
             None => {
-                self.change(1, |bytes| {
-                    // Not twice the size, as a Vec would take: most hashes are filled once and kept.
-                    let needed = field.len() + value.len() + 10;
-                    if bytes.capacity() - bytes.len() < needed {
-                        bytes.reserve_exact(needed + bytes.len() / 8);
-                    }
-                    put(bytes, field);
-                    put(bytes, value);
-                });
+                self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX);
+                let (from, to) = (self.fields_end(), self.values_from());
+                self.bytes[to - value.len()..to].copy_from_slice(value);
+                let at = put(&mut self.bytes, from, field.len());
+                self.bytes[at..at + field.len()].copy_from_slice(field);
+                let end = put(&mut self.bytes, at + field.len(), value.len());
+                self.put_number(0, end as u32);
+                self.put_number(4, self.number(4) + 1);
                 true
             }
         }
@@ -70,12 +102,12 @@ impl Packed {
     /// Removes `field`; true when it was there.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
         let Some(place) = self.find(field) else { return false };
-        self.change(-1, |bytes| {
-            bytes.drain(place.pair);
-            if bytes.len() < bytes.capacity() / 2 {
-                bytes.shrink_to_fit();
-            }
-        });
+        let (end, from) = (self.fields_end(), self.values_from());
+        self.bytes.copy_within(place.head.end..end, place.head.start);
+        self.bytes.copy_within(from..place.value.start, from + place.value.len());
+        self.put_number(0, (end - place.head.len()) as u32);
+        self.put_number(4, self.number(4) - 1);
+        self.shrink();
         true
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -91,68 +123,151 @@ impl Packed {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Lets `change` have the head and the pairs as a vector with the room there is; `more` pairs are there after it.
-    fn change(&mut self, more: isize, change: impl FnOnce(&mut Vec<u8>)) {
-        let (used, pairs) = (self.used(), self.len());
-        let mut bytes = std::mem::take(&mut self.bytes).into_vec();
-        bytes.truncate(used);
-        bytes.resize(used.max(HEAD_BYTES), 0);
-        change(&mut bytes);
-        let (used, pairs) = (bytes.len() as u32, pairs.wrapping_add_signed(more) as u32);
-        bytes[..4].copy_from_slice(&used.to_le_bytes());
-        bytes[4..HEAD_BYTES].copy_from_slice(&pairs.to_le_bytes());
-        // The room stays: the slice has all of it.
-        bytes.resize(bytes.capacity(), 0);
-        self.bytes = bytes.into_boxed_slice();
+    /// Gives a field that is there a value of another length, for which there is room.
+    fn replace(&mut self, field: &[u8], value: &[u8]) {
+        let Some(place) = self.find(field) else { return };
+        let (end, from) = (self.fields_end(), self.values_from());
+        // The values added later lie in front of this one, and move with its new beginning.
+        let start = place.value.end - value.len();
+        let moved_to = from + place.value.len() - value.len();
+        self.bytes.copy_within(from..place.value.start, moved_to);
+        self.bytes[start..place.value.end].copy_from_slice(value);
+        let number_bytes = bytes_of_number(value.len());
+        self.bytes.copy_within(place.head.end..end, place.field.end + number_bytes);
+        put(&mut self.bytes, place.field.end, value.len());
+        self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
     }
-    /// Bytes up to the end of the last pair.
-    fn used(&self) -> usize {
-        self.number(0)
+    /// Makes room for so many bytes more.
+    fn reserve(&mut self, more: usize) {
+        let used = self.used_bytes();
+        if self.bytes.len() < used + more {
+            // Not twice the size, as a Vec would take: most hashes are filled once and kept.
+            self.reallocate(used + more + used / 8);
+        }
+    }
+    /// Gives back what is more than half empty.
+    fn shrink(&mut self) {
+        let used = self.used_bytes();
+        if used < self.bytes.len() / 2 {
+            self.reallocate(used);
+        }
+    }
+    /// Moves to an allocation of so many bytes, which suffice.
+    fn reallocate(&mut self, bytes: usize) {
+        let mut new = vec![0; bytes].into_boxed_slice();
+        let (end, values) = (self.fields_end(), self.values_from());
+        new[..HEAD_BYTES].copy_from_slice(&(HEAD_BYTES as u64).to_le_bytes());
+        if !self.bytes.is_empty() {
+            new[..end].copy_from_slice(&self.bytes[..end]);
+        }
+        let to = bytes - (self.bytes.len() - values);
+        new[to..].copy_from_slice(&self.bytes[values..]);
+        self.bytes = new;
+    }
+    fn fields_end(&self) -> usize {
+        (self.number(0) as usize).max(HEAD_BYTES)
+    }
+    /// Where the values begin. Looks at every pair.
+    fn values_from(&self) -> usize {
+        self.places().last().map_or(self.bytes.len(), |place| place.value.start)
+    }
+    /// A number of the head; 0 while there is no allocation.
+    #[inline]
+    fn number(&self, at: usize) -> u32 {
+        let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        number.map_or(0, u32::from_le_bytes)
+    }
+    fn put_number(&mut self, at: usize, number: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
     #[inline]
-    fn number(&self, at: usize) -> usize {
-        let number = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        number.map_or(0, u32::from_le_bytes) as usize
-    }
     fn find(&self, field: &[u8]) -> Option<Place> {
         self.places().find(|place| self.bytes[place.field.clone()] == *field)
     }
+    #[inline]
     fn places(&self) -> impl Iterator<Item = Place> {
-        let (mut from, used) = (HEAD_BYTES, self.used());
+        let (mut from, end, mut values) = (HEAD_BYTES, self.fields_end(), self.bytes.len());
         std::iter::from_fn(move || {
-            if from >= used {
+            if from >= end {
                 return None;
             }
-            let field = sized(&self.bytes, from);
-            let (start, value_from) = (from, field.end);
-            let value = sized(&self.bytes, value_from);
-            from = value.end;
-            Some(Place { field, value_from, pair: start..value.end, value })
+            let (at, len) = number(&self.bytes, from);
+            let field = at..at + len;
+            let (at, len) = number(&self.bytes, field.end);
+            let place = Place { head: from..at, field, value: values - len..values };
+            (from, values) = (at, values - len);
+            Some(place)
         })
     }
 }
 
-/// Appends a length and the bytes.
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
-    let mut len = bytes.len();
-    while len >= 0x80 {
-        out.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    out.push(len as u8);
-    out.extend_from_slice(bytes);
+fn bytes_of_number(number: usize) -> usize {
+    (number.max(1).ilog2() as usize) / 7 + 1
 }
-/// The range of the bytes whose length is written at `at`.
+/// Writes a number at `at` and says where it ends.
+fn put(out: &mut [u8], mut at: usize, mut number: usize) -> usize {
+    while number >= 0x80 {
+        out[at] = number as u8 | 0x80;
+        number >>= 7;
+        at += 1;
+    }
+    out[at] = number as u8;
+    at + 1
+}
+/// Where the number at `at` ends, and the number.
 #[inline]
-fn sized(bytes: &[u8], at: usize) -> Range<usize> {
-    let (mut at, mut len, mut shift) = (at, 0, 0);
+fn number(bytes: &[u8], mut at: usize) -> (usize, usize) {
+    let (mut number, mut shift) = (0, 0);
     loop {
         let byte = bytes[at];
         at += 1;
-        len |= usize::from(byte & 0x7f) << shift;
+        number |= usize::from(byte & 0x7f) << shift;
         if byte < 0x80 {
-            return at..at + len;
+            return (at, number);
         }
         shift += 7;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        /// Also the order, which a table has not.
+        #[test]
+        fn keeps_pairs_in_their_order(
+            ops in prop::collection::vec((0..24u8, any::<bool>(), prop_oneof![0..4usize, 126..131usize, 16382..16386usize]), 1..300),
+        ) {
+            let (mut packed, mut twin) = (Packed::default(), Vec::<(Vec<u8>, Vec<u8>)>::new());
+            for (i, (field, set, len)) in ops.into_iter().enumerate() {
+                // Long fields too, of which each has a length of its own.
+                let (field, value) = (vec![b'f'; usize::from(field) * usize::from(field)], vec![i as u8; len]);
+                let at = twin.iter().position(|(f, _)| *f == field);
+                match (set, at) {
+                    (true, None) => {
+                        prop_assert!(!packed.overwrite(&field, &value) && packed.set(&field, &value));
+                        twin.push((field, value));
+                    }
+                    (true, Some(at)) => {
+                        let same = twin[at].1.len() == value.len();
+                        prop_assert!(packed.overwrite(&field, &value) == same && !packed.set(&field, &value));
+                        twin[at].1 = value;
+                    }
+                    (false, at) => {
+                        prop_assert_eq!(packed.remove(&field), at.is_some());
+                        at.map(|at| twin.remove(at));
+                    }
+                }
+                let pairs: Vec<_> = packed.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
+                prop_assert_eq!(&pairs, &twin);
+                prop_assert_eq!(packed.len(), twin.len());
+                let least: usize = twin.iter().map(|(f, v)| f.len() + v.len() + 2).sum();
+                prop_assert!(packed.used_bytes() >= least && packed.used_bytes() <= least + HEAD_BYTES + 4 * twin.len());
+                prop_assert!(packed.heap_bytes() <= 4 * (packed.used_bytes() + 64), "{}", packed.heap_bytes());
+            }
+        }
     }
 }
