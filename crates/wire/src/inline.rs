@@ -43,9 +43,9 @@ fn split_line(line: &[u8], argv: &mut Argv) -> Option<()> {
         if rest.is_empty() {
             return Some(());
         }
-        let start = argv.buffer_len();
+        let start = argv.position();
         rest = take_word(rest, argv)?;
-        argv.push_span(start, argv.buffer_len() - start);
+        argv.push_span(start, argv.position() - start);
     }
 }
 

@@ -25,6 +25,9 @@ const EMPTY_REQUESTS_MAX: usize = 256;
 /// Most arguments that one call of [`Decoder::decode`] takes, and a few of what is in one block.
 pub const ARGS_PER_CALL_MAX: usize = 4096;
 
+/// So much of the input is taken in one go: twice the room of an input block, and much less than of an argv's.
+const FRONT_BYTES_MAX: usize = 32 * 1024;
+
 /// Bounds on one request; named after redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -202,7 +205,8 @@ impl Decoder {
     /// it took and whether the command is whole.
     #[inline]
     fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
-        if !argv.has_room(front.len()) {
+        let front = &front[..front.len().min(FRONT_BYTES_MAX)];
+        if !argv.reserve(front.len()) {
             return (0, false);
         }
         let (args_max, bulk_max) = self.ordinary();
@@ -218,7 +222,7 @@ impl Decoder {
             }
         }
         let from = at;
-        let shift = argv.buffer_len().wrapping_sub(from);
+        let shift = argv.position().wrapping_sub(from);
         while left > 0 {
             if front.get(at) != Some(&b'$') {
                 break;
@@ -256,7 +260,7 @@ impl Decoder {
     fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
         let (mut empty_requests, mut taken) = (0, 0);
         loop {
-            if taken == ARGS_PER_CALL_MAX {
+            if taken >= ARGS_PER_CALL_MAX {
                 self.in_frame = true;
                 return Ok(Progress::More);
             }
@@ -298,16 +302,28 @@ impl Decoder {
                         empty_requests += usize::from(n == 0);
                     }
                 }
-                State::Argument => self.state = State::Length(Header::default()),
+                // What the end of a block had cut has been put together: the next ones may be whole again.
+                State::Argument => {
+                    let left = self.args_left;
+                    let (consumed, whole) = self.take_front(input.front(), argv);
+                    input.advance(consumed);
+                    if whole {
+                        return Ok(Progress::Command);
+                    }
+                    taken += left - self.args_left;
+                    if consumed == 0 {
+                        self.state = State::Length(Header::default());
+                    }
+                }
                 State::Length(header) => {
                     let done = header.take(input, self.limits.inline_bytes_max);
                     let header = *header;
                     if done.map_err(|TooLong| ProtocolError::new("too big bulk count string"))? {
                         let n = self.judge_length(&header)?;
-                        self.state = if n >= LARGE_BODY_BYTES_MIN || !argv.has_room(n) {
+                        self.state = if n >= LARGE_BODY_BYTES_MIN || !argv.reserve(n) {
                             State::Large(Body::new(n))
                         } else {
-                            argv.push_span(argv.buffer_len(), n);
+                            argv.push_span(argv.position(), n);
                             State::Small(n)
                         };
                     }

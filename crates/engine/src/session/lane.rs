@@ -98,6 +98,9 @@ impl LaneJob {
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
         drop(charge);
+        // What is large is freed here, not on the worker.
+        let mut argv = argv;
+        argv.clear();
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
         LaneDone { argv, out, lookups, error, over, charge }
