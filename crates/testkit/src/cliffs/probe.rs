@@ -102,12 +102,12 @@ impl Micros {
 }
 
 /// Figures of an [`Outcome`].
-pub const COLUMNS: usize = 7;
+pub const COLUMNS: usize = 8;
 
 /// What the probe felt.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Before the event.
+    /// Before the event and after it, for as long.
     pub quiet: Micros,
     /// From its start to a little after its end.
     pub during: Micros,
@@ -122,6 +122,7 @@ impl Outcome {
     pub fn figures(&self) -> [(&'static str, f64); COLUMNS] {
         [
             ("quiet_p99.9_us", self.quiet.at(0.999) as f64),
+            ("quiet_max_us", self.quiet.histogram.max() as f64),
             ("p99.9_us", self.during.at(0.999) as f64),
             ("max_us", self.during.histogram.max() as f64),
             ("net_p99.9_us", self.net.at(0.999) as f64),
