@@ -23,7 +23,8 @@ const SPANS_MAX: usize = 16 * 1024;
 /// The length that marks a span as the number of a blob.
 const IS_BLOB: u32 = u32::MAX;
 
-/// Where one argument lies: `start..start + len` of the blocks, each [`BLOCK_BYTES`] long, or blob number `start` when `len` is [`IS_BLOB`].
+/// Where one argument lies: `start..start + len` of the blocks, each [`BLOCK_BYTES`] long, or blob
+/// number `start` when `len` is [`IS_BLOB`].
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
