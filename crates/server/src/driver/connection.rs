@@ -6,16 +6,16 @@
 //! or filled the kernel's buffer, so readiness is cleared there and then: a request costs one read and one write, and
 //! no system call that only learns that there is nothing to do.
 
+use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
 use super::wake::WakeCell;
 use super::worker::Context;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::TcpStream as StdStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use strand_engine::{PeerInfo, Session, Turn};
+use strand_engine::{Session, Turn};
 use tokio::time::Sleep;
 
 /// Bytes of one read or write, and bytes moved after which the task lets the worker's other connections go first. Fresh
@@ -34,11 +34,12 @@ const LINGER_US: u64 = 5_000_000;
 /// Why a connection ended; shown in the log at debug level.
 type End = io::Result<&'static str>;
 
-/// Serves one accepted socket until it closes.
+/// Serves one connection until it closes.
 ///
 /// # Errors
 /// Those of the socket.
-pub async fn serve(socket: StdStream, peer: PeerInfo, wake: Arc<WakeCell>, context: &Context) -> End {
+pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
+    let Arrival { socket, peer, door } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let session = match opened {
         Ok(session) => session,
@@ -47,7 +48,7 @@ pub async fn serve(socket: StdStream, peer: PeerInfo, wake: Arc<WakeCell>, conte
             return Ok("refused");
         }
     };
-    let stream = Stream::open(socket, context.ring.as_ref())?;
+    let stream = Stream::open(socket, door, context.ring.as_ref())?;
     stream.measure(session.unread_meter());
     let connection = Connection {
         stream,

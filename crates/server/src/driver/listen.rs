@@ -10,17 +10,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddr
 pub struct BindError {
     address: String,
     port: u16,
+    option: &'static str,
     source: io::Error,
 }
 
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BindError { address, port, source } = self;
+        let BindError { address, port, option, source } = self;
         match source.kind() {
             ErrorKind::AddrInUse => {
                 write!(
                     f,
-                    "cannot listen on {address} port {port}: the port is in use by another program; choose one with --port"
+                    "cannot listen on {address} port {port}: the port is in use by another program; choose one with --{option}"
                 )
             }
             ErrorKind::AddrNotAvailable => {
@@ -48,11 +49,16 @@ impl std::error::Error for BindError {
 
 /// Listens on every address of `bind` (`127.0.0.1`, `::1`, `*` for all of IPv4, `::*` for all of IPv6, a host name;
 /// with `-` in front it is left out when the machine does not have it). With `port` 0 the first address picks a free
-/// port and the others take the same.
+/// port and the others take the same. `option` is where the port comes from, for errors.
 ///
 /// # Errors
 /// When an address that is not optional cannot be had, or none at all.
-pub fn listen(bind: &[String], mut port: u16, backlog: i32) -> Result<Vec<TcpListener>, BindError> {
+pub fn listen(
+    bind: &[String],
+    mut port: u16,
+    backlog: i32,
+    option: &'static str,
+) -> Result<Vec<TcpListener>, BindError> {
     let picked = port == 0;
     let mut listeners = Vec::new();
     for entry in bind {
@@ -71,12 +77,12 @@ pub fn listen(bind: &[String], mut port: u16, backlog: i32) -> Result<Vec<TcpLis
             Err(e) if optional && (is_absent(&e) || (picked && e.kind() == ErrorKind::AddrInUse)) => {
                 tracing::debug!("not listening on {name}: {e}");
             }
-            Err(source) => return Err(BindError { address: name.to_string(), port, source }),
+            Err(source) => return Err(BindError { address: name.to_string(), port, option, source }),
         }
     }
     if listeners.is_empty() {
         let source = io::Error::new(ErrorKind::InvalidInput, "no address of `bind` can be had");
-        return Err(BindError { address: bind.join(" "), port, source });
+        return Err(BindError { address: bind.join(" "), port, option, source });
     }
     Ok(listeners)
 }
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_free_port_is_shared_by_the_addresses() {
-        let listeners = listen(&addresses(&["127.0.0.1", "127.0.0.2"]), 0, 16).expect("loopback");
+        let listeners = listen(&addresses(&["127.0.0.1", "127.0.0.2"]), 0, 16, "port").expect("loopback");
         let ports: Vec<u16> = listeners.iter().map(|l| l.local_addr().expect("bound").port()).collect();
         assert_eq!(ports.len(), 2);
         assert!(ports[0] != 0 && ports[0] == ports[1]);
@@ -132,17 +138,20 @@ mod tests {
     #[test]
     fn an_absent_address_is_an_error_unless_optional() {
         // 192.0.2.0/24 is reserved for documentation: no machine has it.
-        let error = listen(&addresses(&["192.0.2.1"]), 0, 16).expect_err("absent");
+        let error = listen(&addresses(&["192.0.2.1"]), 0, 16, "port").expect_err("absent");
         assert!(error.to_string().contains("192.0.2.1"), "{error}");
-        assert_eq!(listen(&addresses(&["127.0.0.1", "-192.0.2.1"]), 0, 16).expect("one is there").len(), 1);
-        assert!(listen(&addresses(&["-192.0.2.1"]), 0, 16).is_err());
+        assert_eq!(
+            listen(&addresses(&["127.0.0.1", "-192.0.2.1"]), 0, 16, "port").expect("one is there").len(),
+            1
+        );
+        assert!(listen(&addresses(&["-192.0.2.1"]), 0, 16, "port").is_err());
     }
 
     #[test]
     fn a_busy_port_is_named() {
-        let held = listen(&addresses(&["127.0.0.1"]), 0, 16).expect("loopback");
+        let held = listen(&addresses(&["127.0.0.1"]), 0, 16, "port").expect("loopback");
         let port = held[0].local_addr().expect("bound").port();
-        let error = listen(&addresses(&["127.0.0.1"]), port, 16).expect_err("busy").to_string();
+        let error = listen(&addresses(&["127.0.0.1"]), port, 16, "port").expect_err("busy").to_string();
         assert!(
             error.contains("127.0.0.1") && error.contains(&port.to_string()) && error.contains("in use"),
             "{error}"

@@ -1,11 +1,13 @@
 //! The driver: joins sockets, threads and clocks to the engine's machines.
 //!
-//! [`serve`] runs a server until it is told to stop: the main thread accepts and hands each socket to the
-//! [`worker`] with the fewest; [`connection`] is the task that moves one socket's bytes; [`lane`] has the helper threads
+//! [`serve`] runs a server until it is told to stop: the main thread [`accept`]s at every [`door`] and hands each socket to
+//! the [`worker`] with the fewest; [`connection`] is the task that moves one socket's bytes; [`lane`] has the helper threads
 //! for long commands; [`ticker`] the background work; [`host`] what the engine asks of the process.
 
+mod accept;
 mod clock;
 mod connection;
+mod door;
 mod files;
 mod host;
 mod lane;
@@ -16,33 +18,24 @@ mod ticker;
 mod wake;
 mod worker;
 
+use accept::{Signals, accept_until_stopped};
 use clock::Clock;
-use host::{Loops, Request, ServerHost};
+use door::Listener;
+use host::{Loops, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
-use socket2::{SockRef, TcpKeepalive};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
-use std::os::fd::AsRawFd;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use strand_engine::{Config, Engine, PeerInfo, ServerFacts};
+use std::time::Duration;
+use strand_engine::{Config, Engine, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use worker::{Shared, Worker};
 
-/// How long a stopping server waits for commands in flight and for replies to be taken.
-const STOP_GRACE_MS: u64 = 5_000;
-/// Pause after a failed `accept` (no more descriptors): it would fail again at once.
-const ACCEPT_PAUSE_MS: u64 = 50;
 /// Shards for each worker unless `shards` says otherwise: two workers rarely meet at one.
 const SHARDS_PER_WORKER: usize = 64;
-/// No more than one failure to accept is logged in this time.
-const ACCEPT_LOG_MS: u64 = 1_000;
 /// Most worker threads, whatever is asked for.
 const WORKERS_MAX: usize = 256;
 
@@ -55,11 +48,10 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
     allow_clients(&config)?;
-    let listeners = listen::listen(&config.bind(), config.port(), config.tcp_backlog() as i32)
-        .map_err(|e| e.to_string())?;
+    let listeners = door::open(&config)?;
     if config.port() == 0 {
         // INFO and CONFIG GET tell the port that was picked.
-        let port = listeners[0].local_addr().map_or(0, |a| a.port());
+        let port = listeners[0].address().map_or(0, |a| a.port());
         settle(&config, &format!("port {port}"))?;
     }
     // Freed pages go back to the system even when nobody allocates.
@@ -70,7 +62,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
 fn start(
     config: Config,
     config_file: Option<PathBuf>,
-    listeners: Vec<StdListener>,
+    listeners: Vec<Listener>,
     level: logging::LogLevel,
 ) -> io::Result<()> {
     let clock = Clock::start();
@@ -134,139 +126,12 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
     }
 }
 
-/// Hands out connections until the server is told to stop; the value is the time that commands in flight have then.
-async fn accept_until_stopped(
-    engine: &Arc<Engine>,
-    listeners: Vec<StdListener>,
-    workers: &[Worker],
-    mut inbox: UnboundedReceiver<Request>,
-    level: &logging::LogLevel,
-    signals: &mut Signals,
-) -> io::Result<Duration> {
-    let grace = Duration::from_millis(STOP_GRACE_MS);
-    let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
-    announce(&listeners, workers.len())?;
-    let (mut next, mut paused, mut logged_at) = (0, false, None::<Instant>);
-    loop {
-        tokio::select! {
-            accepted = accept_any(&listeners, &mut next), if !paused => match accepted {
-                Ok((stream, address)) => hand_over(engine, workers, stream, address),
-                Err(e) => {
-                    paused = true;
-                    if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
-                        tracing::warn!("cannot accept a connection: {e}");
-                        logged_at = Some(Instant::now());
-                    }
-                }
-            },
-            () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
-            name = signals.next() => {
-                tracing::info!("{name}: stopping");
-                return Ok(grace);
-            }
-            request = inbox.recv() => match request {
-                Some(Request::Changed(name)) => changed(engine, workers, level, &name),
-                Some(Request::Stop(request)) => {
-                    tracing::info!("SHUTDOWN: stopping");
-                    return Ok(if request.now { Duration::ZERO } else { grace });
-                }
-                // The engine holds the sender for as long as it lives.
-                None => return Ok(grace),
-            },
-        }
-    }
-}
-
-/// The next connection of any listener, taking them in turn.
-async fn accept_any(listeners: &[TcpListener], next: &mut usize) -> io::Result<(StdStream, SocketAddr)> {
-    std::future::poll_fn(|cx| {
-        for i in 0..listeners.len() {
-            let at = (*next + i) % listeners.len();
-            if let std::task::Poll::Ready(accepted) = listeners[at].poll_accept(cx) {
-                *next = at + 1;
-                return std::task::Poll::Ready(
-                    accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address))),
-                );
-            }
-        }
-        std::task::Poll::Pending
-    })
-    .await
-}
-
-/// Gives a new socket its options and a worker.
-fn hand_over(engine: &Engine, workers: &[Worker], stream: StdStream, address: SocketAddr) {
-    let socket = SockRef::from(&stream);
-    // A socket that refuses an option is closed already: its worker will find out.
-    let _ = socket.set_tcp_nodelay(true);
-    let keepalive_s = engine.config().tcp_keepalive_s();
-    if keepalive_s > 0 {
-        // As redis-server: three probes in as many thirds of the time.
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(keepalive_s))
-            .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))
-            .with_retries(3);
-        let _ = socket.set_tcp_keepalive(&keepalive);
-    }
-    let (index, worker) = workers
-        .iter()
-        .enumerate()
-        .min_by_key(|(_, w)| w.connections())
-        .expect("a server has at least one worker");
-    let peer = PeerInfo {
-        addr: address.to_string(),
-        laddr: stream.local_addr().map(|a| a.to_string()).unwrap_or_default(),
-        fd: stream.as_raw_fd(),
-        worker: index,
-        local: address.ip().to_canonical().is_loopback(),
-    };
-    worker.serve(stream, peer);
-}
-
 /// What CONFIG SET changes outside the engine.
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" => level.set(&engine.config().loglevel()),
         "timeout" => workers.iter().for_each(Worker::poke),
         _ => {}
-    }
-}
-
-/// One line to the log and, for whoever started the server, where it listens on the standard output.
-fn announce(listeners: &[TcpListener], workers: usize) -> io::Result<()> {
-    let addresses = listeners.iter().map(|l| l.local_addr()).collect::<io::Result<Vec<_>>>()?;
-    let port = addresses.first().map_or(0, |a| a.port());
-    tracing::info!(
-        "strand {} started, port {port}, workers {workers}, pid {}",
-        env!("CARGO_PKG_VERSION"),
-        std::process::id()
-    );
-    let mut out = io::stdout().lock();
-    for address in addresses {
-        // A closed standard output is no reason to stop.
-        let _ = writeln!(out, "Ready to accept connections on {address}");
-    }
-    let _ = out.flush();
-    Ok(())
-}
-
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
     }
 }
 

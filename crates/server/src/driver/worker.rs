@@ -4,6 +4,7 @@
 
 use super::clock::Clock;
 use super::connection;
+use super::door::Arrival;
 use super::host::Loops;
 use super::lane::LanePool;
 use super::stream::drive;
@@ -11,13 +12,12 @@ use super::wake::WakeCell;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpStream as StdStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use strand_engine::{Engine, PeerInfo, Wake};
+use strand_engine::{Engine, Wake};
 use strand_ring::Ring;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -42,8 +42,8 @@ pub struct Shared {
 
 /// What the acceptor and the server tell a worker.
 enum Message {
-    /// Serve this socket.
-    Serve(StdStream, PeerInfo),
+    /// Serve this connection.
+    Serve(Arrival),
     /// Every connection looks at its settings again.
     Poke,
     /// Finish what is in flight within this time, then end.
@@ -93,10 +93,10 @@ impl Worker {
         self.connections.load(Ordering::Relaxed)
     }
     /// Hands it a connection.
-    pub fn serve(&self, stream: StdStream, peer: PeerInfo) {
+    pub fn serve(&self, arrival: Arrival) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         // A worker that is gone has stopped; the socket closes here.
-        let _ = self.messages.send(Message::Serve(stream, peer));
+        let _ = self.messages.send(Message::Serve(arrival));
     }
     /// Has every connection look at its settings again.
     pub fn poke(&self) {
@@ -189,9 +189,9 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
-            Message::Serve(stream, peer) => {
+            Message::Serve(arrival) => {
                 let guard = Guard::new(&context);
-                tokio::task::spawn_local(host(stream, peer, guard));
+                tokio::task::spawn_local(host(arrival, guard));
                 arrivals += 1;
                 if arrivals == ARRIVALS_PER_TURN_MAX {
                     arrivals = 0;
@@ -214,11 +214,11 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
     }
 }
 
-async fn host(stream: StdStream, peer: PeerInfo, guard: Guard) {
-    let address = peer.addr.clone();
-    match connection::serve(stream, peer, guard.wake.clone(), &guard.context).await {
-        Ok(end) => tracing::debug!("{address}: {end}"),
-        Err(e) => tracing::debug!("{address}: {e}"),
+async fn host(arrival: Arrival, guard: Guard) {
+    let (address, at) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone());
+    match connection::serve(arrival, guard.wake.clone(), &guard.context).await {
+        Ok(end) => tracing::debug!("{address} at {at}: {end}"),
+        Err(e) => tracing::debug!("{address} at {at}: {e}"),
     }
 }
 

@@ -1,0 +1,174 @@
+//! The main thread's loop: accepts at every door, hands each socket to the worker with the fewest, and does what signals,
+//! SHUTDOWN and CONFIG SET ask for meanwhile.
+
+use super::door::{Arrival, Door, Listener};
+use super::host::Request;
+use super::worker::Worker;
+use super::{changed, logging};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use strand_engine::{Engine, PeerInfo};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How long a stopping server waits for commands in flight and for replies to be taken.
+const STOP_GRACE_MS: u64 = 5_000;
+/// Pause after a failed `accept` (no more descriptors): it would fail again at once.
+const ACCEPT_PAUSE_MS: u64 = 50;
+/// No more than one failure to accept is logged in this time.
+const ACCEPT_LOG_MS: u64 = 1_000;
+
+/// Hands out connections until the server is told to stop; the value is the time that commands in flight have then.
+///
+/// # Errors
+/// When the runtime cannot take over the listeners.
+pub async fn accept_until_stopped(
+    engine: &Arc<Engine>,
+    listeners: Vec<Listener>,
+    workers: &[Worker],
+    mut inbox: UnboundedReceiver<Request>,
+    level: &logging::LogLevel,
+    signals: &mut Signals,
+) -> io::Result<Duration> {
+    let grace = Duration::from_millis(STOP_GRACE_MS);
+    announce(&listeners, workers.len())?;
+    let mut doors = Doors::new(listeners)?;
+    let (mut paused, mut logged_at) = (false, None::<Instant>);
+    loop {
+        tokio::select! {
+            accepted = doors.accept(), if !paused => match accepted {
+                Ok((stream, address, door)) => hand_over(engine, workers, stream, address, door),
+                Err(e) => {
+                    paused = true;
+                    if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
+                        tracing::warn!("cannot accept a connection: {e}");
+                        logged_at = Some(Instant::now());
+                    }
+                }
+            },
+            () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
+            name = signals.next() => {
+                tracing::info!("{name}: stopping");
+                return Ok(grace);
+            }
+            request = inbox.recv() => match request {
+                Some(Request::Changed(name)) => changed(engine, workers, level, &name),
+                Some(Request::Stop(request)) => {
+                    tracing::info!("SHUTDOWN: stopping");
+                    return Ok(if request.now { Duration::ZERO } else { grace });
+                }
+                // The engine holds the sender for as long as it lives.
+                None => return Ok(grace),
+            },
+        }
+    }
+}
+
+/// Every listener, and whose turn it is.
+struct Doors {
+    listeners: Vec<(TcpListener, Door)>,
+    next: usize,
+}
+
+impl Doors {
+    fn new(listeners: Vec<Listener>) -> io::Result<Doors> {
+        let listeners = listeners.into_iter().map(|l| Ok((TcpListener::from_std(l.socket)?, l.door)));
+        Ok(Doors { listeners: listeners.collect::<io::Result<Vec<_>>>()?, next: 0 })
+    }
+    /// The next connection of any listener, taking them in turn.
+    async fn accept(&mut self) -> io::Result<(StdStream, SocketAddr, Door)> {
+        std::future::poll_fn(|cx| {
+            for i in 0..self.listeners.len() {
+                let at = (self.next + i) % self.listeners.len();
+                let (listener, door) = &self.listeners[at];
+                if let std::task::Poll::Ready(accepted) = listener.poll_accept(cx) {
+                    self.next = at + 1;
+                    return std::task::Poll::Ready(
+                        accepted.and_then(|(stream, address)| Ok((stream.into_std()?, address, *door))),
+                    );
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Gives a new socket its options and a worker.
+fn hand_over(engine: &Engine, workers: &[Worker], socket: StdStream, address: SocketAddr, door: Door) {
+    let options = SockRef::from(&socket);
+    // A socket that refuses an option is closed already: its worker will find out.
+    let _ = options.set_tcp_nodelay(true);
+    let keepalive_s = engine.config().tcp_keepalive_s();
+    if keepalive_s > 0 {
+        // As redis-server: three probes in as many thirds of the time.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(keepalive_s))
+            .with_interval(Duration::from_secs((keepalive_s / 3).max(1)))
+            .with_retries(3);
+        let _ = options.set_tcp_keepalive(&keepalive);
+    }
+    let (index, worker) = workers
+        .iter()
+        .enumerate()
+        .min_by_key(|(_, w)| w.connections())
+        .expect("a server has at least one worker");
+    let peer = PeerInfo {
+        addr: address.to_string(),
+        laddr: socket.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+        fd: socket.as_raw_fd(),
+        worker: index,
+        local: address.ip().to_canonical().is_loopback(),
+    };
+    worker.serve(Arrival { socket, peer, door });
+}
+
+/// One line to the log and, for whoever started the server, where it listens on the standard output: a line for each
+/// address.
+fn announce(listeners: &[Listener], workers: usize) -> io::Result<()> {
+    let addresses = listeners.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
+    let port = addresses.first().map_or(0, |a| a.port());
+    tracing::info!(
+        "strand {} started, port {port}, workers {workers}, pid {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
+    let mut out = io::stdout().lock();
+    for (listener, address) in listeners.iter().zip(addresses) {
+        // A closed standard output is no reason to stop.
+        let _ = writeln!(out, "Ready to accept {}connections on {address}", listener.door);
+    }
+    let _ = out.flush();
+    Ok(())
+}
+
+/// The signals that stop a server.
+pub struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Listens for them from now on.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+    /// The name of the next one.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
