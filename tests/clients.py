@@ -5,6 +5,7 @@ usage: clients.py STRAND_BINARY. Starts the server on a free port of 127.0.0.1 a
 "N passed, M failed" and exits 1 when a check fails.
 """
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,13 +25,17 @@ def check(function):
     return function
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Strand:
     """A server of our own; `options` as on its command line."""
 
     def __init__(self, binary, *options):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.binary = binary
         self.process = subprocess.Popen(
             [binary, "serve", "--port", str(self.port), "--loglevel", "warning", *options]
@@ -230,6 +235,24 @@ def redis_cli_and_benchmark(strand):
         capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0 and done.stdout.count("requests per second") >= 6, done.stdout + done.stderr
+
+
+@check
+def clients_that_frame(strand):
+    port = free_port()
+    framed = Strand(strand.binary, "--pack4-port", str(port))
+    try:
+        words = ["SET k v", "GET k", "GET", "MGET k nothing"]
+        want = "+OK\r\n$1\r\nv\r\n-ERR wrong number of arguments for 'get' command\r\n*2\r\n$1\r\nv\r\n$-1\r\n"
+        clients = [[sys.executable, "examples/pack4/client.py", "127.0.0.1", str(port)]]
+        go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+        if go:
+            clients.append([go, "run", "examples/pack4/client.go", f"127.0.0.1:{port}"])
+        for client in clients:
+            done = subprocess.run([*client, *words], cwd=ROOT, capture_output=True, timeout=240)
+            assert done.stdout.decode() == want, (client, done.stdout, done.stderr)
+    finally:
+        framed.stop()
 
 
 @check

@@ -131,6 +131,16 @@ pub struct ServerFacts {
     pub allocator: String,
 }
 
+/// How requests and replies are told apart on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// They follow each other, in RESP; requests may be plain lines too.
+    #[default]
+    Resp,
+    /// Each is in a frame of its own (`strand_wire::pack4`), in RESP again.
+    Pack4,
+}
+
 /// Who is at the other end of a session.
 #[derive(Clone, Debug, Default)]
 pub struct PeerInfo {
@@ -144,6 +154,8 @@ pub struct PeerInfo {
     pub worker: usize,
     /// True when the peer is on this machine (loopback or unix socket).
     pub local: bool,
+    /// How it speaks.
+    pub framing: Framing,
 }
 
 /// Wakes the task that drives a session; called from any thread, any number of times. The task then calls

@@ -21,7 +21,7 @@ mod stats;
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use host::{
-    CpuFacts, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ServiceMemory, ShutdownRequest, Wake,
+    CpuFacts, Framing, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ServiceMemory, ShutdownRequest, Wake,
 };
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,

@@ -2,7 +2,7 @@
 
 use crate::process::Server;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Keys are four letters and twelve digits.
@@ -123,7 +123,15 @@ fn each(server: &Server, count: u64, mut command: impl FnMut(&mut Vec<u8>, u64))
 /// # Errors
 /// When the server does not accept.
 pub fn connect(server: &Server) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(server.address)?;
+    connect_to(server.address)
+}
+
+/// The same to another address.
+///
+/// # Errors
+/// When nobody accepts there.
+pub fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(READ_S_MAX)))?;
     stream.set_write_timeout(Some(Duration::from_secs(READ_S_MAX)))?;

@@ -2,8 +2,8 @@
 //!
 //! [`args::Argv`] owns one received command and [`args::Args`] is the view handlers read; [`resp::Decoder`] turns a
 //! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
-//! into the output chain; [`digits`] prints numbers; [`client`] is the other side (encode a command, parse a reply), for
-//! the importer and the tests.
+//! into the output chain; [`pack4`] has both in frames; [`digits`] prints numbers; [`client`] is the other side (encode a
+//! command, parse a reply), for the importer and the tests.
 //!
 //! **Invariant:** knows no socket, no clock, no keyspace.
 
@@ -12,5 +12,6 @@ pub mod client;
 pub mod digits;
 mod header;
 mod inline;
+pub mod pack4;
 pub mod reply;
 pub mod resp;

@@ -117,7 +117,11 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
 
 /// Where the request after the one at `at` begins.
 #[inline]
-fn second_argument<'a>(front: &'a [u8], at: usize, visit: &mut dyn FnMut(&'a [u8])) -> Option<usize> {
+pub(crate) fn second_argument<'a>(
+    front: &'a [u8],
+    at: usize,
+    visit: &mut dyn FnMut(&'a [u8]),
+) -> Option<usize> {
     if *front.get(at)? != b'*' {
         return None;
     }
@@ -181,6 +185,10 @@ impl Decoder {
     pub fn in_frame(&self) -> bool {
         self.in_frame
     }
+    /// Forgets the request that is under way.
+    pub(crate) fn reset(&mut self) {
+        (self.state, self.args_left, self.in_frame) = (State::Start, 0, false);
+    }
     /// Where the socket may read straight into, while a large body is under way (and the chain is empty). None too when
     /// there is no memory for more of it: what is read into the chain instead makes [`Decoder::decode`] say so.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
@@ -204,7 +212,7 @@ impl Decoder {
     /// body, no odd spelling of a length. Stops before anything else, which the state machine then judges. Says how much
     /// it took and whether the command is whole.
     #[inline]
-    fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
+    pub(crate) fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
         let front = &front[..front.len().min(FRONT_BYTES_MAX)];
         if !argv.reserve(front.len()) {
             return (0, false);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{cut, decode, fuzz_client_reply, fuzz_resp_decode, parse};
+use common::{cut, decode, fuzz_client_reply, fuzz_pack4_decode, fuzz_resp_decode, parse};
 use proptest::prelude::*;
 use strand_wire::client::encode_command;
 use strand_wire::resp::{LARGE_BODY_BYTES_MIN, Limits};
@@ -52,6 +52,18 @@ fn request_piece() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Frames whose lengths are true, a little off, or anything.
+fn frame_piece() -> impl Strategy<Value = Vec<u8>> {
+    let off = prop_oneof![6 => Just(0i64), 1 => -3..4i64, 1 => any::<i32>().prop_map(i64::from)];
+    let bodies = prop::collection::vec(request_piece(), 0..3).prop_map(|pieces| pieces.concat());
+    prop_oneof![
+        8 => (bodies, off).prop_map(|(body, off)| {
+            [&((body.len() as i64 + off) as u32).to_be_bytes()[..], &body].concat()
+        }),
+        1 => request_piece(),
+    ]
+}
+
 fn reply_piece() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(vec![
         "+OK\r\n",
@@ -98,6 +110,11 @@ proptest! {
     }
 
     #[test]
+    fn frames_decode_alike_however_they_are_cut(data in stream(frame_piece())) {
+        fuzz_pack4_decode(&data);
+    }
+
+    #[test]
     fn replies_parse_alike_however_they_are_cut(data in stream(reply_piece())) {
         fuzz_client_reply(&data);
     }
@@ -137,6 +154,8 @@ fn seeds() {
             "\0\r\n",
         ] {
             fuzz_resp_decode(&[&head, body.as_bytes()].concat());
+            fuzz_pack4_decode(&[&head, body.as_bytes()].concat());
+            fuzz_pack4_decode(&[&head, &(body.len() as u32).to_be_bytes()[..], body.as_bytes()].concat());
         }
         for body in ["", "*2\r\n:1\r\n%1\r\n+a\r\n", "$5\r\nab", "|1\r\n+a\r\n:1\r\n"] {
             fuzz_client_reply(&[&head[1..], body.as_bytes()].concat());

@@ -206,9 +206,13 @@ impl Config {
     fn string(&self, option: Opt) -> String {
         String::from_utf8_lossy(&self.text(option)).into_owned()
     }
-    /// `port` (default 6379); 0 is none.
+    /// `port` (default 6379); 0 is none where another door is given, else a free one.
     pub fn port(&self) -> u16 {
         self.number(Opt::Port) as u16
+    }
+    /// `pack4-port`; 0 (the default) is none.
+    pub fn pack4_port(&self) -> u16 {
+        self.number(Opt::Pack4Port) as u16
     }
     /// `bind`: addresses to listen on; a leading `-` means that an address that is not there is no error.
     pub fn bind(&self) -> Vec<String> {

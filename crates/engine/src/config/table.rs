@@ -129,7 +129,10 @@ options! {
         "What to evict at the memory limit; an lfu policy makes OBJECT FREQ answer in place of OBJECT IDLETIME";
     MaxMemorySamples "maxmemory-samples", Kind::Integer(1, INT), "5", Anytime,
         "Keys looked at for each key evicted";
-    Port "port", Kind::Integer(0, 65535), "6379", Startup, "TCP port to listen on; 0 picks a free one and says which";
+    Pack4Port "pack4-port", Kind::Integer(0, 65535), "0", Startup,
+        "TCP port on which RESP is spoken in frames of four bytes of length; 0 is none";
+    Port "port", Kind::Integer(0, 65535), "6379", Startup,
+        "TCP port to listen on; 0 picks a free one and says which, or is none where another port is given";
     ProtectedMode "protected-mode", Kind::Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";

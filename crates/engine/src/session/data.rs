@@ -1,6 +1,6 @@
 //! A command on keys: what it costs, its locks, its handler. Every GET and SET passes here.
 
-use super::{Mute, Session};
+use super::Session;
 use crate::clients::Client;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -67,12 +67,10 @@ impl Session {
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
-        let out = match self.mute {
-            Mute::No | Mute::SkipNext => &mut self.out,
-            Mute::Off | Mute::Skip => &mut self.sink,
-        };
+        let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
+        let out = self.replies.target();
         let out_before = out.len();
-        let mut reply = Reply::bounded(out, self.protocol, self.settings.reply_bytes_max);
+        let mut reply = Reply::bounded(out, self.protocol, bytes_max);
         let counts_copies = ESTIMATED && spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
         if counts_copies {
             reply = reply.copying(LONG_BYTES);

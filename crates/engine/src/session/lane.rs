@@ -1,6 +1,6 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
-use super::{Mute, Session, State, commands};
+use super::{Session, State, commands};
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -168,7 +168,7 @@ impl Session {
         self.lookups.hits += done.lookups.hits;
         self.lookups.misses += done.lookups.misses;
         // The limit may be another by now; the reply is not.
-        if done.over && matches!(self.mute, Mute::No | Mute::SkipNext) {
+        if done.over && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
             return self.over_output_limit();
         }
         self.reply().raw(done.out);
@@ -191,7 +191,7 @@ impl Session {
             protocol: self.protocol,
             rng_seed: self.rng.u64(..),
             no_touch: self.no_touch,
-            reply_bytes_max: self.settings.reply_bytes_max,
+            reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
         }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,

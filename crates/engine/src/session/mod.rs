@@ -6,6 +6,7 @@
 
 mod commands;
 mod data;
+mod framing;
 mod gates;
 mod lane;
 mod run;
@@ -16,6 +17,7 @@ pub use lane::{LaneDone, LaneJob};
 use crate::clients::{Client, Snapshot};
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
+use framing::{Replies, Requests};
 use settings::SessionSettings;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,7 +26,6 @@ use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
-use strand_wire::resp::Decoder;
 
 /// Most commands that a session executes in one turn, and fewer when they are not small.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
@@ -69,17 +70,14 @@ pub struct Session {
     engine: Arc<Engine>,
     client: Arc<Client>,
     input: Chain,
-    out: Chain,
-    /// Where replies go that the client does not want (CLIENT REPLY).
-    sink: Chain,
-    decoder: Decoder,
+    replies: Replies,
+    requests: Requests,
     /// The command in hand: whole while it is executed, partly filled between reads, else empty.
     argv: Argv,
     state: State,
     db: usize,
     protocol: Protocol,
     authenticated: bool,
-    mute: Mute,
     settings: SessionSettings,
     rng: fastrand::Rng,
     tally: Tally,
@@ -151,7 +149,7 @@ impl Session {
         rng_seed: u64,
         now: Now,
     ) -> Result<Session, Chain> {
-        let slot = peer.worker;
+        let (slot, framing) = (peer.worker, peer.framing);
         let settings = SessionSettings::of(engine);
         let refusal =
             if settings.protects && !settings.password && !peer.local { Some(PROTECTED_MODE) } else { None };
@@ -162,9 +160,7 @@ impl Session {
         };
         let client = client.map_err(|text| {
             engine.stats.add(slot, Stat::Rejected, 1);
-            let mut out = Chain::new();
-            Reply::new(&mut out, Protocol::Resp2).error(text);
-            out
+            framing::refusal(framing, text)
         })?;
         engine.stats.add(slot, Stat::Connections, 1);
         let authenticated = !settings.password;
@@ -172,15 +168,13 @@ impl Session {
             engine: engine.clone(),
             client,
             input: Chain::new(),
-            out: Chain::new(),
-            sink: Chain::new(),
-            decoder: Decoder::new(settings.limits(authenticated)),
+            replies: Replies::new(framing),
+            requests: Requests::new(framing, &settings, authenticated),
             argv: Argv::new(),
             state: State::Ready,
             db: 0,
             protocol: Protocol::Resp2,
             authenticated,
-            mute: Mute::No,
             settings,
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
@@ -208,7 +202,7 @@ impl Session {
     pub fn read_target(&mut self) -> &mut [u8] {
         self.reading_body = false;
         if self.input.is_empty()
-            && let Some(body) = self.decoder.body_spare()
+            && let Some(body) = self.requests.body_spare()
         {
             self.reading_body = true;
             return body;
@@ -218,7 +212,7 @@ impl Session {
     /// Says how many bytes of the last [`Session::read_target`] were filled; 0 gives the room back. Must follow it.
     pub fn received(&mut self, n: usize) {
         if std::mem::take(&mut self.reading_body) {
-            self.decoder.body_filled(n);
+            self.requests.body_filled(n);
         } else {
             self.input.filled(n);
         }
@@ -237,7 +231,7 @@ impl Session {
     }
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
-        self.decoder.in_frame()
+        self.requests.in_frame()
     }
     /// Where to tell how many bytes of the peer's are held outside the session: they count as the client's memory.
     pub fn unread_meter(&self) -> Arc<AtomicU64> {
@@ -245,11 +239,11 @@ impl Session {
     }
     /// The replies: write from the front and advance.
     pub fn output(&mut self) -> &mut Chain {
-        &mut self.out
+        &mut self.replies.out
     }
     /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
-        self.out.len() <= OUTPUT_RESUME_BYTES
+        self.replies.out.len() <= OUTPUT_RESUME_BYTES
     }
     /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
     /// (`timeout`) or over its soft output limit for too long. Changes with every turn.
@@ -269,11 +263,8 @@ impl Session {
     }
     /// Where this command's reply goes.
     fn reply(&mut self) -> Reply<'_> {
-        let out = match self.mute {
-            Mute::No | Mute::SkipNext => &mut self.out,
-            Mute::Off | Mute::Skip => &mut self.sink,
-        };
-        Reply::bounded(out, self.protocol, self.settings.reply_bytes_max)
+        let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
+        Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
     fn publish(&self) {
         self.client.publish(Snapshot {
@@ -285,7 +276,7 @@ impl Session {
             no_touch: self.no_touch,
             input_bytes: self.input.len(),
             args_bytes: self.frame_bytes.saturating_sub(self.input.len()),
-            output_bytes: self.out.len(),
+            output_bytes: self.replies.out.len(),
         });
     }
 }

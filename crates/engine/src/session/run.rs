@@ -12,7 +12,7 @@ use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_keyspace::Key;
-use strand_wire::resp::{Progress, look_ahead};
+use strand_wire::resp::Progress;
 
 /// Elements (see [`Cost`]) in a turn: it lasts a millisecond or two at most, whatever the commands in it.
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
@@ -58,18 +58,20 @@ impl Session {
             self.refresh_settings();
         }
         // Whoever reads what is queued is not idle; the last reply's being written is no sign of life.
-        let reads = !self.out.is_empty() || matches!(self.state, State::Draining);
-        if std::mem::take(&mut self.active) || (reads && self.out.len() < self.output_left) {
+        let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
+        if std::mem::take(&mut self.active) || (reads && self.replies.out.len() < self.output_left) {
             self.last_active_us = now.mono_us;
         } else if self.timeout_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
             self.abort();
         }
-        let out_before = self.out.len();
+        let out_before = self.replies.out.len();
         let turn = self.work(now);
+        // A command that ends the session has replied, too.
+        self.replies.seal();
         let turn = self.check_output(turn, now);
-        self.output_left = self.out.len();
-        self.end_turn(self.out.len() - out_before);
+        self.output_left = self.replies.out.len();
+        self.end_turn(self.replies.out.len() - out_before);
         turn
     }
 
@@ -103,18 +105,22 @@ impl Session {
         self.work_left = WORK_PER_TURN;
         while self.work_left > 0 {
             self.work_left -= COMMAND_WORK;
-            if self.out.len() >= OUTPUT_BYTES_MAX {
+            if self.replies.out.len() >= OUTPUT_BYTES_MAX {
                 self.state = State::Draining;
                 return Turn::Flush;
             }
             self.look_ahead();
-            match self.decoder.decode(&mut self.input, &mut self.argv) {
+            match self.requests.decode(&mut self.input, &mut self.argv) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
                 Ok(Progress::More) => return Turn::Again,
-                Err(error) => {
-                    self.fail(PerCommand::Failed, &error.message());
-                    return self.close();
+                Err(broken) => {
+                    self.fail(PerCommand::Failed, &broken.text);
+                    if !broken.goes_on {
+                        return self.close();
+                    }
+                    self.command_ends();
+                    continue;
                 }
             }
             if self.argv.is_empty() {
@@ -134,11 +140,11 @@ impl Session {
     pub fn prefetch(&mut self) -> bool {
         let front = self.input.front();
         let fits = (LOOK_AHEAD_BYTES_MIN / 2..=LONE_REQUEST_BYTES_MAX).contains(&front.len());
-        if !fits || self.decoder.in_frame() || !matches!(self.state, State::Ready) {
+        if !fits || self.requests.in_frame() || !matches!(self.state, State::Ready) {
             return false;
         }
         let (keyspace, db) = (&*self.engine.keyspace, self.db);
-        look_ahead(front, 1, &mut |key| keyspace.prefetch(db, &[keyspace.key(key)])) > 0
+        self.requests.look_ahead(front, 1, &mut |key| keyspace.prefetch(db, &[keyspace.key(key)])) > 0
     }
 
     /// Once for each few requests of a pipeline: asks for the memory that they will need.
@@ -154,7 +160,8 @@ impl Session {
         }
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; LOOK_AHEAD_REQUESTS]> = SmallVec::new();
-        let requests = look_ahead(front, LOOK_AHEAD_REQUESTS, &mut |key| keys.push(keyspace.key(key)));
+        let requests =
+            self.requests.look_ahead(front, LOOK_AHEAD_REQUESTS, &mut |key| keys.push(keyspace.key(key)));
         if requests > 1 {
             keyspace.prefetch(self.db, &keys);
         }
@@ -201,9 +208,9 @@ impl Session {
             Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
                 let argv = std::mem::take(&mut self.argv);
-                let held = self.out.len() + self.sink.len();
+                let held = self.replies.len();
                 let outcome = self.session_command(command, argv.args(), now);
-                let wrote = (self.out.len() + self.sink.len()).saturating_sub(held);
+                let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 match outcome {
@@ -281,21 +288,18 @@ impl Session {
             self.engine.reclaim();
         }
         self.frame_bytes = self.input.len();
-        match self.mute {
-            Mute::No => {}
-            Mute::Off => self.sink.clear(),
-            Mute::SkipNext => self.mute = Mute::Skip,
-            Mute::Skip => {
-                self.sink.clear();
-                self.mute = Mute::No;
-            }
+        self.replies.seal();
+        match self.replies.mute {
+            Mute::No | Mute::Off => {}
+            Mute::SkipNext => self.replies.mute = Mute::Skip,
+            Mute::Skip => self.replies.mute = Mute::No,
         }
     }
 
     /// Waits for the rest of a request, within the limit on what is held of it.
     fn half_frame(&mut self) -> Turn {
         if self.frame_bytes <= self.settings.query_bytes_max {
-            if self.argv.heap_bytes() > IDLE_ARGV_BYTES_MAX && !self.decoder.in_frame() {
+            if self.argv.heap_bytes() > IDLE_ARGV_BYTES_MAX && !self.requests.in_frame() {
                 self.argv.release();
             }
             return Turn::Read;
@@ -307,7 +311,7 @@ impl Session {
 
     /// `client-output-buffer-limit normal`.
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
-        let (held, limits) = (self.out.len(), &self.settings);
+        let (held, limits) = (self.replies.out.len(), &self.settings);
         let over = |bytes: usize| bytes > 0 && held > bytes;
         let mut over_for_too_long = false;
         if !over(limits.output_soft_bytes) {
@@ -333,7 +337,7 @@ impl Session {
     }
     /// To be called when the session's authentication or its settings changed.
     pub(super) fn limits_changed(&mut self) {
-        self.decoder.set_limits(self.settings.limits(self.authenticated));
+        self.requests.set_limits(&self.settings, self.authenticated);
     }
     /// Ends the session when its replies are written.
     pub(super) fn close(&mut self) -> Turn {

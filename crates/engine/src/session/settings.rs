@@ -2,6 +2,7 @@
 
 use crate::Engine;
 use crate::config::Opt;
+use strand_wire::pack4;
 use strand_wire::resp::Limits;
 
 /// What every turn needs of the configuration.
@@ -54,5 +55,9 @@ impl SessionSettings {
             authenticated: authenticated || !self.password,
             ..Limits::FULL
         }
+    }
+    /// The longest frame: what may be held of a request, less the length itself.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        self.query_bytes_max.saturating_sub(pack4::LENGTH_BYTES)
     }
 }

@@ -111,6 +111,9 @@ impl Server {
         self.now.mono_us += ms * 1000;
     }
     pub fn try_connect(&mut self, local: bool) -> Result<Peer, String> {
+        self.try_connect_by(Framing::Resp, local)
+    }
+    pub fn try_connect_by(&mut self, framing: Framing, local: bool) -> Result<Peer, String> {
         self.connections += 1;
         let peer = PeerInfo {
             addr: format!("127.0.0.1:{}", 40_000 + self.connections),
@@ -118,6 +121,7 @@ impl Server {
             fd: 7 + self.connections as i32,
             worker: self.connections % 3,
             local,
+            framing,
         };
         let wakes = Arc::new(Wakes::default());
         let session = Session::open(&self.engine, peer, wakes.clone(), self.connections as u64, self.now);
@@ -214,6 +218,10 @@ impl Peer {
         let n = n.min(all.len());
         self.received.extend_from_slice(&all[..n]);
         out.advance(n);
+    }
+    /// All replies so far.
+    pub fn received_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.received)
     }
     /// All replies so far, as text with `|` for CRLF.
     pub fn replies(&mut self) -> String {

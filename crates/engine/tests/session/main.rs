@@ -8,5 +8,6 @@ mod lane;
 mod limits;
 mod long;
 mod memory;
+mod pack4;
 mod server;
 mod turns;

@@ -124,6 +124,7 @@ fn hand_over(engine: &Engine, workers: &[Worker], socket: StdStream, address: So
         fd: socket.as_raw_fd(),
         worker: index,
         local: address.ip().to_canonical().is_loopback(),
+        framing: door.protocol.framing(),
     };
     worker.serve(Arrival { socket, peer, door });
 }

@@ -39,7 +39,7 @@ type End = io::Result<&'static str>;
 /// # Errors
 /// Those of the socket.
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
-    let Arrival { socket, peer, door } = arrival;
+    let Arrival { socket, peer, .. } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let session = match opened {
         Ok(session) => session,
@@ -48,7 +48,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
             return Ok("refused");
         }
     };
-    let stream = Stream::open(socket, door, context.ring.as_ref())?;
+    let stream = Stream::open(socket, context.ring.as_ref())?;
     stream.measure(session.unread_meter());
     let connection = Connection {
         stream,

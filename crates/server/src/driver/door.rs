@@ -8,13 +8,25 @@ use super::listen;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
-use strand_engine::{Config, PeerInfo};
+use strand_engine::{Config, Framing, PeerInfo};
 
 /// What is spoken at a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP2 and RESP3.
     Resp,
+    /// The same in frames.
+    Pack4,
+}
+
+impl Protocol {
+    /// How its requests and replies are told apart.
+    pub fn framing(self) -> Framing {
+        match self {
+            Protocol::Resp => Framing::Resp,
+            Protocol::Pack4 => Framing::Pack4,
+        }
+    }
 }
 
 /// A way into the server.
@@ -24,13 +36,18 @@ pub struct Door {
     pub protocol: Protocol,
 }
 
+impl Door {
+    /// Where redis-server's clients come in.
+    pub const PLAIN: Door = Door { protocol: Protocol::Resp };
+}
+
 impl fmt::Display for Door {
-    /// As it stands before `connections` in "Ready to accept connections"; nothing for plain RESP, which redis-server
-    /// names no further either.
+    /// As it stands before "connections on 127.0.0.1:6379": nothing for plain RESP, else what it is and a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol {
-            Protocol::Resp => f.write_str(""),
-        }
+        f.write_str(match self.protocol {
+            Protocol::Resp => "",
+            Protocol::Pack4 => "pack4 ",
+        })
     }
 }
 
@@ -62,14 +79,17 @@ pub struct Arrival {
     pub door: Door,
 }
 
-/// Listens at every door that `config` names.
+/// Listens at every door that `config` names. `port 0` is a door of its own, at a free port, only where there is no other.
 ///
 /// # Errors
 /// When an address cannot be had; the text is for the user.
 pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
-    let doors = [("port", config.port(), Door { protocol: Protocol::Resp })];
+    let named = [("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4 })];
+    let others = named.into_iter().filter(|(_, port, _)| *port > 0).collect::<Vec<_>>();
+    let plain = ("port", config.port(), Door::PLAIN);
+    let plain = (plain.1 > 0 || others.is_empty()).then_some(plain);
     let mut listeners = Vec::new();
-    for (option, port, door) in doors {
+    for (option, port, door) in plain.into_iter().chain(others) {
         let sockets = listen::listen(&config.bind(), port, config.tcp_backlog() as i32, option)
             .map_err(|e| e.to_string())?;
         listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door }));

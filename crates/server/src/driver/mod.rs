@@ -20,7 +20,7 @@ mod worker;
 
 use accept::{Signals, accept_until_stopped};
 use clock::Clock;
-use door::Listener;
+use door::{Door, Listener};
 use host::{Loops, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -49,10 +49,11 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     logging::log_panics();
     allow_clients(&config)?;
     let listeners = door::open(&config)?;
-    if config.port() == 0 {
+    if config.port() == 0
+        && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
+    {
         // INFO and CONFIG GET tell the port that was picked.
-        let port = listeners[0].address().map_or(0, |a| a.port());
-        settle(&config, &format!("port {port}"))?;
+        settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     // Freed pages go back to the system even when nobody allocates.
     let _ = tikv_jemalloc_ctl::background_thread::write(true);

@@ -26,7 +26,6 @@
 //! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
 
 use super::connection::step_back;
-use super::door::{Door, Protocol};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -67,13 +66,13 @@ pub struct Written {
 }
 
 impl Stream {
-    /// Takes over a socket that came in at `door`; by `ring` when the worker has one.
+    /// Takes over a socket; by `ring` when the worker has one.
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn open(socket: StdStream, door: Door, ring: Option<&Ring>) -> io::Result<Stream> {
-        Ok(match (door.protocol, ring) {
-            (Protocol::Resp, Some(ring)) if !ring.has_failed() => Stream::Ring(ring.attach(socket)?),
+    pub fn open(socket: StdStream, ring: Option<&Ring>) -> io::Result<Stream> {
+        Ok(match ring {
+            Some(ring) if !ring.has_failed() => Stream::Ring(ring.attach(socket)?),
             _ => Stream::Polled(TcpStream::from_std(socket)?),
         })
     }

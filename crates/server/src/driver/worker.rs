@@ -215,10 +215,10 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
 }
 
 async fn host(arrival: Arrival, guard: Guard) {
-    let (address, at) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone());
+    let (address, at, door) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone(), arrival.door);
     match connection::serve(arrival, guard.wake.clone(), &guard.context).await {
-        Ok(end) => tracing::debug!("{address} at {at}: {end}"),
-        Err(e) => tracing::debug!("{address} at {at}: {e}"),
+        Ok(end) => tracing::debug!("{door}connection from {address} at {at}: {end}"),
+        Err(e) => tracing::debug!("{door}connection from {address} at {at}: {e}"),
     }
 }
 

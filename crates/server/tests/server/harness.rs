@@ -26,17 +26,39 @@ impl Server {
     pub fn start(options: &[&str]) -> Server {
         let mut args = options.to_vec();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
-        // The same tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
-        let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
-        if !driver.is_empty() && !options.contains(&"--io-driver") {
-            args.extend(["--io-driver", &driver]);
-        }
+        let driver = io_driver(options);
+        args.extend(driver.iter().map(String::as_str));
         Server::start_as(&args, "")
     }
 
     /// `strand serve` with exactly these arguments and this text on stdin.
     pub fn start_as(args: &[&str], stdin: &str) -> Server {
         Server::spawn(Command::new(STRAND).arg("serve").args(args), stdin)
+    }
+
+    /// A server with a door at a free port for RESP and for each of `ports` (options such as `--pack4-port`); the
+    /// addresses of those.
+    pub fn start_doors(ports: &[&str], options: &[&str]) -> (Server, Vec<SocketAddr>) {
+        // Who picks free ports for another program may lose one to a third.
+        for _ in 0..20 {
+            let free = || strand_testkit::process::free_port().expect("loopback has ports");
+            let picked: Vec<u16> = ports.iter().map(|_| free()).collect();
+            let port = free().to_string();
+            let mut args: Vec<String> = options.iter().map(|o| o.to_string()).collect();
+            args.extend(io_driver(options));
+            args.extend(["--port", &port, "--bind", "127.0.0.1"].map(str::to_string));
+            for (option, port) in ports.iter().zip(&picked) {
+                args.extend([option.to_string(), port.to_string()]);
+            }
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            match Server::try_spawn(Command::new(STRAND).arg("serve").args(args), "") {
+                Ok(server) => {
+                    return (server, picked.iter().map(|p| SocketAddr::from(([127, 0, 0, 1], *p))).collect());
+                }
+                Err(log) => assert!(log.contains("in use"), "the server did not start: {log}"),
+            }
+        }
+        panic!("no free ports");
     }
 
     /// As [`Server::start`], with so many open files at most.
@@ -47,6 +69,11 @@ impl Server {
     }
 
     fn spawn(command: &mut Command, stdin: &str) -> Server {
+        Server::try_spawn(command, stdin).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    /// The error is its log.
+    fn try_spawn(command: &mut Command, stdin: &str) -> Result<Server, String> {
         let folder = Folder::new();
         let mut child = command
             .current_dir(&folder.0)
@@ -60,19 +87,16 @@ impl Server {
         let line =
             out.lines().map_while(Result::ok).find(|l| l.starts_with("Ready to accept connections on "));
         let Some(line) = line else {
-            panic!("the server did not start: {}", folder.log_text());
+            let _ = child.wait();
+            return Err(folder.log_text());
         };
         let address =
             line.rsplit(' ').next().and_then(|a| a.parse().ok()).expect("the line ends with an address");
-        Server { child, address, folder }
+        Ok(Server { child, address, folder })
     }
 
     pub fn connect(&self) -> Client {
-        let stream = TcpStream::connect(self.address).expect("the server accepts");
-        stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
-        stream.set_write_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
-        Client { stream, input: Vec::new() }
+        Client::connect(self.address)
     }
 
     pub fn pid(&self) -> u32 {
@@ -138,6 +162,15 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("the server's log: {}", self.folder.log_text());
         }
+    }
+}
+
+/// The same tests with another event loop: STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server.
+fn io_driver(options: &[&str]) -> Vec<String> {
+    let driver = std::env::var("STRAND_IO_DRIVER").unwrap_or_default();
+    match driver.is_empty() || options.contains(&"--io-driver") {
+        true => Vec::new(),
+        false => vec!["--io-driver".into(), driver],
     }
 }
 
@@ -207,6 +240,13 @@ pub struct Client {
 }
 
 impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("the server accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
+        stream.set_write_timeout(Some(Duration::from_millis(REPLY_MS_MAX))).expect("not zero");
+        Client { stream, input: Vec::new() }
+    }
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server takes them");

@@ -9,6 +9,7 @@ mod hostile;
 mod linearizable;
 mod measuring;
 mod neighbours;
+mod pack4;
 mod peers;
 mod stopping;
 mod wiring;

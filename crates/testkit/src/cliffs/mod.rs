@@ -8,6 +8,7 @@
 mod bytes;
 mod crowds;
 mod event;
+mod frames;
 mod hashes;
 mod keyspace;
 mod large;
@@ -79,6 +80,7 @@ struct Stage {
 
 const STAGES: &[Stage] = &[
     Stage { rows: bytes::ROWS, options: &[], run: bytes::run },
+    Stage { rows: frames::ROWS, options: &[], run: frames::run },
     Stage { rows: keyspace::ROWS, options: &[], run: keyspace::run },
     Stage { rows: hashes::ROWS, options: &[], run: hashes::run },
     Stage { rows: large::ROWS, options: &[], run: large::run },

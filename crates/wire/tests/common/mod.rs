@@ -6,6 +6,7 @@
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
+use strand_wire::pack4;
 use strand_wire::resp::{Decoder, Limits, Progress};
 
 /// What came out of a stream of requests.
@@ -79,6 +80,53 @@ pub fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Opt
     (values, None)
 }
 
+/// One thing that a pack4 decoder found: the words of a command, or an error's text and whether it is the end.
+pub type Found = Result<Vec<Vec<u8>>, (String, bool)>;
+
+/// What a pack4 decoder finds in `pieces`, and whether it ended inside a frame.
+pub fn decode_frames<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    limits: Limits,
+    frame_bytes_max: usize,
+) -> (Vec<Found>, bool) {
+    let mut decoder = pack4::Decoder::new(limits, frame_bytes_max);
+    let (mut input, mut argv, mut found) = (Chain::new(), Argv::new(), Vec::new());
+    for piece in pieces {
+        let mut piece = piece;
+        while !piece.is_empty() {
+            // As a session does: into a large body where one is awaited.
+            let spare = if input.is_empty() { decoder.body_spare() } else { None };
+            if let Some(spare) = spare {
+                let n = spare.len().min(piece.len());
+                spare[..n].copy_from_slice(&piece[..n]);
+                decoder.body_filled(n);
+                piece = &piece[n..];
+            } else {
+                input.push_slice(std::mem::take(&mut piece));
+            }
+            loop {
+                match decoder.decode(&mut input, &mut argv) {
+                    Ok(Progress::Incomplete) => break,
+                    Ok(Progress::More) => {}
+                    Ok(Progress::Command) if argv.is_empty() => {}
+                    Ok(Progress::Command) => {
+                        found.push(Ok(argv.args().iter().map(<[u8]>::to_vec).collect()));
+                        argv.clear();
+                    }
+                    Err(error) => {
+                        assert!(argv.is_empty());
+                        found.push(Err((error.to_string(), error.is_lost())));
+                        if error.is_lost() {
+                            return (found, false);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    (found, decoder.in_frame())
+}
+
 /// Cuts `bytes` into pieces whose sizes are taken from `sizes` in turn (a size of 0 counts as 1).
 pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
@@ -112,6 +160,37 @@ pub fn fuzz_resp_decode(data: &[u8]) {
     let whole = decode([bytes], limits);
     assert_eq!(decode(cut(bytes, &head[1..]), limits), whole);
     assert_eq!(decode(bytes.chunks(1), limits), whole);
+}
+
+/// The body of the fuzz target `pack4_decode`: nothing panics, where the stream was cut never shows, and a frame is one
+/// command or one error, whatever is in it. The first byte chooses the limits, the next four the pieces and the frames.
+pub fn fuzz_pack4_decode(data: &[u8]) {
+    let Some((head, bytes)) = data.split_at_checked(5) else { return };
+    let (limits, frame_bytes_max) = match head[0] % 3 {
+        0 => (Limits::FULL, 1 << 30),
+        1 => (TIGHT, 90_000),
+        _ => (Limits { authenticated: false, ..TIGHT }, 90_000),
+    };
+    let decode = |pieces: Vec<&[u8]>| decode_frames(pieces, limits, frame_bytes_max);
+    // The bytes as they are, lengths and all.
+    let whole = decode(vec![bytes]);
+    assert_eq!(decode(cut(bytes, &head[1..])), whole);
+    assert_eq!(decode(bytes.chunks(1).collect()), whole);
+    // The same bytes in frames of true lengths, a PING behind them.
+    let bodies = cut(bytes, &head[1..]);
+    let mut frames = Vec::new();
+    for body in bodies.iter().copied().chain([&b"PING"[..]]) {
+        frames.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        frames.extend_from_slice(body);
+    }
+    let whole = decode(vec![&frames]);
+    assert_eq!(decode(cut(&frames, &head[1..])), whole);
+    let (found, in_frame) = whole;
+    if !found.iter().any(|f| matches!(f, Err((_, true)))) {
+        assert!(!in_frame);
+        assert_eq!(found.len(), bodies.len() + 1);
+        assert_eq!(found.last(), Some(&Ok(vec![b"PING".to_vec()])));
+    }
 }
 
 /// The body of the fuzz target `client_reply`: as above, for the client's parser. The first four bytes choose the pieces.

@@ -81,15 +81,15 @@ impl Session {
     }
     pub(super) fn client_reply(&mut self, args: Args<'_>) -> Outcome {
         if args.is(2, "ON") {
-            self.mute = Mute::No;
+            self.replies.mute = Mute::No;
             return self.ok();
         }
         if args.is(2, "OFF") {
-            self.mute = Mute::Off;
+            self.replies.mute = Mute::Off;
         } else if !args.is(2, "SKIP") {
             return Err(SYNTAX.into());
-        } else if self.mute != Mute::Off {
-            self.mute = Mute::SkipNext;
+        } else if self.replies.mute != Mute::Off {
+            self.replies.mute = Mute::SkipNext;
         }
         DONE
     }

@@ -123,7 +123,7 @@ impl Session {
         self.db = 0;
         self.protocol = Protocol::Resp2;
         self.authenticated = !self.settings.password;
-        self.mute = Mute::No;
+        self.replies.mute = Mute::No;
         self.client.set_texts(|t| t.name.clear());
         self.limits_changed();
         self.reply().simple("RESET");

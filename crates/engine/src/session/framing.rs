@@ -1,0 +1,165 @@
+//! What differs by how requests and replies are told apart on the wire: [`Requests`] decodes, [`Replies`] holds what is
+//! encoded. The rest of a session knows nothing of it.
+
+use super::{Mute, SessionSettings};
+use crate::Framing;
+use strand_chain::Chain;
+use strand_wire::args::Argv;
+use strand_wire::pack4;
+use strand_wire::reply::{Protocol, Reply};
+use strand_wire::resp::{self, Progress};
+
+/// A request that cannot be decoded.
+pub(super) struct Broken {
+    /// The text of the error reply.
+    pub(super) text: Vec<u8>,
+    /// Where the next request begins is known.
+    pub(super) goes_on: bool,
+}
+
+/// The decoder.
+pub(super) enum Requests {
+    Resp(resp::Decoder),
+    Pack4(Box<pack4::Decoder>),
+}
+
+impl Requests {
+    pub(super) fn new(framing: Framing, settings: &SessionSettings, authenticated: bool) -> Requests {
+        let limits = settings.limits(authenticated);
+        match framing {
+            Framing::Resp => Requests::Resp(resp::Decoder::new(limits)),
+            Framing::Pack4 => {
+                Requests::Pack4(Box::new(pack4::Decoder::new(limits, settings.frame_bytes_max())))
+            }
+        }
+    }
+    pub(super) fn set_limits(&mut self, settings: &SessionSettings, authenticated: bool) {
+        let limits = settings.limits(authenticated);
+        match self {
+            Requests::Resp(decoder) => decoder.set_limits(limits),
+            Requests::Pack4(decoder) => decoder.set_limits(limits, settings.frame_bytes_max()),
+        }
+    }
+    #[inline]
+    pub(super) fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, Broken> {
+        match self {
+            Requests::Resp(decoder) => {
+                decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: false })
+            }
+            Requests::Pack4(decoder) => {
+                decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
+            }
+        }
+    }
+    #[inline]
+    pub(super) fn look_ahead<'a>(
+        &self,
+        front: &'a [u8],
+        requests_max: usize,
+        visit: &mut dyn FnMut(&'a [u8]),
+    ) -> usize {
+        match self {
+            Requests::Resp(_) => resp::look_ahead(front, requests_max, visit),
+            Requests::Pack4(_) => pack4::look_ahead(front, requests_max, visit),
+        }
+    }
+    #[inline]
+    pub(super) fn in_frame(&self) -> bool {
+        match self {
+            Requests::Resp(decoder) => decoder.in_frame(),
+            Requests::Pack4(decoder) => decoder.in_frame(),
+        }
+    }
+    #[inline]
+    pub(super) fn body_spare(&mut self) -> Option<&mut [u8]> {
+        match self {
+            Requests::Resp(decoder) => decoder.body_spare(),
+            Requests::Pack4(decoder) => decoder.body_spare(),
+        }
+    }
+    pub(super) fn body_filled(&mut self, n: usize) {
+        match self {
+            Requests::Resp(decoder) => decoder.body_filled(n),
+            Requests::Pack4(decoder) => decoder.body_filled(n),
+        }
+    }
+}
+
+/// What is on its way to the client.
+pub(super) struct Replies {
+    /// Ready to be written.
+    pub(super) out: Chain,
+    /// The reply of the command in hand, where its length must be known before its first byte.
+    reply: Chain,
+    /// Where replies go that the client does not want (CLIENT REPLY).
+    sink: Chain,
+    /// Which ones it wants.
+    pub(super) mute: Mute,
+    framing: Framing,
+}
+
+impl Replies {
+    pub(super) fn new(framing: Framing) -> Replies {
+        Replies { out: Chain::new(), reply: Chain::new(), sink: Chain::new(), mute: Mute::No, framing }
+    }
+    /// Where this command's reply goes.
+    #[inline]
+    pub(super) fn target(&mut self) -> &mut Chain {
+        match (self.mute, self.framing) {
+            (Mute::No | Mute::SkipNext, Framing::Resp) => &mut self.out,
+            (Mute::No | Mute::SkipNext, Framing::Pack4) => &mut self.reply,
+            (Mute::Off | Mute::Skip, _) => &mut self.sink,
+        }
+    }
+    /// The most bytes that may be in the target when `bytes_max` may wait for the client.
+    #[inline]
+    pub(super) fn bytes_max(&self, bytes_max: usize) -> usize {
+        match self.framing {
+            Framing::Resp => bytes_max,
+            Framing::Pack4 => bytes_max.saturating_sub(self.out.len()).min(pack4::FRAME_BYTES_MAX),
+        }
+    }
+    /// True when the client wants the reply of the command in hand.
+    pub(super) fn is_wanted(&self) -> bool {
+        matches!(self.mute, Mute::No | Mute::SkipNext)
+    }
+    /// True when a reply of so many bytes can be sent.
+    pub(super) fn is_too_long(&self, bytes: usize) -> bool {
+        self.framing == Framing::Pack4 && bytes > pack4::FRAME_BYTES_MAX
+    }
+    /// Everything held, whatever becomes of it.
+    pub(super) fn len(&self) -> usize {
+        self.out.len() + self.reply.len() + self.sink.len()
+    }
+    /// The command in hand has replied.
+    #[inline]
+    pub(super) fn seal(&mut self) {
+        if self.framing != Framing::Resp && !self.reply.is_empty() {
+            seal(&mut self.out, &mut self.reply);
+        }
+        match self.mute {
+            Mute::No | Mute::SkipNext => {}
+            Mute::Off | Mute::Skip => self.sink.clear(),
+        }
+    }
+}
+
+/// Appends a reply as a frame; one that no frame can hold becomes an error.
+fn seal(out: &mut Chain, reply: &mut Chain) {
+    if !pack4::seal(out, reply) {
+        reply.clear();
+        Reply::new(reply, Protocol::Resp2).error("ERR the reply is longer than a frame can be");
+        pack4::seal(out, reply);
+    }
+}
+
+/// What a connection is told that is not served.
+pub(super) fn refusal(framing: Framing, text: &str) -> Chain {
+    let (mut out, mut reply) = (Chain::new(), Chain::new());
+    Reply::new(&mut reply, Protocol::Resp2).error(text);
+    match framing {
+        Framing::Resp => return reply,
+        Framing::Pack4 => seal(&mut out, &mut reply),
+    }
+    out
+}

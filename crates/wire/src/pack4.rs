@@ -1,0 +1,500 @@
+//! pack4: RESP in frames, for clients that can frame and have no RESP parser (`docs/formats/pack4.md`).
+//!
+//! A frame is four bytes of length, big-endian, and that many bytes: of a client one command (RESP, or a plain line), of
+//! the server one reply. [`Decoder`] turns frames into an [`Argv`]: it gives [`resp::Decoder`] exactly the bytes of one
+//! frame, whole or as they come, so a large argument is still received straight into its own blob. [`seal`] makes a
+//! frame of a reply. A frame that lies about what is in it is a [`FrameError`]: the lie ends with its frame, unless the
+//! length itself is past belief.
+
+use crate::args::Argv;
+use crate::resp::{self, Limits, Progress, ProtocolError};
+use strand_chain::Chain;
+
+/// Bytes of a frame's length.
+pub const LENGTH_BYTES: usize = 4;
+/// The longest frame that can be told.
+pub const FRAME_BYTES_MAX: usize = u32::MAX as usize;
+/// The longest frame before authentication: as many arguments of such a length as a command may have then, and their
+/// headers.
+pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize =
+    resp::UNAUTHENTICATED_ARGS_MAX * (resp::UNAUTHENTICATED_BULK_BYTES_MAX + 32) + 32;
+/// A plain line may end so.
+const LINE_END_BYTES_MAX: usize = 2;
+/// A reply up to this length is copied behind its length, a longer one is linked.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+
+/// What is wrong with a frame.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Its length is 0.
+    #[error("Protocol error: a frame of 0 bytes")]
+    Empty,
+    /// Its length is over the limit.
+    #[error("Protocol error: a frame of {len} bytes, the most is {max}; is it a frame?")]
+    TooLong {
+        /// What it says.
+        len: usize,
+        /// What may be.
+        max: usize,
+    },
+    /// It begins a plain line and is longer than such a line may be: most likely no frame at all but RESP without one.
+    #[error(
+        "Protocol error: a frame of {len} bytes that begins no RESP command, the most is {max}; is it a frame?"
+    )]
+    LineTooLong {
+        /// What it says.
+        len: usize,
+        /// What may be.
+        max: usize,
+    },
+    /// There is no command in it, only empty ones.
+    #[error("Protocol error: no command in a frame of {len} bytes")]
+    NoCommand {
+        /// Its length.
+        len: usize,
+    },
+    /// It is shorter than the command in it.
+    #[error("Protocol error: a frame of {len} bytes ends inside its command")]
+    Short {
+        /// Its length.
+        len: usize,
+    },
+    /// It is longer than the command in it.
+    #[error("Protocol error: a frame of {len} bytes goes on after its command")]
+    Long {
+        /// Its length.
+        len: usize,
+    },
+    /// What is in it is not RESP.
+    #[error(transparent)]
+    Resp(#[from] ProtocolError),
+}
+
+impl FrameError {
+    /// The error reply's text, for [`Reply::error_bytes`].
+    ///
+    /// [`Reply::error_bytes`]: crate::reply::Reply::error_bytes
+    pub fn message(&self) -> Vec<u8> {
+        match self {
+            FrameError::Resp(error) => error.message(),
+            other => format!("ERR {other}").into_bytes(),
+        }
+    }
+    /// True when the length itself is not to be believed: where the next frame begins is not known then, and the
+    /// connection ends. After every other error the decoder goes on with the next frame.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, FrameError::TooLong { .. } | FrameError::LineTooLong { .. })
+    }
+}
+
+/// Where in a frame the next byte belongs. Lengths count the bytes after the length.
+#[derive(Clone, Copy, Debug)]
+enum Frame {
+    /// In the length; it stays in the input until it is whole.
+    Length,
+    /// At the first byte.
+    First { len: usize },
+    /// In a plain line; it stays in the input until it is whole.
+    Line { len: usize },
+    /// In a command; so many bytes are to come.
+    Command { len: usize, left: usize },
+    /// In what follows an error; so many bytes are to come.
+    Refused { left: usize },
+}
+
+/// A resumable decoder of request frames, one per session.
+#[derive(Debug)]
+pub struct Decoder {
+    resp: resp::Decoder,
+    line_bytes_max: usize,
+    frame_bytes_max: usize,
+    frame: Frame,
+    /// Bytes of the frame that were taken from the input and not decoded.
+    held: Chain,
+    in_frame: bool,
+}
+
+impl Decoder {
+    /// With `limits` on the commands, and frames of at most `frame_bytes_max`; [`UNAUTHENTICATED_FRAME_BYTES_MAX`] while
+    /// the limits are those before authentication.
+    pub fn new(limits: Limits, frame_bytes_max: usize) -> Decoder {
+        let mut decoder = Decoder {
+            resp: resp::Decoder::new(limits),
+            line_bytes_max: 0,
+            frame_bytes_max: 0,
+            frame: Frame::Length,
+            held: Chain::new(),
+            in_frame: false,
+        };
+        decoder.set_limits(limits, frame_bytes_max);
+        decoder
+    }
+    /// Changes the limits for the headers and lengths that come from now on.
+    pub fn set_limits(&mut self, limits: Limits, frame_bytes_max: usize) {
+        self.resp.set_limits(limits);
+        self.line_bytes_max = limits.inline_bytes_max + LINE_END_BYTES_MAX;
+        self.frame_bytes_max = match limits.authenticated {
+            true => frame_bytes_max.min(FRAME_BYTES_MAX),
+            false => frame_bytes_max.min(UNAUTHENTICATED_FRAME_BYTES_MAX),
+        };
+    }
+    /// Consumes bytes from `input` towards the command of one frame in `argv`, as [`resp::Decoder::decode`] does.
+    ///
+    /// # Errors
+    /// [`FrameError`]; `argv` is empty then. The next call goes on behind the frame, unless [`FrameError::is_lost`]: the
+    /// decoder is of no use then.
+    #[inline]
+    pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, FrameError> {
+        if let Frame::Length = self.frame
+            && self.take_front(input, argv)
+        {
+            return Ok(Progress::Command);
+        }
+        let decoded = self.decode_slowly(input, argv);
+        self.in_frame = match self.frame {
+            Frame::Length => !input.is_empty() && decoded == Ok(Progress::Incomplete),
+            _ => true,
+        };
+        decoded
+    }
+    /// True when part of a frame has been consumed or examined: the driver arms `TCP_QUICKACK` then.
+    pub fn in_frame(&self) -> bool {
+        self.in_frame
+    }
+    /// As [`resp::Decoder::body_spare`], never past the end of the frame.
+    pub fn body_spare(&mut self) -> Option<&mut [u8]> {
+        match self.frame {
+            Frame::Command { left, .. } if left > 0 && self.held.is_empty() => {
+                let spare = self.resp.body_spare()?;
+                let n = spare.len().min(left);
+                Some(&mut spare[..n])
+            }
+            _ => None,
+        }
+    }
+    /// Says that `n` bytes of the last `body_spare()` were filled.
+    ///
+    /// # Panics
+    /// When there was no `body_spare()` or `n` is more than it gave.
+    pub fn body_filled(&mut self, n: usize) {
+        match &mut self.frame {
+            Frame::Command { left, .. } if n <= *left => *left -= n,
+            _ => assert_eq!(n, 0, "body_spare() came first"),
+        }
+        self.resp.body_filled(n);
+    }
+
+    /// Takes a frame that lies in the front slice whole, with an ordinary command that fills it: the usual case. What it
+    /// does not take is judged by [`Decoder::decode_slowly`].
+    #[inline]
+    fn take_front(&mut self, input: &mut Chain, argv: &mut Argv) -> bool {
+        let front = input.front();
+        let Some((length, rest)) = front.split_first_chunk::<LENGTH_BYTES>() else { return false };
+        let len = u32::from_be_bytes(*length) as usize;
+        if len > rest.len() || len > self.frame_bytes_max || rest.first() != Some(&b'*') {
+            return false;
+        }
+        let (consumed, whole) = self.resp.take_front(&rest[..len], argv);
+        if !whole {
+            if consumed > 0 {
+                input.advance(LENGTH_BYTES + consumed);
+                self.frame = Frame::Command { len, left: len - consumed };
+            }
+            return false;
+        }
+        if consumed < len {
+            // As if nothing had been seen: the slow way says what is wrong.
+            argv.clear();
+            self.resp.reset();
+            return false;
+        }
+        input.advance(LENGTH_BYTES + len);
+        self.in_frame = false;
+        true
+    }
+
+    #[inline(never)]
+    fn decode_slowly(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, FrameError> {
+        loop {
+            match self.frame {
+                Frame::Length => {
+                    let mut length = [0; LENGTH_BYTES];
+                    if !input.peek(&mut length) {
+                        return Ok(Progress::Incomplete);
+                    }
+                    let (len, max) = (u32::from_be_bytes(length) as usize, self.frame_bytes_max);
+                    if len > max {
+                        return Err(FrameError::TooLong { len, max });
+                    }
+                    input.advance(LENGTH_BYTES);
+                    if len == 0 {
+                        return Err(FrameError::Empty);
+                    }
+                    self.frame = Frame::First { len };
+                }
+                Frame::First { len } => match input.front().first() {
+                    None => return Ok(Progress::Incomplete),
+                    Some(b'*') => self.frame = Frame::Command { len, left: len },
+                    Some(_) if len > self.line_bytes_max => {
+                        return Err(FrameError::LineTooLong { len, max: self.line_bytes_max });
+                    }
+                    Some(_) => self.frame = Frame::Line { len },
+                },
+                Frame::Line { len } if input.len() < len => return Ok(Progress::Incomplete),
+                Frame::Line { len } => {
+                    self.held = input.split_to(len);
+                    if self.held.slices().last().and_then(<[u8]>::last) != Some(&b'\n') {
+                        self.held.push_slice(b"\n");
+                    }
+                    self.frame = Frame::Command { len, left: 0 };
+                }
+                Frame::Command { len, left } => return self.command(input, argv, len, left),
+                Frame::Refused { left } => {
+                    let n = left.min(input.len());
+                    input.advance(n);
+                    self.frame = match left - n {
+                        0 => Frame::Length,
+                        left => Frame::Refused { left },
+                    };
+                    if left > n {
+                        return Ok(Progress::Incomplete);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with the command of a frame of `len` bytes, of which `left` were not taken from the input.
+    fn command(
+        &mut self,
+        input: &mut Chain,
+        argv: &mut Argv,
+        len: usize,
+        left: usize,
+    ) -> Result<Progress, FrameError> {
+        let n = left.min(input.len());
+        if n > 0 && n == input.len() && self.held.is_empty() {
+            std::mem::swap(&mut self.held, input);
+        } else if n > 0 {
+            self.held.push_chain(input.split_to(n));
+        }
+        let left = left - n;
+        self.frame = Frame::Command { len, left };
+        let ends = |held: &Chain| left == 0 && held.is_empty();
+        let decoded = self.resp.decode(&mut self.held, argv);
+        let error = match decoded {
+            Ok(Progress::Command) if !argv.is_empty() && ends(&self.held) => {
+                self.frame = Frame::Length;
+                return Ok(Progress::Command);
+            }
+            Ok(Progress::Command) if !argv.is_empty() => FrameError::Long { len },
+            Ok(Progress::Command) if !ends(&self.held) => return Ok(Progress::Command),
+            Ok(Progress::Command) => FrameError::NoCommand { len },
+            Ok(Progress::Incomplete) if left > 0 => return Ok(Progress::Incomplete),
+            Ok(Progress::Incomplete) if self.resp.in_frame() => FrameError::Short { len },
+            Ok(Progress::Incomplete) => FrameError::NoCommand { len },
+            Ok(Progress::More) => return Ok(Progress::More),
+            Err(error) => FrameError::Resp(error),
+        };
+        argv.clear();
+        self.resp.reset();
+        self.held.clear();
+        self.frame = if left > 0 { Frame::Refused { left } } else { Frame::Length };
+        Err(error)
+    }
+}
+
+/// As [`resp::look_ahead`], into frames.
+pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(&'a [u8])) -> usize {
+    let mut at = 0;
+    for seen in 0..requests_max {
+        let Some(next) = resp::second_argument(front, at + LENGTH_BYTES, visit) else { return seen };
+        at = next;
+    }
+    requests_max
+}
+
+/// Appends `reply` as a frame to `out` and empties it. False, with nothing done, when it is longer than a frame can be.
+pub fn seal(out: &mut Chain, reply: &mut Chain) -> bool {
+    let Ok(len) = u32::try_from(reply.len()) else { return false };
+    out.push_slice(&len.to_be_bytes());
+    if reply.len() <= COPY_BYTES_MAX {
+        reply.slices().for_each(|s| out.push_slice(s));
+        reply.clear();
+    } else {
+        out.push_chain(std::mem::take(reply));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::LARGE_BODY_BYTES_MIN;
+
+    fn frame(body: &[u8]) -> Vec<u8> {
+        [&(body.len() as u32).to_be_bytes()[..], body].concat()
+    }
+
+    /// What comes out of `pieces`: words of each command, or the error.
+    fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Vec<String> {
+        let (mut decoder, mut input) = (Decoder::new(limits, 1 << 30), Chain::new());
+        let (mut argv, mut out) = (Argv::new(), Vec::new());
+        for piece in pieces {
+            input.push_slice(piece);
+            loop {
+                match decoder.decode(&mut input, &mut argv) {
+                    Ok(Progress::Incomplete) => break,
+                    Ok(Progress::More) => {}
+                    Ok(Progress::Command) => {
+                        let words: Vec<_> = argv.args().iter().map(String::from_utf8_lossy).collect();
+                        out.push(words.join(" "));
+                        argv.clear();
+                    }
+                    Err(error) => {
+                        assert!(argv.is_empty());
+                        out.push(String::from_utf8_lossy(&error.message()).into_owned());
+                        if error.is_lost() {
+                            return out;
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn commands_lies_and_lines_at_every_split() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "GET k"),
+            (b"PING", "PING"),
+            (b"PING\n", "PING"),
+            (b"SET k 'a b'\r\n", "SET k a b"),
+            (b"", "ERR Protocol error: a frame of 0 bytes"),
+            (b"\r\n", "ERR Protocol error: no command in a frame of 2 bytes"),
+            (b"*0\r\n", "ERR Protocol error: no command in a frame of 4 bytes"),
+            (b"*1\r\n$4\r\nPING", "ERR Protocol error: a frame of 12 bytes ends inside its command"),
+            (b"*1\r\n", "ERR Protocol error: a frame of 4 bytes ends inside its command"),
+            (
+                b"*1\r\n$4\r\nPING\r\n\r\n",
+                "ERR Protocol error: a frame of 16 bytes goes on after its command",
+            ),
+            (
+                b"*1\r\n$4\r\nPING\r\nPING\r\n",
+                "ERR Protocol error: a frame of 20 bytes goes on after its command",
+            ),
+            (b"PING\r\nPING\r\n", "ERR Protocol error: a frame of 12 bytes goes on after its command"),
+            (b"*1\r\n:4\r\nPING\r\n", "ERR Protocol error: expected '$', got ':'"),
+            (b"GET 'a", "ERR Protocol error: unbalanced quotes in request"),
+            (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n", "SET k v"),
+        ];
+        let bytes: Vec<u8> = cases.iter().flat_map(|(body, _)| frame(body)).collect();
+        let want: Vec<&str> = cases.iter().map(|(_, want)| *want).collect();
+        assert_eq!(decode([&bytes[..]], Limits::FULL), want);
+        for cut in 0..=bytes.len() {
+            let (left, right) = bytes.split_at(cut);
+            assert_eq!(decode([left, right], Limits::FULL), want, "cut at {cut}");
+        }
+        assert_eq!(decode(bytes.chunks(1), Limits::FULL), want);
+    }
+
+    #[test]
+    fn a_length_past_belief_is_the_end() {
+        let lost = |bytes: &[u8], limits| {
+            let out = decode([bytes, &frame(b"PING")], limits);
+            assert_eq!(out.len(), 1, "{out:?}");
+            out[0].clone()
+        };
+        let text = "a frame of 1346981447 bytes, the most is 1073741824; is it a frame?";
+        assert!(lost(b"PING\r\n", Limits::FULL).ends_with(text));
+        let text =
+            "a frame of 707857674 bytes that begins no RESP command, the most is 65538; is it a frame?";
+        assert!(lost(b"*1\r\n$4\r\nPING\r\n", Limits::FULL).ends_with(text));
+        assert!(lost(&[0, 3, 0, 0], Limits::UNAUTHENTICATED).contains("the most is 164"));
+    }
+
+    #[test]
+    fn a_large_argument_is_read_into_its_blob_and_never_past_its_frame() {
+        let value = vec![7u8; 3 * LARGE_BODY_BYTES_MIN];
+        let head = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", value.len());
+        for missing in [0, 2, 1000] {
+            let len = head.len() + value.len() + 2 - missing;
+            let mut decoder = Decoder::new(Limits::FULL, 1 << 30);
+            let (mut input, mut argv) = (Chain::new(), Argv::new());
+            input.push_slice(&(len as u32).to_be_bytes());
+            input.push_slice(head.as_bytes());
+            input.push_slice(&value[..10]);
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+            assert!(input.is_empty() && decoder.in_frame());
+            let mut at = 10;
+            while let Some(spare) = decoder.body_spare() {
+                let n = spare.len().min(1000);
+                spare[..n].copy_from_slice(&value[at..at + n]);
+                decoder.body_filled(n);
+                at += n;
+            }
+            assert_eq!(at, value.len().min(len - head.len()));
+            input.push_slice(&b"\r\n"[..2 - missing.min(2)]);
+            input.push_slice(&frame(b"PING"));
+            if missing == 0 {
+                assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+                assert_eq!(argv.args().at(1), value);
+                assert!(argv.args().large(1).is_some() && !decoder.in_frame());
+                argv.clear();
+            } else {
+                assert_eq!(decoder.decode(&mut input, &mut argv), Err(FrameError::Short { len }));
+            }
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+            assert_eq!(argv.args().at(0), b"PING");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_refused_command_is_dropped_as_it_comes() {
+        let (mut decoder, mut input, mut argv) =
+            (Decoder::new(Limits::FULL, 1 << 30), Chain::new(), Argv::new());
+        input.push_slice(&(1u32 << 29).to_be_bytes());
+        input.push_slice(b"*1\r\n$4\r\nPING\r\n");
+        let len = 1 << 29;
+        assert_eq!(decoder.decode(&mut input, &mut argv), Err(FrameError::Long { len }));
+        let block = [b'x'; 1 << 16];
+        let mut left = len - 14;
+        while left > 0 {
+            let n = left.min(block.len());
+            input.push_slice(&block[..n]);
+            left -= n;
+            assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Incomplete));
+            assert!(input.is_empty() && decoder.in_frame() == (left > 0));
+        }
+        input.push_slice(&frame(b"PING"));
+        assert_eq!(decoder.decode(&mut input, &mut argv), Ok(Progress::Command));
+    }
+
+    #[test]
+    fn replies_are_sealed_short_and_long() {
+        let mut out = Chain::new();
+        for len in [0, 5, COPY_BYTES_MAX, 100_000] {
+            let mut reply = Chain::new();
+            reply.push_slice(&vec![b'r'; len]);
+            assert!(seal(&mut out, &mut reply) && reply.is_empty());
+            let mut length = [0; LENGTH_BYTES];
+            assert!(out.peek(&mut length));
+            assert_eq!((u32::from_be_bytes(length) as usize, out.len()), (len, len + LENGTH_BYTES));
+            out.clear();
+        }
+    }
+
+    #[test]
+    fn looking_ahead_sees_the_keys_in_frames() {
+        let two =
+            [frame(b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"), frame(b"*2\r\n$3\r\nGET\r\n$2\r\nbb\r\n")].concat();
+        let mut keys: Vec<&[u8]> = Vec::new();
+        assert_eq!(look_ahead(&two, 10, &mut |key| keys.push(key)), 2);
+        assert_eq!(keys, [&b"a"[..], b"bb"]);
+        for end in 0..two.len() {
+            look_ahead(&two[..end], 10, &mut |key| assert!(key.len() <= 2));
+        }
+    }
+}
