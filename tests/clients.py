@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -253,6 +254,89 @@ def clients_that_frame(strand):
             assert done.stdout.decode() == want, (client, done.stdout, done.stderr)
     finally:
         framed.stop()
+
+
+class Certificates:
+    """An authority and what it signed, made by openssl in a folder of their own."""
+
+    def __init__(self, folder, name):
+        self.folder = folder
+        self.ca = os.path.join(folder, f"{name}.crt")
+        self.ca_key = os.path.join(folder, f"{name}.key")
+        self.openssl("req", "-x509", *self.NEW_KEY, "-keyout", self.ca_key, "-out", self.ca, "-subj", f"/CN={name}")
+
+    NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+    def openssl(self, *words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
+
+    def sign(self, name):
+        """The paths of a certificate for 127.0.0.1 and of its key."""
+        crt, key, csr, ext = (os.path.join(self.folder, f"{name}.{end}") for end in ("crt", "key", "csr", "ext"))
+        with open(ext, "w") as f:
+            f.write("subjectAltName=IP:127.0.0.1\n")
+        self.openssl("req", *self.NEW_KEY, "-keyout", key, "-out", csr, "-subj", f"/CN={name}")
+        self.openssl("x509", "-req", "-in", csr, "-CA", self.ca, "-CAkey", self.ca_key, "-CAcreateserial",
+                     "-days", "2", "-extfile", ext, "-out", crt)
+        return crt, key
+
+
+@check
+def tls(strand):
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = Certificates(folder, "ours"), Certificates(folder, "theirs")
+        (crt, key), (client_crt, client_key) = ours.sign("server"), ours.sign("client")
+        locked = key + ".locked"
+        ours.openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:for the key")
+        port = free_port()
+        server = Strand(strand.binary, "--tls-port", str(port), "--tls-cert-file", crt, "--tls-key-file", locked,
+                        "--tls-key-file-pass", "for the key", "--tls-ca-cert-file", ours.ca)
+        wrong = server.cli("CONFIG", "SET", "tls-key-file-pass", "another")
+        assert "Unable to update TLS configuration. Check server logs." in wrong, wrong
+        try:
+            tls_clients(server, port, ours, theirs, client_crt, client_key)
+        finally:
+            server.stop()
+
+
+def tls_clients(server, port, ours, theirs, crt, key):
+    def cli(*words, ca=ours.ca, mine=("--cert", crt, "--key", key), input=None):
+        done = subprocess.run(["redis-cli", "-p", str(port), "--tls", "--cacert", ca, *mine, *words],
+                              capture_output=True, text=True, timeout=30, input=input)
+        return done.stdout + done.stderr
+
+    assert cli("SET", "k", "v").strip() == "OK" and server.cli("GET", "k").strip() == "v"
+    piped = cli("--pipe", input="".join(f"SET bulk:{i} {i}\r\n" for i in range(1000)))
+    assert "errors: 0, replies: 1000" in piped, piped
+    assert "certificate verify failed" in cli("PING", ca=theirs.ca)
+    assert "PONG" not in cli("PING", mine=())
+    done = subprocess.run(["redis-benchmark", "-p", str(port), "--tls", "--cacert", ours.ca, "--cert", crt, "--key", key,
+                           "-q", "-n", "5000", "-P", "16", "-t", "set,get"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.count("requests per second") == 2, done.stdout + done.stderr
+
+    def py(port=port, ca=ours.ca, **options):
+        return redis.Redis(host="127.0.0.1", port=port, socket_timeout=20, ssl=True, ssl_ca_certs=ca, ssl_certfile=crt,
+                           ssl_keyfile=key, **options)
+
+    for protocol in (2, 3):
+        r = py(protocol=protocol)
+        big = os.urandom(3_000_000)
+        assert r.set("big", big) and r.get("big") == big
+        with r.pipeline(transaction=False) as p:
+            for i in range(1000):
+                p.incr("n")
+            assert len(p.execute()) == 1000
+        r.delete("n")
+        r.close()
+    for wrong in (py(ca=theirs.ca), py(port=server.port)):
+        try:
+            wrong.ping()
+            raise AssertionError("it is let in")
+        except redis.exceptions.ConnectionError:
+            pass
+    # Plain text is answered by an alert, on its connection alone.
+    assert "PONG" not in subprocess.run(["redis-cli", "-p", str(port), "PING"], capture_output=True, text=True, timeout=30).stdout
+    assert cli("PING").strip() == "PONG"
 
 
 @check

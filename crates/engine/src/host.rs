@@ -1,5 +1,6 @@
 //! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
 
+use crate::Config;
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
 
@@ -20,7 +21,7 @@ impl Now {
 }
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::run_service`] and [`Host::rewrite_config`], which run on a helper thread only.
+/// [`Host::run_service`], [`Host::reload_tls`] and [`Host::rewrite_config`], which run on a helper thread only.
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search); on a helper thread.
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);
@@ -59,6 +60,14 @@ pub trait Host: Send + Sync {
     /// CONFIG SET changed this option: whoever acts on it outside the engine (logging, sockets) looks at it again.
     fn config_changed(&self, name: &str) {
         let _ = name;
+    }
+    /// CONFIG SET gave `tls-*` options other values: use them from now on. Reads files; on a helper thread.
+    ///
+    /// # Errors
+    /// Why they cannot be used, for the log: those before are still in use.
+    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+        let _ = config;
+        Ok(())
     }
     /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
     ///

@@ -214,6 +214,14 @@ impl Config {
     pub fn pack4_port(&self) -> u16 {
         self.number(Opt::Pack4Port) as u16
     }
+    /// `tls-port`; 0 (the default) is none.
+    pub fn tls_port(&self) -> u16 {
+        self.number(Opt::TlsPort) as u16
+    }
+    /// `tls-pack4-port`; 0 (the default) is none.
+    pub fn tls_pack4_port(&self) -> u16 {
+        self.number(Opt::TlsPack4Port) as u16
+    }
     /// `bind`: addresses to listen on; a leading `-` means that an address that is not there is no error.
     pub fn bind(&self) -> Vec<String> {
         self.string(Opt::Bind).split(' ').map(str::to_string).filter(|a| !a.is_empty()).collect()

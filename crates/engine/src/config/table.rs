@@ -77,6 +77,7 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 const NO_PERSISTENCE: &str = "data is not written to disk by this version";
+const NO_CLUSTER: &str = "there are no replicas and no cluster in this version";
 const NO_DAEMON: &str = "running in the background is not supported, use a service manager";
 
 /// Every `maxmemory-policy`, in Redis's order; nothing is evicted while `maxmemory` is 0.
@@ -144,6 +145,29 @@ options! {
     TcpKeepAlive "tcp-keepalive", Kind::Integer(0, INT), "300", Anytime,
         "Seconds after which a silent peer is probed; 0 is never";
     Timeout "timeout", Kind::Integer(0, INT), "0", Anytime, "Seconds after which an idle client is closed; 0 is never";
+    TlsAuthClients "tls-auth-clients", Kind::Choice(&["no", "yes", "optional"]), "yes", Anytime,
+        "Whether TLS clients must show a certificate";
+    TlsCaCertDir "tls-ca-cert-dir", Kind::Text, "", Anytime, "Folder of PEM files whose certificates may sign clients'";
+    TlsCaCertFile "tls-ca-cert-file", Kind::Text, "", Anytime, "PEM file of certificates that may sign clients'";
+    TlsCertFile "tls-cert-file", Kind::Text, "", Anytime,
+        "PEM file of the server's certificate and those between it and a root";
+    TlsCiphers "tls-ciphers", Kind::Text, "", Anytime, "Suites of TLS 1.2 by OpenSSL's names, with colons; empty is all";
+    TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime, "Suites of TLS 1.3, with colons; empty is all";
+    TlsCluster "tls-cluster", Kind::Fixed(NO_CLUSTER), "no", Startup, "TLS between nodes";
+    TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the certificate's private key";
+    TlsKeyFilePass "tls-key-file-pass", Kind::Text, "", Anytime, "Password of an encrypted tls-key-file";
+    TlsPack4Port "tls-pack4-port", Kind::Integer(0, 65535), "0", Startup,
+        "TCP port for RESP in frames over TLS; 0 is none";
+    TlsPort "tls-port", Kind::Integer(0, 65535), "0", Startup, "TCP port for RESP over TLS; 0 is none";
+    TlsPreferServerCiphers "tls-prefer-server-ciphers", Kind::Bool, "no", Anytime,
+        "Choose suites in the server's order and not in the client's";
+    TlsProtocols "tls-protocols", Kind::Text, "", Anytime, "TLSv1.2, TLSv1.3 or both, with a space; empty is both";
+    TlsReplication "tls-replication", Kind::Fixed(NO_CLUSTER), "no", Startup, "TLS to replicas";
+    TlsSessionCacheSize "tls-session-cache-size", Kind::Integer(1, INT), "20480", Anytime,
+        "TLS sessions that are kept for resumption";
+    TlsSessionCacheTimeout "tls-session-cache-timeout", Kind::Integer(0, INT), "300", Anytime,
+        "Seconds for which a TLS session is kept";
+    TlsSessionCaching "tls-session-caching", Kind::Bool, "yes", Anytime, "Keep TLS sessions for resumption";
     Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
 }
 

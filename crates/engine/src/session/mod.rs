@@ -198,6 +198,10 @@ impl Session {
     pub fn id(&self) -> u64 {
         self.client.id
     }
+    /// Who is at the other end.
+    pub fn peer(&self) -> &PeerInfo {
+        &self.client.peer
+    }
     /// Where the next socket read goes: straight into a large body, or the chain's spare room. Never empty.
     pub fn read_target(&mut self) -> &mut [u8] {
         self.reading_body = false;

@@ -3,6 +3,7 @@
 
 use super::door::{Arrival, Door, Listener};
 use super::host::Request;
+use super::tls::Tls;
 use super::worker::Worker;
 use super::{changed, logging};
 use socket2::{SockRef, TcpKeepalive};
@@ -30,6 +31,7 @@ const ACCEPT_LOG_MS: u64 = 1_000;
 pub async fn accept_until_stopped(
     engine: &Arc<Engine>,
     listeners: Vec<Listener>,
+    tls: &Tls,
     workers: &[Worker],
     mut inbox: UnboundedReceiver<Request>,
     level: &logging::LogLevel,
@@ -38,11 +40,12 @@ pub async fn accept_until_stopped(
     let grace = Duration::from_millis(STOP_GRACE_MS);
     announce(&listeners, workers.len())?;
     let mut doors = Doors::new(listeners)?;
+    let mut hangups = signal(SignalKind::hangup())?;
     let (mut paused, mut logged_at) = (false, None::<Instant>);
     loop {
         tokio::select! {
             accepted = doors.accept(), if !paused => match accepted {
-                Ok((stream, address, door)) => hand_over(engine, workers, stream, address, door),
+                Ok((stream, address, door)) => hand_over(engine, tls, workers, stream, address, door),
                 Err(e) => {
                     paused = true;
                     if logged_at.is_none_or(|at| at.elapsed() >= Duration::from_millis(ACCEPT_LOG_MS)) {
@@ -56,6 +59,10 @@ pub async fn accept_until_stopped(
                 tracing::info!("{name}: stopping");
                 return Ok(grace);
             }
+            _ = hangups.recv() => match tls.reload(engine.config()) {
+                Ok(()) => tracing::info!("SIGHUP: certificates are read again"),
+                Err(why) => tracing::warn!("SIGHUP: the TLS configuration stays as it was: {why}"),
+            },
             request = inbox.recv() => match request {
                 Some(Request::Changed(name)) => changed(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {
@@ -100,7 +107,14 @@ impl Doors {
 }
 
 /// Gives a new socket its options and a worker.
-fn hand_over(engine: &Engine, workers: &[Worker], socket: StdStream, address: SocketAddr, door: Door) {
+fn hand_over(
+    engine: &Engine,
+    tls: &Tls,
+    workers: &[Worker],
+    socket: StdStream,
+    address: SocketAddr,
+    door: Door,
+) {
     let options = SockRef::from(&socket);
     // A socket that refuses an option is closed already: its worker will find out.
     let _ = options.set_tcp_nodelay(true);
@@ -126,7 +140,8 @@ fn hand_over(engine: &Engine, workers: &[Worker], socket: StdStream, address: So
         local: address.ip().to_canonical().is_loopback(),
         framing: door.protocol.framing(),
     };
-    worker.serve(Arrival { socket, peer, door });
+    let tls = if door.tls { tls.current() } else { None };
+    worker.serve(Arrival { socket, peer, door, tls });
 }
 
 /// One line to the log and, for whoever started the server, where it listens on the standard output: a line for each

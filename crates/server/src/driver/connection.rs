@@ -8,6 +8,7 @@
 
 use super::door::Arrival;
 use super::stream::{Stream, Waited, refuse};
+use super::tls_stream::TlsError;
 use super::wake::WakeCell;
 use super::worker::Context;
 use std::future::{Future, poll_fn};
@@ -31,6 +32,9 @@ const CLOSING_BYTES_MAX: usize = 8 * 1024;
 /// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
 
+/// How long the two ends may take to agree on keys (TLS), in microseconds.
+const HANDSHAKE_US_MAX: u64 = 10_000_000;
+
 /// Why a connection ended; shown in the log at debug level.
 type End = io::Result<&'static str>;
 
@@ -39,16 +43,21 @@ type End = io::Result<&'static str>;
 /// # Errors
 /// Those of the socket.
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
-    let Arrival { socket, peer, .. } = arrival;
+    let Arrival { socket, peer, tls, .. } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let session = match opened {
         Ok(session) => session,
         Err(refusal) => {
-            refuse(&socket, &refusal);
+            // As redis-server: who has agreed on no keys yet could not read why.
+            if tls.is_none() {
+                refuse(&socket, &refusal);
+            }
             return Ok("refused");
         }
     };
-    let stream = Stream::open(socket, context.ring.as_ref())?;
+    let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
+    let greets_until = stream.is_tls().then_some(greets_until);
     stream.measure(session.unread_meter());
     let connection = Connection {
         stream,
@@ -56,6 +65,8 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         wake,
         context,
         state: State::Reading,
+        greets_until,
+        fresh: true,
         unread: true,
         unwritten: true,
         ended: false,
@@ -93,6 +104,10 @@ struct Connection<'c> {
     wake: Arc<WakeCell>,
     context: &'c Context,
     state: State,
+    /// Until then the keys must be agreed on; none once they are.
+    greets_until: Option<u64>,
+    /// Nothing has come yet.
+    fresh: bool,
     /// The socket may hold bytes: reading is worth a try.
     unread: bool,
     /// The socket may take bytes: writing is worth a try.
@@ -126,6 +141,7 @@ impl Connection<'_> {
                 State::Fed | State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
+                State::Aborted if self.greets_until.is_some() => return Ok("no TLS handshake in time"),
                 State::Aborted => return Ok("killed"),
                 State::Reading if self.ended && drained => return self.finish("peer closed"),
                 State::Reading if drained && self.context.stopping() => return self.finish("stopped"),
@@ -207,6 +223,19 @@ impl Connection<'_> {
         let target = self.session.read_target();
         let room = target.len().min(MOVED_BYTES_MAX);
         let read = self.stream.read(&mut target[..room]);
+        if self.fresh
+            && let Ok((Some(n), _)) = read
+        {
+            self.fresh = false;
+            if !self.stream.is_tls() && is_client_hello(&target[..n]) {
+                self.session.received(0);
+                return self.refuse_tls();
+            }
+        }
+        if read.as_ref().is_err_and(TlsError::is) {
+            // The alert that says why is on its way.
+            self.stream.hang_up();
+        }
         self.session.received(read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0)));
         let (n, dry) = read?;
         self.unread = !dry;
@@ -220,6 +249,17 @@ impl Connection<'_> {
             }
             None => {}
         }
+        Ok(())
+    }
+
+    /// The peer takes this port for one with TLS: nothing that it sends means anything here.
+    fn refuse_tls(&mut self) -> io::Result<()> {
+        if self.context.may_warn() {
+            let peer = self.session.peer();
+            tracing::warn!("{} sends TLS to {}, which takes none; tls-port is for it", peer.addr, peer.laddr);
+        }
+        self.session.output().push_slice(b"-ERR Protocol error: this port takes no TLS\r\n");
+        self.state = State::Closing(self.context.clock.now().mono_us + LINGER_US);
         Ok(())
     }
 
@@ -270,7 +310,7 @@ impl Connection<'_> {
     fn arm_timer(&mut self) {
         let deadline = match self.state {
             State::Sleeping(until) | State::Closing(until) => Some(until),
-            _ => self.session.idle_deadline_us(),
+            _ => [self.session.idle_deadline_us(), self.greeting_deadline_us()].into_iter().flatten().min(),
         };
         let Some(deadline) = deadline else {
             self.timer = None;
@@ -294,19 +334,34 @@ impl Connection<'_> {
 
     fn timed_out(&mut self) {
         let now_us = self.context.clock.now().mono_us;
+        let greets_too_long = self.greeting_deadline_us().is_some_and(|until| until <= now_us);
         match self.state {
             State::Closing(until) if until <= now_us => self.state = State::Aborted,
             State::Sleeping(until) if until <= now_us => self.run_turn(),
             State::Closing(_) | State::Sleeping(_) => {}
+            _ if greets_too_long => self.state = State::Aborted,
             // The idle deadline, perhaps moved on meanwhile: the session looks again.
             _ => self.run_turn(),
         }
     }
 
-    fn finish(&self, why: &'static str) -> End {
+    fn greeting_deadline_us(&mut self) -> Option<u64> {
+        if self.greets_until.is_some() && !self.stream.is_handshaking() {
+            self.greets_until = None;
+        }
+        self.greets_until
+    }
+
+    fn finish(&mut self, why: &'static str) -> End {
         self.stream.hang_up();
         Ok(why)
     }
+}
+
+/// True for the first bytes of a TLS client: a handshake record of version 3 with a ClientHello in it. As a frame they would
+/// be one of 369 MB that begins no command.
+fn is_client_hello(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x16, 3, _, _, _, 1, ..])
 }
 
 /// Goes behind the tasks that are ready, without a look at the sockets in between: what this one asked memory for comes

@@ -5,9 +5,11 @@
 //! that comes through one is an [`Arrival`].
 
 use super::listen;
+use rustls::ServerConfig;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::sync::Arc;
 use strand_engine::{Config, Framing, PeerInfo};
 
 /// What is spoken at a door.
@@ -34,16 +36,19 @@ impl Protocol {
 pub struct Door {
     /// What is spoken there.
     pub protocol: Protocol,
+    /// It is spoken over TLS.
+    pub tls: bool,
 }
 
 impl Door {
     /// Where redis-server's clients come in.
-    pub const PLAIN: Door = Door { protocol: Protocol::Resp };
+    pub const PLAIN: Door = Door { protocol: Protocol::Resp, tls: false };
 }
 
 impl fmt::Display for Door {
     /// As it stands before "connections on 127.0.0.1:6379": nothing for plain RESP, else what it is and a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls { "TLS " } else { "" })?;
         f.write_str(match self.protocol {
             Protocol::Resp => "",
             Protocol::Pack4 => "pack4 ",
@@ -77,6 +82,8 @@ pub struct Arrival {
     pub peer: PeerInfo,
     /// Where it came in.
     pub door: Door,
+    /// What it is encrypted with: at a door that wants that.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 /// Listens at every door that `config` names. `port 0` is a door of its own, at a free port, only where there is no other.
@@ -84,7 +91,11 @@ pub struct Arrival {
 /// # Errors
 /// When an address cannot be had; the text is for the user.
 pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
-    let named = [("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4 })];
+    let named = [
+        ("tls-port", config.tls_port(), Door { protocol: Protocol::Resp, tls: true }),
+        ("pack4-port", config.pack4_port(), Door { protocol: Protocol::Pack4, tls: false }),
+        ("tls-pack4-port", config.tls_pack4_port(), Door { protocol: Protocol::Pack4, tls: true }),
+    ];
     let others = named.into_iter().filter(|(_, port, _)| *port > 0).collect::<Vec<_>>();
     let plain = ("port", config.port(), Door::PLAIN);
     let plain = (plain.1 > 0 || others.is_empty()).then_some(plain);

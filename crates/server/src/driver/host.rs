@@ -2,6 +2,7 @@
 
 use super::files;
 use super::lane::Reclaimer;
+use super::tls::Tls;
 use parking_lot::Mutex;
 use std::fs;
 use std::io::Write;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_commands::spec::ServiceCommand;
-use strand_engine::{CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
+use strand_engine::{Config, CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
@@ -66,6 +67,7 @@ pub struct ServerHost {
     config_file: Option<Mutex<PathBuf>>,
     system_bytes: u64,
     loops: Arc<Loops>,
+    tls: Arc<Tls>,
 }
 
 impl ServerHost {
@@ -76,9 +78,10 @@ impl ServerHost {
         reclaimer: Reclaimer,
         config_file: Option<PathBuf>,
         loops: Arc<Loops>,
+        tls: Arc<Tls>,
     ) -> ServerHost {
         let config_file = config_file.map(Mutex::new);
-        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), loops }
+        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), loops, tls }
     }
 }
 
@@ -151,6 +154,11 @@ impl Host for ServerHost {
     fn config_changed(&self, name: &str) {
         let _ = self.requests.send(Request::Changed(name.to_string()));
     }
+    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+        self.tls
+            .reload(config)
+            .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
+    }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let Some(path) = &self.config_file else {
             return Err("The server is running without a config file".into());
@@ -220,6 +228,7 @@ mod tests {
             Reclaimer::start().expect("a thread"),
             config_file,
             Arc::new(Loops::new(1, false)),
+            Arc::default(),
         )
     }
 

@@ -15,6 +15,8 @@ mod listen;
 mod logging;
 mod stream;
 mod ticker;
+mod tls;
+mod tls_stream;
 mod wake;
 mod worker;
 
@@ -31,6 +33,7 @@ use std::time::Duration;
 use strand_engine::{Config, Engine, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
+use tls::Tls;
 use tokio::sync::mpsc::unbounded_channel;
 use worker::{Shared, Worker};
 
@@ -48,6 +51,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
     allow_clients(&config)?;
+    let tls = Tls::start(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = door::open(&config)?;
     if config.port() == 0
         && let Some(picked) = listeners.iter().find(|l| l.door == Door::PLAIN)
@@ -57,13 +61,14 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
     }
     // Freed pages go back to the system even when nobody allocates.
     let _ = tikv_jemalloc_ctl::background_thread::write(true);
-    start(config, config_file, listeners, level).map_err(|e| format!("cannot start: {e}"))
+    start(config, config_file, listeners, Arc::new(tls), level).map_err(|e| format!("cannot start: {e}"))
 }
 
 fn start(
     config: Config,
     config_file: Option<PathBuf>,
     listeners: Vec<Listener>,
+    tls: Arc<Tls>,
     level: logging::LogLevel,
 ) -> io::Result<()> {
     let clock = Clock::start();
@@ -83,6 +88,7 @@ fn start(
         Reclaimer::start()?,
         config_file.clone(),
         loops.clone(),
+        tls.clone(),
     ));
     let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;
@@ -100,7 +106,8 @@ fn start(
     runtime.block_on(async {
         // One set of listeners for both phases: no signal can fall between them.
         let mut signals = Signals::new()?;
-        let grace = accept_until_stopped(&engine, listeners, &workers, inbox, &level, &mut signals).await?;
+        let grace =
+            accept_until_stopped(&engine, listeners, &tls, &workers, inbox, &level, &mut signals).await?;
         stop(workers, grace, &mut signals).await
     })?;
     // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.

@@ -1,7 +1,8 @@
 //! [`Stream`]: a connection's socket, as one of two event loops drives it.
 //!
 //! *Polled*: the runtime says (epoll) when a read or write is worth a try, and it is done here and now. *Ring*: an
-//! io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its task.
+//! io_uring receives by itself and sends what it is given, many sockets with one system call; [`drive`] is its task. What is
+//! encrypted is polled, also beside a ring: its bytes must pass through rustls either way.
 //!
 //! Measured in pairs (`make versus ARGS='--beside "--io-driver epoll"'`: two servers, alternating rounds, server and
 //! client on a core each, 32 connections, 256-byte values, 1 M keys): operations per server CPU-second in the last of three
@@ -26,6 +27,8 @@
 //! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
 
 use super::connection::step_back;
+use super::tls_stream::TlsStream;
+use rustls::ServerConfig;
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -55,6 +58,8 @@ pub enum Stream {
     Polled(TcpStream),
     /// Received and sent by a ring.
     Ring(Port),
+    /// As polled, and encrypted.
+    Tls(Box<TlsStream>),
 }
 
 /// What came of a write.
@@ -66,11 +71,19 @@ pub struct Written {
 }
 
 impl Stream {
-    /// Takes over a socket; by `ring` when the worker has one.
+    /// Takes over a socket; encrypted with `tls`, else by `ring` when the worker has one.
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn open(socket: StdStream, ring: Option<&Ring>) -> io::Result<Stream> {
+    pub fn open(
+        socket: StdStream,
+        tls: Option<Arc<ServerConfig>>,
+        ring: Option<&Ring>,
+    ) -> io::Result<Stream> {
+        if let Some(config) = tls {
+            let stream = TlsStream::new(TcpStream::from_std(socket)?, config)?;
+            return Ok(Stream::Tls(Box::new(stream)));
+        }
         Ok(match ring {
             Some(ring) if !ring.has_failed() => Stream::Ring(ring.attach(socket)?),
             _ => Stream::Polled(TcpStream::from_std(socket)?),
@@ -80,19 +93,20 @@ impl Stream {
         match self {
             Stream::Polled(stream) => SockRef::from(stream),
             Stream::Ring(port) => SockRef::from(port.socket()),
+            Stream::Tls(stream) => SockRef::from(stream.socket()),
         }
     }
     /// Has `meter` told from now on how many bytes are held here that were not read.
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         match self {
-            Stream::Polled(_) => {}
+            Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.measure(meter),
         }
     }
     /// Says, before others run, whether the next thing is to read.
     pub fn attend(&mut self, reading: bool) {
         match self {
-            Stream::Polled(_) => {}
+            Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.attend(reading),
         }
     }
@@ -109,6 +123,7 @@ impl Stream {
         let read = match self {
             Stream::Polled(stream) => (&*SockRef::from(&*stream)).read(target).map(|n| (n, n < room)),
             Stream::Ring(port) => port.read(target),
+            Stream::Tls(stream) => stream.read(target),
         };
         let (n, dry) = match read {
             Ok((n, dry)) => (Some(n), dry),
@@ -116,8 +131,10 @@ impl Stream {
             Err(e) if e.kind() == ErrorKind::Interrupted => (None, false),
             Err(e) => return Err(e),
         };
-        if dry && let Stream::Polled(stream) = self {
-            clear_readiness(stream, Interest::READABLE);
+        match self {
+            Stream::Polled(stream) if dry => clear_readiness(stream, Interest::READABLE),
+            Stream::Tls(stream) if dry => clear_readiness(stream.socket(), Interest::READABLE),
+            _ => {}
         }
         Ok((n, dry))
     }
@@ -140,6 +157,13 @@ impl Stream {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(Written { bytes: 0, full: true }),
                 Err(e) => Err(e),
             },
+            Stream::Tls(stream) => {
+                let written = stream.write(output, bytes_max)?;
+                if !stream.is_sent() {
+                    clear_readiness(stream.socket(), Interest::WRITABLE);
+                }
+                Ok(written)
+            }
         }
     }
     /// True when nothing that was taken is on its way to the kernel.
@@ -147,7 +171,19 @@ impl Stream {
         match self {
             Stream::Polled(_) => true,
             Stream::Ring(port) => port.is_sent(),
+            Stream::Tls(stream) => stream.is_sent(),
         }
+    }
+    /// True while the two ends agree on keys: nothing is read or written before that.
+    pub fn is_handshaking(&self) -> bool {
+        match self {
+            Stream::Polled(_) | Stream::Ring(_) => false,
+            Stream::Tls(stream) => stream.is_handshaking(),
+        }
+    }
+    /// True when it is encrypted.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
     }
     /// Waits until the socket is worth a try for what is waited for, or, with nothing to wait for, until it is broken; or
     /// until `other` is ready. A peer that only ended its own side is not gone: it still wants its replies.
@@ -161,6 +197,7 @@ impl Stream {
         let watching = !reading && !writing;
         let stream = match self {
             Stream::Polled(stream) => stream,
+            Stream::Tls(stream) => return wait_for_tls(stream, reading, writing, other).await,
             Stream::Ring(port) => {
                 return poll_fn(|cx| {
                     if let Poll::Ready(other) = other(cx) {
@@ -189,9 +226,37 @@ impl Stream {
         .await
     }
     /// Ends the sending side and drops what came unread, within a bound.
-    pub fn hang_up(&self) {
+    pub fn hang_up(&mut self) {
+        if let Stream::Tls(stream) = self {
+            stream.say_end();
+        }
         hang_up(self.socket());
     }
+}
+
+/// [`Stream::wait`] for one that is encrypted: what is encrypted and waits for the socket goes out meanwhile.
+async fn wait_for_tls<E>(
+    tls: &mut TlsStream,
+    reading: bool,
+    writing: bool,
+    mut other: impl FnMut(&mut Context<'_>) -> Poll<E>,
+) -> Waited<E> {
+    poll_fn(|cx| {
+        if let Poll::Ready(other) = other(cx) {
+            return Poll::Ready(Waited::Other(other));
+        }
+        while !tls.is_sent() && tls.socket().poll_write_ready(cx).is_ready() {
+            match tls.send() {
+                Ok(true) => {}
+                Ok(false) => clear_readiness(tls.socket(), Interest::WRITABLE),
+                Err(_) => return Poll::Ready(Waited::Gone),
+            }
+        }
+        let read = reading && tls.socket().poll_read_ready(cx).is_ready();
+        let write = writing && tls.is_sent();
+        Waited::of(read, write, false)
+    })
+    .await
 }
 
 /// What a wait ended with.

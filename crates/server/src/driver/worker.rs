@@ -8,6 +8,7 @@ use super::door::Arrival;
 use super::host::Loops;
 use super::lane::LanePool;
 use super::stream::drive;
+use super::tls_stream::TlsError;
 use super::wake::WakeCell;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strand_engine::{Engine, Wake};
 use strand_ring::Ring;
 use tokio::sync::Notify;
@@ -26,6 +27,10 @@ use tokio::task::LocalSet;
 /// New connections that a worker takes before it looks at the ones it has: a burst of thousands costs each of them a
 /// fraction of a millisecond at a time.
 const ARRIVALS_PER_TURN_MAX: usize = 16;
+
+/// No more than so many warnings about peers are logged in this time.
+const WARNINGS_MAX: u32 = 10;
+const WARN_MS: u64 = 10_000;
 
 /// What every worker shares.
 #[derive(Clone)]
@@ -82,6 +87,7 @@ impl Worker {
                 wakes: RefCell::default(),
                 next: Cell::new(0),
                 rng: RefCell::new(fastrand::Rng::new()),
+                warned: Cell::new(None),
             });
             // Dropping the set drops what is left of the connections when the grace time is over.
             LocalSet::new().block_on(&runtime, attend(inbox, context));
@@ -128,6 +134,8 @@ pub struct Context {
     wakes: RefCell<HashMap<u64, Arc<WakeCell>>>,
     next: Cell<u64>,
     rng: RefCell<fastrand::Rng>,
+    /// Warnings in the present stretch of time, and when that began.
+    warned: Cell<Option<(Instant, u32)>>,
 }
 
 impl Context {
@@ -147,6 +155,15 @@ impl Context {
     /// A seed for a session's randomness.
     pub fn seed(&self) -> u64 {
         self.rng.borrow_mut().u64(..)
+    }
+    /// True now and then: what peers do wrong must not fill the log.
+    pub fn may_warn(&self) -> bool {
+        let (since, count) = match self.warned.get() {
+            Some((since, count)) if since.elapsed() < Duration::from_millis(WARN_MS) => (since, count),
+            _ => (Instant::now(), 0),
+        };
+        self.warned.set(Some((since, count.saturating_add(1))));
+        count < WARNINGS_MAX
     }
     fn wake_all(&self) {
         self.wakes.borrow().values().for_each(|w| w.wake());
@@ -218,6 +235,9 @@ async fn host(arrival: Arrival, guard: Guard) {
     let (address, at, door) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone(), arrival.door);
     match connection::serve(arrival, guard.wake.clone(), &guard.context).await {
         Ok(end) => tracing::debug!("{door}connection from {address} at {at}: {end}"),
+        Err(e) if TlsError::is(&e) && guard.context.may_warn() => {
+            tracing::warn!("{door}connection from {address} at {at}: {e}");
+        }
         Err(e) => tracing::debug!("{door}connection from {address} at {at}: {e}"),
     }
 }

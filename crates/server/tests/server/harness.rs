@@ -293,6 +293,12 @@ impl Client {
             }
         }
     }
+    /// Sends a command and reads `lines` lines of its reply; the last.
+    #[track_caller]
+    pub fn line_of(&mut self, words: &str, lines: usize) -> String {
+        self.send(&command(words));
+        (0..=lines).map(|_| self.line()).last().expect("one at least")
+    }
     /// Sends a command whose reply is a bulk string and reads that.
     #[track_caller]
     pub fn bulk(&mut self, words: &str) -> String {

@@ -12,4 +12,5 @@ mod neighbours;
 mod pack4;
 mod peers;
 mod stopping;
+mod tls;
 mod wiring;

@@ -19,38 +19,15 @@ impl Session {
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
-        let args = args.skip(2);
-        if !args.len().is_multiple_of(2) {
-            return Err(SYNTAX.into());
+        let names = args.skip(2).iter().step_by(2);
+        if names.filter_map(find).any(is_tls) {
+            // Certificates are read from the disk.
+            return Ok(Next::Detach);
         }
-        let pairs: Vec<(&[u8], &[u8])> =
-            (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
-        self.check_clients(&pairs)?;
-        let changed = self.engine.config.set(&pairs).map_err(|error| match error {
-            SetError::Unknown(name) => {
-                [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
-            }
-            SetError::Refused { name, reason } => {
-                let head: &[u8] = b"ERR CONFIG SET failed (possibly related to argument '";
-                [head, &name[..], b"') - ", reason.as_bytes()].concat()
-            }
-        })?;
-        self.engine.apply_config();
-        changed.iter().for_each(|option| self.engine.host.config_changed(option.spec().name));
+        let engine = self.engine.clone();
+        set(&engine, args)?;
         self.refresh_settings();
         self.ok()
-    }
-    /// Refuses a `maxclients` that the system's limit of open files does not allow.
-    fn check_clients(&self, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
-        let named = pairs.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"maxclients"));
-        let wanted = named.filter_map(|(_, text)| usize::try_from(parse_int(text)?).ok()).max().unwrap_or(0);
-        let allowed = if wanted == 0 { 0 } else { self.engine.host.clients_max(wanted) };
-        if allowed == wanted {
-            return Ok(());
-        }
-        let text = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able \
-                    to handle the specified number of clients, try with ";
-        Err(format!("{text}{allowed}").into_bytes())
     }
     pub(super) fn config_reset_stat(&mut self) -> Outcome {
         self.engine.stats.reset();
@@ -98,6 +75,59 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
         reply.bulk(name);
         reply.bulk(&engine.config.text(option));
     }
+}
+
+/// CONFIG SET, here or, where files must be read, on a helper thread.
+pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
+    let args = args.skip(2);
+    if !args.len().is_multiple_of(2) {
+        return Err(SYNTAX.into());
+    }
+    let pairs: Vec<(&[u8], &[u8])> =
+        (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
+    check_clients(engine, &pairs)?;
+    let failed = |name: &[u8], reason: &str| {
+        let head: &[u8] = b"ERR CONFIG SET failed (possibly related to argument '";
+        [head, name, b"') - ", reason.as_bytes()].concat()
+    };
+    let before: Vec<_> =
+        pairs.iter().filter_map(|(name, _)| find(name)).map(|o| (o, engine.config.text(o))).collect();
+    let changed = engine.config.set(&pairs).map_err(|error| match error {
+        SetError::Unknown(name) => {
+            [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
+        }
+        SetError::Refused { name, reason } => failed(&name, &reason),
+    })?;
+    if let Some(option) = changed.iter().find(|option| is_tls(**option))
+        && engine.host.reload_tls(&engine.config).is_err()
+    {
+        let before: Vec<(&[u8], &[u8])> =
+            before.iter().map(|(option, text)| (option.spec().name.as_bytes(), &text[..])).collect();
+        // They were values before.
+        let _ = engine.config.set(&before);
+        let reason = "Unable to update TLS configuration. Check server logs.";
+        return Err(failed(option.spec().name.as_bytes(), reason));
+    }
+    engine.apply_config();
+    changed.iter().for_each(|option| engine.host.config_changed(option.spec().name));
+    Ok(())
+}
+
+fn is_tls(option: Opt) -> bool {
+    option.spec().name.starts_with("tls-")
+}
+
+/// Refuses a `maxclients` that the system's limit of open files does not allow.
+fn check_clients(engine: &Engine, pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+    let named = pairs.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"maxclients"));
+    let wanted = named.filter_map(|(_, text)| usize::try_from(parse_int(text)?).ok()).max().unwrap_or(0);
+    let allowed = if wanted == 0 { 0 } else { engine.host.clients_max(wanted) };
+    if allowed == wanted {
+        return Ok(());
+    }
+    let text = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able \
+                to handle the specified number of clients, try with ";
+    Err(format!("{text}{allowed}").into_bytes())
 }
 
 /// CONFIG REWRITE, on a helper thread.

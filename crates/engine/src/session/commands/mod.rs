@@ -48,6 +48,7 @@ pub(super) fn detached(
             Ok(())
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
+        SessionCommand::ConfigSet => config::set(engine, args).map(|()| reply.ok()),
         SessionCommand::Debug => debug::object(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats

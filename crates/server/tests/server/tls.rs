@@ -1,0 +1,332 @@
+//! The doors with TLS, in a real server: who is let in, who is told why not, and certificates that are exchanged meanwhile.
+//! Certificates are made here, each time.
+
+use crate::harness::{Client, Folder, Server, comes_true, command};
+use crate::pack4::frame;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who signs.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, as files.
+struct Identity {
+    cert: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("randomness");
+        let pem = params.self_signed(&key).expect("its own key").pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+    /// For 127.0.0.1, under `name` as file names.
+    fn sign(&self, folder: &Folder, name: &str, year_of_end: i32) -> Identity {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year_of_end, 1, 1);
+        let key = KeyPair::generate().expect("randomness");
+        let cert = params.signed_by(&key, &self.issuer).expect("our key").pem();
+        Identity {
+            cert: folder.write(&format!("{name}.crt"), &cert),
+            key: folder.write(&format!("{name}.key"), &key.serialize_pem()),
+        }
+    }
+}
+
+/// A server with a door for each of `ports` and everything that TLS needs.
+struct Fixture {
+    folder: Folder,
+    ca: Authority,
+    ca_file: String,
+    identity: Identity,
+    client: Identity,
+    server: Server,
+    doors: Vec<SocketAddr>,
+}
+
+fn start(ports: &[&str], options: &[&str]) -> Fixture {
+    let (folder, ca) = (Folder::new(), Authority::new("ours"));
+    let ca_file = folder.write("ca.crt", &ca.pem);
+    let (identity, client) = (ca.sign(&folder, "server", 2099), ca.sign(&folder, "client", 2099));
+    let files = [
+        ["--tls-cert-file", &identity.cert],
+        ["--tls-key-file", &identity.key],
+        ["--tls-ca-cert-file", &ca_file],
+    ];
+    let options = [&files.concat(), options].concat();
+    let (server, doors) = Server::start_doors(ports, &options);
+    Fixture { folder, ca, ca_file, identity, client, server, doors }
+}
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+impl Fixture {
+    fn config(&self, ca: &Authority, identity: Option<&Identity>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).expect("PEM")).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("its own defaults").with_root_certificates(roots);
+        Arc::new(match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = vec![CertificateDer::from_pem_file(&identity.cert).expect("PEM")];
+                let key = PrivateKeyDer::from_pem_file(&identity.key).expect("PEM");
+                builder.with_client_auth_cert(chain, key).expect("they belong together")
+            }
+        })
+    }
+    fn connect(&self, address: SocketAddr, config: Arc<ClientConfig>) -> Stream {
+        let name = ServerName::from(address.ip());
+        let tls = ClientConnection::new(config, name).expect("a configuration");
+        let socket = TcpStream::connect(address).expect("it listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
+        socket.set_nodelay(true).expect("a TCP socket");
+        StreamOwned::new(tls, socket)
+    }
+    fn trusted(&self) -> Stream {
+        self.connect(self.doors[0], self.config(&self.ca, Some(&self.client)))
+    }
+    /// Why a client that sends PING gets no answer.
+    fn refused(&self, config: Arc<ClientConfig>) -> String {
+        let mut stream = self.connect(self.doors[0], config);
+        let mut reply = [0; 7];
+        let exchange = stream.write_all(&command("PING")).and_then(|()| stream.read_exact(&mut reply));
+        exchange.expect_err("it is refused").to_string()
+    }
+    fn logs(&self, text: &str) {
+        let logged = || self.server.folder.log_text().contains(text);
+        if !crate::harness::is_true_within(Duration::from_secs(10), logged) {
+            panic!("no {text:?} in the log: {}", self.server.folder.log_text());
+        }
+    }
+}
+
+#[track_caller]
+fn call(stream: &mut Stream, request: &[u8], reply: &[u8]) {
+    stream.write_all(request).expect("it takes a request");
+    let mut got = vec![0; reply.len()];
+    stream.read_exact(&mut got).unwrap_or_else(|e| panic!("{e} after {}", got.escape_ascii()));
+    assert_eq!(got.escape_ascii().to_string(), reply.escape_ascii().to_string());
+}
+
+#[test]
+fn every_door_has_the_same_data_over_tls() {
+    let fixture = start(&["--tls-port", "--tls-pack4-port", "--pack4-port"], &["--workers", "2"]);
+    let mut tls = fixture.trusted();
+    call(&mut tls, &command("SET k v"), b"+OK\r\n");
+    let config = fixture.config(&fixture.ca, Some(&fixture.client));
+    let mut framed = fixture.connect(fixture.doors[1], config);
+    call(
+        &mut framed,
+        &[frame(b"GET k"), frame(b"PING")].concat(),
+        &[frame(b"$1\r\nv\r\n"), frame(b"+PONG\r\n")].concat(),
+    );
+    let mut plain = fixture.server.connect();
+    plain.call("GET k", "$1\r\nv\r\n");
+    let list = plain.bulk("CLIENT LIST");
+    assert!(fixture.doors[..2].iter().all(|door| list.contains(&format!(" laddr={door} "))), "{list}");
+    plain.call(&format!("CLIENT KILL LADDR {}", fixture.doors[0]), ":1\r\n");
+    assert!(tls.read(&mut [0; 1]).map_or(true, |n| n == 0));
+    call(&mut framed, &frame(b"PING"), &frame(b"+PONG\r\n"));
+}
+
+#[test]
+fn large_values_and_pipelines_pass_in_pieces_of_any_size() {
+    const BYTES: usize = 8 << 20;
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let mut stream = fixture.trusted();
+    let value: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
+    let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${BYTES}\r\n");
+    call(&mut stream, &[head.as_bytes(), &value, b"\r\n"].concat(), b"+OK\r\n");
+    let bulk = [format!("${BYTES}\r\n").as_bytes(), &value, b"\r\n"].concat();
+    call(&mut stream, &command("GET big"), &bulk);
+    call(&mut stream, &command("PING").repeat(20_000), &b"+PONG\r\n".repeat(20_000));
+    for byte in command("STRLEN big") {
+        stream.write_all(&[byte]).expect("it takes a byte");
+    }
+    call(&mut stream, b"", format!(":{BYTES}\r\n").as_bytes());
+    call(&mut stream, &command("QUIT"), b"+OK\r\n");
+    assert_eq!(stream.read(&mut [0; 1]).expect("a proper end"), 0);
+}
+
+#[test]
+fn who_is_not_trusted_is_told_and_the_others_are_served() {
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let (stranger, mut friend) = (Authority::new("theirs"), fixture.trusted());
+    call(&mut friend, &command("PING"), b"+PONG\r\n");
+    let expired = fixture.ca.sign(&fixture.folder, "expired", 2002);
+    let foreign = stranger.sign(&fixture.folder, "foreign", 2099);
+
+    let told = fixture.refused(fixture.config(&stranger, Some(&fixture.client)));
+    assert!(told.contains("UnknownIssuer"), "{told}");
+    fixture.logs("the client does not know who signed tls-cert-file");
+    for (identity, told, logged) in [
+        (None, "CertificateRequired", "the client has no certificate (tls-auth-clients)"),
+        (Some(&expired), "ertificateExpired", "the client's certificate is refused: certificate expired"),
+        (Some(&foreign), "UnknownCA", "the client's certificate is refused: UnknownIssuer"),
+    ] {
+        let said = fixture.refused(fixture.config(&fixture.ca, identity));
+        assert!(said.contains(told), "{said}");
+        fixture.logs(logged);
+        call(&mut friend, &command("PING"), b"+PONG\r\n");
+    }
+    let mut plain = fixture.server.connect();
+    for (value, is_let_in) in [("optional", true), ("no", true), ("yes", false)] {
+        plain.call(&format!("CONFIG SET tls-auth-clients {value}"), "+OK\r\n");
+        let mut stream = fixture.connect(fixture.doors[0], fixture.config(&fixture.ca, None));
+        let mut reply = [0; 7];
+        let _ = stream.write_all(&command("PING"));
+        assert_eq!(stream.read_exact(&mut reply).is_ok(), is_let_in, "{value}");
+    }
+}
+
+#[test]
+fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
+    let fixture = start(&["--tls-port", "--pack4-port"], &["--workers", "1"]);
+    let mut friend = fixture.trusted();
+    let mut stranger = Client::connect(fixture.doors[0]);
+    stranger.send(b"PING\r\n");
+    // An alert: 21, the version, 2 bytes: fatal and why.
+    stranger.expect(&[21, 3, 3, 0, 2, 2]);
+    fixture.logs("this port takes TLS only");
+    call(&mut friend, &command("PING"), b"+PONG\r\n");
+    for address in [fixture.server.address, fixture.doors[1]] {
+        let mut stream = fixture.connect(address, fixture.config(&fixture.ca, None));
+        let failed = stream.write_all(b"PING").and_then(|()| stream.flush());
+        let failed = failed.and_then(|()| stream.read(&mut [0; 1]).map(|_| ()));
+        assert!(failed.expect_err("no TLS there").to_string().contains("InvalidContentType"));
+    }
+    fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
+    fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
+    // A hello that stops half way holds nobody up, and nothing.
+    let mut half = Client::connect(fixture.doors[0]);
+    half.send(&[22, 3, 1, 2, 0, 1, 0]);
+    call(&mut friend, &command("PING"), b"+PONG\r\n");
+    fixture.server.costs_nothing();
+    half.send(&[0xff; 600]);
+    half.expect(&[21, 3, 3, 0, 2, 2]);
+}
+
+#[test]
+fn certificates_are_exchanged_while_clients_are_served() {
+    let mut fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let (mut early, mut plain) = (fixture.trusted(), fixture.server.connect());
+    call(&mut early, &command("PING"), b"+PONG\r\n");
+    // Another authority signs both ends from now on.
+    let next = Authority::new("next");
+    let identity = next.sign(&fixture.folder, "next-server", 2099);
+    let client = next.sign(&fixture.folder, "next-client", 2099);
+    let ca_file = fixture.folder.write("next-ca.crt", &next.pem);
+    // What does not go together changes nothing.
+    let failed = "-ERR CONFIG SET failed (possibly related to argument 'tls-cert-file') - Unable to update TLS \
+                  configuration. Check server logs.\r\n";
+    plain.call(&format!("CONFIG SET tls-cert-file {}", identity.cert), failed);
+    plain.call("CONFIG SET tls-cert-file /nowhere", failed);
+    fixture.logs("/nowhere");
+    assert_eq!(plain.line_of("CONFIG GET tls-cert-file", 4), fixture.identity.cert);
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+    let set = format!(
+        "CONFIG SET tls-cert-file {} tls-key-file {} tls-ca-cert-file {ca_file}",
+        identity.cert, identity.key
+    );
+    plain.call(&set, "+OK\r\n");
+    call(&mut early, &command("PING"), b"+PONG\r\n");
+    assert!(fixture.refused(fixture.config(&fixture.ca, Some(&fixture.client))).contains("UnknownIssuer"));
+    (fixture.ca, fixture.client) = (next, client);
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+    // The files are replaced where they lie.
+    let third = Authority::new("third");
+    let client = third.sign(&fixture.folder, "next-client", 2099);
+    third.sign(&fixture.folder, "next-server", 2099);
+    fixture.folder.write("next-ca.crt", &third.pem);
+    fixture.server.signal(rustix::process::Signal::HUP);
+    fixture.logs("SIGHUP: certificates are read again");
+    (fixture.ca, fixture.client) = (third, client);
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+    fixture.folder.write("next-server.key", "no key");
+    fixture.server.signal(rustix::process::Signal::HUP);
+    fixture.logs("the TLS configuration stays as it was");
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+    call(&mut early, &command("PING"), b"+PONG\r\n");
+    let _ = fixture.ca_file;
+}
+
+#[test]
+fn sessions_are_resumed_while_they_are_kept() {
+    for (options, kind) in [
+        (&[][..], HandshakeKind::Resumed),
+        (&["--tls-session-caching", "no"], HandshakeKind::Full),
+        (&["--tls-session-cache-timeout", "0"], HandshakeKind::Full),
+        (
+            &["--tls-protocols", "TLSv1.2", "--tls-ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256"],
+            HandshakeKind::Resumed,
+        ),
+    ] {
+        let fixture = start(&["--tls-port"], options);
+        let config = fixture.config(&fixture.ca, Some(&fixture.client));
+        let mut kinds = Vec::new();
+        for _ in 0..2 {
+            let mut stream = fixture.connect(fixture.doors[0], config.clone());
+            call(&mut stream, &command("PING"), b"+PONG\r\n");
+            kinds.push(stream.conn.handshake_kind());
+        }
+        assert_eq!(kinds, [Some(HandshakeKind::Full), Some(kind)], "{options:?}");
+    }
+}
+
+#[test]
+fn a_server_without_a_usable_certificate_does_not_start() {
+    let start = |options: &[&str]| {
+        let out = crate::harness::strand(&[&["serve", "--tls-port", "1", "--port", "0"], options].concat());
+        assert_eq!(out.status.code(), Some(1));
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let folder = Folder::new();
+    let identity = Authority::new("ours").sign(&folder, "server", 2099);
+    let cert = ["--tls-cert-file", &identity.cert];
+    let both = ["--tls-cert-file", &identity.cert, "--tls-key-file", &identity.key];
+    let without_clients = [&both[..], &["--tls-auth-clients", "no"]].concat();
+    for (options, text) in [
+        (&[][..], "No tls-cert-file configured!"),
+        (&cert, "No tls-key-file configured!"),
+        (&both, "Either tls-ca-cert-file or tls-ca-cert-dir must be specified"),
+        (
+            &[&cert[..], &["--tls-key-file", &identity.cert, "--tls-auth-clients", "no"]].concat(),
+            "Failed to load private key",
+        ),
+        (&[&without_clients[..], &["--tls-protocols", "TLSv1.1"]].concat(), "not supported"),
+        (&[&without_clients[..], &["--tls-ciphers", "RC4-SHA"]].concat(), "'RC4-SHA' is none of"),
+    ] {
+        let said = start(options);
+        assert!(said.contains("Failed to configure TLS: ") && said.contains(text), "{said}");
+    }
+}
+
+#[test]
+fn limits_hold_before_keys_are_agreed_on() {
+    let fixture = start(&["--tls-port"], &["--maxclients", "2", "--workers", "1"]);
+    let _silent = Client::connect(fixture.doors[0]);
+    let mut plain = fixture.server.connect();
+    comes_true(|| plain.bulk("CLIENT LIST").lines().count() == 2);
+    let mut third = Client::connect(fixture.doors[0]);
+    third.expect_end();
+    plain.call(&format!("CLIENT KILL LADDR {}", fixture.doors[0]), ":1\r\n");
+    comes_true(|| plain.bulk("CLIENT LIST").lines().count() == 1);
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+}
