@@ -3,8 +3,10 @@ CARGO ?= cargo
 PORT ?= 6379
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
+# A workspace of its own: PyO3 is no part of the server.
+BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test lint bench versus cliffs scaling fuzz miri docs setup release
+.PHONY: help run test lint bench versus cliffs scaling foolscap fuzz miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -12,13 +14,18 @@ help: ## this list
 run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
-test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py
+test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap
 	$(CARGO) test --workspace --quiet
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
+	@scripts/bindings.sh
+	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
+	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
 lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) fmt --manifest-path $(BINDINGS) --check
+	$(CARGO) clippy --manifest-path $(BINDINGS) --target-dir $${CARGO_TARGET_DIR:-target} --locked --quiet -- -D warnings
 	$(CARGO) xtask tidy
 
 bench: ## microbenchmarks: chain, decoder, keyspace, container diff
@@ -33,6 +40,10 @@ cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--o
 scaling: release ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
 	$(CARGO) run --release --quiet -p strand-testkit --bin scaling -- --strand target/release/strand $(ARGS)
 
+foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
+	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py
+	$(VENV_PYTHON) bindings/python/tests/receive_table.py $(ARGS)
+
 fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
 
@@ -44,6 +55,9 @@ docs: ## rustdoc with warnings denied
 
 setup:
 	@scripts/setup.sh
+
+bindings:
+	@scripts/bindings.sh
 
 release:
 	$(CARGO) build --release --quiet

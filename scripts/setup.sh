@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
-# and a Python virtual environment with redis-py in .venv. Does nothing when all is there.
+# and a Python virtual environment in .venv with redis-py, and with Foolscap and maturin (bindings/python). Does nothing when
+# all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,8 +20,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-if ! .venv/bin/python -c 'import redis' 2>/dev/null; then
-    echo "setup: redis-py into .venv"
+if ! .venv/bin/python -c 'import redis, foolscap, maturin, txi2p, txtorcon' 2>/dev/null; then
+    echo "setup: redis-py, foolscap, maturin into .venv"
     python3 -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check 'redis>=5,<9'
+    .venv/bin/pip install --quiet --disable-pip-version-check 'redis>=5,<9' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2'
 fi

@@ -106,6 +106,7 @@ fn sources(root: &Path, findings: &mut Vec<String>) {
     let mut files = Vec::new();
     walk(&root.join("crates"), &mut files);
     walk(&root.join("xtask"), &mut files);
+    walk(&root.join("bindings"), &mut files);
     for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
         let (path, text) = (shown(root, file), read(file));
         if !text.starts_with("//!") && !text.starts_with("#![") {
@@ -159,11 +160,20 @@ fn documents(root: &Path, findings: &mut Vec<String>) {
             let linked = line.split("](").skip(1).filter_map(|l| l.split(')').next());
             for target in quoted.chain(linked) {
                 let target = target.split('#').next().unwrap_or_default();
-                let is_path =
-                    ["crates/", "docs/", "examples/", "xtask/", "fuzz/", "scripts/", "tests/", ".ci/"]
-                        .iter()
-                        .any(|p| target.starts_with(p))
-                        && !target.contains([' ', '*', '<', '{']);
+                let is_path = [
+                    "crates/",
+                    "docs/",
+                    "examples/",
+                    "xtask/",
+                    "fuzz/",
+                    "scripts/",
+                    "tests/",
+                    "bindings/",
+                    ".ci/",
+                ]
+                .iter()
+                .any(|p| target.starts_with(p))
+                    && !target.contains([' ', '*', '<', '{']);
                 if is_path && !root.join(target).exists() {
                     findings.push(format!("{path}:{}: `{target}` does not exist", n + 1));
                 }

@@ -14,11 +14,13 @@ const SPARE_BYTES_MIN: usize = 4 * 1024;
 /// A chain up to this length is appended by copying it, so that short replies do not hold a block each: what a chain
 /// holds is at most four times what is readable.
 const COPY_CHAIN_BYTES_MAX: usize = 4 * 1024;
+/// Room that is left in front of bytes put first into an empty chain, for more of that kind.
+const FRONT_ROOM_BYTES: usize = 256;
 /// The longest stretch that [`Chain::room`] gives.
 pub const ROOM_BYTES_MAX: usize = 4 * 1024;
 
 /// The range `start..end` of a blob. Not empty, except at the tail between `spare()` and `filled()`. What the blob holds
-/// after `end` is free to be written while the blob is unique: no other link or handle sees it then.
+/// before `start` and after `end` is free to be written while the blob is unique: no other link or handle sees it then.
 #[derive(Debug)]
 struct Link {
     blob: Blob,
@@ -211,6 +213,32 @@ impl Chain {
         self.len += std::mem::take(&mut other.len);
         self.links.append(&mut other.links);
     }
+    /// Puts a copy of `bytes` in front of all others. Where the first block is this chain's alone and so many of its bytes
+    /// are consumed, it is written in their place: what was taken off can be put back without holding more.
+    pub fn push_front(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let first = self.len == 0;
+        self.len += bytes.len();
+        self.examined = 0;
+        if let Some(link) = self.links.front_mut()
+            && bytes.len() <= link.start
+            && let Some(all) = link.blob.get_mut()
+        {
+            let start = link.start - bytes.len();
+            all[start..link.start].copy_from_slice(bytes);
+            link.start = start;
+        } else {
+            self.push_front_beyond(bytes, first);
+        }
+    }
+    /// Another chain of the same bytes, sharing the blocks. What is appended to one of them or consumed is not in the other.
+    pub fn share(&self) -> Chain {
+        let links = self.links.iter().filter(|link| link.len() > 0);
+        let links = links.map(|l| Link { blob: l.blob.clone(), start: l.start, end: l.end }).collect();
+        Chain { links, len: self.len, examined: self.examined }
+    }
     /// A place to read into at the tail: at least 4 KiB (a pooled block is taken when the tail has less room). It is
     /// initialised, but what it holds is of no meaning.
     #[inline]
@@ -289,6 +317,19 @@ impl Chain {
         self.push_block();
         self.push_slice(later);
     }
+    /// The part of `push_front` that needs more room than the front has. In a chain that was empty the tail goes on in the
+    /// same block, after a little room for more in front.
+    #[inline(never)]
+    fn push_front_beyond(&mut self, bytes: &[u8], first: bool) {
+        if bytes.len() > pool::BLOCK_BYTES {
+            return self.links.push_front(Link { blob: Blob::from(bytes), start: 0, end: bytes.len() });
+        }
+        let mut blob = pool::take();
+        let room = pool::BLOCK_BYTES - bytes.len();
+        let start = if first { room.min(FRONT_ROOM_BYTES) } else { room };
+        blob.get_mut().expect("a block is unique")[start..][..bytes.len()].copy_from_slice(bytes);
+        self.links.push_front(Link { blob, start, end: start + bytes.len() });
+    }
     #[cold]
     fn push_block(&mut self) {
         self.drop_empty_tail();
@@ -350,6 +391,30 @@ mod tests {
         let mut head = head;
         head.push_slice(b"er");
         assert_eq!(head.front(), b"header", "alone again: what stood after it is free");
+    }
+
+    #[test]
+    fn what_was_taken_off_can_be_put_back_in_place() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"header and body");
+        let front = chain.front().as_ptr();
+        chain.advance(7);
+        chain.push_front(b"other ");
+        assert_eq!((chain.front(), chain.slices().count()), (&b"other and body"[..], 1));
+        assert_eq!(chain.front().as_ptr(), front.wrapping_add(1));
+        let copy = chain.share();
+        chain.advance(6);
+        chain.push_front(b"an");
+        assert_eq!(chain.slices().collect::<Vec<_>>(), [&b"an"[..], b"and body"], "the block is shared");
+        drop(copy);
+        chain.clear();
+        for part in [b"3", b"2", b"1"] {
+            chain.push_front(part);
+        }
+        chain.push_slice(b"4");
+        assert_eq!((chain.front(), chain.slices().count()), (&b"1234"[..], 1), "all in one block");
+        chain.push_front(&[0; 20_000]);
+        assert_eq!(chain.slices().map(<[u8]>::len).collect::<Vec<_>>(), [20_000, 4]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ fn cases(native: u32) -> ProptestConfig {
 enum Op {
     PushSlice(usize),
     PushBlob(usize),
+    PushFront(usize),
     /// Fill part of the spare place; by how many thousandths of it.
     Read(usize),
     /// Encode into a room of this many bytes.
@@ -28,6 +29,8 @@ enum Op {
     /// Put the chain that was split off last back, at the end.
     Join,
     DropSplit,
+    /// Keep a second chain of the same bytes, in place of what was split off.
+    Share,
     Find(u8, usize),
     Peek(usize),
     Clear,
@@ -38,12 +41,15 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0..300usize).prop_map(Op::PushSlice),
         1 => (0..SLICE_BYTES_MAX).prop_map(Op::PushSlice),
         2 => (0..SLICE_BYTES_MAX).prop_map(Op::PushBlob),
+        3 => (0..300usize).prop_map(Op::PushFront),
+        1 => (0..SLICE_BYTES_MAX).prop_map(Op::PushFront),
         3 => (0..=1000usize).prop_map(Op::Read),
         3 => (0..=4096usize).prop_map(Op::Write),
         4 => (0..=1000usize).prop_map(Op::Advance),
         2 => (0..=1000usize).prop_map(Op::Split),
         2 => Just(Op::Join),
         1 => Just(Op::DropSplit),
+        1 => Just(Op::Share),
         3 => (any::<u8>(), 0..50_000usize).prop_map(|(b, n)| Op::Find(b, n)),
         2 => (0..2000usize).prop_map(Op::Peek),
         1 => Just(Op::Clear),
@@ -80,6 +86,11 @@ proptest! {
                     chain.push_blob(Blob::from(&b[..]));
                     model.extend(b);
                 }
+                Op::PushFront(n) => {
+                    let b = bytes(&mut seed, n);
+                    chain.push_front(&b);
+                    model.splice(..0, b);
+                }
                 Op::Read(part) => {
                     let spare = chain.spare();
                     prop_assert!(spare.len() >= 4096);
@@ -113,6 +124,10 @@ proptest! {
                 Op::DropSplit => {
                     split = Chain::new();
                     split_model.clear();
+                }
+                Op::Share => {
+                    split = chain.share();
+                    split_model = model.clone();
                 }
                 Op::Find(byte, limit) => {
                     let from = chain.examined().min(model.len());

@@ -5,6 +5,9 @@
 //! counts it and as the kernel does; then how the largest compares with 1 MB. The second gives nanoseconds per command
 //! for decoding and for encoding replies. `cargo test` runs it with small sizes, as a check that the promised bounds hold.
 
+mod common;
+
+use common::{Resident, cpu_ns};
 use std::hint::black_box;
 use strand_chain::{Blob, Chain};
 use strand_wire::args::Argv;
@@ -85,27 +88,6 @@ struct Row {
     allocated: usize,
     /// How far the peak of the resident set rose above the resident set before.
     resident: usize,
-}
-
-/// The resident set before a stretch of work, in bytes.
-struct Resident(usize);
-
-impl Resident {
-    /// Makes the kernel forget the peak so far. Where it does not let us (or there is none of it) figures are too high
-    /// (or 0).
-    fn start() -> Resident {
-        let _ = std::fs::write("/proc/self/clear_refs", "5");
-        Resident(status_bytes("VmRSS:"))
-    }
-    fn growth(self) -> usize {
-        status_bytes("VmHWM:").saturating_sub(self.0)
-    }
-}
-
-fn status_bytes(name: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix(name));
-    line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) * 1024
 }
 
 /// Receives `values` values of `size` bytes in `chunk`s and keeps them. Time is that of all, growth that of the first.
@@ -215,12 +197,6 @@ fn costs(pipelines: usize) -> Vec<(String, f64)> {
     reply("reply: double 0.1", &|r| r.double(black_box(0.1)));
     reply("reply: shared blob of 64 KiB", &|r| r.bulk_blob(black_box(&long)));
     rows
-}
-
-/// Processor time of this thread in nanoseconds: what others do on the machine shows less in it than in the clock.
-fn cpu_ns() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
 /// Nanoseconds per item of the best of `rounds` runs of `work` over `items`.

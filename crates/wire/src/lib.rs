@@ -3,11 +3,12 @@
 //! [`args::Argv`] owns one received command and [`args::Args`] is the view handlers read; [`resp::Decoder`] turns a
 //! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
 //! into the output chain; [`pack4`] has both in frames; [`digits`] prints numbers; [`client`] is the other side (encode a
-//! command, parse a reply), for the importer and the tests.
+//! command, parse a reply), for the importer and the tests. [`banana`] is the token layer of Foolscap's protocol.
 //!
 //! **Invariant:** knows no socket, no clock, no keyspace.
 
 pub mod args;
+pub mod banana;
 pub mod client;
 pub mod digits;
 mod header;

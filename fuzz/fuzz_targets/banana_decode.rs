@@ -1,0 +1,7 @@
+//! Fuzz target; its body is a unit test too (crates/wire/tests/properties.rs).
+#![no_main]
+
+#[path = "../../crates/wire/tests/common/mod.rs"]
+mod common;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| common::fuzz_banana_decode(data));
