@@ -83,6 +83,7 @@ impl LaneJob {
             rng,
             cancel: &parcel.cancel,
             no_touch,
+            rights: None,
             lookups: Lookups::default(),
             yield_now,
         };
