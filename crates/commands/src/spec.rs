@@ -22,6 +22,19 @@ pub enum Handler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SessionCommand {
+    AclCat,
+    AclDelUser,
+    AclDryRun,
+    AclGenPass,
+    AclGetUser,
+    AclHelp,
+    AclList,
+    AclLoad,
+    AclLog,
+    AclSave,
+    AclSetUser,
+    AclUsers,
+    AclWhoAmI,
     Auth,
     ClientGetName,
     ClientHelp,

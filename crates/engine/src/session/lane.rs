@@ -1,6 +1,7 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::{Mute, Session, State, commands};
+use crate::acl::Rights;
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::Cost;
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
@@ -39,6 +40,7 @@ pub struct LaneJob {
     pub(super) rng_seed: u64,
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
+    pub(super) rights: Option<Rights>,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -52,7 +54,8 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max } = self;
+        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, rights } =
+            self;
         let mut out = Chain::new();
         let Load { args, left } =
             std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
@@ -83,7 +86,7 @@ impl LaneJob {
             rng,
             cancel: &parcel.cancel,
             no_touch,
-            rights: None,
+            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
             yield_now,
         };
@@ -176,6 +179,7 @@ impl Session {
     }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
+        let rights = Rights::of(&self.user, spec, self.argv.args());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });
@@ -190,6 +194,7 @@ impl Session {
             rng_seed: self.rng.u64(..),
             no_touch: self.no_touch,
             reply_bytes_max: self.settings.reply_bytes_max,
+            rights,
         }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,

@@ -11,4 +11,5 @@ mod measuring;
 mod neighbours;
 mod peers;
 mod stopping;
+mod users;
 mod wiring;

@@ -2,6 +2,7 @@
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::Engine;
+use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{OPTIONS, Opt, SetError, find};
 use crate::session::run::Next;
 use strand_commands::{glob, introspect};
@@ -26,6 +27,7 @@ impl Session {
         let pairs: Vec<(&[u8], &[u8])> =
             (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
         self.check_clients(&pairs)?;
+        check_password(&pairs)?;
         let changed = self.engine.config.set(&pairs).map_err(|error| match error {
             SetError::Unknown(name) => {
                 [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
@@ -36,6 +38,10 @@ impl Session {
             }
         })?;
         self.engine.apply_config();
+        if changed.contains(&Opt::RequirePass) {
+            self.engine.acl.set_default_password(&self.engine.config.requirepass());
+            self.engine.users_changed();
+        }
         changed.iter().for_each(|option| self.engine.host.config_changed(option.spec().name));
         self.refresh_settings();
         self.ok()
@@ -65,6 +71,20 @@ impl Session {
     pub(super) fn config_help(&mut self) -> Outcome {
         introspect::help(&mut self.reply(), "CONFIG", HELP);
         DONE
+    }
+}
+
+/// Refuses a `requirepass` that is longer than a password may be.
+fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+    let too_long = |(name, password): &(&[u8], &[u8])| {
+        name.eq_ignore_ascii_case(b"requirepass") && password.len() > PASSWORD_BYTES_MAX
+    };
+    match pairs.iter().any(too_long) {
+        false => Ok(()),
+        true => Err(format!(
+            "ERR CONFIG SET failed (possibly related to argument 'requirepass') - at most {PASSWORD_BYTES_MAX} bytes"
+        )
+        .into()),
     }
 }
 
@@ -105,7 +125,7 @@ pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());
     }
-    let written = engine.host.rewrite_config(&|old| engine.config.rewrite(old));
+    let written = engine.host.rewrite_config(&|old| engine.rewrite_config(old));
     written.map_err(|why| format!("ERR Rewriting config file: {why}"))?;
     reply.ok();
     Ok(())
