@@ -160,6 +160,67 @@ def authentication(strand):
 
 
 @check
+def users_and_rights(strand):
+    for protocol in (2, 3):
+        r = strand.client(protocol=protocol)
+        r.flushall()
+        r.acl_log_reset()
+        assert r.acl_whoami() == "default" and r.acl_users() == ["default"]
+        assert {"read", "write", "dangerous", "scripting"} <= set(r.acl_cat())
+        assert "get" in r.acl_cat("string")
+        assert len(r.acl_genpass()) == 64 and len(r.acl_genpass(512)) == 128
+        assert r.acl_getuser("nobody") is None
+        assert r.acl_setuser(
+            "bob",
+            enabled=True,
+            passwords=["+sesame", "+other"],
+            categories=["+@hash"],
+            commands=["+get", "+set"],
+            keys=["app:*"],
+            selectors=[("+mget", "%R~shared:*")],
+        )
+        user = r.acl_getuser("bob")
+        assert user["enabled"] and sorted(user["commands"]) == ["+get", "+set"], user
+        assert user["categories"] == ["-@all", "+@hash"] and len(user["passwords"]) == 2, user
+        assert any(line.startswith("user bob on ") for line in r.acl_list())
+        assert r.acl_dryrun("bob", "get", "app:1") in ("OK", True)
+        assert "no permissions" in r.acl_dryrun("bob", "get", "other")
+        r.mset({"app:1": "a", "shared:1": "s", "other": "o"})
+        bob = strand.client(username="bob", password="sesame", protocol=protocol)
+        assert bob.get("app:1") == "a" and bob.set("app:2", "b") and bob.mget("shared:1") == ["s"]
+        for call in (lambda: bob.get("other"), lambda: bob.set("shared:1", "x"), lambda: bob.ping()):
+            try:
+                call()
+            except redis.exceptions.NoPermissionError:
+                pass
+            else:
+                raise AssertionError("it was allowed")
+        assert any(c["user"] == "bob" for c in r.client_list())
+        try:
+            strand.client(username="bob", password="wrong", protocol=protocol).ping()
+        except redis.AuthenticationError:
+            pass
+        else:
+            raise AssertionError("served with a wrong password")
+        log = r.acl_log()
+        assert {entry["reason"] for entry in log} == {"key", "command", "auth"}, log
+        assert all(entry["username"] == "bob" and "user" in entry["client-info"] for entry in log), log
+        assert r.acl_deluser("bob") == 1
+        try:
+            bob.get("app:1")
+        except (redis.AuthenticationError, redis.ConnectionError):
+            pass
+        else:
+            raise AssertionError("its user is gone")
+        try:
+            r.acl_load()
+        except redis.ResponseError as e:
+            assert "not configured to use an ACL file" in str(e)
+        else:
+            raise AssertionError("there is no file")
+
+
+@check
 def client_commands(strand):
     r = strand.client(client_name="tester")
     assert r.client_getname() == "tester"

@@ -1,6 +1,7 @@
 //! What a handler sees: [`Call`] for commands that run at once on keys whose shards are held, [`LaneCall`] for those
 //! that run on a helper thread, shard by shard.
 
+use crate::spec::Access;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -72,6 +73,12 @@ impl DerefMut for LaneLocked<'_> {
     }
 }
 
+/// What a user may do with keys that a command finds by itself (a search's results), not by its arguments.
+pub trait KeyRights {
+    /// True when all of `access` to `key` is allowed.
+    fn may(&self, key: &[u8], access: Access) -> bool;
+}
+
 /// One command on the slow lane: nothing is held; it takes shards one at a time and lets others in between.
 pub struct LaneCall<'a> {
     /// The arguments; index 0 is the command's name.
@@ -92,6 +99,9 @@ pub struct LaneCall<'a> {
     pub cancel: &'a AtomicBool,
     /// `CLIENT NO-TOUCH`.
     pub no_touch: bool,
+    /// What the user may do with which keys; `None` is everything. The keys that the row's specs find have been checked
+    /// before; this is for keys that the command finds itself.
+    pub rights: Option<&'a dyn KeyRights>,
     /// What reading found.
     pub lookups: Lookups,
     /// Lets others have the processor; called between slices by [`LaneCall::pause`], with no shard held.
@@ -125,6 +135,14 @@ impl<'a> LaneCall<'a> {
     /// True when nobody waits for the reply any more, or it has become longer than the client may have waiting.
     pub fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed) || self.reply.is_over()
+    }
+    /// True when the user may read this key's value, and may know of it.
+    pub fn may_read(&self, key: &[u8]) -> bool {
+        self.rights.is_none_or(|r| r.may(key, Access::READ))
+    }
+    /// True when the user may change or remove this key.
+    pub fn may_write(&self, key: &[u8]) -> bool {
+        self.rights.is_none_or(|r| r.may(key, Access::WRITE))
     }
     /// Between two slices: lets others have the processor. Hold no shard.
     pub fn pause(&self) {

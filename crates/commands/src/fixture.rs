@@ -88,6 +88,7 @@ impl Fixture {
                         rng: &mut self.rng,
                         cancel: &self.cancel,
                         no_touch: false,
+                        rights: None,
                         lookups: Lookups::default(),
                         yield_now: &|| pauses.set(pauses.get() + 1),
                     };

@@ -8,10 +8,11 @@ mod info;
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
-use crate::spec::{CommandSpec, Flags, SessionCommand};
+use crate::spec::{Access, CommandSpec, Flags, SessionCommand};
 use crate::table::COMMANDS;
 use docs::docs;
 use info::info;
+use smallvec::SmallVec;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -178,10 +179,29 @@ fn keys_with_flags(
     Ok(out)
 }
 
+/// Positions of the keys in `args` and what the command does to each, in the order of the key specs. `None` when the specs
+/// cannot be followed: the command will say so itself.
+pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> Option<SmallVec<[(usize, Access); 4]>> {
+    let mut out = SmallVec::new();
+    for keys in spec.keys {
+        let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
+        let access = match keys.has("variable_flags") {
+            true if has_get(args) => Access { read: true, write: true },
+            true => Access::WRITE,
+            false => keys.access,
+        };
+        out.extend(dispatch::key_positions(&one, args).ok()?.into_iter().map(|at| (at, access)));
+    }
+    Some(out)
+}
+
+fn has_get(args: Args<'_>) -> bool {
+    (3..args.len()).any(|i| args.is(i, "GET"))
+}
+
 /// SET reads the old value only with GET; it is the only command whose flags vary so far.
 fn set_flags(args: Args<'_>) -> &'static [&'static str] {
-    let with_get = (3..args.len()).any(|i| args.is(i, "GET"));
-    if with_get { &["RW", "access", "update"] } else { &["OW", "update"] }
+    if has_get(args) { &["RW", "access", "update"] } else { &["OW", "update"] }
 }
 
 #[cfg(test)]

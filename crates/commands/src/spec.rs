@@ -22,6 +22,19 @@ pub enum Handler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SessionCommand {
+    AclCat,
+    AclDelUser,
+    AclDryRun,
+    AclGenPass,
+    AclGetUser,
+    AclHelp,
+    AclList,
+    AclLoad,
+    AclLog,
+    AclSave,
+    AclSetUser,
+    AclUsers,
+    AclWhoAmI,
     Auth,
     ClientGetName,
     ClientHelp,
@@ -142,6 +155,8 @@ pub struct KeySpec {
     pub not_key: bool,
     /// The flags have `incomplete`: the command has keys that no spec can find.
     pub incomplete: bool,
+    /// What a user needs to be allowed to do with these keys, by the flags; SET's `variable_flags` are looked at apart.
+    pub access: Access,
     /// Where the search begins.
     pub begin: BeginSearch,
     /// Which arguments from there on are keys.
@@ -161,17 +176,36 @@ impl KeySpec {
     /// Any spec.
     pub const fn new(flags: &'static [&'static str], begin: BeginSearch, find: FindKeys) -> KeySpec {
         let (mut not_key, mut incomplete, mut i) = (false, false, 0);
+        let mut access = Access { read: false, write: false };
         while i < flags.len() {
             not_key |= same(flags[i], "not_key");
             incomplete |= same(flags[i], "incomplete");
+            access.read |= same(flags[i], "access");
+            access.write |= same(flags[i], "update") || same(flags[i], "insert") || same(flags[i], "delete");
             i += 1;
         }
-        KeySpec { notes: "", flags, not_key, incomplete, begin, find }
+        KeySpec { notes: "", flags, not_key, incomplete, access, begin, find }
     }
     /// True when `flag` is one of its flags.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
+}
+
+/// What is done to a key, as ACL rules tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Its value is read, or told from (`access`).
+    pub read: bool,
+    /// Its value is changed, made or removed (`update`, `insert`, `delete`).
+    pub write: bool,
+}
+
+impl Access {
+    /// Reading alone.
+    pub const READ: Access = Access { read: true, write: false };
+    /// Writing alone.
+    pub const WRITE: Access = Access { read: false, write: true };
 }
 
 const fn same(a: &str, b: &str) -> bool {

@@ -30,6 +30,8 @@ pub(crate) struct Texts {
     pub(crate) name: String,
     pub(crate) lib_name: String,
     pub(crate) lib_ver: String,
+    /// Who it is, as far as it can be shown.
+    pub(crate) user: String,
 }
 
 /// What changes with every turn.
@@ -127,13 +129,14 @@ impl Client {
         let written = write!(
             line,
             " age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 qbuf={} qbuf-free=0 argv-mem={} \
-             multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} user=default redir=-1 resp={} \
+             multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} user={} redir=-1 resp={} \
              lib-name={} lib-ver={}",
             m.db.load(Relaxed),
             m.input_bytes.load(Relaxed),
             m.args_bytes.load(Relaxed),
             self.held_bytes(),
             ids.name(m.command.load(Relaxed)),
+            texts.user,
             if m.resp3.load(Relaxed) { 3 } else { 2 },
             texts.lib_name,
             texts.lib_ver,
@@ -174,7 +177,7 @@ impl Clients {
             wake,
             opened_us: now.mono_us,
             killed: false.into(),
-            texts: Mutex::default(),
+            texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
             moving,
             unread_bytes: Arc::default(),
         });

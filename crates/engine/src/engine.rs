@@ -1,5 +1,6 @@
 //! [`Engine`]: what all sessions share.
 
+use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::holds::Holds;
@@ -22,6 +23,7 @@ pub struct Engine {
     pub(crate) keyspace: Arc<Keyspace>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) facts: ServerFacts,
+    pub(crate) acl: Acl,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     pub(crate) slow_log: SlowLog,
@@ -57,6 +59,7 @@ impl Engine {
             keyspace,
             host,
             facts,
+            acl: Acl::new(),
             clients: Clients::default(),
             stats: Stats::new(),
             slow_log: SlowLog::default(),
@@ -66,7 +69,60 @@ impl Engine {
             active_expire: true.into(),
         };
         engine.apply_config();
+        engine.acl.set_default_password(&engine.config.requirepass());
         Arc::new(engine)
+    }
+    /// Makes the users that the configuration declares, or those of the ACL file. To be called once, before anybody is
+    /// served.
+    ///
+    /// # Errors
+    /// What is wrong with them, for whoever starts the server.
+    pub fn load_users(&self) -> Result<(), String> {
+        let (file, declared) = (self.config.aclfile(), self.config.users());
+        if !file.is_empty() && !declared.is_empty() {
+            return Err(
+                "users are declared in the configuration and an aclfile is given: it can only be one of them"
+                    .into(),
+            );
+        }
+        if self.config.requirepass().len() > PASSWORD_BYTES_MAX {
+            return Err(format!("requirepass has more than {PASSWORD_BYTES_MAX} bytes"));
+        }
+        let all_channels = self.all_channels_by_default();
+        declared.iter().try_for_each(|words| self.acl.configure(words, all_channels))?;
+        match file.is_empty() {
+            true => Ok(()),
+            false => self.load_acl_file(&file).map_err(|text| String::from_utf8_lossy(&text).into_owned()),
+        }
+    }
+    /// True when nobody may do anything without a password: where it is false, serve this machine only.
+    pub fn needs_password(&self) -> bool {
+        let default = self.acl.default_user();
+        !default.needs_no_password() || !default.is_on()
+    }
+    /// Takes the users of the ACL file in place of those that are there.
+    pub(crate) fn load_acl_file(&self, path: &str) -> Result<(), Vec<u8>> {
+        let text = self.host.read_acl_file(path);
+        let text = text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {why}"))?;
+        self.acl.load(&text, path, self.all_channels_by_default())
+    }
+    /// To be called after every change of users: sessions look at theirs before they do anything else.
+    pub(crate) fn users_changed(&self) {
+        self.config.touch();
+    }
+    /// To be called after users were removed: their sessions are closed, idle or not.
+    pub(crate) fn users_removed(&self) {
+        self.config.touch();
+        self.clients.wake_all();
+    }
+    /// `acl-pubsub-default`.
+    pub(crate) fn all_channels_by_default(&self) -> bool {
+        self.config.choice(Opt::AclPubsubDefault) == "allchannels"
+    }
+    /// The text for a configuration file that gives the present values and users: `old` brought up to date.
+    pub(crate) fn rewrite_config(&self, old: &str) -> String {
+        let users = self.config.aclfile().is_empty().then(|| self.acl.all());
+        rewrite_users(&self.config.rewrite(old), &users.unwrap_or_default())
     }
     /// The configuration.
     pub fn config(&self) -> &Config {

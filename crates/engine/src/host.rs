@@ -21,7 +21,8 @@ impl Now {
 }
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::run_service`], [`Host::reload_tls`] and [`Host::rewrite_config`], which run on a helper thread only.
+/// [`Host::run_service`], [`Host::reload_tls`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper
+/// thread only.
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search); on a helper thread.
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);
@@ -73,6 +74,18 @@ pub trait Host: Send + Sync {
         let _ = config;
         Ok(())
     }
+    /// Fills `bytes` with randomness that nobody can guess.
+    fn random_bytes(&self, bytes: &mut [u8]);
+    /// Reads the ACL file; on a helper thread, or before anybody is served.
+    ///
+    /// # Errors
+    /// Why it could not be read, as the system says it.
+    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String>;
+    /// Puts `text` in the place of the ACL file, in one step; on a helper thread.
+    ///
+    /// # Errors
+    /// Why it could not be written, for the log.
+    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String>;
     /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! **Invariant:** knows no runtime, no socket, no file, no thread and no clock: time is an argument ([`Now`]), so that a
 //! seeded simulator can drive it.
 
+mod acl;
 mod clients;
 pub mod config;
 mod engine;

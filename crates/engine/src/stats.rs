@@ -51,7 +51,7 @@ pub(crate) struct CommandIds {
 }
 
 impl CommandIds {
-    fn new() -> CommandIds {
+    pub(crate) fn new() -> CommandIds {
         let mut names: Vec<String> = COMMANDS.iter().map(|c| c.name.to_string()).collect();
         let mut subcommands = HashMap::new();
         for container in COMMANDS {

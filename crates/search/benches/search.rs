@@ -31,6 +31,7 @@ fn run(keyspace: &Keyspace, search: &Search, command: ServiceCommand, line: &[&s
             rng: &mut fastrand::Rng::with_seed(1),
             cancel: &AtomicBool::new(false),
             no_touch: false,
+            rights: None,
             lookups: Default::default(),
             yield_now: &|| {},
         },

@@ -17,7 +17,8 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::atomic;
 use std::time::{Duration, Instant};
-use strand_commands::call::LaneCall;
+use strand_commands::call::{KeyRights, LaneCall};
+use strand_commands::spec::Access;
 use strand_keyspace::{Keyspace, ValueRef};
 use tantivy::columnar::{BytesColumn, StrColumn};
 use tantivy::fastfield::Column;
@@ -90,6 +91,7 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         now_ms: call.now_ms,
         deadline,
         cancel,
+        rights: call.rights,
     };
     let (total, hits) = scan.run(&index.searcher(), &*query)?;
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
@@ -124,6 +126,8 @@ struct Scan<'a> {
     now_ms: i64,
     deadline: Option<Instant>,
     cancel: &'a atomic::AtomicBool,
+    /// What is not for the user's eyes is neither returned nor counted.
+    rights: Option<&'a dyn KeyRights>,
 }
 
 /// A candidate within a segment: less is better.
@@ -185,7 +189,7 @@ impl Scan<'_> {
             let Some(keys) = keys else { continue };
             if let Source::Hashes = source {
                 let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
-                total += self.walk(reader, &*weight, &mut |doc, score| {
+                total += self.walk(reader, &*weight, &keys, &mut |doc, score| {
                     if self.keep > 0 {
                         self.keep_by_hash(&mut heap, &keys, doc, score)?;
                     }
@@ -194,7 +198,7 @@ impl Scan<'_> {
                 best.extend(heap.into_iter().map(|ranked: Ranked| ranked.0));
             } else {
                 let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
-                total += self.walk(reader, &*weight, &mut |doc, score| {
+                total += self.walk(reader, &*weight, &keys, &mut |doc, score| {
                     self.keep_by_column(&mut heap, &source, &keys, doc, score);
                     Ok(())
                 })?;
@@ -213,6 +217,7 @@ impl Scan<'_> {
         &self,
         reader: &SegmentReader,
         weight: &dyn tantivy::query::Weight,
+        keys: &BytesColumn,
         visit: &mut dyn FnMut(DocId, Score) -> Result<(), SearchError>,
     ) -> Result<usize, SearchError> {
         let expire = reader.fast_fields().column_opt::<i64>(EXPIRE)?;
@@ -227,7 +232,7 @@ impl Scan<'_> {
             }
             let is_dead = alive.is_some_and(|a| a.is_deleted(doc))
                 || expire.as_ref().and_then(|e| e.first(doc)).is_some_and(|at| at <= self.now_ms);
-            if !is_dead {
+            if !is_dead && self.may_read(keys, doc)? {
                 total += 1;
                 let score = if self.with_scores { scorer.score() } else { 0.0 };
                 visit(doc, score)?;
@@ -235,6 +240,11 @@ impl Scan<'_> {
             doc = scorer.advance();
         }
         Ok(total)
+    }
+
+    fn may_read(&self, keys: &BytesColumn, doc: DocId) -> Result<bool, SearchError> {
+        let Some(rights) = self.rights else { return Ok(true) };
+        Ok(key_of(keys, doc)?.is_some_and(|key| rights.may(&key, Access::READ)))
     }
 
     fn check(&self) -> Result<(), SearchError> {

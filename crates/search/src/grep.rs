@@ -137,6 +137,7 @@ fn walk(
         request,
         db: call.db,
         now_ms: call.now_ms,
+        may_read: &|key| call.may_read(key),
         matcher: Matcher::new(pattern),
         caches: CacheShare { all: &totals.cache_bytes, bytes: 0 },
         // Asked between slices, when no shard is held.
@@ -195,6 +196,8 @@ struct Walk<'a> {
     request: &'a Request,
     db: usize,
     now_ms: i64,
+    /// Whether the user may know of a key.
+    may_read: &'a dyn Fn(&[u8]) -> bool,
     matcher: Matcher<'a>,
     caches: CacheShare<'a>,
     cancelled: &'a dyn Fn() -> bool,
@@ -221,6 +224,9 @@ impl Walk<'_> {
                 }
             });
             for (key, held) in slice.drain(..) {
+                if !(self.may_read)(&key) {
+                    continue;
+                }
                 self.look_at(key, held)?;
                 if request.limit.is_some_and(|l| self.rows.len() >= l) {
                     return Ok(());

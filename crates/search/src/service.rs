@@ -188,7 +188,8 @@ impl Search {
             if call.cancelled() {
                 break;
             }
-            for key in slice {
+            // Of what the user may not write the index goes and the data stays.
+            for key in slice.iter().filter(|key| call.may_write(key)) {
                 let key = self.keyspace.key(key);
                 let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
                 let mut db = locked.db(0);

@@ -21,7 +21,9 @@ const NOT_IN_REDIS: &[&str] =
 const SUBCOMMANDS_OF_7_2: &[&str] = &["client|setinfo", "client|no-touch"];
 
 fn servers() -> (Server, Server) {
-    let strand = Server::strand(Path::new(env!("CARGO_BIN_EXE_strand")), &[], None).expect("strand starts");
+    // redis-server lets nobody wait who logs in wrongly.
+    let args = &["--login-failures-max", "0"];
+    let strand = Server::strand(Path::new(env!("CARGO_BIN_EXE_strand")), args, None).expect("strand starts");
     (strand, Server::redis(&[], None).expect("redis-server is installed (make setup) and starts"))
 }
 
@@ -149,7 +151,7 @@ fn every_command_is_in_the_corpus_or_the_generator() {
     for file in corpus_files() {
         for line in std::fs::read_to_string(&file).expect("readable").lines().filter(|l| !l.starts_with('#'))
         {
-            let args = quoting::split(line.trim_start_matches(['~', '?'])).unwrap_or_default();
+            let args = quoting::split(line.trim_start_matches(['~', '^', '?'])).unwrap_or_default();
             named.extend(args.first().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()));
         }
     }
@@ -189,6 +191,99 @@ fn command_info_says_what_redis_says() {
         }
     }
     assert!(all.is_empty(), "{}", describe(&all));
+}
+
+/// Random rules for a user, and what it may do then: random commands on random keys.
+#[test]
+fn random_users_may_do_the_same() {
+    const USERS: usize = 150;
+    const COMMANDS_EACH: usize = 25;
+    const OTHER_RULES: [&str; 22] = [
+        "~a",
+        "~key:*",
+        "~*",
+        "~[a-c]",
+        "~{tag}x",
+        "%R~k*",
+        "%W~k*",
+        "%R~*",
+        "%W~[bc]",
+        "%RW~d",
+        "resetkeys",
+        "+@all",
+        "-@all",
+        "+get|a",
+        "+ping|x",
+        "(+get ~a)",
+        "(+@read %R~*)",
+        "(+@all %W~key:1)",
+        "(~b)",
+        "clearselectors",
+        "reset",
+        "+nosuch",
+    ];
+    let (ours, theirs) = servers();
+    let seed = env_number("STRAND_SEED", 7);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut generator = Generator::new(seed, 1_700_000_000);
+    let mut pair = Pair::open(&ours, &theirs, 2, Delivery::Whole).expect("both answer");
+    let mut names: Vec<String> = Vec::new();
+    for c in COMMANDS.iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
+        names.push(c.name.into());
+        names.extend(c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)));
+        names.extend(c.acl.iter().map(|category| format!("@{category}")));
+    }
+    names.retain(|n| !SUBCOMMANDS_OF_7_2.contains(&n.as_str()));
+    let mut all = Vec::new();
+    for _ in 0..USERS {
+        all.extend(
+            pair.compare(&words(&["ACL", "SETUSER", "bob", "reset"]), Policy::Exact).expect("both answer"),
+        );
+        for _ in 0..rng.usize(1..10) {
+            let sign = if rng.u8(0..3) == 0 { "-" } else { "+" };
+            let rule = match rng.bool() {
+                true => format!("{sign}{}", names[rng.usize(0..names.len())]),
+                false => OTHER_RULES[rng.usize(0..OTHER_RULES.len())].into(),
+            };
+            let line = words(&["ACL", "SETUSER", "bob", &rule]);
+            all.extend(pair.compare(&line, Policy::Exact).expect("both answer"));
+        }
+        for _ in 0..COMMANDS_EACH {
+            let mut line = words(&["ACL", "DRYRUN", "bob"]);
+            line.extend(generator.command());
+            all.extend(pair.compare(&line, Policy::Exact).expect("both answer"));
+        }
+    }
+    assert!(all.is_empty(), "seed {seed}: {}", describe(&all));
+}
+
+/// Categories hold what they hold in redis-server, as far as both have the commands.
+#[test]
+fn acl_categories_hold_what_redis_says() {
+    let (ours, theirs) = servers();
+    let mut clients = [&ours, &theirs].map(|s| s.connect().expect("answers"));
+    let mut cat = |of: usize, args: &[&str]| -> BTreeSet<String> {
+        let Ok(Value::Array(names)) = clients[of].call(args) else { panic!("{args:?} fails") };
+        let text =
+            |v| if let Value::Bulk(b) = v { String::from_utf8(b).expect("text") } else { panic!("{v:?}") };
+        names.into_iter().map(text).collect()
+    };
+    let categories = cat(1, &["ACL", "CAT"]);
+    assert!(categories.len() == 21 && cat(0, &["ACL", "CAT"]).is_superset(&categories));
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for c in COMMANDS.iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
+        known.insert(c.name.into());
+        known.extend(c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)));
+    }
+    known.retain(|name| {
+        !SUBCOMMANDS_OF_7_2.contains(&name.as_str())
+            && !NOT_IN_REDIS.iter().any(|c| name.starts_with(&format!("{c}|")))
+    });
+    for category in &categories {
+        let [a, b] = [0, 1].map(|of| cat(of, &["ACL", "CAT", category]));
+        let both = |names: &BTreeSet<String>| names.intersection(&known).cloned().collect::<BTreeSet<_>>();
+        assert_eq!(both(&a), both(&b), "{category}");
+    }
 }
 
 /// A key spec's notes are prose, and ours are our own.

@@ -15,6 +15,12 @@ pub enum Policy {
     Kind,
     /// In any order where both scans are complete in one call; else only the kind: cursors are each server's own.
     Scan,
+    /// The words within texts too, in any order: redis-server keeps the commands of a user in a hash table.
+    Words,
+    /// Texts of the same length: what is random.
+    Length,
+    /// Entries of ACL LOG: how old they are and whose connection it was is each server's own.
+    Denials,
     /// Integers that differ by at most this much, everything else exactly.
     Near(i64),
 }
@@ -27,6 +33,8 @@ impl Policy {
         match (name.as_slice(), sub.as_slice()) {
             (b"HGETALL" | b"HKEYS" | b"HVALS" | b"KEYS", _) | (b"CONFIG", b"GET") => Policy::AnyOrder,
             (b"HSCAN" | b"SCAN", _) => Policy::Scan,
+            (b"ACL", b"GENPASS") => Policy::Length,
+            (b"ACL", b"LOG") => Policy::Denials,
             // Redis does not share a small integer that COPY made; that is in docs/differences.md.
             (b"HRANDFIELD" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
@@ -50,6 +58,12 @@ impl Policy {
             Policy::Kind => shape(ours).0 == shape(theirs).0,
             Policy::Scan if ends(ours) && ends(theirs) => Policy::AnyOrder.accepts(ours, theirs),
             Policy::Scan => Policy::Kind.accepts(ours, theirs),
+            Policy::Words => Policy::AnyOrder.accepts(&by_word(ours), &by_word(theirs)),
+            Policy::Length => match (ours, theirs) {
+                (Value::Bulk(a), Value::Bulk(b)) => a.len() == b.len(),
+                _ => same(ours, theirs),
+            },
+            Policy::Denials => same(&denials(ours), &denials(theirs)),
             Policy::Near(by) => match (ours, theirs) {
                 (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
                 _ => same(ours, theirs),
@@ -85,6 +99,38 @@ fn sorted(value: Value) -> Value {
     }
 }
 
+/// Each text as an array of its words.
+fn by_word(value: &Value) -> Value {
+    match value {
+        Value::Bulk(text) => {
+            Value::Array(text.split(|b| *b == b' ').map(|w| Value::Bulk(w.into())).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(by_word).collect()),
+        Value::Map(pairs) => {
+            Value::Array(pairs.iter().map(|(k, v)| Value::Array(vec![k.clone(), by_word(v)])).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// The entries of ACL LOG without what differs.
+fn denials(value: &Value) -> Value {
+    let own =
+        |name: &Value| [&b"age-seconds"[..], b"client-info"].iter().any(|n| *name == Value::Bulk(n.to_vec()));
+    let entry = |entry: &Value| match entry {
+        Value::Array(items) => {
+            let pairs = items.chunks(2).filter(|pair| !own(&pair[0]));
+            Value::Array(pairs.flatten().cloned().collect())
+        }
+        Value::Map(pairs) => Value::Map(pairs.iter().filter(|(name, _)| !own(name)).cloned().collect()),
+        other => other.clone(),
+    };
+    match value {
+        Value::Array(entries) => Value::Array(entries.iter().map(entry).collect()),
+        other => other.clone(),
+    }
+}
+
 fn shape(value: &Value) -> (std::mem::Discriminant<Value>, usize) {
     let len = match value {
         Value::Array(items) | Value::Set(items) | Value::Push(items) => items.len(),
@@ -112,6 +158,19 @@ mod tests {
         assert!(!Policy::Shape.accepts(&bulk("x"), &Value::Int(1)));
         assert!(Policy::Near(2).accepts(&Value::Int(9), &Value::Int(11)));
         assert!(!Policy::Near(2).accepts(&Value::Int(8), &Value::Int(11)));
+        assert!(Policy::Words.accepts(&Value::Array(vec![bulk("a b")]), &Value::Array(vec![bulk("b a")])));
+        assert!(!Policy::Words.accepts(&Value::Array(vec![bulk("a b")]), &Value::Array(vec![bulk("b b")])));
+        assert!(
+            Policy::Length.accepts(&bulk("ab"), &bulk("cd"))
+                && !Policy::Length.accepts(&bulk("a"), &bulk("cd"))
+        );
+        let entry = |reason: &str, age: &str| {
+            Value::Array(vec![Value::Array(
+                [bulk("reason"), bulk(reason), bulk("age-seconds"), bulk(age)].into(),
+            )])
+        };
+        assert!(Policy::Denials.accepts(&entry("key", "1"), &entry("key", "2")));
+        assert!(!Policy::Denials.accepts(&entry("key", "1"), &entry("auth", "1")));
         let scan = |cursor: &str, key: &str| Value::Array(vec![bulk(cursor), Value::Array(vec![bulk(key)])]);
         assert!(Policy::Scan.accepts(&scan("7", "a"), &scan("0", "b")));
         assert!(!Policy::Scan.accepts(&scan("0", "a"), &scan("0", "b")));

@@ -101,7 +101,8 @@ impl Pair {
         Ok(out)
     }
 
-    /// Runs a corpus file: one command a line, `#` comments; a leading `~` compares in any order, `?` only the shape.
+    /// Runs a corpus file: one command a line, `#` comments; a leading `~` compares in any order, `^`
+    /// the words of texts too, `?` only the shape.
     ///
     /// # Errors
     /// When the file cannot be read, a line is not a command, or a server goes away.
@@ -115,6 +116,7 @@ impl Pair {
             }
             let (policy, command) = match line.split_at_checked(1) {
                 Some(("~", rest)) => (Some(Policy::AnyOrder), rest),
+                Some(("^", rest)) => (Some(Policy::Words), rest),
                 Some(("?", rest)) => (Some(Policy::Shape), rest),
                 _ => (None, line),
             };

@@ -6,6 +6,7 @@ use strand_commands::table::COMMANDS;
 
 /// Commands never generated at random, each with the reason.
 pub const NOT_GENERATED: &[(&str, &str)] = &[
+    ("acl", "changes who may do what; corpus acl.txt and own tests"),
     ("auth", "changes the session; own tests"),
     ("client", "the sessions of two servers differ; corpus connection.txt"),
     ("command", "compared as a whole by its own test"),

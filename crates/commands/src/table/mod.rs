@@ -2,6 +2,7 @@
 //!
 //! Each group is a module with one static of rows; a new group is one line in `GROUPS`.
 
+mod acl;
 mod connection;
 mod generic;
 mod hash;
@@ -16,7 +17,8 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 8] = [
+const GROUPS: [&[CommandSpec]; 9] = [
+    acl::ACL,
     string::STRING,
     generic::GENERIC,
     hash::HASH,

@@ -13,7 +13,7 @@ pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
 pub use text::text_of_arguments;
 pub use value::{OutputLimits, Value};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Deepest nesting of included files.
@@ -25,6 +25,8 @@ pub struct Config {
     /// Numbers again, for reading without a lock.
     numbers: Box<[AtomicI64]>,
     values: RwLock<Box<[Value]>>,
+    /// The words of `user` lines, without `user`.
+    users: Mutex<Vec<Vec<Vec<u8>>>>,
     /// Counts changes: a session that sees it move reads its settings again.
     generation: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl Config {
         Config {
             numbers: values.iter().map(|v| AtomicI64::new(number(v))).collect(),
             values: RwLock::new(values),
+            users: Mutex::default(),
             generation: AtomicU64::new(0),
         }
     }
@@ -105,6 +108,10 @@ impl Config {
                 }
                 let inner = include(&String::from_utf8_lossy(rest[0])).map_err(failed)?;
                 self.load_at_depth(&inner, include, depth + 1)?;
+                continue;
+            }
+            if name.eq_ignore_ascii_case(b"user") && !rest.is_empty() {
+                self.users.lock().push(rest.iter().map(|w| w.to_vec()).collect());
                 continue;
             }
             let Some(option) = find(name) else {
@@ -167,6 +174,18 @@ impl Config {
         self.numbers[option as usize].store(number(&value), Ordering::Relaxed);
         values[option as usize] = value;
         self.generation.fetch_add(1, Ordering::Release);
+    }
+    /// Lets everybody look again who looks at [`Config::generation`]: something else has changed.
+    pub(crate) fn touch(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+    /// The users that were declared: for each its name and rules.
+    pub(crate) fn users(&self) -> Vec<Vec<Vec<u8>>> {
+        self.users.lock().clone()
+    }
+    /// `aclfile`: where users are kept; empty is nowhere.
+    pub fn aclfile(&self) -> String {
+        self.string(Opt::AclFile)
     }
     /// Moves at every change.
     pub fn generation(&self) -> u64 {

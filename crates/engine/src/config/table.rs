@@ -93,6 +93,10 @@ pub(crate) const POLICIES: &[&str] = &[
 ];
 
 options! {
+    AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Anytime,
+        "Whether new users may use all channels or none";
+    AclFile "aclfile", Kind::Text, "", Startup, "File that users are read from and ACL SAVE writes to; empty is none";
+    AclLogMaxLen "acllog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Entries that ACL LOG keeps";
     ActiveExpireEffort "active-expire-effort", Kind::Integer(1, 10), "1", Anytime,
         "Effort of removing expired keys that nobody asks for";
     AppendOnly "appendonly", Kind::Fixed(NO_PERSISTENCE), "no", Startup, "Append-only file";
@@ -119,6 +123,8 @@ options! {
     LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
         "How much slower a key's access counter rises the higher it is";
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
+    LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
+        "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
     MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";

@@ -31,6 +31,11 @@ impl Session {
         if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
+        if self.is_guarded()
+            && let Some(next) = self.denied(found, now)
+        {
+            return Some(next);
+        }
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));

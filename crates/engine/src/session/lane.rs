@@ -1,6 +1,7 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::{Session, State, commands};
+use crate::acl::Rights;
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::memory::{Charge, Purpose};
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::Cost;
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
@@ -42,6 +43,7 @@ pub struct LaneJob {
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
     pub(super) client: Arc<Client>,
+    pub(super) rights: Option<Rights>,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -55,7 +57,7 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, client } =
+        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, client, rights } =
             self;
         let mut out = Chain::new();
         let Load { args, left } =
@@ -88,6 +90,7 @@ impl LaneJob {
             rng,
             cancel: &parcel.cancel,
             no_touch,
+            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
             yield_now,
         };
@@ -187,6 +190,7 @@ impl Session {
     }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
+        let rights = Rights::of(&self.user, spec, self.argv.args());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });
@@ -202,6 +206,7 @@ impl Session {
             no_touch: self.no_touch,
             client: self.client.clone(),
             reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
+            rights,
         }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,

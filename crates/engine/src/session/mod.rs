@@ -9,11 +9,13 @@ mod data;
 mod framing;
 mod gates;
 mod lane;
+mod permit;
 mod run;
 mod settings;
 
 pub use lane::{LaneDone, LaneJob};
 
+use crate::acl::User;
 use crate::clients::{Client, Snapshot};
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
@@ -78,6 +80,13 @@ pub struct Session {
     db: usize,
     protocol: Protocol,
     authenticated: bool,
+    user: Arc<User>,
+    /// Not authenticated, or a user who may not do everything: the gate looks at each command.
+    guarded: bool,
+    /// The user was removed: the session ends.
+    user_gone: bool,
+    /// When the login in hand may be tried, on the clock of [`Now::mono_us`]: too many have failed before.
+    login_at_us: Option<u64>,
     settings: SessionSettings,
     rng: fastrand::Rng,
     tally: Tally,
@@ -151,8 +160,11 @@ impl Session {
     ) -> Result<Session, Chain> {
         let (slot, framing) = (peer.worker, peer.framing);
         let settings = SessionSettings::of(engine);
-        let refusal =
-            if settings.protects && !settings.password && !peer.local { Some(PROTECTED_MODE) } else { None };
+        let refusal = if settings.protects && !settings.default_password && !peer.local {
+            Some(PROTECTED_MODE)
+        } else {
+            None
+        };
         let max = engine.config.maxclients();
         let client = match refusal {
             Some(text) => Err(text),
@@ -164,7 +176,11 @@ impl Session {
         })?;
         engine.stats.add(slot, Stat::Connections, 1);
         let authenticated = !settings.password;
-        Ok(Session {
+        let mut session = Session {
+            user: engine.acl.default_user(),
+            guarded: true,
+            user_gone: false,
+            login_at_us: None,
             engine: engine.clone(),
             client,
             input: Chain::new(),
@@ -192,7 +208,9 @@ impl Session {
             lookups: Lookups::default(),
             no_evict: false,
             no_touch: false,
-        })
+        };
+        session.guard();
+        Ok(session)
     }
     /// The client id (CLIENT ID).
     pub fn id(&self) -> u64 {
@@ -295,7 +313,15 @@ impl Drop for Session {
 
 const MAX_CLIENTS: &str = "ERR max number of clients reached";
 
-/// Clients look at the code only; the text tells the administrator what to do.
-const PROTECTED_MODE: &str = "DENIED Strand is running in protected mode: no password is set, so only clients on this \
-    machine are served. To be reached from elsewhere, set a password (requirepass), or turn the protection off with \
-    'CONFIG SET protected-mode no' from this machine or 'protected-mode no' in the configuration file.";
+/// What redis-server says to a foreign client while no password is set.
+const PROTECTED_MODE: &str = "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for \
+    the default user. In this mode connections are only accepted from the loopback interface. If you want to \
+    connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \
+    protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by \
+    connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly \
+    accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) \
+    Alternatively you can just disable the protected mode by editing the Redis configuration file, and \
+    setting the protected mode option to 'no', and then restarting the server. 3) If you started the server \
+    manually just for testing, restart it with the '--protected-mode no' option. 4) Setup a an \
+    authentication password for the default user. NOTE: You only need to do one of the above things in order \
+    for the server to start accepting connections from the outside.";

@@ -45,6 +45,8 @@ pub(super) enum Next {
     Stop(Turn),
     /// The command wants to run on a helper thread after all: from a session's command only.
     Detach,
+    /// The command is to be tried again at this time, on the clock of [`Now::mono_us`]: from a session's command only.
+    Postpone(u64),
 }
 
 impl Session {
@@ -56,6 +58,14 @@ impl Session {
         }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
+        }
+        if self.user_gone && !self.awaits_admin() {
+            match self.state {
+                State::Parked { .. } => self.abort(),
+                State::Closing | State::Aborted => {}
+                // Its last reply may tell that it is gone.
+                _ => _ = self.close(),
+            }
         }
         // Whoever reads what is queued is not idle; the last reply's being written is no sign of life.
         let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
@@ -176,7 +186,7 @@ impl Session {
             Err(text) => return self.unresolved(&text),
         };
         let spec = found.spec;
-        let gated = !self.authenticated
+        let gated = self.is_guarded()
             || spec.flags.0 & Flags::PROTECTED.0 != 0
             || self.engine.pause.is_set()
             || self.engine.holds.any()
@@ -210,7 +220,6 @@ impl Session {
             self.command_ends();
             return Next::Go;
         }
-        self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         match spec.handler {
             Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
@@ -220,6 +229,10 @@ impl Session {
                 let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
+                if let Ok(Next::Postpone(until_mono_us)) = outcome {
+                    self.state = State::Postponed;
+                    return Next::Stop(Turn::Sleep { until_mono_us });
+                }
                 match (began_us, &outcome) {
                     (Some(_), Ok(Next::Detach)) | (None, _) => {}
                     // It is noted here, where its arguments are known, and not when it wakes.
@@ -228,8 +241,9 @@ impl Session {
                     }
                     (Some(began_us), _) => self.note_slow(began_us, now),
                 }
+                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    Ok(Next::Go) => {}
+                    Ok(Next::Go | Next::Postpone(_)) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn says itself how it ends.
                     Ok(Next::Stop(turn)) => {
@@ -240,6 +254,7 @@ impl Session {
                 }
             }
             Handler::Lane(_) | Handler::Service(_) => {
+                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 return Next::Stop(Turn::Lane(self.park(spec)));
             }
             Handler::Container => unreachable!("resolve rejects a container without subcommand"),
@@ -366,10 +381,12 @@ impl Session {
 
     pub(super) fn refresh_settings(&mut self) {
         self.settings = super::SessionSettings::of(&self.engine);
+        self.user_gone |= !self.refresh_user();
         self.limits_changed();
     }
     /// To be called when the session's authentication or its settings changed.
     pub(super) fn limits_changed(&mut self) {
+        self.guard();
         self.requests.set_limits(&self.settings, self.authenticated);
     }
     /// Ends the session when its replies are written.

@@ -13,8 +13,10 @@ const TIMED_US_MIN: i64 = 1000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
     generation: u64,
-    /// A password is set.
+    /// Whoever is not authenticated may do nothing.
     pub(crate) password: bool,
+    /// The default user has a password, or none will do.
+    pub(crate) default_password: bool,
     /// `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
@@ -41,7 +43,8 @@ impl SessionSettings {
         let [hard, soft, soft_seconds] = config.output_limits()[0];
         SessionSettings {
             generation,
-            password: !config.requirepass().is_empty(),
+            password: engine.needs_password(),
+            default_password: !engine.acl.default_user().needs_no_password(),
             protects: config.number(Opt::ProtectedMode) == 1,
             timeout_us: config.timeout_s() * 1_000_000,
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test binary uses its part of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -26,11 +27,23 @@ pub struct TestHost {
     mono_us: AtomicU64,
     step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
+    acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
 impl Host for TestHost {
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
-        call.reply.simple(&format!("{command:?} ran"));
+        let args = call.args;
+        let may = |key: &[u8]| match (call.may_read(key), call.may_write(key)) {
+            (true, true) => "rw",
+            (true, false) => "r",
+            (false, true) => "w",
+            (false, false) => "",
+        };
+        let keys: Vec<String> = (3..args.len())
+            .map(|i| format!("{}={}", String::from_utf8_lossy(args.at(i)), may(args.at(i))))
+            .collect();
+        let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(" ")) };
+        call.reply.simple(&format!("{command:?} ran{keys}"));
     }
     fn memory(&self) -> MemoryFacts {
         MemoryFacts {
@@ -57,6 +70,19 @@ impl Host for TestHost {
     }
     fn config_changed(&self, name: &str) {
         let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
+    }
+    fn random_bytes(&self, bytes: &mut [u8]) {
+        bytes.fill(0xa5);
+    }
+    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
+        self.acl_files.lock().get(path).cloned().ok_or("No such file or directory".into())
+    }
+    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String> {
+        if path.contains("readonly") {
+            return Err("no".into());
+        }
+        self.acl_files.lock().insert(path.into(), text.into());
+        Ok(())
     }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
@@ -88,6 +114,7 @@ pub struct Server {
     pub used_bytes: Arc<AtomicU64>,
     /// How long every command takes that is timed.
     pub step_us: Arc<AtomicU64>,
+    pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
     connections: usize,
 }
 
@@ -97,29 +124,29 @@ impl Server {
     }
     /// With configuration text.
     pub fn with(text: &str) -> Server {
+        Server::with_acl_file(text, "").expect("the users are right")
+    }
+    /// The same, with this text in the ACL file `users.acl`.
+    pub fn with_acl_file(text: &str, acl: &str) -> Result<Server, String> {
         let config = Config::new();
         config.load(text, &mut |_| Err("no files here".into())).unwrap();
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
         let (send, asked) = mpsc::channel();
         let used_bytes = Arc::new(AtomicU64::new(1 << 20));
         let step_us = Arc::new(AtomicU64::new(0));
-        let host = TestHost {
+        let acl_files = Arc::new(parking_lot::Mutex::new(BTreeMap::from([("users.acl".into(), acl.into())])));
+        let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
             used_bytes: used_bytes.clone(),
             mono_us: AtomicU64::new(0),
             step_us: step_us.clone(),
-        };
-        let host = Arc::new(host);
+            acl_files: acl_files.clone(),
+        });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
-        Server {
-            engine: Engine::new(config, keyspace, host, facts, now),
-            now,
-            asked,
-            used_bytes,
-            step_us,
-            connections: 0,
-        }
+        let engine = Engine::new(config, keyspace, host, facts, now);
+        engine.load_users()?;
+        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, connections: 0 })
     }
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;

@@ -17,9 +17,13 @@ fn too_many_clients_are_refused() {
 #[test]
 fn protected_mode_refuses_strangers_while_there_is_no_password() {
     let mut server = Server::new();
+    let refusal = server.try_connect(false).err().unwrap();
     assert!(
-        server.try_connect(false).err().unwrap().starts_with("-DENIED Strand is running in protected mode")
+        refusal.starts_with(
+            "-DENIED Redis is running in protected mode because protected mode is enabled and no"
+        )
     );
+    assert!(refusal.ends_with("in order for the server to start accepting connections from the outside.|"));
     let mut admin = server.connect();
     assert_eq!(admin.run(&server, "CONFIG SET protected-mode no"), "+OK|");
     assert!(server.try_connect(false).is_ok());

@@ -1,5 +1,6 @@
 //! Sessions from outside: bytes in, bytes out, over a clock that moves only when told.
 
+mod acl;
 mod client;
 mod config;
 mod connection;

@@ -1,6 +1,7 @@
 //! The commands with their options and errors.
 
-use super::{World, text};
+use super::{Prefix, World, text};
+use strand_commands::spec::Access;
 use strand_wire::client::Value;
 
 fn library() -> World {
@@ -50,6 +51,37 @@ fn searches_by_every_kind_of_field() {
     assert_eq!(w.found("books", "~dog cooking"), "b:4");
     assert_eq!(w.found("books", "-dog"), "b:1 b:4");
     assert_eq!(w.found("books", "nosuchword"), "");
+}
+
+#[test]
+fn what_the_user_may_not_read_is_not_there() {
+    let mut w = library();
+    w.rights = Some(Prefix("b:2", Access::READ));
+    assert_eq!(w.keys("books *"), (1, vec!["b:2".into()]));
+    assert_eq!(w.keys("books dog"), (1, vec!["b:2".into()]));
+    assert_eq!(w.keys("books running"), (0, vec![]));
+    assert_eq!(w.keys("books * LIMIT 0 0"), (1, vec![]));
+    for sort in ["year", "who", "title"] {
+        assert_eq!(
+            w.keys(&format!("books * SORTBY {sort} DESC LIMIT 0 1")),
+            (1, vec!["b:2".into()]),
+            "{sort}"
+        );
+    }
+    w.rights = Some(Prefix("b:", Access::WRITE));
+    assert_eq!(w.keys("books *"), (0, vec![]));
+}
+
+#[test]
+fn an_index_takes_only_those_documents_along_that_the_user_may_remove() {
+    let mut w = library();
+    w.rights = Some(Prefix("b:2", Access { read: true, write: true }));
+    w.ok("FT.DROPINDEX books DD");
+    w.rights = None;
+    let mut left = Vec::new();
+    w.keyspace.scan(0, 0, 100, w.now_ms, &mut |record| left.push(record.key().to_vec()));
+    left.sort();
+    assert_eq!(left, [&b"b:1"[..], b"b:3", b"b:4", b"other"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! RX.GREP over a real keyspace.
 
-use super::{World, text};
+use super::{Prefix, World, text};
+use strand_commands::spec::Access;
 use strand_wire::client::Value;
 
 fn world() -> World {
@@ -31,6 +32,17 @@ fn keys_and_values() {
     assert_eq!(sorted(w.line(r"RX.GREP VALUES \xff\xfe$")), ["mail:1"]);
     assert_eq!(sorted(w.line("RX.GREP KEYS . LIMIT 2")).len(), 2);
     assert_eq!(sorted(w.line("RX.GREP VALUES nothing PREFIX none")), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_user_may_not_read_is_not_looked_at() {
+    let mut w = world();
+    w.rights = Some(Prefix("mail:3", Access::READ));
+    assert_eq!(sorted(w.line("RX.GREP KEYS .")), ["mail:3"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4}")), ["mail:3"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 1234")), Vec::<String>::new());
+    w.rights = Some(Prefix("", Access::WRITE));
+    assert_eq!(sorted(w.line("RX.GREP KEYS .")), Vec::<String>::new());
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::Search;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
-use strand_commands::spec::ServiceCommand;
+use strand_commands::call::{KeyRights, LaneCall};
+use strand_commands::spec::{Access, ServiceCommand};
 use strand_keyspace::{HashValue, Keyspace, Str, Value as Stored};
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
@@ -28,6 +28,16 @@ struct World {
     protocol: Protocol,
     db: usize,
     cancel: AtomicBool,
+    rights: Option<Prefix>,
+}
+
+/// Rights on keys that begin with this.
+struct Prefix(&'static str, Access);
+
+impl KeyRights for Prefix {
+    fn may(&self, key: &[u8], access: Access) -> bool {
+        key.starts_with(self.0.as_bytes()) && (self.1.read || !access.read) && (self.1.write || !access.write)
+    }
 }
 
 impl World {
@@ -35,7 +45,7 @@ impl World {
         let keyspace = Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4]));
         let search = Search::new(keyspace.clone());
         let cancel = AtomicBool::new(false);
-        World { keyspace, search, now_ms: START_MS, protocol: Protocol::Resp2, db: 0, cancel }
+        World { keyspace, search, now_ms: START_MS, protocol: Protocol::Resp2, db: 0, cancel, rights: None }
     }
 
     /// Runs a command; its reply.
@@ -64,6 +74,7 @@ impl World {
                 rng: &mut fastrand::Rng::with_seed(7),
                 cancel: &self.cancel,
                 no_touch: false,
+                rights: self.rights.as_ref().map(|r| r as &dyn KeyRights),
                 lookups: Default::default(),
                 yield_now: &|| {},
             },

@@ -7,6 +7,7 @@ use super::tls::Tls;
 use parking_lot::Mutex;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -66,6 +67,8 @@ pub struct ServerHost {
     reclaimer: Reclaimer,
     /// Held by whoever rewrites it: several helper threads may be told to.
     config_file: Option<Mutex<PathBuf>>,
+    /// Held by whoever writes the ACL file.
+    acl_file: Mutex<()>,
     system_bytes: u64,
     loops: Arc<Loops>,
     tls: Arc<Tls>,
@@ -89,6 +92,7 @@ impl ServerHost {
             search,
             reclaimer,
             config_file,
+            acl_file: Mutex::new(()),
             system_bytes: system_bytes(),
             loops,
             tls,
@@ -174,6 +178,24 @@ impl Host for ServerHost {
             .reload(config)
             .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
     }
+    fn random_bytes(&self, bytes: &mut [u8]) {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            // Interrupted by a signal at most: the kernel's generator is ready long before this program runs.
+            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .unwrap_or(0);
+        }
+    }
+    fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
+        fs::read(path).map_err(|e| system_text(&e))
+    }
+    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String> {
+        let _one = self.acl_file.lock();
+        replace(Path::new(path), text, ACL_FILE_MODE).map_err(|e| {
+            tracing::warn!("cannot write the ACL file {path}: {e}");
+            e.to_string()
+        })
+    }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let Some(path) = &self.config_file else {
             return Err("The server is running without a config file".into());
@@ -189,15 +211,26 @@ fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(e),
     };
+    replace(path, edit(&text).as_bytes(), CONFIG_FILE_MODE)
+}
+
+/// Permissions of files that are new: passwords' digests are for the server alone.
+const ACL_FILE_MODE: u32 = 0o600;
+const CONFIG_FILE_MODE: u32 = 0o666;
+
+/// Puts `text` in the place of a file, which keeps its permissions; a new one has `mode`, less what the process's mask
+/// takes away.
+fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = PathBuf::from(name);
     let written = (|| {
-        let mut file = fs::File::create(&temporary)?;
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
         if let Ok(old) = fs::metadata(path) {
             file.set_permissions(old.permissions())?;
         }
-        file.write_all(edit(&text).as_bytes())?;
+        file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     })();
@@ -205,6 +238,12 @@ fn rewrite(path: &Path, edit: &dyn Fn(&str) -> String) -> std::io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// The system's own words for an error, as C programs print them.
+fn system_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 /// Memory of the machine, or of the control group when that has less.

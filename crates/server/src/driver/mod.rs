@@ -92,6 +92,7 @@ fn start(
         clock,
     ));
     let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
+    engine.load_users().map_err(io::Error::other)?;
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes, loops };
     let rings = shared.loops.wants_rings();

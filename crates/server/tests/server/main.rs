@@ -13,4 +13,5 @@ mod pack4;
 mod peers;
 mod stopping;
 mod tls;
+mod users;
 mod wiring;

@@ -2,6 +2,7 @@
 
 use super::client::known_type;
 use super::{DONE, Outcome, SYNTAX, Session};
+use crate::Engine;
 use crate::clients::Client;
 use crate::session::run::Next;
 use strand_keyspace::types::string::parse_int;
@@ -14,6 +15,7 @@ struct Filter<'a> {
     laddr: Option<&'a [u8]>,
     id: Option<u64>,
     kind: Option<&'static str>,
+    user: Option<&'a [u8]>,
     /// Spare the caller.
     skip_me: bool,
 }
@@ -24,6 +26,7 @@ impl Filter<'_> {
             && self.laddr.is_none_or(|a| a == client.peer.laddr.as_bytes())
             && self.id.is_none_or(|id| id == client.id)
             && self.kind.is_none_or(|kind| kind == "normal")
+            && self.user.is_none_or(|user| String::from_utf8_lossy(user) == client.texts().user)
             && !(self.skip_me && client.id == me)
     }
 }
@@ -34,7 +37,7 @@ impl Session {
         let old_form = args.len() == 3;
         let filter = match old_form {
             true => Filter { addr: Some(args.at(2)), ..Filter::default() },
-            false => parse(args)?,
+            false => parse(args, &self.engine)?,
         };
         let (mut killed, mut me) = (0, false);
         for client in self.engine.clients.all() {
@@ -56,7 +59,7 @@ impl Session {
     }
 }
 
-fn parse(args: Args<'_>) -> Result<Filter<'_>, Vec<u8>> {
+fn parse<'a>(args: Args<'a>, engine: &Engine) -> Result<Filter<'a>, Vec<u8>> {
     let mut filter = Filter { skip_me: true, ..Filter::default() };
     let mut i = 2;
     while i < args.len() {
@@ -71,9 +74,10 @@ fn parse(args: Args<'_>) -> Result<Filter<'_>, Vec<u8>> {
         } else if args.is(i, "LADDR") {
             filter.laddr = Some(value);
         } else if args.is(i, "USER") {
-            if value != b"default" {
+            if engine.acl.get(value).is_none() {
                 return Err([b"ERR No such user '", value, b"'"].concat());
             }
+            filter.user = Some(value);
         } else if args.is(i, "SKIPME") {
             filter.skip_me = match value.eq_ignore_ascii_case(b"yes") {
                 true => true,

@@ -2,6 +2,7 @@
 
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::Engine;
+use crate::acl::PASSWORD_BYTES_MAX;
 use crate::config::{OPTIONS, Opt, SetError, find};
 use crate::session::run::Next;
 use strand_commands::{glob, introspect};
@@ -42,6 +43,20 @@ impl Session {
     pub(super) fn config_help(&mut self) -> Outcome {
         introspect::help(&mut self.reply(), "CONFIG", HELP);
         DONE
+    }
+}
+
+/// Refuses a `requirepass` that is longer than a password may be.
+fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
+    let too_long = |(name, password): &(&[u8], &[u8])| {
+        name.eq_ignore_ascii_case(b"requirepass") && password.len() > PASSWORD_BYTES_MAX
+    };
+    match pairs.iter().any(too_long) {
+        false => Ok(()),
+        true => Err(format!(
+            "ERR CONFIG SET failed (possibly related to argument 'requirepass') - at most {PASSWORD_BYTES_MAX} bytes"
+        )
+        .into()),
     }
 }
 
@@ -86,6 +101,7 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
     let pairs: Vec<(&[u8], &[u8])> =
         (0..args.len()).step_by(2).map(|i| (args.at(i), args.at(i + 1))).collect();
     check_clients(engine, &pairs)?;
+    check_password(&pairs)?;
     let failed = |name: &[u8], reason: &str| {
         let head: &[u8] = b"ERR CONFIG SET failed (possibly related to argument '";
         [head, name, b"') - ", reason.as_bytes()].concat()
@@ -109,6 +125,10 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
         return Err(failed(option.spec().name.as_bytes(), reason));
     }
     engine.apply_config();
+    if changed.contains(&Opt::RequirePass) {
+        engine.acl.set_default_password(&engine.config.requirepass());
+        engine.users_changed();
+    }
     changed.iter().for_each(|option| engine.host.config_changed(option.spec().name));
     Ok(())
 }
@@ -135,7 +155,7 @@ pub(super) fn rewrite(engine: &Engine, reply: &mut Reply<'_>) -> Result<(), Vec<
     if engine.facts.config_file.is_empty() {
         return Err("ERR The server is running without a config file".into());
     }
-    let written = engine.host.rewrite_config(&|old| engine.config.rewrite(old));
+    let written = engine.host.rewrite_config(&|old| engine.rewrite_config(old));
     written.map_err(|why| format!("ERR Rewriting config file: {why}"))?;
     reply.ok();
     Ok(())

@@ -1,7 +1,10 @@
 //! PING ECHO SELECT AUTH HELLO RESET QUIT.
 
 use super::{DONE, Outcome, SYNTAX, Session};
+use crate::Now;
+use crate::acl::DEFAULT_USER;
 use crate::session::Mute;
+use crate::session::permit::Login;
 use crate::session::run::Next;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
@@ -11,10 +14,6 @@ use strand_wire::reply::Protocol;
 /// The version of Redis whose behaviour clients may count on.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
-/// The one user there is.
-const DEFAULT_USER: &[u8] = b"default";
-
-const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD_SET: &str = "ERR AUTH <password> called without any password configured for the default user. Are you \
     sure your configuration is correct?";
 const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
@@ -46,27 +45,19 @@ impl Session {
         }
         self.ok()
     }
-    pub(super) fn auth(&mut self, args: Args<'_>) -> Outcome {
+    pub(super) fn auth(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let (user, password) = match args.len() {
-            2 if !self.settings.password => return Err(NO_PASSWORD_SET.into()),
+            2 if !self.settings.default_password => return Err(NO_PASSWORD_SET.into()),
             2 => (DEFAULT_USER, args.at(1)),
             3 => (args.at(1), args.at(2)),
             _ => return Err(SYNTAX.into()),
         };
-        self.authenticate(user, password)?;
-        self.ok()
-    }
-    fn authenticate(&mut self, user: &[u8], password: &[u8]) -> Result<(), Vec<u8>> {
-        let expected = self.engine.config.requirepass();
-        let right = expected.is_empty() || equal_in_constant_time(password, &expected);
-        if user != DEFAULT_USER || !right {
-            return Err(WRONG_PASSWORD.into());
+        match self.log_in(user, password, args.at(0), now)? {
+            Login::Done => self.ok(),
+            Login::Later(at_us) => Ok(Next::Postpone(at_us)),
         }
-        self.authenticated = true;
-        self.limits_changed();
-        Ok(())
     }
-    pub(super) fn hello(&mut self, args: Args<'_>) -> Outcome {
+    pub(super) fn hello(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let mut protocol = self.protocol;
         if let Some(version) = args.get(1) {
             protocol = match parse_int(version) {
@@ -90,10 +81,12 @@ impl Session {
                 return Err([b"ERR Syntax error in HELLO option '", args.at(i), b"'"].concat());
             }
         }
-        if let Some((user, password)) = login {
-            self.authenticate(user, password)?;
+        if let Some((user, password)) = login
+            && let Login::Later(at_us) = self.log_in(user, password, args.at(0), now)?
+        {
+            return Ok(Next::Postpone(at_us));
         }
-        if self.settings.password && !self.authenticated {
+        if !self.authenticated {
             return Err(HELLO_NEEDS_AUTH.into());
         }
         if let Some(name) = name {
@@ -122,10 +115,10 @@ impl Session {
     pub(super) fn reset(&mut self) -> Outcome {
         self.db = 0;
         self.protocol = Protocol::Resp2;
-        self.authenticated = !self.settings.password;
+        let default = self.engine.acl.default_user();
+        self.set_user(default, !self.settings.password);
         self.replies.mute = Mute::No;
         self.client.set_texts(|t| t.name.clear());
-        self.limits_changed();
         self.reply().simple("RESET");
         DONE
     }
@@ -139,27 +132,4 @@ impl Session {
 pub(super) fn valid_name(name: &[u8]) -> Option<String> {
     let valid = name.iter().all(|b| (b'!'..=b'~').contains(b));
     valid.then(|| String::from_utf8_lossy(name).into_owned())
-}
-
-/// Compares a password such that the time does not tell how much of it was right.
-fn equal_in_constant_time(given: &[u8], expected: &[u8]) -> bool {
-    let mut different = given.len() ^ expected.len();
-    for (i, b) in given.iter().enumerate() {
-        // Beyond its end the expected password repeats: the loop's length depends on what was given only.
-        different |= usize::from(b ^ expected[i % expected.len().max(1)]);
-    }
-    std::hint::black_box(different) == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::equal_in_constant_time as equal;
-
-    #[test]
-    fn passwords_are_compared_whole() {
-        assert!(equal(b"secret", b"secret"));
-        for wrong in ["", "s", "secre", "secrets", "Secret", "secretsecret", "sxcret"] {
-            assert!(!equal(wrong.as_bytes(), b"secret"), "{wrong}");
-        }
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each is a method of [`Session`] that writes its reply or returns the text of an error.
 
+mod acl;
 mod client;
 mod client_kill;
 mod config;
@@ -43,6 +44,16 @@ pub(super) fn detached(
     reply: &mut Reply<'_>,
 ) {
     let done = match command {
+        SessionCommand::AclCat
+        | SessionCommand::AclDelUser
+        | SessionCommand::AclDryRun
+        | SessionCommand::AclGetUser
+        | SessionCommand::AclList
+        | SessionCommand::AclLoad
+        | SessionCommand::AclLog
+        | SessionCommand::AclSave
+        | SessionCommand::AclSetUser
+        | SessionCommand::AclUsers => acl::run(engine, command, args, now, reply),
         SessionCommand::ClientList => client::list(engine, args, now, reply),
         SessionCommand::ConfigGet => {
             config::get(engine, args, reply);
@@ -78,9 +89,22 @@ impl Session {
     pub(super) fn session_command(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
         use SessionCommand as C;
         match command {
-            C::Auth => self.auth(args),
+            C::AclGenPass => self.acl_genpass(args),
+            C::AclHelp => self.acl_help(),
+            C::AclWhoAmI => self.acl_whoami(),
+            C::AclCat
+            | C::AclDelUser
+            | C::AclDryRun
+            | C::AclGetUser
+            | C::AclList
+            | C::AclLoad
+            | C::AclLog
+            | C::AclSave
+            | C::AclSetUser
+            | C::AclUsers => Ok(Next::Detach),
+            C::Auth => self.auth(args, now),
             C::Echo => self.echo(args),
-            C::Hello => self.hello(args),
+            C::Hello => self.hello(args, now),
             C::Ping => self.ping(args),
             C::Quit => self.quit(),
             C::Reset => self.reset(),

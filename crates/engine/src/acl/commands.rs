@@ -1,0 +1,186 @@
+//! The command table as rules see it: every row by number, and the categories.
+
+use crate::stats::CommandIds;
+use std::ops::Range;
+use std::sync::LazyLock;
+use strand_commands::dispatch::{self, Resolved};
+use strand_commands::spec::CommandSpec;
+use strand_commands::table::COMMANDS;
+
+/// redis-server's categories, in the order in which it lists them. Those that only commands of ours have come after them.
+const REDIS_CATEGORIES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+/// All categories.
+pub(crate) static CATEGORIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
+    let mut ours: Vec<&str> =
+        rows.flat_map(|s| s.acl).copied().filter(|c| !REDIS_CATEGORIES.contains(c)).collect();
+    ours.sort_unstable();
+    ours.dedup();
+    REDIS_CATEGORIES.into_iter().chain(ours).collect()
+});
+
+/// Every row by number.
+pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+
+/// The rows of the command table, containers and subcommands alike, by a dense number.
+pub(crate) struct Table {
+    rows: Vec<Row>,
+    ids: CommandIds,
+}
+
+/// One row.
+pub(crate) struct Row {
+    /// `get`, `client|id`.
+    pub(crate) name: String,
+    /// The numbers of its subcommands.
+    pub(crate) subcommands: Range<usize>,
+    pub(crate) is_subcommand: bool,
+    /// A bit for each of [`CATEGORIES`].
+    categories: u64,
+}
+
+impl Table {
+    fn new() -> Table {
+        let mut next = COMMANDS.len();
+        let mut rows = Vec::new();
+        for spec in COMMANDS {
+            let subcommands = next..next + spec.subcommands.len();
+            next = subcommands.end;
+            rows.push(Row::new(spec, None, subcommands));
+        }
+        for container in COMMANDS {
+            rows.extend(container.subcommands.iter().map(|s| Row::new(s, Some(container), 0..0)));
+        }
+        Table { rows, ids: CommandIds::new() }
+    }
+    /// All rows: first those of commands by name, then those of subcommands.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+    /// The commands with their subcommands behind them, by name.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> {
+        (0..COMMANDS.len()).flat_map(|id| std::iter::once(id).chain(self.rows[id].subcommands.clone()))
+    }
+    /// The number of a row.
+    pub(crate) fn id(&self, spec: &'static CommandSpec) -> usize {
+        self.ids.of(spec) as usize
+    }
+    /// The number of the command or subcommand with this full name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
+        let Resolved { spec, .. } = dispatch::lookup_full_name(name)?;
+        Some(self.id(spec))
+    }
+}
+
+impl Row {
+    fn new(spec: &'static CommandSpec, container: Option<&CommandSpec>, subcommands: Range<usize>) -> Row {
+        let name = match container {
+            Some(c) => format!("{}|{}", c.name, spec.name),
+            None => spec.name.to_string(),
+        };
+        let bit = |c: &&str| CATEGORIES.iter().position(|known| known == c).map_or(0, |i| 1 << i);
+        let categories = spec.acl.iter().map(bit).fold(0, |all, bit| all | bit);
+        Row { name, subcommands, is_subcommand: container.is_some(), categories }
+    }
+    /// True when it is in this one of [`CATEGORIES`].
+    pub(crate) fn is_in(&self, category: usize) -> bool {
+        self.categories & (1 << category) != 0
+    }
+}
+
+/// The index of a category, ASCII case aside.
+pub(crate) fn category(name: &[u8]) -> Option<usize> {
+    CATEGORIES.iter().position(|c| name.eq_ignore_ascii_case(c.as_bytes()))
+}
+
+/// A set of commands: a bit for each row, and one for those that a later version will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandSet {
+    bits: Box<[u64]>,
+    future: bool,
+}
+
+impl CommandSet {
+    /// None at all, or all.
+    pub(crate) fn new(all: bool) -> CommandSet {
+        let words = TABLE.rows.len().div_ceil(u64::BITS as usize);
+        CommandSet { bits: vec![if all { u64::MAX } else { 0 }; words].into(), future: all }
+    }
+    /// True when commands that a later version will have are in it.
+    pub(crate) fn has_future(&self) -> bool {
+        self.future
+    }
+    #[inline]
+    pub(crate) fn has(&self, id: usize) -> bool {
+        self.bits[id / 64] & (1 << (id % 64)) != 0
+    }
+    fn set(&mut self, id: usize, on: bool) {
+        let (word, bit) = (&mut self.bits[id / 64], 1 << (id % 64));
+        *word = if on { *word | bit } else { *word & !bit };
+    }
+    /// Adds or removes a command; a container with all that is in it.
+    pub(crate) fn change(&mut self, id: usize, on: bool) {
+        self.set(id, on);
+        TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
+    }
+    /// The rows of a category that are in the set, and those that are not.
+    pub(crate) fn count(&self, category: usize) -> (usize, usize) {
+        let members = TABLE.rows.iter().enumerate().filter(|(_, row)| row.is_in(category));
+        members.fold((0, 0), |(on, off), (id, _)| if self.has(id) { (on + 1, off) } else { (on, off + 1) })
+    }
+}
+
+/// The numbers of a category's rows.
+pub(crate) fn members(category: usize) -> impl Iterator<Item = usize> {
+    TABLE.rows.iter().enumerate().filter(move |(_, row)| row.is_in(category)).map(|(id, _)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_their_own_numbers() {
+        assert!(CATEGORIES.len() <= u64::BITS as usize);
+        for (id, row) in TABLE.rows().iter().enumerate() {
+            assert_eq!(TABLE.find(row.name.as_bytes()), Some(id));
+            assert_eq!(row.is_subcommand, row.name.contains('|'));
+        }
+        let mut all: Vec<usize> = TABLE.in_order().collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..TABLE.rows().len()));
+    }
+
+    #[test]
+    fn a_container_brings_its_subcommands() {
+        let mut set = CommandSet::new(false);
+        let (client, id) = (TABLE.find(b"client").unwrap(), TABLE.find(b"CLIENT|id").unwrap());
+        set.change(client, true);
+        assert!(set.has(client) && set.has(id) && !set.has(TABLE.find(b"get").unwrap()));
+        set.change(id, false);
+        assert!(set.has(client) && !set.has(id));
+    }
+}

@@ -1,0 +1,121 @@
+//! Users as text: the rules that would make them again.
+//!
+//! What commands a selector allows is kept as a set, not as the rules that made it. The rules shown are found as
+//! redis-server 7.0 finds them: category by category the one that fits best, then command by command what is left.
+
+use super::commands::{CATEGORIES, CommandSet, TABLE, members};
+use super::selector::Selector;
+use super::user::User;
+use strand_commands::spec::Access;
+
+impl User {
+    /// The words for its flags, in redis-server's order.
+    pub(crate) fn flags(&self) -> Vec<&'static str> {
+        let mut out = vec![if self.on { "on" } else { "off" }];
+        out.extend(self.no_password.then_some("nopass"));
+        out.extend(self.sanitize.map(|on| if on { "sanitize-payload" } else { "skip-sanitize-payload" }));
+        out
+    }
+    /// Its passwords' digests in hexadecimal.
+    pub(crate) fn password_digests(&self) -> Vec<String> {
+        self.passwords.iter().map(|d| d.hex()).collect()
+    }
+    /// Its own rules, then those in parentheses.
+    pub(crate) fn selectors(&self) -> (&Selector, &[Selector]) {
+        self.selectors.split_first().expect("every user has rules of its own")
+    }
+    /// Everything as a line of an ACL file, by words: `user`, the name, rules.
+    pub(crate) fn words(&self) -> Vec<Vec<u8>> {
+        let mut out = vec![b"user".to_vec(), self.name().to_vec()];
+        out.extend(self.flags().into_iter().map(Vec::from));
+        out.extend(self.password_digests().into_iter().map(|hex| format!("#{hex}").into()));
+        let (root, more) = self.selectors();
+        out.extend(root.words());
+        out.extend(more.iter().map(|s| [b"(", &s.words().join(&b' ')[..], b")"].concat()));
+        out
+    }
+    /// The same as one line, without its end.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        self.words().join(&b' ')
+    }
+}
+
+impl Selector {
+    fn words(&self) -> Vec<Vec<u8>> {
+        let mut out = self.key_rules();
+        if !self.all_channels {
+            out.push(b"resetchannels".to_vec());
+        }
+        out.extend(self.channel_rules());
+        out.push(self.command_rules());
+        out
+    }
+    /// Its key patterns as rules.
+    pub(crate) fn key_rules(&self) -> Vec<Vec<u8>> {
+        if self.all_keys {
+            return vec![b"~*".to_vec()];
+        }
+        let rule = |p: &super::selector::KeyPattern| {
+            let sign: &[u8] = match p.access {
+                Access::READ => b"%R~",
+                Access::WRITE => b"%W~",
+                _ => b"~",
+            };
+            [sign, &p.pattern].concat()
+        };
+        self.keys.iter().map(rule).collect()
+    }
+    /// Its channel patterns as rules.
+    pub(crate) fn channel_rules(&self) -> Vec<Vec<u8>> {
+        match self.all_channels {
+            true => vec![b"&*".to_vec()],
+            false => self.channels.iter().map(|c| [b"&", &c[..]].concat()).collect(),
+        }
+    }
+    /// Its commands as rules.
+    pub(crate) fn command_rules(&self) -> Vec<u8> {
+        let all = self.commands.has_future();
+        let mut out: Vec<Vec<u8>> = vec![if all { b"+@all".to_vec() } else { b"-@all".to_vec() }];
+        // What the rules so far give, and what they leave to do.
+        let (mut given, mut left) = (CommandSet::new(all), self.commands.clone());
+        let mut applied = vec![false; CATEGORIES.len()];
+        while let Some(best) = best_category(&left, &applied, all) {
+            out.push(format!("{}@{}", sign(!all), CATEGORIES[best]).into());
+            members(best).for_each(|id| given.change(id, !all));
+            members(best).for_each(|id| left.change(id, all));
+            applied[best] = true;
+        }
+        for id in TABLE.in_order() {
+            let (row, on) = (&TABLE.rows()[id], self.commands.has(id));
+            if on != given.has(id) {
+                out.push(format!("{}{}", sign(on), row.name).into());
+                given.change(id, on);
+            }
+            for first in self.first_arguments.get(&id).into_iter().flatten().filter(|_| !on) {
+                out.push([b"+", row.name.as_bytes(), b"|", first].concat());
+            }
+        }
+        out.join(&b' ')
+    }
+}
+
+fn sign(on: bool) -> char {
+    if on { '+' } else { '-' }
+}
+
+/// The category with the fewest commands that would be wrong, and of these the one with the most that are right; none
+/// unless most are right. `all`: the rules begin with `+@all` and take away.
+fn best_category(left: &CommandSet, applied: &[bool], all: bool) -> Option<usize> {
+    let mut best: Option<(usize, usize, usize)> = None;
+    for category in (0..CATEGORIES.len()).filter(|c| !applied[*c]) {
+        let (on, off) = left.count(category);
+        let (right, wrong) = if all { (off, on) } else { (on, off) };
+        let better = best.is_none_or(|(_, most_right, fewest_wrong)| {
+            wrong < fewest_wrong || wrong == fewest_wrong && right > most_right
+        });
+        if right > wrong && better {
+            best = Some((category, right, wrong));
+        }
+    }
+    best.map(|(category, ..)| category)
+}

@@ -1,0 +1,182 @@
+//! Users from text: the ACL file, `user` lines of the configuration, and back.
+//!
+//! An ACL file has a line `user NAME rule ...` for each user, with single blanks and no quotes or comments; it is taken
+//! as a whole or not at all. `user` lines of the configuration file have that file's quotes.
+
+use super::rule::has_blanks;
+use super::user::User;
+use super::{Acl, DEFAULT_USER};
+use crate::config::text;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What follows the errors of an ACL file.
+const NOTHING_CHANGED: &[u8] =
+    b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
+
+/// Joins rules that were torn at blanks inside parentheses: `(+get ~a)`.
+///
+/// # Errors
+/// The index of the word whose parenthesis is never closed.
+pub(crate) fn merge_selectors<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, usize> {
+    let mut out = Vec::new();
+    // Where it began, and what there is of it.
+    let mut open: Option<(usize, Vec<u8>)> = None;
+    for (i, word) in words.enumerate() {
+        if word.starts_with(b"(") && !word.ends_with(b")") {
+            open = Some((i, word.to_vec()));
+        } else if let Some((_, rule)) = &mut open {
+            rule.push(b' ');
+            rule.extend_from_slice(word);
+            if word.ends_with(b")") {
+                out.extend(open.take().map(|(_, rule)| rule));
+            }
+        } else {
+            out.push(word.to_vec());
+        }
+    }
+    open.map_or(Ok(out), |(at, _)| Err(at))
+}
+
+impl Acl {
+    /// Takes the text of an ACL file, or changes nothing. `name` is the file's, for errors.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, as redis-server words it.
+    pub(crate) fn load(&self, text: &[u8], name: &str, all_channels: bool) -> Result<(), Vec<u8>> {
+        let (mut users, mut errors): (BTreeMap<Vec<u8>, User>, Vec<u8>) = (BTreeMap::new(), Vec::new());
+        for (i, line) in text.split(|b| *b == b'\n').enumerate() {
+            let line = trim(line, b" \t\r\n");
+            if line.is_empty() {
+                continue;
+            }
+            match user_of(line, all_channels) {
+                Err(LineError::At(text)) => {
+                    errors.extend(format!("{name}:{}", i + 1).bytes().chain(text));
+                }
+                Err(LineError::BadName(user)) => {
+                    errors.extend(format!("'{name}:{}: username '", i + 1).bytes().chain(user));
+                    errors.extend(b"' contains invalid characters. ");
+                }
+                Ok((user, _)) if users.contains_key(user.name()) => {
+                    errors.extend(b"WARNING: Duplicate user '".iter().chain(user.name()));
+                    errors.extend(format!("' found on line {}. ", i + 1).bytes());
+                }
+                Ok((user, rule_errors)) => {
+                    for error in rule_errors {
+                        errors.extend(format!("{name}:{}: {error}. ", i + 1).bytes());
+                    }
+                    users.insert(user.name().to_vec(), user);
+                }
+            }
+        }
+        if !errors.is_empty() {
+            errors.extend_from_slice(NOTHING_CHANGED);
+            return Err(errors);
+        }
+        if users.len() > super::USERS_MAX {
+            return Err(format!("There may be at most {} users", super::USERS_MAX).into());
+        }
+        self.replace(users.into_values().collect());
+        Ok(())
+    }
+    /// All users as an ACL file.
+    pub(crate) fn text(&self) -> Vec<u8> {
+        self.all().iter().flat_map(|user| user.line().into_iter().chain([b'\n'])).collect()
+    }
+    /// Takes a `user` line of the configuration: the name and its rules. Of each user there may be one.
+    ///
+    /// # Errors
+    /// What is wrong with it, for whoever starts the server.
+    pub(crate) fn configure(&self, words: &[Vec<u8>], all_channels: bool) -> Result<(), String> {
+        let (name, rules) = words.split_first().ok_or("a user line has no name")?;
+        let shown = String::from_utf8_lossy(name);
+        if has_blanks(name) {
+            return Err(format!("user '{shown}': Spaces not allowed in ACL usernames"));
+        }
+        let mut rules = merge_selectors(rules.iter().map(|r| r.as_slice()))
+            .map_err(|at| format!("user '{shown}': Unmatched parenthesis in '{}'", lossy(&rules[at])))?;
+        if name == DEFAULT_USER {
+            rules.insert(0, b"reset".to_vec());
+        } else if self.get(name).is_some() {
+            return Err(format!(
+                "user '{shown}': Duplicate user found. A user can only be defined once in config files"
+            ));
+        }
+        self.set_user(name, &rules, all_channels)
+            .map_err(|(rule, error)| format!("user '{shown}': '{}': {}", lossy(&rule), error.text()))
+    }
+}
+
+/// What is wrong with a line of an ACL file.
+enum LineError {
+    /// This, behind file and line.
+    At(Vec<u8>),
+    /// The user's name.
+    BadName(Vec<u8>),
+}
+
+/// The user that a line makes, and the texts of the rules that cannot be applied.
+fn user_of(line: &[u8], all_channels: bool) -> Result<(User, Vec<String>), LineError> {
+    let words: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let [b"user", name, rules @ ..] = &words[..] else {
+        return Err(LineError::At(b" should start with user keyword followed by the username. ".to_vec()));
+    };
+    if has_blanks(name) {
+        return Err(LineError::BadName(name.to_vec()));
+    }
+    let rules = merge_selectors(rules.iter().copied())
+        .map_err(|_| LineError::At(b": Unmatched parenthesis in selector definition.".to_vec()))?;
+    let mut user = User::new(name, 0, all_channels);
+    let mut apply = |rule: &Vec<u8>| user.apply(trim(rule, b"\t\r\n"), all_channels).err();
+    let errors = rules.iter().filter_map(|rule| apply(rule).map(|e| e.text())).collect();
+    Ok((user, errors))
+}
+
+/// The text of a configuration file with `users` in place of its `user` lines.
+pub(crate) fn rewrite_users(old: &str, users: &[Arc<User>]) -> String {
+    let is_user = |line: &&str| line.split_ascii_whitespace().next() == Some("user");
+    let mut lines = users.iter().map(|user| {
+        // A rule in parentheses, and a list of commands, are words of their own here.
+        user.line().split(|b| *b == b' ').map(quote_if_needed).collect::<Vec<_>>().join(" ")
+    });
+    let mut out = String::new();
+    let mut add = |line: &str| {
+        out.push_str(line);
+        out.push('\n');
+    };
+    for line in old.lines() {
+        match is_user(&line) {
+            true => lines.next().iter().for_each(|l| add(l)),
+            false => add(line),
+        }
+    }
+    lines.for_each(|line| add(&line));
+    out
+}
+
+/// A word of a configuration file: in quotes when it must be.
+fn quote_if_needed(word: &[u8]) -> String {
+    match std::str::from_utf8(word) {
+        Ok(plain) if word.iter().all(|b| (b'!'..=b'~').contains(b) && !b"\"'\\".contains(b)) => plain.into(),
+        _ => text::quote(word),
+    }
+}
+
+fn trim<'a>(mut text: &'a [u8], blanks: &[u8]) -> &'a [u8] {
+    while let [first, rest @ ..] = text
+        && blanks.contains(first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && blanks.contains(last)
+    {
+        text = rest;
+    }
+    text
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

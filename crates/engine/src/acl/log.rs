@@ -1,0 +1,128 @@
+//! [`AclLog`]: what was denied of late, newest first, alike ones counted together (ACL LOG).
+
+use std::collections::VecDeque;
+
+/// Denials that are alike count as one when the last of them is not longer ago than this, in milliseconds.
+const TOGETHER_MS: i64 = 60_000;
+/// So many of the newest entries are looked through for one alike.
+const LOOKED_THROUGH: usize = 10;
+/// A name longer than this is cut: keys may be half a gigabyte.
+const NAME_BYTES_MAX: usize = 4096;
+
+/// What was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A command.
+    Command,
+    /// A key.
+    Key,
+    /// To log in.
+    Auth,
+}
+
+impl Reason {
+    /// As ACL LOG has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Auth => "auth",
+        }
+    }
+}
+
+/// Something that was denied.
+#[derive(Clone, Debug)]
+pub(crate) struct Denial {
+    pub(crate) reason: Reason,
+    /// The command, or the key; of a login the command's word as it was given.
+    pub(crate) object: Vec<u8>,
+    pub(crate) username: Vec<u8>,
+    /// The connection, as CLIENT INFO has it.
+    pub(crate) client: String,
+    /// Unix milliseconds.
+    pub(crate) at_ms: i64,
+}
+
+/// One or more alike.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The last of them.
+    pub(crate) last: Denial,
+    pub(crate) count: u64,
+}
+
+/// Newest first.
+#[derive(Debug, Default)]
+pub(crate) struct AclLog {
+    entries: VecDeque<Entry>,
+}
+
+impl AclLog {
+    /// Adds a denial, of which the log keeps `entries_max` kinds.
+    pub(crate) fn add(&mut self, mut denial: Denial, entries_max: usize) {
+        denial.object.truncate(NAME_BYTES_MAX);
+        denial.username.truncate(NAME_BYTES_MAX);
+        let alike = |e: &Entry| {
+            let last = &e.last;
+            last.reason == denial.reason
+                && last.at_ms.abs_diff(denial.at_ms) <= TOGETHER_MS as u64
+                && last.object == denial.object
+                && last.username == denial.username
+        };
+        let known = self.entries.iter().take(LOOKED_THROUGH).position(alike);
+        if let Some(known) = known.and_then(|at| self.entries.remove(at)) {
+            self.entries.push_front(Entry { last: denial, count: known.count + 1 });
+            return;
+        }
+        self.entries.push_front(Entry { last: denial, count: 1 });
+        self.entries.truncate(entries_max);
+    }
+    /// The newest `count` entries.
+    pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
+        self.entries.iter().take(count).cloned().collect()
+    }
+    /// ACL LOG RESET.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial(object: &str, at_ms: i64) -> Denial {
+        let (object, username, client) = (object.into(), b"bob".to_vec(), format!("at {at_ms}"));
+        Denial { reason: Reason::Key, object, username, client, at_ms }
+    }
+    fn shown(log: &AclLog) -> Vec<(String, u64)> {
+        let own = |e: Entry| (String::from_utf8_lossy(&e.last.object).into_owned(), e.count);
+        log.newest(usize::MAX).into_iter().map(own).collect()
+    }
+
+    #[test]
+    fn what_is_alike_counts_together_and_comes_first() {
+        let mut log = AclLog::default();
+        for (object, at_ms) in [("a", 0), ("b", 1), ("a", 60_000), ("c", 60_001), ("a", 120_001)] {
+            log.add(denial(object, at_ms), 3);
+        }
+        let want = [("a", 1), ("c", 1), ("a", 2)].map(|(o, n)| (o.to_string(), n));
+        assert_eq!(shown(&log), want);
+        assert_eq!(log.newest(1)[0].last.client, "at 120001");
+        for i in 0..LOOKED_THROUGH {
+            log.add(denial(&i.to_string(), 120_002), 100);
+        }
+        log.add(denial("a", 120_003), 100);
+        assert_eq!(shown(&log)[0], ("a".into(), 1), "too far down");
+        log.add(denial("z", 1), 0);
+        assert!(shown(&log).is_empty());
+    }
+
+    #[test]
+    fn names_are_cut() {
+        let mut log = AclLog::default();
+        log.add(denial(&"k".repeat(NAME_BYTES_MAX + 1), 0), 1);
+        assert_eq!(log.newest(1)[0].last.object.len(), NAME_BYTES_MAX);
+    }
+}

@@ -1,0 +1,145 @@
+//! Access control: who may run which commands on which keys.
+//!
+//! [`Acl`] holds the users by name. A [`User`] never changes: a rule makes a new one in its place, so that a session keeps
+//! an `Arc` of its own and asks nobody while it checks. What a user may do is a set of [`Selector`]s, each a bit for every row of
+//! the command table and patterns for keys. [`AclLog`] remembers what was denied, [`Logins`] slows down who guesses.
+//! Rules, texts and errors are redis-server's. Files are the driver's: here is text only.
+
+mod commands;
+mod describe;
+mod load;
+mod log;
+mod logins;
+mod password;
+mod rule;
+mod selector;
+mod user;
+
+pub(crate) use load::{merge_selectors, rewrite_users};
+pub(crate) use log::{AclLog, Denial, Reason};
+pub(crate) use logins::Logins;
+pub(crate) use password::PASSWORD_BYTES_MAX;
+pub(crate) use rule::{RuleError, c_text, has_blanks};
+pub(crate) use selector::Selector;
+pub(crate) use user::{Denied, Rights, User};
+
+pub(crate) use commands::{CATEGORIES, TABLE, category, members};
+
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The user of a connection that has not said who it is.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
+
+/// Most users; a list of them is made as one reply.
+pub(crate) const USERS_MAX: usize = 100_000;
+
+/// Users by name, in the order in which they are shown.
+pub(crate) type Users = BTreeMap<Vec<u8>, Arc<User>>;
+
+/// All users, what was denied to them, and failed logins.
+pub(crate) struct Acl {
+    users: RwLock<Users>,
+    /// Held by whoever makes a change, so that `users` is locked only to put it in place.
+    changing: Mutex<()>,
+    last_id: AtomicU64,
+    pub(crate) log: Mutex<AclLog>,
+    pub(crate) logins: Logins,
+}
+
+impl Acl {
+    /// With the default user, who may do everything without a password.
+    pub(crate) fn new() -> Acl {
+        let default = Arc::new(User::all_powerful(DEFAULT_USER, 0));
+        Acl {
+            users: RwLock::new(BTreeMap::from([(DEFAULT_USER.to_vec(), default)])),
+            changing: Mutex::new(()),
+            last_id: AtomicU64::new(0),
+            log: Mutex::default(),
+            logins: Logins::default(),
+        }
+    }
+    /// The user called `name`.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<User>> {
+        self.users.read().get(name).cloned()
+    }
+    /// The default user, who cannot be removed.
+    pub(crate) fn default_user(&self) -> Arc<User> {
+        self.get(DEFAULT_USER).expect("the default user is always there")
+    }
+    /// What `user` is by now; `None` when it was removed (and perhaps made again: that is another one).
+    pub(crate) fn current(&self, user: &User) -> Option<Arc<User>> {
+        self.get(user.name()).filter(|now| now.id() == user.id())
+    }
+    /// All users, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<User>> {
+        self.users.read().values().cloned().collect()
+    }
+    /// The user, when name and password are right and it may log in. Takes about as long when there is no such user.
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
+        let user = self.get(name);
+        let digest = password::Digest::of(password);
+        user.filter(|user| user.takes_password(digest.as_ref()))
+    }
+    /// Applies `rules` to the user called `name`, a new one when there is none: all of them or none. `all_channels` is what
+    /// `acl-pubsub-default` gives a new user.
+    ///
+    /// # Errors
+    /// The first rule that cannot be applied, and why.
+    pub(crate) fn set_user(
+        &self,
+        name: &[u8],
+        rules: &[Vec<u8>],
+        all_channels: bool,
+    ) -> Result<(), (Vec<u8>, RuleError)> {
+        let _changing = self.changing.lock();
+        let mut user = match self.get(name) {
+            Some(user) => User::clone(&user),
+            None if self.users.read().len() >= USERS_MAX => {
+                return Err((name.to_vec(), RuleError::TooMany("users", USERS_MAX)));
+            }
+            None => User::new(name, self.next_id(), all_channels),
+        };
+        for rule in rules {
+            user.apply(rule, all_channels).map_err(|error| (rule.clone(), error))?;
+        }
+        self.users.write().insert(name.to_vec(), Arc::new(user));
+        Ok(())
+    }
+    /// `requirepass`: the one password of the default user; empty is none.
+    pub(crate) fn set_default_password(&self, password: &[u8]) {
+        let set = |rule: Vec<u8>| self.set_user(DEFAULT_USER, &[rule], false);
+        // One that is too long is refused where it is given; should it come here, none will do.
+        let _ = match password {
+            [] => set(b"nopass".to_vec()),
+            password => set(b"resetpass".to_vec()).and_then(|()| set([b">", password].concat())),
+        };
+    }
+    /// Removes the users named, but for the default one; says how many there were.
+    pub(crate) fn delete<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> usize {
+        let _changing = self.changing.lock();
+        let mut users = self.users.write();
+        names.filter(|name| *name != DEFAULT_USER && users.remove(*name).is_some()).count()
+    }
+    /// Puts `users` in place of all that are there. As in redis-server all but the default user count as others then.
+    pub(crate) fn replace(&self, users: Vec<User>) {
+        let _changing = self.changing.lock();
+        let mut fresh: Users = BTreeMap::from([(
+            DEFAULT_USER.to_vec(),
+            Arc::new(User::all_powerful(DEFAULT_USER, self.default_user().id())),
+        )]);
+        for user in users {
+            let id = if user.name() == DEFAULT_USER { self.default_user().id() } else { self.next_id() };
+            fresh.insert(user.name().to_vec(), Arc::new(user.with_id(id)));
+        }
+        *self.users.write() = fresh;
+    }
+    fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Relaxed) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! [`Selector`]: a set of commands together with the keys and channels that they may touch.
+
+use super::commands::{CommandSet, TABLE, category, members};
+use super::rule::{RuleError, c_text, has_blanks};
+use std::collections::BTreeMap;
+use strand_commands::glob;
+use strand_commands::spec::Access;
+use strand_wire::args::Args;
+
+/// Most key patterns, and most channel patterns, of a selector.
+pub(crate) const PATTERNS_MAX: usize = 10_000;
+/// Most first arguments that a selector allows of one command.
+pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;
+
+/// A set of commands together with the keys and channels that they may touch.
+#[derive(Clone, Debug)]
+pub(crate) struct Selector {
+    pub(super) commands: CommandSet,
+    /// `+@all`, and nothing taken away since: the set need not be asked.
+    pub(super) all_commands: bool,
+    /// First arguments with which a command that is not in the set may be called, by its number.
+    pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
+    pub(super) all_keys: bool,
+    pub(super) keys: Vec<KeyPattern>,
+    pub(super) all_channels: bool,
+    pub(super) channels: Vec<Vec<u8>>,
+}
+
+/// Keys, and what may be done with them.
+#[derive(Clone, Debug)]
+pub(super) struct KeyPattern {
+    pub(super) pattern: Vec<u8>,
+    pub(super) access: Access,
+}
+
+impl Selector {
+    /// Allows nothing, but perhaps all channels.
+    pub(super) fn new(all_channels: bool) -> Selector {
+        Selector {
+            commands: CommandSet::new(false),
+            all_commands: false,
+            first_arguments: BTreeMap::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels,
+            channels: Vec::new(),
+        }
+    }
+    /// Allows everything.
+    pub(super) fn all_powerful() -> Selector {
+        let mut all = Selector::new(true);
+        all.set_all_commands(true);
+        all.all_keys = true;
+        all
+    }
+    /// True when nothing is ever denied.
+    pub(super) fn is_all_powerful(&self) -> bool {
+        self.all_commands && self.all_keys && self.all_channels
+    }
+
+    /// Applies one rule.
+    pub(super) fn apply(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        let name = c_text(rule);
+        let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+        if is("allkeys") || is("~*") {
+            self.set_all_keys(true);
+        } else if is("resetkeys") {
+            self.set_all_keys(false);
+        } else if is("allchannels") || is("&*") {
+            self.set_all_channels(true);
+        } else if is("resetchannels") {
+            self.set_all_channels(false);
+        } else if is("allcommands") || is("+@all") {
+            self.set_all_commands(true);
+        } else if is("nocommands") || is("-@all") {
+            self.set_all_commands(false);
+        } else {
+            return match *name {
+                [b'~' | b'%', ..] => self.add_keys(rule),
+                [b'&', ..] => self.add_channels(&rule[1..]),
+                [sign @ (b'+' | b'-'), b'@', ref name @ ..] => self.change_category(name, sign == b'+'),
+                [b'+', ref name @ ..] => self.allow(name),
+                [b'-', ref name @ ..] => {
+                    self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, false);
+                    Ok(())
+                }
+                _ => Err(RuleError::Syntax),
+            };
+        }
+        Ok(())
+    }
+
+    fn set_all_keys(&mut self, all: bool) {
+        self.all_keys = all;
+        self.keys.clear();
+    }
+    fn set_all_channels(&mut self, all: bool) {
+        self.all_channels = all;
+        self.channels.clear();
+    }
+    fn set_all_commands(&mut self, all: bool) {
+        self.commands = CommandSet::new(all);
+        self.all_commands = all;
+        self.first_arguments.clear();
+    }
+    fn change(&mut self, id: usize, on: bool) {
+        self.commands.change(id, on);
+        self.all_commands &= on;
+        self.first_arguments.remove(&id);
+    }
+    fn change_category(&mut self, name: &[u8], on: bool) -> Result<(), RuleError> {
+        let category = category(name).ok_or(RuleError::Unknown)?;
+        members(category).for_each(|id| self.change(id, on));
+        Ok(())
+    }
+
+    /// `+command`, `+container|subcommand`, `+command|first-argument`.
+    fn allow(&mut self, name: &[u8]) -> Result<(), RuleError> {
+        let Some(bar) = memrchr(b'|', name) else {
+            self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, true);
+            return Ok(());
+        };
+        let (command, argument) = (&name[..bar], &name[bar + 1..]);
+        let id = TABLE.find(command).ok_or(RuleError::Unknown)?;
+        let row = &TABLE.rows()[id];
+        if row.is_subcommand {
+            return Err(RuleError::FirstArgumentOfSubcommand);
+        }
+        if argument.is_empty() {
+            return Err(RuleError::Syntax);
+        }
+        if !row.subcommands.is_empty() {
+            self.change(TABLE.find(name).ok_or(RuleError::Unknown)?, true);
+            return Ok(());
+        }
+        let allowed = self.first_arguments.entry(id).or_default();
+        if allowed.len() == FIRST_ARGUMENTS_MAX {
+            return Err(RuleError::TooMany("first arguments", FIRST_ARGUMENTS_MAX));
+        }
+        if !allowed.iter().any(|known| known.eq_ignore_ascii_case(argument)) {
+            allowed.push(argument.to_vec());
+        }
+        Ok(())
+    }
+
+    /// `~pattern`, `%R~pattern`, `%W~pattern`, `%RW~pattern`.
+    fn add_keys(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeysAlready);
+        }
+        let mut access = Access { read: rule[0] == b'~', write: rule[0] == b'~' };
+        let mut pattern = &rule[1..];
+        if rule[0] == b'%' {
+            while let [letter, rest @ ..] = pattern {
+                pattern = rest;
+                match letter.to_ascii_uppercase() {
+                    b'R' if !access.read => access.read = true,
+                    b'W' if !access.write => access.write = true,
+                    b'~' => break,
+                    _ => return Err(RuleError::Syntax),
+                }
+            }
+        }
+        // Neither reading nor writing: redis-server takes it and stops when it is to show it.
+        if has_blanks(pattern) || !(access.read || access.write) {
+            return Err(RuleError::Syntax);
+        }
+        if let Some(known) = self.keys.iter_mut().find(|known| known.pattern == pattern) {
+            known.access.read |= access.read;
+            known.access.write |= access.write;
+            return Ok(());
+        }
+        if self.keys.len() == PATTERNS_MAX {
+            return Err(RuleError::TooMany("key patterns", PATTERNS_MAX));
+        }
+        self.keys.push(KeyPattern { pattern: pattern.to_vec(), access });
+        Ok(())
+    }
+
+    fn add_channels(&mut self, pattern: &[u8]) -> Result<(), RuleError> {
+        if self.all_channels {
+            return Err(RuleError::AllChannelsAlready);
+        }
+        if has_blanks(pattern) {
+            return Err(RuleError::Syntax);
+        }
+        if self.channels.iter().any(|known| known == pattern) {
+            return Ok(());
+        }
+        if self.channels.len() == PATTERNS_MAX {
+            return Err(RuleError::TooMany("channel patterns", PATTERNS_MAX));
+        }
+        self.channels.push(pattern.to_vec());
+        Ok(())
+    }
+
+    /// True when the command with this number may be run, as far as commands go.
+    #[inline]
+    pub(super) fn allows_command(&self, id: usize, args: Args<'_>) -> bool {
+        if self.all_commands || self.commands.has(id) {
+            return true;
+        }
+        let Some(allowed) = self.first_arguments.get(&id) else { return false };
+        args.get(1).is_some_and(|first| allowed.iter().any(|a| c_text(first).eq_ignore_ascii_case(a)))
+    }
+    /// True when all of `access` to `key` is allowed.
+    pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
+        let fits = |p: &KeyPattern| {
+            (!access.read || p.access.read)
+                && (!access.write || p.access.write)
+                && glob::matches(&p.pattern, key, false)
+        };
+        self.all_keys || self.keys.iter().any(fits)
+    }
+}
+
+fn memrchr(byte: u8, text: &[u8]) -> Option<usize> {
+    text.iter().rposition(|b| *b == byte)
+}

@@ -1,0 +1,332 @@
+//! Rules, descriptions, checks, files: against what redis-server 7.0.15 says to the same.
+
+use super::load::{merge_selectors, rewrite_users};
+use super::*;
+use strand_commands::dispatch;
+use strand_wire::args::Argv;
+
+fn rules(line: &str) -> Vec<Vec<u8>> {
+    merge_selectors(line.split(' ').map(str::as_bytes)).expect("parentheses are closed")
+}
+fn set(acl: &Acl, name: &str, line: &str) -> Result<(), String> {
+    let done = acl.set_user(name.as_bytes(), &rules(line), false);
+    done.map_err(|(rule, error)| format!("{}: {}", String::from_utf8_lossy(&rule), error.text()))
+}
+fn line(acl: &Acl, name: &str) -> String {
+    String::from_utf8(acl.get(name.as_bytes()).expect("a user").line()).expect("text")
+}
+fn may(acl: &Acl, name: &str, command: &str) -> Result<(), Denied> {
+    let argv = Argv::from_slices(&command.split(' ').collect::<Vec<_>>());
+    let found = dispatch::resolve(argv.args()).map_err(|e| String::from_utf8(e).unwrap()).expect("a command");
+    acl.get(name.as_bytes()).expect("a user").check(&found, argv.args())
+}
+
+#[test]
+fn users_are_described_as_redis_server_describes_them() {
+    let acl = Acl::new();
+    assert_eq!(line(&acl, "default"), "user default on nopass ~* &* +@all");
+    // Each line on a new user, and what redis-server 7.0.15 lists then.
+    for (given, want) in [
+        ("", "off resetchannels -@all"),
+        ("reset", "off sanitize-payload resetchannels -@all"),
+        ("on nopass allkeys allchannels allcommands", "on nopass ~* &* +@all"),
+        (
+            "ON >foo",
+            "on #2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae resetchannels -@all",
+        ),
+        ("skip-sanitize-payload", "off skip-sanitize-payload resetchannels -@all"),
+        ("~x* %R~r* %W~w* %RW~rw %r~x* &ch &ch", "off ~x* %R~r* %W~w* ~rw resetchannels &ch -@all"),
+        ("%R~a %W~a", "off ~a resetchannels -@all"),
+        ("%R", "off %R~ resetchannels -@all"),
+        ("%RW~*", "off ~* resetchannels -@all"),
+        ("+@read -get", "off resetchannels -@all +@read -get"),
+        ("+@all -@dangerous", "off resetchannels +@all -@dangerous"),
+        ("+@all -@dangerous +@dangerous", "off resetchannels +@all"),
+        ("+@all -get +get", "off resetchannels +@all"),
+        ("+@hash +@string", "off resetchannels -@all +@string +@hash"),
+        ("+@all -config", "off resetchannels +@all -config"),
+        ("+config|get", "off resetchannels -@all +config|get"),
+        ("+select|0 +SELECT|0", "off resetchannels -@all +select|0"),
+        ("+select|0 +select", "off resetchannels -@all +select"),
+        ("+acl -acl|setuser", "off resetchannels -@all +acl -acl|setuser"),
+        (
+            "(+get ~a*) ( +set   ~b* )",
+            "off resetchannels -@all (~a* resetchannels -@all +get) (~b* resetchannels -@all +set)",
+        ),
+        ("(+get) clearselectors ()", "off resetchannels -@all (resetchannels -@all)"),
+        ("(+get \"~a)", "off resetchannels -@all (resetchannels -@all)"),
+    ] {
+        set(&acl, "u", given).unwrap_or_else(|e| panic!("{given}: {e}"));
+        assert_eq!(line(&acl, "u"), format!("user u {want}"), "{given}");
+        acl.delete([&b"u"[..]].into_iter());
+    }
+}
+
+#[test]
+fn wrong_rules_change_nothing_and_are_named() {
+    let acl = Acl::new();
+    set(&acl, "u", "on nopass").unwrap();
+    let all_keys = "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any \
+        effect. Try 'resetkeys' to start with an empty list of patterns";
+    let all_channels = "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have \
+        any effect. Try 'resetchannels' to start with an empty list of channels";
+    let unknown = "Unknown command or category name in ACL";
+    let bad_hash =
+        "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters";
+    for (given, rule, want) in [
+        ("off foo", "foo", "Syntax error"),
+        ("off +", "+", unknown),
+        ("-", "-", unknown),
+        ("+@", "+@", unknown),
+        ("+@foo", "+@foo", unknown),
+        ("+nosuch", "+nosuch", unknown),
+        ("+nosuch|x", "+nosuch|x", unknown),
+        ("+config|nosuch", "+config|nosuch", unknown),
+        ("-config|", "-config|", unknown),
+        ("-get|x", "-get|x", unknown),
+        ("+config|", "+config|", "Syntax error"),
+        ("+get|", "+get|", "Syntax error"),
+        ("+config|get|x", "+config|get|x", "Allowing first-arg of a subcommand is not supported"),
+        ("~* ~a", "~a", all_keys),
+        ("&* &a", "&a", all_channels),
+        ("~a\tb", "~a\tb", "Syntax error"),
+        ("%x~a", "%x~a", "Syntax error"),
+        ("%RR~a", "%RR~a", "Syntax error"),
+        ("%Ra", "%Ra", "Syntax error"),
+        ("%~a", "%~a", "Syntax error"),
+        ("#12", "#12", bad_hash),
+        ("!12", "!12", bad_hash),
+        ("<nope", "<nope", "The password you are trying to remove from the user does not exist"),
+        ("(on)", "(on)", "Syntax error"),
+        ("(+get nopass)", "(+get nopass)", "Syntax error"),
+    ] {
+        assert_eq!(set(&acl, "u", given), Err(format!("{rule}: {want}")), "{given}");
+        assert_eq!(line(&acl, "u"), "user u on nopass resetchannels -@all");
+    }
+}
+
+#[test]
+fn limits_are_kept() {
+    let acl = Acl::new();
+    let many = |rule: &str, n: usize| {
+        (0..n).map(|i| rule.replace('N', &i.to_string()).into_bytes()).collect::<Vec<_>>()
+    };
+    for (rule, most) in [
+        ("~N", selector::PATTERNS_MAX),
+        ("&N", selector::PATTERNS_MAX),
+        ("+select|N", selector::FIRST_ARGUMENTS_MAX),
+        (">N", user::PASSWORDS_MAX),
+        ("(~N)", user::SELECTORS_MAX),
+    ] {
+        assert!(acl.set_user(b"u", &many(rule, most), false).is_ok(), "{rule}");
+        let over = acl.set_user(b"v", &many(rule, most + 1), false).map_err(|(_, error)| error);
+        assert!(matches!(over, Err(RuleError::TooMany(_, n)) if n == most), "{rule}");
+        assert!(acl.get(b"v").is_none());
+    }
+    let long = [&b">"[..], &vec![b'x'; PASSWORD_BYTES_MAX + 1]].concat();
+    let error = acl.set_user(b"v", &[long], false).map_err(|(_, error)| error);
+    assert_eq!(error, Err(RuleError::LongPassword(PASSWORD_BYTES_MAX)));
+}
+
+#[test]
+fn commands_and_keys_are_checked() {
+    let acl = Acl::new();
+    set(&acl, "u", "+get +set +copy +mget +select|1 +config|get ~x* %R~r* %W~w* (+get ~y) (+hget %R~h)")
+        .unwrap();
+    for (command, want) in [
+        ("get x1", Ok(())),
+        ("get r1", Ok(())),
+        ("get y", Ok(())),
+        ("get w1", Err(Denied::Key(1))),
+        ("get z", Err(Denied::Key(1))),
+        ("set w1 v", Ok(())),
+        ("set w1 v get", Err(Denied::Key(1))),
+        ("set x1 v GET", Ok(())),
+        ("set r1 v", Err(Denied::Key(1))),
+        ("set y v", Err(Denied::Key(1))),
+        ("copy r1 w1", Ok(())),
+        ("copy w1 r1", Err(Denied::Key(1))),
+        ("copy r1 r2", Err(Denied::Key(2))),
+        ("mget x1 r1", Ok(())),
+        ("mget x1 y", Err(Denied::Key(2))),
+        ("hget h f", Ok(())),
+        ("hget x1 f", Err(Denied::Key(1))),
+        ("select 1", Ok(())),
+        ("select 2", Err(Denied::Command)),
+        ("config get x", Ok(())),
+        ("config set x y", Err(Denied::Command)),
+        ("del x1", Err(Denied::Command)),
+        ("auth x", Ok(())),
+        ("ping", Err(Denied::Command)),
+    ] {
+        assert_eq!(may(&acl, "u", command), want, "{command}");
+        assert_eq!(may(&acl, "default", command), Ok(()));
+    }
+}
+
+#[test]
+fn what_is_described_makes_the_same_user_again() {
+    const RULES: [&str; 20] = [
+        "+@read",
+        "-@read",
+        "+@write",
+        "-@write",
+        "+@fast",
+        "-@slow",
+        "+@string",
+        "-@hash",
+        "+@admin",
+        "-@dangerous",
+        "+@all",
+        "-@all",
+        "+get",
+        "-set",
+        "+config",
+        "-config|set",
+        "+config|get",
+        "-client|kill",
+        "+select|1",
+        "+@keyspace",
+    ];
+    let mut rng = fastrand::Rng::with_seed(3);
+    for round in 0..300 {
+        let given: Vec<&str> = (0..rng.usize(1..12)).map(|_| RULES[rng.usize(0..RULES.len())]).collect();
+        let acl = Acl::new();
+        set(&acl, "a", &given.join(" ")).unwrap();
+        let shown = line(&acl, "a");
+        set(&acl, "b", shown.strip_prefix("user a ").unwrap()).unwrap();
+        let (a, b) = (acl.get(b"a").unwrap(), acl.get(b"b").unwrap());
+        assert_eq!(a.selectors[0].commands, b.selectors[0].commands, "round {round}: {given:?} is {shown}");
+        let select = TABLE.find(b"select").unwrap();
+        let shown = |u: &User| {
+            u.selectors[0].first_arguments.contains_key(&select) && !u.selectors[0].commands.has(select)
+        };
+        assert_eq!(shown(&a), shown(&b), "round {round}");
+    }
+}
+
+#[test]
+fn no_rule_harms() {
+    const PIECES: [&str; 24] = [
+        "+", "-", "@", "|", "~", "%", "R", "W", "&", "(", ")", " ", "#", ">", "<", "!", "get", "config",
+        "all", "reset", "\"", "'", "\\x", "\u{e9}",
+    ];
+    let (acl, mut rng) = (Acl::new(), fastrand::Rng::with_seed(5));
+    for _ in 0..20_000 {
+        let mut rule: Vec<u8> =
+            (0..rng.usize(0..6)).flat_map(|_| PIECES[rng.usize(0..PIECES.len())].bytes()).collect();
+        if rng.u8(0..10) == 0 {
+            rule.push(rng.u8(..));
+        }
+        if acl.set_user(b"u", &[rule], rng.bool()).is_ok() {
+            let file = acl.get(b"u").expect("it is set").line();
+            assert!(Acl::new().load(&file, "f", false).is_ok(), "{}", String::from_utf8_lossy(&file));
+        }
+        if rng.u8(0..8) == 0 {
+            acl.delete([&b"u"[..]].into_iter());
+        }
+    }
+}
+
+#[test]
+fn passwords_open_and_close() {
+    let acl = Acl::new();
+    let opens = |password: &str| acl.authenticate(b"u", password.as_bytes()).is_some();
+    assert!(!opens(""));
+    set(&acl, "u", ">one >two").unwrap();
+    assert!(!opens("one"), "the user is off");
+    set(&acl, "u", "on").unwrap();
+    assert!(opens("one") && opens("two") && !opens("") && !opens("ones"));
+    set(&acl, "u", "<one").unwrap();
+    assert!(!opens("one") && opens("two"));
+    let digest = password::Digest::of(b"two").unwrap().hex();
+    set(&acl, "u", &format!("!{digest} #{digest} #{digest}")).unwrap();
+    assert_eq!(acl.get(b"u").unwrap().password_digests(), [digest]);
+    set(&acl, "u", "nopass").unwrap();
+    assert!(opens("whatever"));
+    set(&acl, "u", "resetpass").unwrap();
+    assert!(!opens("two") && !opens(""));
+}
+
+#[test]
+fn parentheses_are_joined() {
+    let merged = |line: &str| {
+        let joined = merge_selectors(line.split(' ').map(str::as_bytes));
+        joined.map(|rules| rules.iter().map(|r| String::from_utf8_lossy(r).into_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(merged("on (+get ~a) off"), Ok(vec!["on".into(), "(+get ~a)".into(), "off".into()]));
+    assert_eq!(merged("( )"), Ok(vec!["( )".into()]));
+    assert_eq!(merged("on (+get ~a"), Err(1));
+    assert_eq!(merged("( ) ("), Err(2));
+}
+
+#[test]
+fn acl_files_are_taken_whole_or_not_at_all() {
+    let acl = Acl::new();
+    set(&acl, "old", "on").unwrap();
+    let old = acl.get(b"old").unwrap();
+    let wrong =
+        "user a on +@nosuch ~x\n\nnonsense\nuser\nuser b\tc on\nuser a on\nuser d on foo bar\nuser e (+get\n";
+    let errors = String::from_utf8(acl.load(wrong.as_bytes(), "f.acl", false).unwrap_err()).unwrap();
+    assert_eq!(
+        errors,
+        "f.acl:1: Unknown command or category name in ACL. f.acl:3 should start with user keyword followed by the \
+         username. f.acl:4 should start with user keyword followed by the username. 'f.acl:5: username 'b\tc' contains \
+         invalid characters. WARNING: Duplicate user 'a' found on line 6. f.acl:7: Syntax error. f.acl:7: Syntax error. \
+         f.acl:8: Unmatched parenthesis in selector definition.WARNING: ACL errors detected, no change to the \
+         previously active ACL rules was performed"
+    );
+    assert!(acl.current(&old).is_some());
+    assert!(acl.load(b"user old on (+get ~a b)", "f.acl", false).is_err(), "b is no rule of a selector");
+    acl.load(b"  user old  on >foo (+get   ~a)\r\n\nuser new on\n", "f.acl", false).unwrap();
+    assert!(acl.current(&old).is_none(), "it counts as another user");
+    let text = String::from_utf8(acl.text()).unwrap();
+    assert_eq!(
+        text,
+        "user default on nopass ~* &* +@all\nuser new on resetchannels -@all\nuser old on \
+         #2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae resetchannels -@all (~a resetchannels -@all \
+         +get)\n"
+    );
+    acl.load(text.as_bytes(), "f.acl", false).unwrap();
+    assert_eq!(String::from_utf8(acl.text()).unwrap(), text);
+    let default = acl.default_user();
+    acl.load(b"user default off", "f.acl", false).unwrap();
+    assert_eq!(acl.current(&default).map(|u| u.is_on()), Some(false), "the default user stays the same one");
+}
+
+#[test]
+fn configuration_files_get_lines_that_they_can_read_again() {
+    let acl = Acl::new();
+    acl.set_user(b"q\"\xff", &rules("on ~a\\ +get (+set ~b)"), false).unwrap();
+    let text = rewrite_users("port 1\nuser gone on\n# x\n", &acl.all());
+    assert_eq!(
+        text,
+        "port 1\nuser default on nopass ~* &* +@all\n# x\nuser \"q\\\"\\xff\" on \"~a\\\\\" resetchannels -@all +get (~b \
+         resetchannels -@all +set)\n"
+    );
+    assert_eq!(rewrite_users(&text, &acl.all()), text);
+    assert_eq!(rewrite_users(&text, &[]), "port 1\n# x\n");
+    let config = crate::Config::new();
+    config.load(&text, &mut |_| Err("no files".into())).unwrap();
+    let again = Acl::new();
+    config.users().iter().for_each(|words| again.configure(words, false).unwrap());
+    // A default user that is declared is one that was reset.
+    let text = String::from_utf8_lossy(&again.text()).replace(" sanitize-payload", "");
+    assert_eq!(text, String::from_utf8_lossy(&acl.text()));
+}
+
+#[test]
+fn declared_users_may_be_wrong() {
+    let acl = Acl::new();
+    let declare = |line: &str| {
+        acl.configure(&line.split(' ').map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>(), false)
+    };
+    declare("a on (+get ~x)").unwrap();
+    declare("default on >x +@all ~a").unwrap();
+    assert!(line(&acl, "default").ends_with("~a resetchannels +@all"));
+    for (line, part) in
+        [("a on", "Duplicate"), ("b +@x", "Unknown"), ("b (+get", "parenthesis"), ("b\tc on", "Spaces")]
+    {
+        assert!(declare(line).unwrap_err().contains(part), "{line}");
+    }
+}

@@ -1,0 +1,205 @@
+//! [`User`]: a name, passwords and what they open; and the check of a command against it.
+
+use super::commands::TABLE;
+use super::password::{Digest, PASSWORD_BYTES_MAX};
+use super::rule::{RuleError, c_text};
+use super::selector::Selector;
+use crate::config::text::split_words;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use strand_commands::call::KeyRights;
+use strand_commands::dispatch::Resolved;
+use strand_commands::introspect::key_accesses;
+use strand_commands::spec::{Access, CommandSpec, Flags};
+use strand_wire::args::Args;
+
+/// Most passwords of a user: each is compared when it logs in.
+pub(crate) const PASSWORDS_MAX: usize = 1_000;
+/// Most selectors of a user, the root aside: each may be asked for each command.
+pub(crate) const SELECTORS_MAX: usize = 1_000;
+
+/// A user as it is at this moment; a change makes a new one.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    name: Vec<u8>,
+    /// Stays the same through changes, but not when the user is removed and made again.
+    id: u64,
+    pub(super) on: bool,
+    pub(super) no_password: bool,
+    pub(super) sanitize: Option<bool>,
+    pub(super) passwords: Vec<Digest>,
+    /// The user's own rules, and behind them the selectors in parentheses.
+    pub(super) selectors: Vec<Selector>,
+}
+
+/// Why a command may not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// The command.
+    Command,
+    /// The key at this argument.
+    Key(usize),
+}
+
+impl User {
+    /// A new user, who may do nothing and cannot log in.
+    pub(super) fn new(name: &[u8], id: u64, all_channels: bool) -> User {
+        User {
+            name: name.to_vec(),
+            id,
+            on: false,
+            no_password: false,
+            sanitize: None,
+            passwords: Vec::new(),
+            selectors: vec![Selector::new(all_channels)],
+        }
+    }
+    /// One who may do everything without a password.
+    pub(super) fn all_powerful(name: &[u8], id: u64) -> User {
+        let selectors = vec![Selector::all_powerful()];
+        User { on: true, no_password: true, selectors, ..User::new(name, id, true) }
+    }
+    pub(super) fn with_id(self, id: u64) -> User {
+        User { id, ..self }
+    }
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+    /// It is enabled.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+    /// Every password will do.
+    pub(crate) fn needs_no_password(&self) -> bool {
+        self.no_password
+    }
+    /// True when nothing is ever denied: such a user need not be asked.
+    pub(crate) fn is_all_powerful(&self) -> bool {
+        self.selectors.iter().any(Selector::is_all_powerful)
+    }
+    /// True when it may log in with this password; `None` is one that is too long.
+    pub(super) fn takes_password(&self, given: Option<&Digest>) -> bool {
+        self.on && (self.no_password || given.is_some_and(|d| d.is_one_of(&self.passwords)))
+    }
+
+    /// Applies one rule. `all_channels` is what `acl-pubsub-default` gives new selectors.
+    pub(super) fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), RuleError> {
+        let name = c_text(rule);
+        let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+        if rule.is_empty() {
+        } else if is("on") || is("off") {
+            self.on = is("on");
+        } else if is("skip-sanitize-payload") || is("sanitize-payload") {
+            self.sanitize = Some(is("sanitize-payload"));
+        } else if is("nopass") || is("resetpass") {
+            self.no_password = is("nopass");
+            self.passwords.clear();
+        } else if is("clearselectors") {
+            self.selectors.truncate(1);
+        } else if is("reset") {
+            let fresh = User::new(&self.name, self.id, all_channels);
+            *self = User { sanitize: Some(true), ..fresh };
+        } else {
+            return match *rule {
+                [b'>' | b'#', ..] => self.add_password(rule),
+                [b'<' | b'!', ..] => self.remove_password(rule),
+                [b'(', ref inside @ .., b')'] => self.add_selector(inside, all_channels),
+                _ => self.selectors[0].apply(rule),
+            };
+        }
+        Ok(())
+    }
+
+    fn add_password(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        let digest = digest(rule)?;
+        if !self.passwords.contains(&digest) {
+            if self.passwords.len() == PASSWORDS_MAX {
+                return Err(RuleError::TooMany("passwords", PASSWORDS_MAX));
+            }
+            self.passwords.push(digest);
+        }
+        self.no_password = false;
+        Ok(())
+    }
+    fn remove_password(&mut self, rule: &[u8]) -> Result<(), RuleError> {
+        let digest = digest(rule)?;
+        let at = self.passwords.iter().position(|d| *d == digest).ok_or(RuleError::NoSuchPassword)?;
+        self.passwords.remove(at);
+        Ok(())
+    }
+    fn add_selector(&mut self, rules: &[u8], all_channels: bool) -> Result<(), RuleError> {
+        let mut selector = Selector::new(all_channels);
+        // As in redis-server an open quote makes it empty.
+        for rule in split_words(c_text(rules)).unwrap_or_default() {
+            selector.apply(&rule)?;
+        }
+        if self.selectors.len() > SELECTORS_MAX {
+            return Err(RuleError::TooMany("selectors", SELECTORS_MAX));
+        }
+        self.selectors.push(selector);
+        Ok(())
+    }
+
+    /// Checks a command.
+    ///
+    /// # Errors
+    /// As in redis-server: the command when no selector allows it, else the last key that was denied.
+    pub(crate) fn check(&self, found: &Resolved, args: Args<'_>) -> Result<(), Denied> {
+        let spec = found.spec;
+        let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
+        let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
+        let mut last_key = None;
+        for selector in &self.selectors {
+            if !for_all && !selector.allows_command(id, args) {
+                continue;
+            }
+            if selector.all_keys || spec.keys.is_empty() {
+                return Ok(());
+            }
+            let keys = keys.get_or_insert_with(|| key_accesses(spec, args).unwrap_or_default());
+            match keys.iter().find(|(at, access)| !selector.allows_key(args.at(*at), *access)) {
+                None => return Ok(()),
+                Some((at, _)) => last_key = last_key.max(Some(*at)),
+            }
+        }
+        Err(last_key.map_or(Denied::Command, Denied::Key))
+    }
+}
+
+fn digest(rule: &[u8]) -> Result<Digest, RuleError> {
+    match rule[0] {
+        b'>' | b'<' => Digest::of(&rule[1..]).ok_or(RuleError::LongPassword(PASSWORD_BYTES_MAX)),
+        _ => Digest::parse(&rule[1..]).ok_or(RuleError::BadHash),
+    }
+}
+
+/// What a user may do with keys that one command finds by itself.
+pub(crate) struct Rights {
+    user: Arc<User>,
+    /// The selectors that allow the command.
+    selectors: SmallVec<[usize; 4]>,
+}
+
+impl Rights {
+    /// Of `user` in this call of a command; `None` is everything.
+    pub(crate) fn of(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
+        if user.is_all_powerful() {
+            return None;
+        }
+        let id = TABLE.id(spec);
+        let allows = |s: &Selector| s.allows_command(id, args);
+        let selectors: SmallVec<[usize; 4]> =
+            (0..user.selectors.len()).filter(|i| allows(&user.selectors[*i])).collect();
+        let limited = !selectors.iter().any(|i| user.selectors[*i].all_keys);
+        limited.then(|| Rights { user: user.clone(), selectors })
+    }
+}
+
+impl KeyRights for Rights {
+    fn may(&self, key: &[u8], access: Access) -> bool {
+        self.selectors.iter().any(|i| self.user.selectors[*i].allows_key(key, access))
+    }
+}

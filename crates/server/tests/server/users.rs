@@ -1,0 +1,118 @@
+//! Users over real sockets: files, several workers, connections that are closed because their user is gone.
+
+use crate::harness::{Folder, STRAND, Server, command, strand};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+const NO_PING: &str = "-NOPERM this user has no permissions to run the 'ping' command\r\n";
+
+#[test]
+fn rights_change_on_every_worker_at_once() {
+    let server = Server::start(&["--workers", "2"]);
+    let mut admin = server.connect();
+    admin.call("ACL SETUSER bob on >pw +@all ~*", "+OK\r\n");
+    let mut bobs: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    bobs.iter_mut().for_each(|bob| bob.call("AUTH bob pw", "+OK\r\n"));
+    for round in 0..20 {
+        let (rule, reply) = if round % 2 == 0 { ("-ping", NO_PING) } else { ("+ping", "+PONG\r\n") };
+        admin.call(&format!("ACL SETUSER bob {rule}"), "+OK\r\n");
+        bobs.iter_mut().for_each(|bob| bob.call("PING", reply));
+    }
+    admin.call("ACL DELUSER bob", ":1\r\n");
+    // Nobody sends anything: they are closed all the same.
+    bobs.iter_mut().for_each(|bob| bob.expect_end());
+    admin.call("PING", "+PONG\r\n");
+}
+
+#[test]
+fn users_are_kept_in_a_file() {
+    let folder = Folder::new();
+    let file = folder.write("users.acl", "user bob on >pw +get +acl|whoami ~*\n");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("ours");
+    let server = Server::start(&["--aclfile", &file]);
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    bob.call("AUTH bob pw", "+OK\r\n");
+    bob.call("ACL WHOAMI", "$3\r\nbob\r\n");
+    admin.call("ACL SETUSER eve on +set", "+OK\r\n");
+    admin.call("ACL SAVE", "+OK\r\n");
+    let digest = "30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4";
+    let saved = format!(
+        "user bob on #{digest} ~* resetchannels -@all +get +acl|whoami\nuser default on nopass ~* &* +@all\nuser eve on \
+         resetchannels -@all +set\n"
+    );
+    let text = std::fs::read_to_string(&file).expect("there");
+    let sorted = |text: &str| {
+        let mut words: Vec<String> =
+            text.split_inclusive([' ', '\n']).map(|w| w.trim().to_string()).collect();
+        words.sort();
+        words
+    };
+    assert_eq!(sorted(&text), sorted(&saved));
+    let mode = std::fs::metadata(&file).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640, "a file keeps its permissions");
+    assert_eq!(std::fs::read_dir(&folder.0).expect("there").count(), 1, "nothing is left beside it");
+    std::fs::write(&file, "user eve on nopass +@all ~*\n").expect("ours");
+    admin.call("ACL LOAD", "+OK\r\n");
+    bob.expect_end();
+    admin.call("ACL USERS", "*2\r\n$7\r\ndefault\r\n$3\r\neve\r\n");
+    std::fs::remove_file(&file).expect("there");
+    let gone = format!("-ERR Error loading ACLs, opening file '{file}': No such file or directory\r\n");
+    admin.call("ACL LOAD", &gone);
+    admin.call("ACL SAVE", "+OK\r\n");
+    let mode = std::fs::metadata(&file).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "digests are for the server alone");
+    std::fs::remove_dir_all(&folder.0).expect("ours");
+    admin.call(
+        "ACL SAVE",
+        "-ERR There was an error trying to save the ACLs. Please check the server logs for more information\r\n",
+    );
+}
+
+#[test]
+fn an_acl_file_that_is_wrong_is_a_clear_error() {
+    let folder = Folder::new();
+    let file = folder.write("wrong.acl", "user bob on\nnonsense\n");
+    let fails = |args: &[&str], said: &str| {
+        let output = strand(&[&["serve", "--port", "0", "--bind", "127.0.0.1"], args].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && text.contains(said), "{text}");
+    };
+    fails(&["--aclfile", &file], "wrong.acl:2 should start with user keyword");
+    fails(&["--aclfile", "/no/such/file.acl"], "No such file or directory");
+    fails(&["--user", "bob", "on", "+@nope"], "Unknown command or category name in ACL");
+}
+
+#[test]
+fn an_import_needs_rights_on_its_dataset_alone() {
+    let server = Server::start(&[]);
+    let mut admin = server.connect();
+    admin.call(
+        "ACL SETUSER importer on >pw +hset +hdel +unlink +exists +import.version +ft._list +ft.create ~mail:* ~mail",
+        "+OK\r\n",
+    );
+    let folder = Folder::new();
+    folder.write("one.eml", "Subject: hello\n\nworld\n");
+    let import = |into: &str| {
+        let mut command = Command::new(STRAND);
+        command.args(["import", &folder.0.display().to_string(), "--into", into, "--quiet"]);
+        command.args(["--server", &server.address.to_string(), "--user", "importer"]);
+        command.env("STRAND_PASSWORD", "pw").output().expect("the built binary runs")
+    };
+    let done = import("mail");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let refused = import("other");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(1) && text.contains("no permissions to access one of the keys"),
+        "{text}"
+    );
+    admin.call("KEYS *", "*1\r\n$12\r\nmail:one.eml\r\n");
+    // A search shows what the user may read.
+    admin.call("ACL SETUSER reader on >pw +ft.search %R~mail:t*", "+OK\r\n");
+    let mut reader = server.connect();
+    reader.call("AUTH reader pw", "+OK\r\n");
+    reader.call("FT.SEARCH mail world NOCONTENT", "*1\r\n:0\r\n");
+    admin.call("ACL SETUSER reader %R~mail:o*", "+OK\r\n");
+    reader.send(&command("FT.SEARCH mail world NOCONTENT"));
+    reader.expect(b"*2\r\n:1\r\n$12\r\nmail:one.eml\r\n");
+}
