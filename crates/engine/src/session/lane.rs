@@ -57,8 +57,18 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, client, rights } =
-            self;
+        let LaneJob {
+            engine,
+            parcel,
+            spec,
+            db,
+            protocol,
+            rng_seed,
+            no_touch,
+            reply_bytes_max,
+            client,
+            rights,
+        } = self;
         let mut out = Chain::new();
         let Load { args, left } =
             std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
