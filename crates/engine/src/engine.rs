@@ -69,7 +69,7 @@ impl Engine {
             active_expire: true.into(),
         };
         engine.apply_config();
-        engine.acl.set_default_password(&engine.config.requirepass());
+        engine.acl.set_default_password(|| engine.config.requirepass());
         Arc::new(engine)
     }
     /// Makes the users that the configuration declares, or those of the ACL file. To be called once, before anybody is

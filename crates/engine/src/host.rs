@@ -75,17 +75,21 @@ pub trait Host: Send + Sync {
         Ok(())
     }
     /// Fills `bytes` with randomness that nobody can guess.
-    fn random_bytes(&self, bytes: &mut [u8]);
+    ///
+    /// # Errors
+    /// When the system has none.
+    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String>;
     /// Reads the ACL file; on a helper thread, or before anybody is served.
     ///
     /// # Errors
     /// Why it could not be read, as the system says it.
     fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String>;
-    /// Puts `text` in the place of the ACL file, in one step; on a helper thread.
+    /// Puts what `text` gives in the place of the ACL file, in one step; on a helper thread. Of several at a time each asks
+    /// for the text when its turn has come, so that the last one to write has the newest.
     ///
     /// # Errors
     /// Why it could not be written, for the log.
-    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String>;
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String>;
     /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
     ///
     /// # Errors

@@ -108,20 +108,20 @@ impl Acl {
         self.users.write().insert(name.to_vec(), Arc::new(user));
         Ok(())
     }
-    /// `requirepass`: the one password of the default user; empty is none.
-    pub(crate) fn set_default_password(&self, password: &[u8]) {
-        let set = |rule: Vec<u8>| self.set_user(DEFAULT_USER, &[rule], false);
-        // One that is too long is refused where it is given; should it come here, none will do.
-        let _ = match password {
-            [] => set(b"nopass".to_vec()),
-            password => set(b"resetpass".to_vec()).and_then(|()| set([b">", password].concat())),
-        };
+    /// `requirepass`, as `password` reads it once it is this caller's turn: the one password of the default user; empty is
+    /// none.
+    pub(crate) fn set_default_password(&self, password: impl Fn() -> Vec<u8>) {
+        let _changing = self.changing.lock();
+        let password = password();
+        let mut default = User::clone(&self.default_user());
+        default.set_password(&password);
+        self.users.write().insert(DEFAULT_USER.to_vec(), Arc::new(default));
     }
     /// Removes the users named, but for the default one; says how many there were.
     pub(crate) fn delete<'a>(&self, names: impl Iterator<Item = &'a [u8]>) -> usize {
         let _changing = self.changing.lock();
-        let mut users = self.users.write();
-        names.filter(|name| *name != DEFAULT_USER && users.remove(*name).is_some()).count()
+        // A lock for each: a worker may wait to look a user up.
+        names.filter(|name| *name != DEFAULT_USER && self.users.write().remove(*name).is_some()).count()
     }
     /// Puts `users` in place of all that are there. As in redis-server all but the default user count as others then.
     pub(crate) fn replace(&self, users: Vec<User>) {
@@ -134,7 +134,9 @@ impl Acl {
             let id = if user.name() == DEFAULT_USER { self.default_user().id() } else { self.next_id() };
             fresh.insert(user.name().to_vec(), Arc::new(user.with_id(id)));
         }
-        *self.users.write() = fresh;
+        let old = std::mem::replace(&mut *self.users.write(), fresh);
+        // Freeing them takes a while.
+        drop(old);
     }
     fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Relaxed) + 1

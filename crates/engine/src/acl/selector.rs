@@ -7,7 +7,7 @@ use strand_commands::glob;
 use strand_commands::spec::Access;
 use strand_wire::args::Args;
 
-/// Most key patterns, and most channel patterns, of a selector.
+/// Most key patterns of a user, and most channel patterns of a selector.
 pub(crate) const PATTERNS_MAX: usize = 10_000;
 /// Most first arguments that a selector allows of one command.
 pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;

@@ -18,7 +18,7 @@ fn line(acl: &Acl, name: &str) -> String {
 fn may(acl: &Acl, name: &str, command: &str) -> Result<(), Denied> {
     let argv = Argv::from_slices(&command.split(' ').collect::<Vec<_>>());
     let found = dispatch::resolve(argv.args()).map_err(|e| String::from_utf8(e).unwrap()).expect("a command");
-    acl.get(name.as_bytes()).expect("a user").check(&found, argv.args())
+    acl.get(name.as_bytes()).expect("a user").check(found.spec, argv.args(), &mut || true)
 }
 
 #[test]
@@ -122,10 +122,42 @@ fn limits_are_kept() {
         let over = acl.set_user(b"v", &many(rule, most + 1), false).map_err(|(_, error)| error);
         assert!(matches!(over, Err(RuleError::TooMany(_, n)) if n == most), "{rule}");
         assert!(acl.get(b"v").is_none());
+        acl.delete([&b"u"[..]].into_iter());
     }
+    let halves = [
+        many("~N", selector::PATTERNS_MAX / 2 + 1),
+        vec![[b"(", &many("~N", selector::PATTERNS_MAX / 2).join(&b' ')[..], b")"].concat()],
+    ]
+    .concat();
+    assert!(
+        matches!(acl.set_user(b"v", &halves, false), Err((_, RuleError::TooMany(..)))),
+        "of all selectors together"
+    );
     let long = [&b">"[..], &vec![b'x'; PASSWORD_BYTES_MAX + 1]].concat();
     let error = acl.set_user(b"v", &[long], false).map_err(|(_, error)| error);
     assert_eq!(error, Err(RuleError::LongPassword(PASSWORD_BYTES_MAX)));
+}
+
+#[test]
+fn checks_of_many_keys_are_counted_and_can_be_given_up() {
+    let acl = Acl::new();
+    set(&acl, "u", "+mget +get ~x (+mget ~y ~z)").unwrap();
+    let user = acl.get(b"u").unwrap();
+    let argv = Argv::from_slices(&[&["mget"], &["y"; 200][..]].concat());
+    let spec = |name: &str| dispatch::lookup(name.as_bytes()).unwrap();
+    assert_eq!(user.matches(spec("mget"), argv.args()), 201 * 3);
+    assert_eq!(user.matches(spec("get"), argv.args()), 3);
+    assert_eq!(user.matches(spec("ping"), argv.args()), 0);
+    assert_eq!(acl.default_user().matches(spec("mget"), argv.args()), 0);
+    let mut asked = 0;
+    let mut check = |go_on: bool| {
+        user.check(spec("mget"), argv.args(), &mut || {
+            asked += 1;
+            go_on
+        })
+    };
+    assert_eq!((check(true), check(false)), (Ok(()), Err(Denied::Unfinished)));
+    assert_eq!(asked, 3 + 1);
 }
 
 #[test]

@@ -3,14 +3,13 @@
 use super::commands::TABLE;
 use super::password::{Digest, PASSWORD_BYTES_MAX};
 use super::rule::{RuleError, c_text};
-use super::selector::Selector;
+use super::selector::{PATTERNS_MAX, Selector};
 use crate::config::text::split_words;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use strand_commands::call::KeyRights;
-use strand_commands::dispatch::Resolved;
 use strand_commands::introspect::key_accesses;
-use strand_commands::spec::{Access, CommandSpec, Flags};
+use strand_commands::spec::{Access, CommandSpec, FindKeys, Flags, KeySpec};
 use strand_wire::args::Args;
 
 /// Most passwords of a user: each is compared when it logs in.
@@ -32,6 +31,9 @@ pub(crate) struct User {
     pub(super) selectors: Vec<Selector>,
 }
 
+/// So many keys are checked between two looks whether to go on.
+const CHECKED_KEYS_SLICE: usize = 64;
+
 /// Why a command may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
@@ -39,6 +41,8 @@ pub(crate) enum Denied {
     Command,
     /// The key at this argument.
     Key(usize),
+    /// Nobody waits for the answer any more.
+    Unfinished,
 }
 
 impl User {
@@ -107,12 +111,21 @@ impl User {
                 [b'>' | b'#', ..] => self.add_password(rule),
                 [b'<' | b'!', ..] => self.remove_password(rule),
                 [b'(', ref inside @ .., b')'] => self.add_selector(inside, all_channels),
-                _ => self.selectors[0].apply(rule),
+                _ => self.selectors[0].apply(rule).and_then(|()| self.within_limits()),
             };
         }
         Ok(())
     }
 
+    /// Gives it this one password; with an empty one it needs none. One that is too long is refused where it is given;
+    /// should it come here, none will do.
+    pub(super) fn set_password(&mut self, password: &[u8]) {
+        self.no_password = password.is_empty();
+        self.passwords.clear();
+        if !self.no_password {
+            self.passwords.extend(Digest::of(password));
+        }
+    }
     fn add_password(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let digest = digest(rule)?;
         if !self.passwords.contains(&digest) {
@@ -140,15 +153,35 @@ impl User {
             return Err(RuleError::TooMany("selectors", SELECTORS_MAX));
         }
         self.selectors.push(selector);
-        Ok(())
+        self.within_limits()
+    }
+    fn within_limits(&self) -> Result<(), RuleError> {
+        match self.key_patterns() > PATTERNS_MAX {
+            true => Err(RuleError::TooMany("key patterns", PATTERNS_MAX)),
+            false => Ok(()),
+        }
+    }
+    fn key_patterns(&self) -> usize {
+        self.selectors.iter().map(|s| s.keys.len()).sum()
     }
 
-    /// Checks a command.
+    /// Most comparisons of a key with a pattern that the check of a command may take.
+    pub(crate) fn matches(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
+        let many = |k: &KeySpec| !matches!(k.find, FindKeys::Range { last: 0, .. });
+        let keys = if spec.keys.iter().any(many) { args.len() } else { spec.keys.len() };
+        keys.saturating_mul(self.key_patterns())
+    }
+
+    /// Checks a command; between slices of its keys asks `go_on` whether anybody still waits.
     ///
     /// # Errors
     /// As in redis-server: the command when no selector allows it, else the last key that was denied.
-    pub(crate) fn check(&self, found: &Resolved, args: Args<'_>) -> Result<(), Denied> {
-        let spec = found.spec;
+    pub(crate) fn check(
+        &self,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Denied> {
         let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
         let mut last_key = None;
@@ -160,7 +193,17 @@ impl User {
                 return Ok(());
             }
             let keys = keys.get_or_insert_with(|| key_accesses(spec, args).unwrap_or_default());
-            match keys.iter().find(|(at, access)| !selector.allows_key(args.at(*at), *access)) {
+            let mut denied = None;
+            for slice in keys.chunks(CHECKED_KEYS_SLICE) {
+                denied = slice.iter().find(|(at, access)| !selector.allows_key(args.at(*at), *access));
+                if denied.is_some() {
+                    break;
+                }
+                if slice.len() == CHECKED_KEYS_SLICE && !go_on() {
+                    return Err(Denied::Unfinished);
+                }
+            }
+            match denied {
                 None => return Ok(()),
                 Some((at, _)) => last_key = last_key.max(Some(*at)),
             }

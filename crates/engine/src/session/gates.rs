@@ -31,8 +31,10 @@ impl Session {
         if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
+        let is_long_check = self.is_guarded() && self.is_long_check(found.spec);
         if self.is_guarded()
-            && let Some(next) = self.denied(found, now)
+            && !is_long_check
+            && let Some(next) = self.denied(found.spec, now)
         {
             return Some(next);
         }
@@ -51,6 +53,10 @@ impl Session {
                 }
                 Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
             }
+        }
+        if is_long_check {
+            self.last_command = self.engine.stats.ids.of(found.spec);
+            return Some(Next::Stop(Turn::Lane(self.park_unchecked(found.spec))));
         }
         if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
             return None;

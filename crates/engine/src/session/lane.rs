@@ -1,7 +1,7 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::{Session, State, commands};
-use crate::acl::Rights;
+use crate::acl::{Rights, User};
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::memory::{Charge, Purpose};
@@ -44,6 +44,8 @@ pub struct LaneJob {
     pub(super) reply_bytes_max: usize,
     pub(super) client: Arc<Client>,
     pub(super) rights: Option<Rights>,
+    /// Whether this user may run it has not been checked yet.
+    pub(super) unchecked: Option<(Arc<User>, Arc<Client>)>,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -68,6 +70,7 @@ impl LaneJob {
             reply_bytes_max,
             client,
             rights,
+            unchecked,
         } = self;
         let mut out = Chain::new();
         let Load { args, left } =
@@ -83,6 +86,7 @@ impl LaneJob {
                 lookups: Lookups::default(),
                 error: None,
                 over: false,
+                verdict: Verdict::Known,
                 charge: None,
             };
         };
@@ -104,7 +108,24 @@ impl LaneJob {
             lookups: Lookups::default(),
             yield_now,
         };
+        let verdict = match &unchecked {
+            None => Verdict::Known,
+            Some((user, client)) => {
+                let mut go_on = || {
+                    yield_now();
+                    is_done_for_nobody(spec) || !parcel.cancel.load(Relaxed)
+                };
+                match user.check(spec, args, &mut go_on) {
+                    Ok(()) => Verdict::Allowed,
+                    Err(denied) => {
+                        call.reply.error_bytes(&engine.deny(client, user, spec, denied, args, now));
+                        Verdict::Denied
+                    }
+                }
+            }
+        };
         match spec.handler {
+            _ if verdict == Verdict::Denied => {}
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => engine.host.run_service(command, &mut call),
             Handler::Session(command) => commands::detached(&engine, command, args, db, now, call.reply),
@@ -125,7 +146,7 @@ impl LaneJob {
         argv.clear();
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        LaneDone { argv, out, lookups, error, over, charge }
+        LaneDone { argv, out, lookups, error, over, verdict, charge }
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -141,6 +162,15 @@ impl LaneJob {
     }
 }
 
+/// What came of the check whether its user may run a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It was made before.
+    Known,
+    Allowed,
+    Denied,
+}
+
 /// What came of a [`LaneJob`].
 pub struct LaneDone {
     argv: Argv,
@@ -149,6 +179,7 @@ pub struct LaneDone {
     error: Option<Vec<u8>>,
     /// The reply is not whole: it grew past what the client might have waiting when the job began.
     over: bool,
+    verdict: Verdict,
     /// Arguments and reply, until the session has them.
     charge: Option<Charge>,
 }
@@ -164,6 +195,7 @@ impl LaneDone {
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
             over: false,
+            verdict: Verdict::Known,
             charge: None,
         }
     }
@@ -185,7 +217,11 @@ impl Session {
         self.argv = done.argv;
         self.argv.clear();
         if let Some(code) = &done.error {
-            self.count_error(PerCommand::Failed, code);
+            let denied = done.verdict == Verdict::Denied;
+            self.count_error(if denied { PerCommand::Rejected } else { PerCommand::Failed }, code);
+        }
+        if done.verdict == Verdict::Allowed {
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         self.lookups.hits += done.lookups.hits;
         self.lookups.misses += done.lookups.misses;
@@ -217,7 +253,13 @@ impl Session {
             client: self.client.clone(),
             reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
             rights,
+            unchecked: None,
         }
+    }
+    /// The same of one whose check is part of the job.
+    pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> LaneJob {
+        let unchecked = Some((self.user.clone(), self.client.clone()));
+        LaneJob { unchecked, ..self.park(spec) }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
     /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and

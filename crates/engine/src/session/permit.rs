@@ -2,15 +2,53 @@
 
 use super::Session;
 use super::run::Next;
-use crate::Now;
-use crate::acl::{Denial, Denied, Reason, User};
+use crate::acl::{Denial, Denied, Reason, TABLE, User};
+use crate::clients::Client;
 use crate::config::Opt;
+use crate::{Engine, Now};
 use std::sync::Arc;
-use strand_commands::dispatch::Resolved;
-use strand_commands::spec::Flags;
+use strand_commands::cost::{LONG_ELEMENTS, Long};
+use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_wire::args::Args;
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Comparisons of a key with a pattern that count as one element of work.
+const MATCHES_PER_ELEMENT: usize = 4;
+/// A check that may take more of them runs on a helper thread, together with its command.
+const MATCHES_AT_ONCE: usize = LONG_ELEMENTS * MATCHES_PER_ELEMENT;
+
+impl Engine {
+    /// Notes that `user` was denied a command; the error reply.
+    pub(super) fn deny(
+        &self,
+        client: &Client,
+        user: &User,
+        spec: &'static CommandSpec,
+        denied: Denied,
+        args: Args<'_>,
+        now: Now,
+    ) -> Vec<u8> {
+        let name = &TABLE.rows()[TABLE.id(spec)].name;
+        let (reason, object, text) = match denied {
+            Denied::Command => {
+                let text = format!("NOPERM this user has no permissions to run the '{name}' command");
+                (Reason::Command, name.clone().into_bytes(), text)
+            }
+            Denied::Key(at) => (Reason::Key, args.at(at).to_vec(), NO_KEY.into()),
+            Denied::Unfinished => return b"ERR the client is gone".to_vec(),
+        };
+        self.note_denial(client, reason, object, user.name().to_vec(), now);
+        text.into_bytes()
+    }
+    fn note_denial(&self, client: &Client, reason: Reason, object: Vec<u8>, username: Vec<u8>, now: Now) {
+        let client = client.line(&self.stats.ids, now);
+        let entries_max = self.config.number(Opt::AclLogMaxLen) as usize;
+        let denial = Denial { reason, object, username, client, at_ms: now.unix_ms() };
+        self.acl.log.lock().add(denial, entries_max);
+    }
+}
 
 /// How far a login has come.
 pub(super) enum Login {
@@ -62,34 +100,27 @@ impl Session {
             return Ok(Login::Done);
         }
         engine.acl.logins.failed(from, now.mono_us);
-        self.note_denial(Reason::Auth, word.to_vec(), name.to_vec(), now);
+        self.publish();
+        engine.note_denial(&self.client, Reason::Auth, word.to_vec(), name.to_vec(), now);
         Err(WRONG_PASSWORD.into())
     }
 
     /// Keeps the command in hand from running when its user may not run it.
     #[cold]
-    pub(super) fn denied(&mut self, found: &Resolved, now: Now) -> Option<Next> {
+    pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<Next> {
         let args = self.argv.args();
-        let denied = self.user.check(found, args).err()?;
-        let name = found.full_name();
-        let (reason, object, text) = match denied {
-            Denied::Command => {
-                let text = format!("NOPERM this user has no permissions to run the '{name}' command");
-                (Reason::Command, name.into_bytes(), text)
-            }
-            Denied::Key(at) => (Reason::Key, args.at(at).to_vec(), NO_KEY.into()),
-        };
-        self.last_command = self.engine.stats.ids.of(found.spec);
-        self.note_denial(reason, object, self.user.name().to_vec(), now);
-        Some(self.reject(found.spec, text.as_bytes()))
-    }
-
-    fn note_denial(&self, reason: Reason, object: Vec<u8>, username: Vec<u8>, now: Now) {
+        let denied = self.user.check(spec, args, &mut || true).err()?;
+        self.last_command = self.engine.stats.ids.of(spec);
         self.publish();
-        let client = self.client.line(&self.engine.stats.ids, now);
-        let entries_max = self.engine.config.number(Opt::AclLogMaxLen) as usize;
-        let denial = Denial { reason, object, username, client, at_ms: now.unix_ms() };
-        self.engine.acl.log.lock().add(denial, entries_max);
+        let text = self.engine.deny(&self.client, &self.user, spec, denied, args, now);
+        Some(self.reject(spec, &text))
+    }
+    /// True when the check of the command in hand is too much for a worker.
+    pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
+        let matches = self.user.matches(spec, self.argv.args());
+        let is_long = matches > MATCHES_AT_ONCE && matches!(spec.handler, Handler::Data(_));
+        self.work_left -= (matches.min(MATCHES_AT_ONCE) / MATCHES_PER_ELEMENT) as isize;
+        is_long && !matches!(spec.long, Long::Never)
     }
 
     /// True when the command in hand has to be shown to the gate for the user's sake.

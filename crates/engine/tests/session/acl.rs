@@ -282,6 +282,41 @@ fn jobs_know_what_their_user_may_read() {
 }
 
 #[test]
+fn many_keys_against_many_patterns_are_checked_beside_the_worker() {
+    const KEYS: usize = 400;
+    let mut server = Server::new();
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    let patterns: Vec<String> = (0..100).map(|i| format!("~{i}:*")).collect();
+    let rules = format!("ACL SETUSER bob on nopass +mget +mset +copy {}", patterns.join(" "));
+    assert_eq!(admin.run(&server, &rules), "+OK|");
+    assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+    let keys = |last: &str| {
+        (1..KEYS).map(|i| format!("{}:k", i % 100)).chain([last.to_string()]).collect::<Vec<_>>()
+    };
+    let pairs = |last: &str| keys(last).iter().map(|k| format!("{k} v")).collect::<Vec<_>>().join(" ");
+    assert_eq!(bob.run(&server, &format!("MSET {}", pairs("5:k"))), "+OK|");
+    assert_eq!(bob.run(&server, &format!("MSET {}", pairs("x"))), NO_KEY);
+    assert_eq!(bob.run(&server, &format!("MGET {}", keys("x").join(" "))), NO_KEY);
+    bob.hold_jobs = true;
+    bob.feed(&command(&format!("MGET {}", keys("7:k").join(" "))), usize::MAX);
+    assert_eq!(bob.drive(&server), Stop::Parked);
+    bob.hold_jobs = false;
+    let done = bob.job.take().expect("a job").run(server.now, &|| {});
+    bob.session.lane_done(done);
+    bob.drive(&server);
+    assert_eq!(bob.replies(), format!("*{KEYS}|{}", "$1|v|".repeat(KEYS)));
+    assert_eq!(admin.run(&server, "EXISTS x"), ":0|");
+    let stats = admin.run(&server, "INFO commandstats");
+    assert!(
+        stats.contains("cmdstat_mget:calls=1,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0"),
+        "{stats}"
+    );
+    assert!(admin.run(&server, "ACL LOG").contains("|$5|count|:2|$6|reason|$3|key|"));
+    bob.run(&server, "COPY 1:k y");
+    assert_eq!(bob.run(&server, "GET 1:k"), no_command("get"));
+}
+
+#[test]
 fn passwords_are_made_of_random_bits() {
     let mut server = Server::new();
     let mut peer = server.connect();

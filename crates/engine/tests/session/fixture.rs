@@ -71,17 +71,18 @@ impl Host for TestHost {
     fn config_changed(&self, name: &str) {
         let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
     }
-    fn random_bytes(&self, bytes: &mut [u8]) {
+    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
         bytes.fill(0xa5);
+        Ok(())
     }
     fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
         self.acl_files.lock().get(path).cloned().ok_or("No such file or directory".into())
     }
-    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String> {
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String> {
         if path.contains("readonly") {
             return Err("no".into());
         }
-        self.acl_files.lock().insert(path.into(), text.into());
+        self.acl_files.lock().insert(path.into(), text());
         Ok(())
     }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {

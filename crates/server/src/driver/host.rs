@@ -21,6 +21,9 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Clock ticks a second in `/proc/self/stat`: fixed by Linux's interface to programs.
 const TICKS_PER_S: u64 = 100;
 
+/// The kernel gives so many random bytes whole, no signal interrupts it.
+const RANDOM_BYTES_AT_ONCE: usize = 256;
+
 /// What the engine asks of the server's main thread.
 #[derive(Debug)]
 pub enum Request {
@@ -178,20 +181,22 @@ impl Host for ServerHost {
             .reload(config)
             .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
     }
-    fn random_bytes(&self, bytes: &mut [u8]) {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            // Interrupted by a signal at most: the kernel's generator is ready long before this program runs.
-            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-                .unwrap_or(0);
+    fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
+        for piece in bytes.chunks_mut(RANDOM_BYTES_AT_ONCE) {
+            match rustix::rand::getrandom(&mut *piece, rustix::rand::GetRandomFlags::empty()) {
+                Ok(n) if n == piece.len() => {}
+                Ok(_) => return Err("too few random bytes".into()),
+                Err(e) => return Err(system_text(&e.into())),
+            }
         }
+        Ok(())
     }
     fn read_acl_file(&self, path: &str) -> Result<Vec<u8>, String> {
         fs::read(path).map_err(|e| system_text(&e))
     }
-    fn write_acl_file(&self, path: &str, text: &[u8]) -> Result<(), String> {
+    fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String> {
         let _one = self.acl_file.lock();
-        replace(Path::new(path), text, ACL_FILE_MODE).map_err(|e| {
+        replace(Path::new(path), &text(), ACL_FILE_MODE).map_err(|e| {
             tracing::warn!("cannot write the ACL file {path}: {e}");
             e.to_string()
         })

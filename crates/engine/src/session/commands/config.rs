@@ -126,7 +126,7 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
     }
     engine.apply_config();
     if changed.contains(&Opt::RequirePass) {
-        engine.acl.set_default_password(&engine.config.requirepass());
+        engine.acl.set_default_password(|| engine.config.requirepass());
         engine.users_changed();
     }
     changed.iter().for_each(|option| engine.host.config_changed(option.spec().name));
