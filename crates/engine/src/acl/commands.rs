@@ -32,6 +32,9 @@ const REDIS_CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
+/// The groups of the commands that redis-server does not have.
+const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
+
 /// All categories.
 pub(crate) static CATEGORIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
@@ -58,6 +61,8 @@ pub(crate) struct Row {
     /// The numbers of its subcommands.
     pub(crate) subcommands: Range<usize>,
     pub(crate) is_subcommand: bool,
+    /// redis-server does not have it.
+    is_ours: bool,
     /// A bit for each of [`CATEGORIES`].
     categories: u64,
 }
@@ -103,7 +108,8 @@ impl Row {
         };
         let bit = |c: &&str| CATEGORIES.iter().position(|known| known == c).map_or(0, |i| 1 << i);
         let categories = spec.acl.iter().map(bit).fold(0, |all, bit| all | bit);
-        Row { name, subcommands, is_subcommand: container.is_some(), categories }
+        let is_ours = OUR_GROUPS.contains(&spec.group);
+        Row { name, subcommands, is_subcommand: container.is_some(), is_ours, categories }
     }
     /// True when it is in this one of [`CATEGORIES`].
     pub(crate) fn is_in(&self, category: usize) -> bool {
@@ -146,9 +152,12 @@ impl CommandSet {
         self.set(id, on);
         TABLE.rows[id].subcommands.clone().for_each(|sub| self.set(sub, on));
     }
-    /// The rows of a category that are in the set, and those that are not.
+    /// The rows of a category that are in the set, and those that are not. In redis-server's categories its own commands
+    /// count, so that ours do not change how a user is described.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
-        let members = TABLE.rows.iter().enumerate().filter(|(_, row)| row.is_in(category));
+        let ours = category >= REDIS_CATEGORIES.len();
+        let members =
+            TABLE.rows.iter().enumerate().filter(|(_, r)| r.is_in(category) && (ours || !r.is_ours));
         members.fold((0, 0), |(on, off), (id, _)| if self.has(id) { (on + 1, off) } else { (on, off + 1) })
     }
 }
