@@ -64,6 +64,10 @@ pub enum SessionCommand {
     Reset,
     Select,
     Shutdown,
+    SlowlogGet,
+    SlowlogHelp,
+    SlowlogLen,
+    SlowlogReset,
     Time,
 }
 

@@ -6,6 +6,7 @@ use crate::holds::Holds;
 use crate::memory::Memory;
 use crate::pause::Pause;
 use crate::room::{Desk, desks};
+use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub struct Engine {
     pub(crate) facts: ServerFacts,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
+    pub(crate) slow_log: SlowLog,
     pub(crate) pause: Pause,
     pub(crate) holds: Holds,
     pub(crate) started: Now,
@@ -57,6 +59,7 @@ impl Engine {
             facts,
             clients: Clients::default(),
             stats: Stats::new(),
+            slow_log: SlowLog::default(),
             pause: Pause::default(),
             holds: Holds::default(),
             started: now,

@@ -45,6 +45,10 @@ pub trait Host: Send + Sync {
     fn multiplexing_api(&self) -> &'static str {
         "epoll"
     }
+    /// The time on the clock of [`Now::mono_us`], read now: asked before and after a command that may be slow.
+    fn mono_us(&self) -> u64 {
+        0
+    }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;
     /// SHUTDOWN was asked for: stop gracefully.

@@ -16,6 +16,7 @@ mod memory;
 mod pause;
 mod room;
 mod session;
+mod slowlog;
 mod stats;
 
 pub use config::Config;

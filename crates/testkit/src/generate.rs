@@ -30,6 +30,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("scan", "its cursor is each server's own; compared by full walks in its own test"),
     ("select", "the runner selects databases itself"),
     ("shutdown", "ends the server; own tests"),
+    ("slowlog", "what is slow is each server's own; corpus and own tests"),
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "key:1", "key:2", "{tag}x", "\u{e9}", "", "k with space"];

@@ -404,6 +404,72 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         ..CommandSpec::EMPTY
     },
     CommandSpec {
+        name: "slowlog",
+        arity: -2,
+        acl: &["slow"],
+        summary: "Groups the commands about slow commands.",
+        since: "2.2.12",
+        group: "server",
+        complexity: "By subcommand",
+        subcommands: &[
+            CommandSpec {
+                name: "get",
+                arity: -2,
+                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Lists the newest slow commands.",
+                since: "2.2.12",
+                group: "server",
+                complexity: "O(N), N entries in the reply",
+                tips: &["request_policy:all_nodes", "nondeterministic_output"],
+                history: &[("4.0.0", "The address and the name of the client.")],
+                args: &[Arg::integer("count").optional()],
+                handler: Handler::Session(SessionCommand::SlowlogGet),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "help",
+                arity: 2,
+                flags: F::all(&[F::LOADING, F::STALE]),
+                acl: &["slow"],
+                summary: "Lists the subcommands of SLOWLOG.",
+                since: "6.2.0",
+                group: "server",
+                complexity: "O(1)",
+                handler: Handler::Session(SessionCommand::SlowlogHelp),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "len",
+                arity: 2,
+                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Counts the slow commands that are kept.",
+                since: "2.2.12",
+                group: "server",
+                complexity: "O(1)",
+                tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+                handler: Handler::Session(SessionCommand::SlowlogLen),
+                ..CommandSpec::EMPTY
+            },
+            CommandSpec {
+                name: "reset",
+                arity: 2,
+                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
+                acl: &["admin", "slow", "dangerous"],
+                summary: "Forgets all slow commands.",
+                since: "2.2.12",
+                group: "server",
+                complexity: "O(N), N entries",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                handler: Handler::Session(SessionCommand::SlowlogReset),
+                ..CommandSpec::EMPTY
+            },
+        ],
+        handler: Handler::Container,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "swapdb",
         arity: 3,
         flags: F::all(&[F::WRITE, F::FAST]),

@@ -141,6 +141,9 @@ options! {
     Save "save", Kind::Fixed(NO_PERSISTENCE), "", Startup, "When to write a snapshot";
     Shards "shards", Kind::Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";
+    SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
+        "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
+    SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Slow commands that are kept";
     TcpBacklog "tcp-backlog", Kind::Integer(0, INT), "511", Startup, "Connections waiting to be accepted";
     TcpKeepAlive "tcp-keepalive", Kind::Integer(0, INT), "300", Anytime,
         "Seconds after which a silent peer is probed; 0 is never";

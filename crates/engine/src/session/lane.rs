@@ -1,6 +1,8 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::{Session, State, commands};
+use crate::clients::Client;
+use crate::config::Opt;
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -39,6 +41,7 @@ pub struct LaneJob {
     pub(super) rng_seed: u64,
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
+    pub(super) client: Arc<Client>,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -52,7 +55,8 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
-        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max } = self;
+        let LaneJob { engine, parcel, spec, db, protocol, rng_seed, no_touch, reply_bytes_max, client } =
+            self;
         let mut out = Chain::new();
         let Load { args, left } =
             std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
@@ -70,6 +74,7 @@ impl LaneJob {
                 charge: None,
             };
         };
+        let began_us = (engine.config.number(Opt::SlowlogLogSlowerThan) >= 0).then(|| engine.host.mono_us());
         let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let rng = &mut fastrand::Rng::with_seed(rng_seed);
@@ -95,6 +100,10 @@ impl LaneJob {
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
+        if let Some(began_us) = began_us {
+            let took_us = engine.host.mono_us().saturating_sub(began_us);
+            engine.slow_log.note(&engine.config, &client, args, now, took_us);
+        }
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
         drop(charge);
@@ -191,6 +200,7 @@ impl Session {
             protocol: self.protocol,
             rng_seed: self.rng.u64(..),
             no_touch: self.no_touch,
+            client: self.client.clone(),
             reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
         }
     }

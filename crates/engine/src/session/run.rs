@@ -185,6 +185,10 @@ impl Session {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
+        let began_us = match self.settings.times_some && self.may_be_slow(spec) {
+            true => Some(self.engine.host.mono_us()),
+            false => None,
+        };
         if let Handler::Data(run) = spec.handler {
             let ran = if spec.cost == Cost::Fixed {
                 self.data::<false>(spec, run, now)
@@ -198,6 +202,9 @@ impl Session {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             if ran == Ran::TooLong {
                 return Next::Stop(Turn::Lane(self.park(spec)));
+            }
+            if let Some(began_us) = began_us {
+                self.note_slow(began_us, now);
             }
             self.argv.clear();
             self.command_ends();
@@ -213,6 +220,14 @@ impl Session {
                 let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
+                match (began_us, &outcome) {
+                    (Some(_), Ok(Next::Detach)) | (None, _) => {}
+                    // It is noted here, where its arguments are known, and not when it wakes.
+                    (Some(_), Ok(Next::Stop(Turn::Sleep { until_mono_us }))) => {
+                        self.note_took(until_mono_us.saturating_sub(now.mono_us), now);
+                    }
+                    (Some(began_us), _) => self.note_slow(began_us, now),
+                }
                 match outcome {
                     Ok(Next::Go) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
@@ -232,6 +247,24 @@ impl Session {
         self.argv.clear();
         self.command_ends();
         Next::Go
+    }
+
+    /// True for a command that is to be timed: when it may take longer than others, or all are.
+    #[inline]
+    fn may_be_slow(&self, spec: &CommandSpec) -> bool {
+        self.settings.times_all
+            || spec.cost != Cost::Fixed
+            || !matches!(spec.handler, Handler::Data(_))
+            || self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES
+    }
+    /// The command in hand has run since `began_us`.
+    #[inline(never)]
+    fn note_slow(&self, began_us: u64, now: Now) {
+        self.note_took(self.engine.host.mono_us().saturating_sub(began_us), now);
+    }
+    fn note_took(&self, took_us: u64, now: Now) {
+        let engine = &self.engine;
+        engine.slow_log.note(&engine.config, &self.client, self.argv.args(), now, took_us);
     }
 
     #[cold]

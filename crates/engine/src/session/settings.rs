@@ -5,6 +5,10 @@ use crate::config::Opt;
 use strand_wire::pack4;
 use strand_wire::resp::Limits;
 
+/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments are not timed: they take a
+/// microsecond or two, and reading the clock would add a twentieth of one to each.
+const TIMED_US_MIN: i64 = 1000;
+
 /// What every turn needs of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
@@ -22,6 +26,10 @@ pub(crate) struct SessionSettings {
     pub(crate) output_soft_bytes: usize,
     pub(crate) output_soft_us: u64,
     bulk_bytes_max: usize,
+    /// Commands that may be slow are timed.
+    pub(crate) times_some: bool,
+    /// Every command is timed.
+    pub(crate) times_all: bool,
 }
 
 impl SessionSettings {
@@ -29,6 +37,7 @@ impl SessionSettings {
         let config = &engine.config;
         // The generation first: a change that comes between is then seen as a change.
         let generation = config.generation();
+        let slow_us = config.number(Opt::SlowlogLogSlowerThan);
         let [hard, soft, soft_seconds] = config.output_limits()[0];
         SessionSettings {
             generation,
@@ -40,6 +49,8 @@ impl SessionSettings {
             reply_bytes_max: if hard == 0 { usize::MAX } else { hard as usize },
             output_soft_bytes: soft as usize,
             output_soft_us: soft_seconds.saturating_mul(1_000_000),
+            times_some: slow_us >= 0,
+            times_all: (0..TIMED_US_MIN).contains(&slow_us),
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
         }
     }

@@ -22,6 +22,9 @@ pub enum Asked {
 pub struct TestHost {
     /// What the allocator has given out.
     used_bytes: Arc<AtomicU64>,
+    /// What its clock shows, and by how much it moves each time it is read.
+    mono_us: AtomicU64,
+    step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
 }
 
@@ -36,6 +39,9 @@ impl Host for TestHost {
             rss_bytes: 3 << 20,
             ..MemoryFacts::default()
         }
+    }
+    fn mono_us(&self) -> u64 {
+        self.mono_us.fetch_add(self.step_us.load(Relaxed), Relaxed)
     }
     fn cpu(&self) -> CpuFacts {
         CpuFacts { system_us: 1_000_002, user_us: 3 }
@@ -80,6 +86,8 @@ pub struct Server {
     pub asked: mpsc::Receiver<Asked>,
     /// What the allocator is to say that it has given out.
     pub used_bytes: Arc<AtomicU64>,
+    /// How long every command takes that is timed.
+    pub step_us: Arc<AtomicU64>,
     connections: usize,
 }
 
@@ -94,7 +102,13 @@ impl Server {
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
         let (send, asked) = mpsc::channel();
         let used_bytes = Arc::new(AtomicU64::new(1 << 20));
-        let host = TestHost { asked: parking_lot::Mutex::new(send), used_bytes: used_bytes.clone() };
+        let step_us = Arc::new(AtomicU64::new(0));
+        let host = TestHost {
+            asked: parking_lot::Mutex::new(send),
+            used_bytes: used_bytes.clone(),
+            mono_us: AtomicU64::new(0),
+            step_us: step_us.clone(),
+        };
         let host = Arc::new(host);
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
@@ -103,6 +117,7 @@ impl Server {
             now,
             asked,
             used_bytes,
+            step_us,
             connections: 0,
         }
     }

@@ -10,4 +10,5 @@ mod long;
 mod memory;
 mod pack4;
 mod server;
+mod slowlog;
 mod turns;

@@ -19,6 +19,10 @@ impl Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Now { unix_us: unix.as_micros() as i64, mono_us: self.start.elapsed().as_micros() as u64 }
     }
+    /// The monotonic side of it.
+    pub fn mono_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
     /// The instant at which the monotonic side shows `mono_us`.
     pub fn instant(&self, mono_us: u64) -> tokio::time::Instant {
         // A deadline further away than this counts as this far away; what waits for it looks again then.

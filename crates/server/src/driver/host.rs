@@ -1,5 +1,6 @@
 //! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
 
+use super::clock::Clock;
 use super::files;
 use super::lane::Reclaimer;
 use super::tls::Tls;
@@ -68,6 +69,7 @@ pub struct ServerHost {
     system_bytes: u64,
     loops: Arc<Loops>,
     tls: Arc<Tls>,
+    clock: Clock,
 }
 
 impl ServerHost {
@@ -79,9 +81,19 @@ impl ServerHost {
         config_file: Option<PathBuf>,
         loops: Arc<Loops>,
         tls: Arc<Tls>,
+        clock: Clock,
     ) -> ServerHost {
         let config_file = config_file.map(Mutex::new);
-        ServerHost { requests, search, reclaimer, config_file, system_bytes: system_bytes(), loops, tls }
+        ServerHost {
+            requests,
+            search,
+            reclaimer,
+            config_file,
+            system_bytes: system_bytes(),
+            loops,
+            tls,
+            clock,
+        }
     }
 }
 
@@ -128,6 +140,9 @@ impl Host for ServerHost {
     }
     fn multiplexing_api(&self) -> &'static str {
         self.loops.name()
+    }
+    fn mono_us(&self) -> u64 {
+        self.clock.mono_us()
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -229,6 +244,7 @@ mod tests {
             config_file,
             Arc::new(Loops::new(1, false)),
             Arc::default(),
+            Clock::start(),
         )
     }
 

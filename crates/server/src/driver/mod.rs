@@ -89,6 +89,7 @@ fn start(
         config_file.clone(),
         loops.clone(),
         tls.clone(),
+        clock,
     ));
     let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
     let lanes = LanePool::start(lane_threads(workers), clock)?;

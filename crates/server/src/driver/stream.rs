@@ -27,7 +27,7 @@
 //! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
 
 use super::connection::step_back;
-use super::tls_stream::TlsStream;
+use super::tls_stream::{self, TlsStream};
 use rustls::ServerConfig;
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
@@ -209,19 +209,14 @@ impl Stream {
                 .await;
             }
         };
-        let mut broken = pin!(async {
-            match watching {
-                true => stream.ready(Interest::ERROR).await.is_ok(),
-                false => std::future::pending().await,
-            }
-        });
+        let mut broken = pin!(broken(stream, watching));
         poll_fn(|cx| {
             if let Poll::Ready(other) = other(cx) {
                 return Poll::Ready(Waited::Other(other));
             }
             let read = reading && stream.poll_read_ready(cx).is_ready();
             let write = writing && stream.poll_write_ready(cx).is_ready();
-            Waited::of(read, write, watching && broken.as_mut().poll(cx).is_ready())
+            Waited::of(read, write, broken.as_mut().poll(cx).is_ready())
         })
         .await
     }
@@ -236,27 +231,37 @@ impl Stream {
 
 /// [`Stream::wait`] for one that is encrypted: what is encrypted and waits for the socket goes out meanwhile.
 async fn wait_for_tls<E>(
-    tls: &mut TlsStream,
+    stream: &mut TlsStream,
     reading: bool,
     writing: bool,
     mut other: impl FnMut(&mut Context<'_>) -> Poll<E>,
 ) -> Waited<E> {
+    let (socket, tls) = stream.parts();
+    let mut broken = pin!(broken(socket, !reading && !writing));
     poll_fn(|cx| {
         if let Poll::Ready(other) = other(cx) {
             return Poll::Ready(Waited::Other(other));
         }
-        while !tls.is_sent() && tls.socket().poll_write_ready(cx).is_ready() {
-            match tls.send() {
+        while tls.wants_write() && socket.poll_write_ready(cx).is_ready() {
+            match tls_stream::send(socket, tls) {
                 Ok(true) => {}
-                Ok(false) => clear_readiness(tls.socket(), Interest::WRITABLE),
+                Ok(false) => clear_readiness(socket, Interest::WRITABLE),
                 Err(_) => return Poll::Ready(Waited::Gone),
             }
         }
-        let read = reading && tls.socket().poll_read_ready(cx).is_ready();
-        let write = writing && tls.is_sent();
-        Waited::of(read, write, false)
+        let read = reading && socket.poll_read_ready(cx).is_ready();
+        let write = writing && !tls.wants_write();
+        Waited::of(read, write, broken.as_mut().poll(cx).is_ready())
     })
     .await
+}
+
+/// Ends when a socket that is watched breaks.
+async fn broken(socket: &TcpStream, watching: bool) {
+    // What the runtime refuses to watch is not seen to break.
+    if !watching || socket.ready(Interest::ERROR).await.is_err() {
+        std::future::pending().await
+    }
 }
 
 /// What a wait ended with.

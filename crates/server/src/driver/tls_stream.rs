@@ -155,15 +155,11 @@ impl TlsStream {
     /// # Errors
     /// Those of the socket.
     pub fn send(&mut self) -> io::Result<bool> {
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut &*SockRef::from(&self.socket)) {
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(true)
+        send(&self.socket, &mut self.tls)
+    }
+    /// The socket and what encrypts, apart.
+    pub fn parts(&mut self) -> (&TcpStream, &mut ServerConnection) {
+        (&self.socket, &mut self.tls)
     }
     /// Says that no more is sent.
     pub fn say_end(&mut self) {
@@ -171,4 +167,17 @@ impl TlsStream {
         // A peer that is gone misses it.
         let _ = self.send();
     }
+}
+
+/// See [`TlsStream::send`].
+pub fn send(socket: &TcpStream, tls: &mut ServerConnection) -> io::Result<bool> {
+    while tls.wants_write() {
+        match tls.write_tls(&mut &*SockRef::from(socket)) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
 }

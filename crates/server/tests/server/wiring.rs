@@ -54,3 +54,36 @@ fn info_has_the_figures_of_the_process() {
     assert!(number("total_system_memory") >= number("used_memory_rss"));
     assert!(number("used_cpu_user") + number("used_cpu_sys") > 0.0);
 }
+
+#[test]
+fn the_slow_log_sees_every_door_and_every_thread() {
+    let options = ["--workers", "1", "--slowlog-log-slower-than", "0", "--enable-debug-command", "yes"];
+    let (server, doors) = Server::start_doors(&["--pack4-port"], &options);
+    let mut framed = crate::harness::Client::connect(doors[0]);
+    framed.send(&crate::pack4::frame(b"CLIENT SETNAME framed"));
+    framed.expect(&crate::pack4::frame(b"+OK\r\n"));
+    let mut plain = server.connect();
+    plain.call("KEYS none", "*0\r\n");
+    plain.call("DEBUG SLEEP 0.01", "+OK\r\n");
+    plain.call("GET none", "$-1\r\n");
+    let names: Vec<String> = {
+        plain.send(&command("SLOWLOG GET"));
+        assert_eq!(plain.line(), "*4");
+        (0..4).map(|_| slow_entry(&mut plain)).collect()
+    };
+    assert_eq!(names, ["GET none", "DEBUG SLEEP 0.01", "KEYS none", "CLIENT SETNAME framed framed"]);
+}
+
+/// Reads an entry: the words, and the client's name if it has one.
+fn slow_entry(client: &mut crate::harness::Client) -> String {
+    assert_eq!(client.line(), "*6");
+    let numbers: Vec<i64> = (0..3).map(|_| client.line()[1..].parse().expect("a number")).collect();
+    let count = client.line()[1..].parse::<usize>().expect("a count");
+    let mut words: Vec<String> = (0..count).map(|_| (client.line(), client.line()).1).collect();
+    assert!(words[0] != "DEBUG" || numbers[2] >= 10_000, "{numbers:?}");
+    let (_, address) = (client.line(), client.line());
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    let (_, name) = (client.line(), client.line());
+    words.extend(Some(name).filter(|n| !n.is_empty()));
+    words.join(" ")
+}

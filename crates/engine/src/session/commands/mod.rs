@@ -12,6 +12,7 @@ mod info_sections;
 mod introspection;
 mod memory;
 mod server;
+mod slowlog;
 
 use super::run::Next;
 use super::{Session, State, Turn};
@@ -49,6 +50,7 @@ pub(super) fn detached(
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
         SessionCommand::ConfigSet => config::set(engine, args).map(|()| reply.ok()),
+        SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
         SessionCommand::Debug => debug::object(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats
@@ -115,6 +117,10 @@ impl Session {
             C::Lolwut => self.lolwut(args),
             C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
             C::Shutdown => self.shutdown(args),
+            C::SlowlogGet => self.slowlog_get(args),
+            C::SlowlogHelp => self.slowlog_help(),
+            C::SlowlogLen => self.slowlog_len(),
+            C::SlowlogReset => self.slowlog_reset(),
             C::Time => self.time(now),
         }
     }

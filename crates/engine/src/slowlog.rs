@@ -1,0 +1,133 @@
+//! The slow log: the commands that took longest to execute, shared by all doors and threads (SLOWLOG).
+//!
+//! Whoever executes a command times it and hands over what is slow; here it is cut to a bounded size, stripped of
+//! passwords and kept, the newest `slowlog-max-len` of them. It is locked only when something was slow or is asked for.
+
+use crate::Now;
+use crate::clients::Client;
+use crate::config::{Config, Opt};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use strand_wire::args::Args;
+
+/// Arguments of a command that are kept, a note on the others included.
+pub(crate) const ARGS_MAX: usize = 32;
+/// Bytes of an argument that are kept, less the note on the others.
+pub(crate) const ARG_BYTES_MAX: usize = 128;
+
+/// One slow command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) unix_s: i64,
+    pub(crate) took_us: u64,
+    pub(crate) args: Vec<Vec<u8>>,
+    pub(crate) addr: String,
+    pub(crate) name: String,
+}
+
+/// All of them, the newest first.
+#[derive(Default)]
+pub(crate) struct SlowLog {
+    entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
+}
+
+impl SlowLog {
+    /// A command of `client` took `took_us` microseconds: it is kept if that is slow.
+    #[cold]
+    pub(crate) fn note(&self, config: &Config, client: &Client, args: Args<'_>, now: Now, took_us: u64) {
+        let slow = u64::try_from(config.number(Opt::SlowlogLogSlowerThan));
+        if slow.is_ok_and(|slow_us| took_us >= slow_us) {
+            let (args, name) = (shown(args), client.texts().name);
+            let (entries, next) = &mut *self.entries.lock();
+            let id = *next;
+            *next += 1;
+            let unix_s = now.unix_us.div_euclid(1_000_000);
+            let addr = client.peer.addr.clone();
+            entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name }));
+            entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
+        }
+    }
+    /// The newest.
+    pub(crate) fn newest(&self, count: usize) -> Vec<Arc<Entry>> {
+        self.entries.lock().0.iter().take(count).cloned().collect()
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().0.len()
+    }
+    pub(crate) fn reset(&self) {
+        self.entries.lock().0.clear();
+    }
+}
+
+/// A command as it is kept.
+fn shown(args: Args<'_>) -> Vec<Vec<u8>> {
+    let kept = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
+    let mut out: Vec<Vec<u8>> = (0..kept).map(|i| argument(args, i)).collect();
+    if kept < args.len() {
+        out.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());
+    }
+    out
+}
+
+fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
+    if is_secret(args, i) {
+        return b"(redacted)".to_vec();
+    }
+    let (kept, rest) = args.at(i).split_at(args.at(i).len().min(ARG_BYTES_MAX));
+    match rest.len() {
+        0 => kept.to_vec(),
+        more => [kept, format!("... ({more} more bytes)").as_bytes()].concat(),
+    }
+}
+
+/// Options whose values nobody else is to see.
+const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
+
+/// As in redis-server: passwords, the names beside them, and rules for users.
+fn is_secret(args: Args<'_>, i: usize) -> bool {
+    let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
+    match i {
+        0 => false,
+        _ if args.is(0, "AUTH") => true,
+        _ if args.is(0, "HELLO") => args.is(i - 1, "AUTH") || (i > 2 && args.is(i - 2, "AUTH")),
+        _ if args.is(0, "CONFIG") && args.is(1, "SET") => i > 2 && i % 2 == 1 && secret(i - 1),
+        _ => i > 1 && args.is(0, "ACL") && args.is(1, "SETUSER"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_wire::args::Argv;
+
+    fn kept(words: &[&str]) -> Vec<String> {
+        let argv = Argv::from_slices(words);
+        shown(argv.args()).into_iter().map(|a| String::from_utf8(a).expect("text")).collect()
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let long = "x".repeat(200);
+        assert_eq!(kept(&["SET", "k", &long])[2], format!("{}... (72 more bytes)", "x".repeat(128)));
+        let many: Vec<&str> = std::iter::repeat_n("k", 40).collect();
+        assert_eq!((kept(&many).len(), &*kept(&many)[31]), (32, "... (9 more arguments)"));
+        assert_eq!(kept(&many[..32]).len(), 32);
+    }
+
+    #[test]
+    fn secrets_are_not_kept() {
+        for (words, shown) in [
+            ("AUTH pw", "AUTH (redacted)"),
+            ("auth user pw", "auth (redacted) (redacted)"),
+            ("HELLO 3 AUTH user pw SETNAME n", "HELLO 3 AUTH (redacted) (redacted) SETNAME n"),
+            ("CONFIG SET hz 10 requirepass pw", "CONFIG SET hz 10 requirepass (redacted)"),
+            ("CONFIG GET requirepass", "CONFIG GET requirepass"),
+            ("ACL SETUSER u >pw", "ACL SETUSER (redacted) (redacted)"),
+            ("SET AUTH v", "SET AUTH v"),
+        ] {
+            assert_eq!(kept(&words.split(' ').collect::<Vec<_>>()).join(" "), shown);
+        }
+    }
+}
