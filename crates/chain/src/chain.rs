@@ -170,6 +170,15 @@ impl Chain {
         self.examined = self.examined.saturating_sub(n);
         out
     }
+    /// A second chain of the same readable bytes, sharing the blocks.
+    pub fn share(&self) -> Chain {
+        let link = |l: &Link| Link { blob: l.blob.clone(), start: l.start, end: l.end };
+        Chain {
+            links: self.links.iter().filter(|l| l.len() > 0).map(link).collect(),
+            len: self.len,
+            examined: 0,
+        }
+    }
     /// Appends a copy of `bytes`.
     #[inline]
     pub fn push_slice(&mut self, bytes: &[u8]) {
@@ -350,6 +359,21 @@ mod tests {
         let mut head = head;
         head.push_slice(b"er");
         assert_eq!(head.front(), b"header", "alone again: what stood after it is free");
+    }
+
+    #[test]
+    fn a_share_outlives_what_it_was_made_of() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"some");
+        chain.push_blob(Blob::from(vec![b'v'; 5000]));
+        chain.advance(1);
+        let mut share = chain.share();
+        assert!(share.slices().zip(chain.slices()).all(|(a, b)| std::ptr::eq(a, b)));
+        chain.push_slice(b"more");
+        chain.clear();
+        share.push_slice(b"!");
+        assert_eq!((share.len(), share.front()), (5004, &b"ome"[..]));
+        assert_eq!(share.slices().last(), Some(&b"!"[..]));
     }
 
     #[test]
