@@ -157,10 +157,13 @@ impl Writer {
     }
 }
 
+/// What writes a body.
+type Making = dyn Future<Output = Result<(), CutShort>>;
+
 /// See [`ResponseBody::made`].
 pub struct Made {
     slot: Rc<RefCell<Option<Bytes>>>,
-    future: Option<Pin<Box<dyn Future<Output = Result<(), CutShort>>>>>,
+    future: Option<Pin<Box<Making>>>,
     /// How it ended, when that is to be told after what was written.
     cut: Option<CutShort>,
 }

@@ -12,6 +12,7 @@ use crate::link::Gone;
 use crate::problem::Problem;
 use crate::serve::{Context, Request, Response};
 use crate::text;
+use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -65,6 +66,12 @@ enum Step {
 
 /// Runs the commands.
 pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let media = request.media();
+    // Neither is a media type that a page of another site may send without being asked (see `origin`).
+    if !["application/json", "application/x-ndjson", "application/jsonl"].contains(&media.as_str()) {
+        let detail = "the Content-Type is to be application/json or application/x-ndjson";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
     let mut source = Source { request, elements: Elements::new() };
     // What is wrong before anything was done is a response of its own.
     let first = poll_fn(|cx| source.poll_next(cx)).await?;

@@ -141,7 +141,10 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
             rest = opened[end + 1..].trim_start_matches([' ', '\t', ',']);
         }
     }
-    Ok(Some(Condition::Tags(tags)))
+    match tags.is_empty() {
+        true => Err(bad()),
+        false => Ok(Some(Condition::Tags(tags))),
+    }
 }
 
 /// The part of `len` bytes that the request asks for; `None` for all of them.
@@ -227,7 +230,7 @@ mod tests {
         ] {
             assert_eq!(conditions.judge(value), verdict, "{conditions:?} on {value:?}");
         }
-        for bad in ["a", "\"a", "\"a\" b"] {
+        for bad in ["", "a", "\"a", "\"a\" b"] {
             assert!(Conditions::of(&headers(&[(IF_MATCH, bad)])).is_err(), "{bad}");
         }
     }

@@ -21,6 +21,7 @@ pub mod keys;
 mod link;
 pub mod metrics;
 pub mod openapi;
+mod origin;
 pub mod pipe;
 pub mod problem;
 mod query;
@@ -31,4 +32,4 @@ pub mod text;
 pub mod update;
 mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, refusal};

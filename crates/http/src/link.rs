@@ -170,7 +170,10 @@ impl Link {
             Event::Null => None,
             Event::Error(text) => return Err(Problem::of_reply(&text)),
             Event::Text { is_error: true, .. } => return Err(Problem::of_reply(&self.bytes().await?)),
-            Event::Text { is_verbatim: true, .. } => Some(self.bytes().await?.split_off(4)),
+            Event::Text { is_verbatim: true, .. } => {
+                let text = self.bytes().await?;
+                Some(text.get(4..).unwrap_or_default().to_vec())
+            }
             Event::Text { .. } => Some(self.bytes().await?),
             Event::Open { .. } => {
                 self.skip_reply().await?;
@@ -239,6 +242,7 @@ impl Link {
     /// 401 when it may not enter, 400 when there is no such database.
     pub async fn enter(&self, credentials: Option<Credentials>, db: u64) -> Result<(), Problem> {
         self.settle().await?;
+        self.front.hold(0);
         let same = self.identity.borrow().as_ref() == Some(&credentials);
         if !same {
             self.login(credentials).await?;

@@ -22,8 +22,10 @@ pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
 /// A part of a request at least this long is queued as it is; a shorter one is copied.
 const QUEUE_BYTES_MIN: usize = 1024;
-/// Rounds of both sides in one turn of their task, after which others run.
-const ROUNDS_MAX: usize = 64;
+/// Rounds of both sides in one turn of their task, after which others run: a small request takes one.
+const ROUNDS_MAX: usize = 32;
+/// Bytes that go through a pipe in one turn of its task.
+const MOVED_BYTES_MAX: usize = 64 * 1024;
 
 /// A stretch of requests.
 enum Stretch {
@@ -42,6 +44,14 @@ struct Shared {
     gone: Cell<bool>,
     /// Something went through since this was last looked at.
     moved: Cell<bool>,
+    /// Bytes that went through in this turn of the task.
+    moved_bytes: Cell<usize>,
+    /// The session's side lets others go first.
+    rests: Cell<bool>,
+    /// Turns of the task.
+    turns: Cell<u64>,
+    /// Bytes of a request that the HTTP side gathers before it sends them.
+    held: Cell<usize>,
     meter: RefCell<Option<Arc<AtomicU64>>>,
 }
 
@@ -50,7 +60,8 @@ impl Shared {
         self.request_bytes.set(request_bytes);
         self.moved.set(true);
         if let Some(meter) = &*self.meter.borrow() {
-            meter.store((request_bytes + self.replies.borrow().len()) as u64, Relaxed);
+            let bytes = request_bytes + self.replies.borrow().len() + self.held.get();
+            meter.store(bytes as u64, Relaxed);
         }
     }
 }
@@ -88,12 +99,23 @@ impl Front {
             return self.push(&bytes);
         }
         let len = bytes.len();
+        self.0.moved_bytes.set(self.0.moved_bytes.get() + len);
         self.0.requests.borrow_mut().push_back(Stretch::Queued(bytes));
         self.0.count(self.0.request_bytes.get() + len);
+    }
+    /// Says how many bytes of a request are held on this side: they count as the client's memory.
+    pub fn hold(&self, bytes: usize) {
+        if self.0.held.replace(bytes) != bytes {
+            self.0.count(self.0.request_bytes.get());
+        }
     }
     /// True while so little waits that more may be sent.
     pub fn has_room(&self) -> bool {
         self.0.request_bytes.get() < REQUEST_BYTES_MAX
+    }
+    /// True while there are requests that the session has not read.
+    pub fn is_waiting(&self) -> bool {
+        self.0.request_bytes.get() > 0
     }
     /// The replies that have come, for taking.
     pub fn take<T>(&self, take: impl FnOnce(&mut Chain) -> T) -> T {
@@ -177,6 +199,7 @@ impl Back {
         let n = output.len().min(bytes_max).min(room);
         if n > 0 {
             self.0.replies.borrow_mut().push_chain(output.split_to(n));
+            self.0.moved_bytes.set(self.0.moved_bytes.get() + n);
             self.0.count(self.0.request_bytes.get());
         }
         n
@@ -189,9 +212,13 @@ impl Back {
     pub fn can_write(&self) -> bool {
         self.0.replies.borrow().len() < REPLY_BYTES_MAX
     }
-    /// True when the other side is done with both directions.
-    pub fn is_abandoned(&self) -> bool {
-        self.0.closed.get() && Rc::strong_count(&self.0) <= 2
+    /// The session lets others of its worker go first: so does the whole task.
+    pub fn rest(&self) {
+        self.0.rests.set(true);
+    }
+    /// True when no more requests come.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
     }
     /// For the task that runs both ends: says what went through.
     pub fn watch(&self) -> Watch {
@@ -200,11 +227,24 @@ impl Back {
 }
 
 /// Sees whether anything goes through a pipe.
+#[derive(Clone)]
 pub struct Watch(Rc<Shared>);
 
 impl Watch {
+    /// Number of the task's present turn: who bounds what is done in one starts anew when it moves.
+    pub fn turn(&self) -> u64 {
+        self.0.turns.get()
+    }
+    fn begin(&self) {
+        self.0.turns.set(self.0.turns.get() + 1);
+        self.0.moved_bytes.set(0);
+        self.0.rests.set(false);
+    }
     fn moved(&self) -> bool {
         self.0.moved.take()
+    }
+    fn is_over(&self) -> bool {
+        self.0.rests.get() || self.0.moved_bytes.get() >= MOVED_BYTES_MAX
     }
 }
 
@@ -228,6 +268,7 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
     type Output = F::Output;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
+        this.watch.begin();
         for _ in 0..ROUNDS_MAX {
             this.watch.moved();
             if let Poll::Ready(done) = this.front.as_mut().poll(cx) {
@@ -243,6 +284,9 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
             }
             if !this.watch.moved() {
                 return Poll::Pending;
+            }
+            if this.watch.is_over() {
+                break;
             }
         }
         cx.waker().wake_by_ref();
@@ -277,7 +321,7 @@ mod tests {
         drop(front);
         assert_eq!(back.read(&mut [0; 4]), (Some(1), false));
         assert_eq!(back.read(&mut [0; 4]), (Some(0), false), "the end");
-        assert!(back.is_abandoned() || back.can_read());
+        assert!(back.is_closed() && back.can_read());
     }
 
     #[test]

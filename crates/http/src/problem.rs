@@ -39,6 +39,10 @@ impl Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path knows {allowed}"))
             .header(ALLOW, allowed)
     }
+    /// 422: it can be understood, and the server has no such thing.
+    pub fn unprocessable(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
     /// 412
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, detail)

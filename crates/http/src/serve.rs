@@ -7,13 +7,15 @@
 use crate::auth::credentials;
 use crate::body::{CutShort, Outgoing, ResponseBody};
 use crate::link::{Gone, Link};
+use crate::origin;
 use crate::pipe::Front;
-use crate::problem::Problem;
+use crate::problem::{PROBLEM_JSON, Problem};
 use crate::query::Query;
 use crate::routes::{self, Found};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
+use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -42,6 +44,8 @@ pub struct Settings {
     pub etag_seed: u64,
     /// What stands before the id of a document that comes as XML.
     pub update_prefix: String,
+    /// The connection comes from this machine.
+    pub peer_is_local: bool,
 }
 
 /// A response of ours.
@@ -60,6 +64,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// The media type of the body, without its parameters; empty when none is said.
+    pub fn media(&self) -> String {
+        let said = self.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or_default();
+        said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
     /// The next part of the body; `None` at its end.
     ///
     /// # Errors
@@ -129,6 +138,10 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     pub fn requests(&self) -> u64 {
         self.context.begun.get()
     }
+    /// True while commands wait that the session has not read.
+    pub fn has_asked(&self) -> bool {
+        self.context.link.front().is_waiting()
+    }
     /// True while a request is answered, or replies are missing.
     pub fn is_busy(&self) -> bool {
         Rc::strong_count(&self.context) > 2 || self.context.link.owed() > 0
@@ -140,6 +153,21 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Future for Connection<I> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.inner).poll(cx)
     }
+}
+
+/// A whole response for a connection that gets no session; `reply` is the error that says why.
+pub fn refusal(reply: &[u8]) -> Vec<u8> {
+    let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii();
+    let problem = match text.starts_with(b"DENIED") {
+        true => Problem::of_reply(text),
+        false => Problem::new(StatusCode::SERVICE_UNAVAILABLE, String::from_utf8_lossy(text)),
+    };
+    let (status, document) = (problem.status, problem.document().to_string());
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}",
+        document.len()
+    )
+    .into_bytes()
 }
 
 /// hyper's view of the routes.
@@ -161,6 +189,7 @@ impl Service<hyper::Request<Incoming>> for Server {
 
 async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
+    origin::check(&parts.headers, context.settings.peer_is_local)?;
     let Found { route, rest } = routes::find(&parts.method, parts.uri.path())?;
     let bytes_max = context.settings.body_bytes_max;
     if body.size_hint().lower() > bytes_max {

@@ -26,7 +26,7 @@ use strand_wire::events::Event;
 /// Most fields of a document.
 pub const FIELDS_MAX: usize = 65_536;
 /// Longest document, the text of its fields together, in bytes.
-pub const DOCUMENT_BYTES_MAX: usize = 256 << 20;
+pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// Commands that are sent before the first of their replies is read.
 const OUTSTANDING_MAX: usize = 256;
 /// Keys that one step of deleting everything looks at.
@@ -72,9 +72,9 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
     let text = |name: &str, default: &str| request.query.get(name).unwrap_or(default).as_bytes().to_vec();
     let as_xml = request.query.get("wt") == Some("xml");
     let prefix = text("prefix", &context.settings.update_prefix);
-    let media = request.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or("text/xml");
-    if !media.contains("xml") {
-        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is to be XML (text/xml)"));
+    if !["text/xml", "application/xml"].contains(&request.media().as_str()) {
+        let detail = "the Content-Type is to be text/xml or application/xml";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let separator = text("separator", ",");
     let mut update = Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default() };
@@ -368,11 +368,11 @@ impl Update {
     }
 }
 
-/// 501 at the last node.
+/// 422 at the last node.
 fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
     let Place { line, column } = xml.place();
     let detail = format!("line {line}, column {column}: {detail}");
-    at(Problem::new(StatusCode::NOT_IMPLEMENTED, detail), xml.place())
+    at(Problem::unprocessable(detail), xml.place())
 }
 
 fn too_large<S: Source + Unpin>(xml: &Xml<S>) -> Problem {

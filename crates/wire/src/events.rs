@@ -274,7 +274,8 @@ mod tests {
 
     #[test]
     fn every_kind_at_every_piece_size() {
-        let bytes = b"+OK\r\n$3\r\na\r\n\r\n*2\r\n:1\r\n%1\r\n$1\r\nk\r\n$0\r\n\r\n=5\r\ntxt:x\r\n!3\r\nERR\r\n_\r\n#t\r\n,1.5\r\n~0\r\n-ERR no\r\n";
+        let bytes = b"+OK\r\n$3\r\na\r\n\r\n*2\r\n:1\r\n%1\r\n$1\r\nk\r\n$0\r\n\r\n\
+            =5\r\ntxt:x\r\n!3\r\nERR\r\n_\r\n#t\r\n,1.5\r\n~0\r\n-ERR no\r\n";
         let whole = shown(bytes, bytes.len());
         for piece in [1, 2, 3, 5, 8] {
             assert_eq!(shown(bytes, piece), whole, "in pieces of {piece}");
