@@ -4,7 +4,7 @@ PORT ?= 6379
 ARGS ?=
 VENV_PYTHON = .venv/bin/python
 
-.PHONY: help run test lint bench versus cliffs scaling fuzz miri docs setup release
+.PHONY: help run test lint bench versus cliffs scaling http fuzz miri docs setup release
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,6 +32,9 @@ cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--o
 
 scaling: release ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
 	$(CARGO) run --release --quiet -p strand-testkit --bin scaling -- --strand target/release/strand $(ARGS)
+
+http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
+	scripts/http_versus.sh target/release/strand $(ARGS)
 
 fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
