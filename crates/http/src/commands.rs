@@ -5,7 +5,7 @@
 //! result is an object with the member `result` or `error`, in order. Commands are sent on while they come, before
 //! the results of earlier ones are there. What breaks the body off ends the results with an object with the member `problem`.
 
-use crate::body::ResponseBody;
+use crate::body::{ResponseBody, step_aside};
 use crate::elements::{Elements, Form};
 use crate::json::JsonWriter;
 use crate::link::Gone;
@@ -25,6 +25,8 @@ use strand_wire::events::Event;
 const OUTSTANDING_MAX: usize = 1024;
 /// Results that are held for a client that sends on before it reads, in bytes; then its body is read no further.
 const HELD_BYTES_MAX: usize = 16 << 20;
+/// Commands that are taken out of a body before others run.
+const COMMANDS_PER_TURN: u64 = 64;
 /// Most arguments of a command: RESP's own limit.
 const ARGUMENTS_MAX: usize = 1 << 20;
 
@@ -83,13 +85,17 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
             json.raw("[");
         }
         let (mut pending, mut waiting, mut written) = (Some(first), VecDeque::new(), 0u64);
-        let mut ended = None;
+        let (mut ended, mut sent) = (None, 0u64);
         loop {
             let step =
                 poll_fn(|cx| next_step(cx, &context, &mut source, &mut pending, &waiting, &ended, &mut json));
             match step.await {
                 Step::Command(args) => {
                     waiting.push_back(send(&context, &args));
+                    sent += 1;
+                    if sent % COMMANDS_PER_TURN == 0 {
+                        step_aside().await;
+                    }
                     continue;
                 }
                 Step::BodyEnds(problem) => {

@@ -63,6 +63,8 @@ impl JsonWriter {
             && (self.writer.is_free() || self.buffer.len() >= self.held_bytes_max)
         {
             self.flush().await;
+            // So much JSON takes some 100 us.
+            step_aside().await;
         }
     }
     /// Sends what was gathered.

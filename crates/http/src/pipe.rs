@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
+use std::time::Instant;
 use strand_chain::Chain;
 
 /// Unread requests above which the HTTP side waits before it sends more.
@@ -24,6 +25,8 @@ pub const REPLY_BYTES_MAX: usize = 256 * 1024;
 const QUEUE_BYTES_MIN: usize = 1024;
 /// Rounds of both sides in one turn of their task, after which others run: a small request takes one.
 const ROUNDS_MAX: usize = 32;
+/// How long a turn of the task may last, when what it does can be parted.
+const TURN_US_MAX: u128 = 200;
 /// Bytes that go through a pipe in one turn of its task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 
@@ -268,6 +271,7 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
     type Output = F::Output;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
+        let began = Instant::now();
         this.watch.begin();
         for _ in 0..ROUNDS_MAX {
             this.watch.moved();
@@ -285,7 +289,7 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
             if !this.watch.moved() {
                 return Poll::Pending;
             }
-            if this.watch.is_over() {
+            if this.watch.is_over() || began.elapsed().as_micros() >= TURN_US_MAX {
                 break;
             }
         }
@@ -343,5 +347,50 @@ mod tests {
         assert!(back.can_write());
         drop(back);
         assert!(front.is_gone());
+    }
+
+    #[test]
+    fn both_ends_run_in_one_turn_until_nothing_moves() {
+        let (front, mut back) = pipe();
+        let watch = back.watch();
+        let asks = async move {
+            for i in 0..5u8 {
+                front.push(&[i]);
+                let reply = std::future::poll_fn(|_| {
+                    front.take(|replies| match replies.is_empty() {
+                        true => Poll::Pending,
+                        false => {
+                            let first = replies.front()[0];
+                            replies.advance(1);
+                            Poll::Ready(first)
+                        }
+                    })
+                });
+                assert_eq!(reply.await, i + 1);
+            }
+            "asked"
+        };
+        let answers = std::future::poll_fn(move |_| {
+            loop {
+                let mut byte = [0];
+                match back.read(&mut byte) {
+                    (Some(1), _) => {
+                        let mut out = Chain::new();
+                        out.push_slice(&[byte[0] + 1]);
+                        back.write(&mut out, 1);
+                        // Once in a while others go first.
+                        if byte[0] == 3 {
+                            back.rest();
+                        }
+                    }
+                    (Some(_), _) => return Poll::Ready("ended"),
+                    (None, _) => return Poll::Pending,
+                }
+            }
+        });
+        let mut both = Joined::new(asks, answers, watch, |_| None);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut both).poll(&mut cx).is_pending(), "the session rested");
+        assert_eq!(Pin::new(&mut both).poll(&mut cx), Poll::Ready("asked"));
     }
 }

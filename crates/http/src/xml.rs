@@ -21,6 +21,9 @@ pub const ATTRIBUTES_MAX: usize = 16;
 /// Longest node (a tag, a text, a comment), in bytes: it is taken in one go, some 1 ns a byte.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes that are read before others run: some 100 us.
+const TURN_BYTES: u64 = 8 * 1024;
+
 /// Where the bytes come from.
 pub trait Source {
     /// The next bytes; `None` at the end.
@@ -93,7 +96,8 @@ impl<S: Source + Unpin> Xml<S> {
             self.at = self.reader.buffer_position();
             let counted = self.reader.get_mut();
             counted.forget(self.at);
-            if std::mem::take(&mut counted.came) {
+            if counted.taken - counted.rested >= TURN_BYTES {
+                counted.rested = counted.taken;
                 step_aside().await;
             }
             self.buffer.clear();
@@ -193,8 +197,8 @@ struct Counted<S> {
     line_start: u64,
     /// Line ends after that.
     ends: Vec<u64>,
-    /// Bytes came since this was last looked at.
-    came: bool,
+    /// How far it had come when others were last let run.
+    rested: u64,
     problem: Option<Problem>,
 }
 
@@ -208,7 +212,7 @@ impl<S> Counted<S> {
             line: 1,
             line_start: 0,
             ends: Vec::new(),
-            came: false,
+            rested: 0,
             problem: None,
         }
     }
@@ -244,7 +248,6 @@ impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
             }
-            this.came = true;
         }
         Poll::Ready(Ok(&this.current))
     }
