@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test lint bench versus cliffs scaling foolscap fuzz miri docs setup bindings release
+.PHONY: help run test lint bench versus cliffs scaling http foolscap fuzz miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ scaling: release ## the headline workload with 1 to 16 workers, as many as there
 foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py
 	$(VENV_PYTHON) bindings/python/tests/receive_table.py $(ARGS)
+
+http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
+	scripts/http_versus.sh target/release/strand $(ARGS)
 
 fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done

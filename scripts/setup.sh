@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
-# and a Python virtual environment in .venv with redis-py, and with Foolscap and maturin (bindings/python). Does nothing when
-# all is there.
+# curl, and a Python virtual environment in .venv with redis-py, what speaks HTTP, and with Foolscap and maturin
+# (bindings/python). Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,7 @@ command -v cc >/dev/null || missing+=(build-essential)
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v openssl >/dev/null || missing+=(openssl)
+command -v curl >/dev/null || missing+=(curl)
 command -v taskset >/dev/null || missing+=(util-linux)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
@@ -20,8 +21,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-if ! .venv/bin/python -c 'import redis, foolscap, maturin, txi2p, txtorcon' 2>/dev/null; then
-    echo "setup: redis-py, foolscap, maturin into .venv"
+if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon' 2>/dev/null; then
+    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap and maturin into .venv"
     python3 -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check 'redis>=5,<9' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2'
+    .venv/bin/pip install --quiet --disable-pip-version-check \
+        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2'
 fi

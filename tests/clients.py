@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Real clients against a real Strand: redis-py (RESP2 and RESP3), redis-cli and redis-benchmark.
+"""Real clients against a real Strand: redis-py (RESP2 and RESP3), redis-cli and redis-benchmark; requests, http.client, curl,
+Prometheus's parser and schemathesis over HTTP.
 
 usage: clients.py STRAND_BINARY. Starts the server on a free port of 127.0.0.1 and ends it by its pid. Prints
 "N passed, M failed" and exits 1 when a check fails.
 """
+import http.client
+import json
 import os
 import shutil
 import signal
@@ -16,6 +19,7 @@ import time
 import traceback
 
 import redis
+import requests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHECKS = []
@@ -36,10 +40,11 @@ class Strand:
     """A server of our own; `options` as on its command line."""
 
     def __init__(self, binary, *options):
-        self.port = free_port()
+        self.port, self.http_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.http_port}"
         self.binary = binary
         self.process = subprocess.Popen(
-            [binary, "serve", "--port", str(self.port), "--loglevel", "warning", *options]
+            [binary, "serve", "--port", str(self.port), "--http-port", str(self.http_port), "--loglevel", "warning", *options]
         )
         for _ in range(400):
             try:
@@ -350,14 +355,42 @@ def tls(strand):
         locked = key + ".locked"
         ours.openssl("pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:for the key")
         port = free_port()
-        server = Strand(strand.binary, "--tls-port", str(port), "--tls-cert-file", crt, "--tls-key-file", locked,
+        https = free_port()
+        server = Strand(strand.binary, "--tls-port", str(port), "--tls-http-port", str(https), "--tls-cert-file", crt, "--tls-key-file", locked,
                         "--tls-key-file-pass", "for the key", "--tls-ca-cert-file", ours.ca)
         wrong = server.cli("CONFIG", "SET", "tls-key-file-pass", "another")
         assert "Unable to update TLS configuration. Check server logs." in wrong, wrong
         try:
             tls_clients(server, port, ours, theirs, client_crt, client_key)
+            https_clients(https, ours, theirs, client_crt, client_key)
         finally:
             server.stop()
+
+
+def https_clients(port, ours, theirs, crt, key):
+    url = f"https://127.0.0.1:{port}/v1/keys/secret"
+    value = os.urandom(5_000_000)
+    with requests.Session() as s:
+        # Else an authority named in the environment counts more than ours.
+        s.trust_env, s.verify, s.cert = False, ours.ca, (crt, key)
+        assert s.put(url, data=value).status_code == 201
+        assert s.get(url).content == value
+        assert s.get(url, headers={"Range": "bytes=-3"}).content == value[-3:]
+        assert all(s.get(f"https://127.0.0.1:{port}/healthz").text == "ok\n" for _ in range(50))
+    for bad in (dict(verify=theirs.ca, cert=(crt, key)), dict(verify=ours.ca)):
+        try:
+            requests.get(url, timeout=20, **bad)
+        except requests.exceptions.ConnectionError:
+            pass
+        else:
+            raise AssertionError("served to whom it should not trust")
+    # Plain text where TLS is spoken: no answer but an end.
+    try:
+        requests.get(url.replace("https:", "http:"), timeout=20)
+    except requests.exceptions.ConnectionError:
+        pass
+    else:
+        raise AssertionError("served without TLS")
 
 
 def tls_clients(server, port, ours, theirs, crt, key):
@@ -398,6 +431,110 @@ def tls_clients(server, port, ours, theirs, crt, key):
     # Plain text is answered by an alert, on its connection alone.
     assert "PONG" not in subprocess.run(["redis-cli", "-p", str(port), "PING"], capture_output=True, text=True, timeout=30).stdout
     assert cli("PING").strip() == "PONG"
+
+
+@check
+def http_by_requests(strand):
+    r = strand.client(decode_responses=False)
+    with requests.Session() as s:
+        value = bytes(range(256)) * 1000
+        url = f"{strand.url}/v1/keys/web%2F%00%FF"
+        assert s.put(url, data=value, headers={"Strand-TTL-Ms": "100000"}).status_code == 201
+        assert r.get(b"web/\x00\xff") == value and 0 < r.pttl(b"web/\x00\xff") <= 100000
+        got = s.get(url)
+        assert got.content == value and got.headers["Strand-Type"] == "string"
+        assert s.get(url, headers={"If-None-Match": got.headers["ETag"]}).status_code == 304
+        part = s.get(url, headers={"Range": "bytes=255-257"})
+        assert part.status_code == 206 and part.content == b"\xff\x00\x01"
+        assert s.head(url).headers["Content-Length"] == str(len(value))
+        pieces = s.put(f"{strand.url}/v1/keys/pieces", data=(b"x" * 1000 for _ in range(100)))
+        assert pieces.status_code == 201 and r.strlen("pieces") == 100_000
+        assert s.delete(url).status_code == 204 and s.get(url).json()["status"] == 404
+        done = s.post(f"{strand.url}/v1/commands", json=[["SET", "k", "é"], ["GET", "k"], ["NOPE"]]).json()
+        assert done[:2] == [{"result": "OK"}, {"result": "é"}] and "unknown command" in done[2]["error"]
+
+        def lines():
+            for i in range(5000):
+                yield json.dumps(["ECHO", str(i)]).encode() + b"\n"
+
+        results = s.post(
+            f"{strand.url}/v1/commands", data=lines(), stream=True, headers={"Content-Type": "application/x-ndjson"}
+        ).iter_lines()
+        assert [json.loads(line)["result"] for line in results] == [str(i) for i in range(5000)]
+        found = s.post(
+            f"{strand.url}/v1/update",
+            data="<add><doc><field name='id'>é</field><field name='t'>one</field></doc></add>".encode(),
+            headers={"Content-Type": "text/xml"},
+        ).json()
+        assert found["responseHeader"]["status"] == 0 and found["added"] == 1
+        assert r.hget("doc:é", "t") == b"one"
+
+
+@check
+def http_by_http_client(strand):
+    c = http.client.HTTPConnection("127.0.0.1", strand.http_port, timeout=20)
+    c.connect()
+    port = c.sock.getsockname()[1]
+    for i in range(50):
+        c.request("PUT", f"/v1/keys/hc{i}", body=str(i))
+        assert c.getresponse().read() == b""
+        c.request("GET", f"/v1/keys/hc{i}")
+        assert c.getresponse().read() == str(i).encode()
+    assert c.sock.getsockname()[1] == port, "one connection for all of them"
+    row = [x for x in strand.client().client_list() if x["addr"] == f"127.0.0.1:{port}"]
+    assert len(row) == 1 and row[0]["laddr"].endswith(f":{strand.http_port}"), row
+    c.close()
+
+
+@check
+def http_by_curl(strand):
+    def curl(*words, **options):
+        done = subprocess.run(["curl", "-sS", "-i", *words], capture_output=True, timeout=60, **options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    url = f"{strand.url}/v1/keys/curl"
+    value = os.urandom(3_000_000)
+    # curl waits for 100-continue with a body this long.
+    assert b" 201 Created" in curl("-T", "-", url, input=value)
+    assert curl(url).endswith(value)
+    assert curl("-r", "1000000-1999999", url).endswith(b"\r\n\r\n" + value[1_000_000:2_000_000])
+    two = curl(url, f"{strand.url}/healthz")
+    assert two.endswith(b"ok\n") and two.count(b"HTTP/1.1 200 OK") == 2
+    guarded = Strand(strand.binary, "--requirepass", "sesame")
+    try:
+        key = f"{guarded.url}/v1/keys/x"
+        assert b" 401 " in curl(key) and b" 401 " in curl("-u", "default:wrong", key)
+        assert b" 404 " in curl("-u", "default:sesame", key)
+        assert b" 404 " in curl("-H", "Authorization: Bearer sesame", key)
+    finally:
+        assert guarded.stop() == 0
+
+
+@check
+def metrics_by_prometheus(strand):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    strand.client().set("counted", 1)
+    families = {f.name: f for f in text_string_to_metric_families(requests.get(f"{strand.url}/metrics").text)}
+    assert families["strand_commands_processed"].type == "counter"
+    assert any(s.labels == {"command": "set"} and s.value >= 1 for s in families["strand_commands"].samples)
+    assert families["strand_db_keys"].samples[0].value >= 1 and len(families) > 50
+
+
+@check
+def http_by_schemathesis(strand):
+    """The description against the server, with a bounded number of examples."""
+    done = subprocess.run(
+        [
+            os.path.join(os.path.dirname(sys.executable), "schemathesis"), "run", f"{strand.url}/v1/openapi.json",
+            "--max-examples", "10", "--seed", "1", "--request-timeout", "10", "--suppress-health-check", "all",
+            "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+        ],
+        capture_output=True, text=True, timeout=240, cwd="/tmp",
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert requests.get(f"{strand.url}/healthz").text == "ok\n"
 
 
 @check

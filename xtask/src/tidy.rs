@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strand-engine", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
     ("strand-search", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
     ("strand-import", &["strand-chain", "strand-wire", "strand-diag"]),
+    ("strand-http", &["strand-chain", "strand-wire"]),
     (
         "strand-server",
         &[
@@ -26,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "strand-engine",
             "strand-search",
             "strand-import",
+            "strand-http",
             "strand-diag",
             "strand-ring",
         ],

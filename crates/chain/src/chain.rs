@@ -418,6 +418,21 @@ mod tests {
     }
 
     #[test]
+    fn a_share_outlives_what_it_was_made_of() {
+        let mut chain = Chain::new();
+        chain.push_slice(b"some");
+        chain.push_blob(Blob::from(vec![b'v'; 5000]));
+        chain.advance(1);
+        let mut share = chain.share();
+        assert!(share.slices().zip(chain.slices()).all(|(a, b)| std::ptr::eq(a, b)));
+        chain.push_slice(b"more");
+        chain.clear();
+        share.push_slice(b"!");
+        assert_eq!((share.len(), share.front()), (5004, &b"ome"[..]));
+        assert_eq!(share.slices().last(), Some(&b"!"[..]));
+    }
+
+    #[test]
     fn blobs_and_long_chains_are_appended_without_copying() {
         let blob = Blob::from(vec![b'v'; 5000]);
         let mut chain = Chain::new();

@@ -219,7 +219,8 @@ impl Drop for Server {
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
-    ["serve"].iter().chain(options).map(|s| s.to_string()).collect()
+    // HTTP where it is asked for only: servers that run beside each other would fight for its port.
+    ["serve", "--http-port", "0"].iter().chain(options).map(|s| s.to_string()).collect()
 }
 
 fn redis_args(options: &[&str]) -> Vec<String> {

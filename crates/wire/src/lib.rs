@@ -3,7 +3,8 @@
 //! [`args::Argv`] owns one received command and [`args::Args`] is the view handlers read; [`resp::Decoder`] turns a
 //! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
 //! into the output chain; [`pack4`] has both in frames; [`digits`] prints numbers; [`client`] is the other side (encode a
-//! command, parse a reply), for the importer and the tests. [`banana`] is the token layer of Foolscap's protocol.
+//! command, parse a reply), for the importer and the tests; [`events`] reads replies piece by piece, for who passes them on.
+//! [`banana`] is the token layer of Foolscap's protocol.
 //!
 //! **Invariant:** knows no socket, no clock, no keyspace.
 
@@ -11,6 +12,7 @@ pub mod args;
 pub mod banana;
 pub mod client;
 pub mod digits;
+pub mod events;
 mod header;
 mod inline;
 pub mod pack4;

@@ -6,7 +6,8 @@
 //! there, so a value of another type is met as if it were missing.
 
 use super::hash::{argument, each, send, send_or_null};
-use crate::call::Call;
+use super::keyspace_wide::SLICE_KEYS;
+use crate::call::{Call, LaneCall};
 use strand_keyspace::{HashValue, RecordRef, Value, ValueRef};
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
@@ -22,6 +23,24 @@ pub(crate) fn list(call: &mut Call<'_, '_>) {
     let hash = db.peek(&call.keys[0]).and_then(hash_of);
     call.reply.array(hash.map_or(0, HashValue::len));
     each(hash, call.reply, |reply, path, _| send(reply, path));
+}
+
+/// `IMPORT.VERSION DATASETS` (slow lane). Reply: an array of the datasets that have a container, in no order.
+pub(crate) fn datasets(call: &mut LaneCall<'_>) {
+    let (keyspace, db) = (call.keyspace, call.keyspace.system_db(call.db));
+    let mut names = Vec::new();
+    let mut cursor = 0;
+    loop {
+        cursor = keyspace.scan(db, cursor, SLICE_KEYS, call.now_ms, &mut |record| {
+            names.push(record.key().to_vec());
+        });
+        if cursor == 0 || call.cancelled() {
+            break;
+        }
+        call.pause();
+    }
+    call.reply.array(names.len());
+    names.iter().for_each(|name| call.reply.bulk(name));
 }
 
 /// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
@@ -60,6 +79,8 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
         call.reply,
         "IMPORT.VERSION",
         &[
+            "DATASETS",
+            "    The datasets that have a container.",
             "DEL <dataset> <path> [<path> ...]",
             "    Forgets the containers at these paths; replies how many there were.",
             "GET <dataset> <path>",
@@ -94,6 +115,7 @@ mod tests {
             ("IMPORT.VERSION SET mail a/b two", "+OK|"),
             ("IMPORT.VERSION GET mail a/b", "$3|two|"),
             ("IMPORT.VERSION LIST mail", "*1|$3|a/b|"),
+            ("IMPORT.VERSION DATASETS", "*1|$4|mail|"),
             ("IMPORT.VERSION SET mail c three", "+OK|"),
             ("EXISTS mail", ":0|"),
             ("DBSIZE", ":0|"),
@@ -106,6 +128,7 @@ mod tests {
             ("IMPORT.VERSION DEL mail a/b", ":1|"),
             ("IMPORT.VERSION DEL mail a/b", ":0|"),
             ("IMPORT.VERSION LIST mail", "*0|"),
+            ("IMPORT.VERSION DATASETS", "*0|"),
         ]);
         f.protocol = Protocol::Resp3;
         f.script(&[("IMPORT.VERSION GET mail a/b", "_|")]);
@@ -154,6 +177,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*11|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*13|+IMPORT.VERSION "));
     }
 }

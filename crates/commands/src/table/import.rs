@@ -15,6 +15,19 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
     complexity: "By subcommand",
     subcommands: &[
         CommandSpec {
+            name: "datasets",
+            arity: 2,
+            flags: F::READONLY,
+            acl: &["read", "slow", "import"],
+            summary: "Lists the datasets that have a container.",
+            since: "0.1.0",
+            group: "import",
+            complexity: "O(N), N datasets",
+            handler: Handler::Lane(import_version::datasets),
+            cost: Cost::Keyspace,
+            ..CommandSpec::EMPTY
+        },
+        CommandSpec {
             name: "del",
             arity: -4,
             flags: F::WRITE,

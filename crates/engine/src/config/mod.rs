@@ -241,6 +241,38 @@ impl Config {
     pub fn tls_pack4_port(&self) -> u16 {
         self.number(Opt::TlsPack4Port) as u16
     }
+    /// `tls-http-port`; 0 (the default) is none.
+    pub fn tls_http_port(&self) -> u16 {
+        self.number(Opt::TlsHttpPort) as u16
+    }
+    /// `http-port` (default 8379); 0 is none.
+    pub fn http_port(&self) -> u16 {
+        self.number(Opt::HttpPort) as u16
+    }
+    /// `http-etag-max` in bytes (default 64 MiB).
+    pub fn http_etag_bytes_max(&self) -> usize {
+        self.number(Opt::HttpEtagMax) as usize
+    }
+    /// `http-keepalive` in seconds; 0 is never (default 75).
+    pub fn http_keepalive_s(&self) -> u64 {
+        self.number(Opt::HttpKeepAlive) as u64
+    }
+    /// `http-max-body` in bytes (default 512 MiB).
+    pub fn http_body_bytes_max(&self) -> u64 {
+        self.number(Opt::HttpMaxBody) as u64
+    }
+    /// `http-update-prefix` (default `doc:`).
+    pub fn http_update_prefix(&self) -> String {
+        self.string(Opt::HttpUpdatePrefix)
+    }
+    /// `proto-max-bulk-len` in bytes (default 512 MiB).
+    pub fn bulk_bytes_max(&self) -> usize {
+        self.number(Opt::ProtoMaxBulkLen) as usize
+    }
+    /// `protected-mode` (default yes).
+    pub fn is_protected(&self) -> bool {
+        self.number(Opt::ProtectedMode) != 0
+    }
     /// `bind`: addresses to listen on; a leading `-` means that an address that is not there is no error.
     pub fn bind(&self) -> Vec<String> {
         self.string(Opt::Bind).split(' ').map(str::to_string).filter(|a| !a.is_empty()).collect()

@@ -115,6 +115,15 @@ options! {
         Anytime, "Fields up to which a hash is stored packed";
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
+    HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
+        "Bytes of a value up to which HTTP gives it an entity tag, which costs a pass over the value";
+    HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
+        "Seconds after which an HTTP connection is closed on which no request comes, or nothing moves; 0 is never";
+    HttpMaxBody "http-max-body", Kind::Memory(0, LONG), "512mb", Anytime, "Bytes of the body of an HTTP request";
+    HttpPort "http-port", Kind::Integer(0, 65535), "8379", Startup,
+        "TCP port of HTTP, beyond loopback only with a password or protected-mode no; 0 is none";
+    HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
+        "What stands before the id of a document that comes by POST /v1/update in its key";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "io_uring", Startup,
         "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
@@ -163,6 +172,8 @@ options! {
     TlsCiphers "tls-ciphers", Kind::Text, "", Anytime, "Suites of TLS 1.2 by OpenSSL's names, with colons; empty is all";
     TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime, "Suites of TLS 1.3, with colons; empty is all";
     TlsCluster "tls-cluster", Kind::Fixed(NO_CLUSTER), "no", Startup, "TLS between nodes";
+    TlsHttpPort "tls-http-port", Kind::Integer(0, 65535), "0", Startup,
+        "TCP port of HTTP over TLS, beyond loopback as http-port; 0 is none";
     TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the certificate's private key";
     TlsKeyFilePass "tls-key-file-pass", Kind::Text, "", Anytime, "Password of an encrypted tls-key-file";
     TlsPack4Port "tls-pack4-port", Kind::Integer(0, 65535), "0", Startup,

@@ -33,10 +33,10 @@ const CLOSING_BYTES_MAX: usize = 8 * 1024;
 const LINGER_US: u64 = 5_000_000;
 
 /// How long the two ends may take to agree on keys (TLS), in microseconds.
-const HANDSHAKE_US_MAX: u64 = 10_000_000;
+pub const HANDSHAKE_US_MAX: u64 = 10_000_000;
 
 /// Why a connection ended; shown in the log at debug level.
-type End = io::Result<&'static str>;
+pub type End = io::Result<&'static str>;
 
 /// Serves one connection until it closes.
 ///
@@ -50,12 +50,20 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         Err(refusal) => {
             // As redis-server: who has agreed on no keys yet could not read why.
             if tls.is_none() {
-                refuse(&socket, &refusal);
+                refuse(&socket, refusal.front());
             }
             return Ok("refused");
         }
     };
     let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    drive(stream, session, wake, context).await
+}
+
+/// Moves the bytes between `stream` and `session` until one of them ends.
+///
+/// # Errors
+/// Those of the stream.
+pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, context: &Context) -> End {
     let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
     let greets_until = stream.is_tls().then_some(greets_until);
     stream.measure(session.unread_meter());
@@ -135,7 +143,8 @@ impl Connection<'_> {
         loop {
             self.flush()?;
             // Who closes the socket waits until all is out.
-            let closes = matches!(self.state, State::Closing(_)) || self.ended || self.context.stopping();
+            let stops = self.context.stopping() && !self.stream.is_pipe();
+            let closes = matches!(self.state, State::Closing(_)) || self.ended || stops;
             let drained = self.session.output().is_empty() && (!closes || self.stream.is_sent());
             match self.state {
                 State::Fed | State::Running => self.run_turn(),
@@ -144,12 +153,13 @@ impl Connection<'_> {
                 State::Aborted if self.greets_until.is_some() => return Ok("no TLS handshake in time"),
                 State::Aborted => return Ok("killed"),
                 State::Reading if self.ended && drained => return self.finish("peer closed"),
-                State::Reading if drained && self.context.stopping() => return self.finish("stopped"),
+                State::Reading if drained && stops => return self.finish("stopped"),
                 _ if self.unread && self.wants_read() => {
                     self.fill()?;
                     if self.state == State::Fed
                         && !self.unread
                         && !self.context.is_busy()
+                        && !self.stream.is_pipe()
                         && self.session.prefetch()
                     {
                         step_back().await;

@@ -19,13 +19,15 @@ pub enum Protocol {
     Resp,
     /// The same in frames.
     Pack4,
+    /// HTTP/1.1, whose connections have a session that speaks RESP to the HTTP side.
+    Http,
 }
 
 impl Protocol {
     /// How its requests and replies are told apart.
     pub fn framing(self) -> Framing {
         match self {
-            Protocol::Resp => Framing::Resp,
+            Protocol::Resp | Protocol::Http => Framing::Resp,
             Protocol::Pack4 => Framing::Pack4,
         }
     }
@@ -52,6 +54,7 @@ impl fmt::Display for Door {
         f.write_str(match self.protocol {
             Protocol::Resp => "",
             Protocol::Pack4 => "pack4 ",
+            Protocol::Http => "http ",
         })
     }
 }
@@ -105,5 +108,60 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
             .map_err(|e| e.to_string())?;
         listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door }));
     }
+    listeners.extend(open_http(config)?);
     Ok(listeners)
+}
+
+/// The port that HTTP has unless told otherwise: a second server on a machine need not be told to leave it.
+const HTTP_PORT_DEFAULT: u16 = 8379;
+
+/// Listens for HTTP: where `bind` says, but beyond loopback only when clients authenticate or the operator gave up
+/// protected-mode in as many words.
+fn open_http(config: &Config) -> Result<Vec<Listener>, String> {
+    let doors = [
+        ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
+        ("tls-http-port", config.tls_http_port(), Door { protocol: Protocol::Http, tls: true }),
+    ];
+    let mut bind = config.bind();
+    let guarded = !config.is_protected() || !config.requirepass().is_empty();
+    if !guarded && !bind.iter().all(|b| listen::is_loopback(b)) {
+        tracing::info!("HTTP is served on loopback only: no password is set (requirepass)");
+        bind = loopback_of(bind);
+    }
+    let mut listeners = Vec::new();
+    for (option, port, door) in doors.into_iter().filter(|(_, port, _)| *port > 0) {
+        match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
+            Ok(sockets) => listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door })),
+            Err(e) if port == HTTP_PORT_DEFAULT && e.is_in_use() => {
+                tracing::warn!("HTTP is not served: {e}");
+            }
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(listeners)
+}
+
+/// The addresses of `bind` that are this machine's alone; the usual ones when there are none.
+fn loopback_of(mut bind: Vec<String>) -> Vec<String> {
+    bind.retain(|name| listen::is_loopback(name));
+    match bind.is_empty() {
+        true => vec!["127.0.0.1".into(), "-::1".into()],
+        false => bind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_loopback_is_left_out() {
+        let kept = |names: &[&str]| loopback_of(names.iter().map(|n| n.to_string()).collect());
+        assert_eq!(kept(&["127.0.0.1", "-::1"]), ["127.0.0.1", "-::1"]);
+        assert_eq!(kept(&["192.0.2.1", "127.0.0.7", "-192.0.2.2"]), ["127.0.0.7"]);
+        for beyond in ["*", "::*", "0.0.0.0", "192.0.2.1", "no.such.name.invalid"] {
+            assert_eq!(kept(&[beyond]), ["127.0.0.1", "-::1"], "{beyond}");
+        }
+        assert_eq!(kept(&["::ffff:127.0.0.1"]), ["::ffff:127.0.0.1"]);
+    }
 }

@@ -41,6 +41,13 @@ impl fmt::Display for BindError {
     }
 }
 
+impl BindError {
+    /// Another program has the port.
+    pub fn is_in_use(&self) -> bool {
+        self.source.kind() == ErrorKind::AddrInUse
+    }
+}
+
 impl std::error::Error for BindError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
@@ -85,6 +92,12 @@ pub fn listen(
         return Err(BindError { address: bind.join(" "), port, option, source });
     }
     Ok(listeners)
+}
+
+/// True when an entry of `bind` is an address of this machine alone.
+pub fn is_loopback(entry: &str) -> bool {
+    let name = entry.strip_prefix('-').unwrap_or(entry);
+    resolve(name, 0).is_ok_and(|address| address.ip().to_canonical().is_loopback())
 }
 
 fn resolve(name: &str, port: u16) -> io::Result<SocketAddr> {

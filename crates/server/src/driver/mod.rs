@@ -2,7 +2,8 @@
 //!
 //! [`serve`] runs a server until it is told to stop: the main thread [`accept`]s at every [`door`] and hands each socket to
 //! the [`worker`] with the fewest; [`connection`] is the task that moves one socket's bytes; [`lane`] has the helper threads
-//! for long commands; [`ticker`] the background work; [`host`] what the engine asks of the process.
+//! for long commands; [`http`] joins an HTTP connection and a session; [`ticker`] the background work; [`host`]
+//! what the engine asks of the process.
 
 mod accept;
 mod clock;
@@ -10,6 +11,7 @@ mod connection;
 mod door;
 mod files;
 mod host;
+mod http;
 mod lane;
 mod listen;
 mod logging;

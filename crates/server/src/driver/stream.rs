@@ -28,7 +28,7 @@
 
 use super::connection::step_back;
 use super::tls_stream::{self, TlsStream};
-use rustls::ServerConfig;
+use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
+use strand_http::pipe::Back;
 use strand_ring::{Port, Ready, Ring};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -60,6 +61,8 @@ pub enum Stream {
     Ring(Port),
     /// As polled, and encrypted.
     Tls(Box<TlsStream>),
+    /// No socket: the session's end of a pipe, at the other end of which is HTTP.
+    Pipe(Back),
 }
 
 /// What came of a write.
@@ -89,18 +92,24 @@ impl Stream {
             _ => Stream::Polled(TcpStream::from_std(socket)?),
         })
     }
-    fn socket(&self) -> SockRef<'_> {
+    fn socket(&self) -> Option<SockRef<'_>> {
         match self {
-            Stream::Polled(stream) => SockRef::from(stream),
-            Stream::Ring(port) => SockRef::from(port.socket()),
-            Stream::Tls(stream) => SockRef::from(stream.socket()),
+            Stream::Polled(stream) => Some(SockRef::from(stream)),
+            Stream::Ring(port) => Some(SockRef::from(port.socket())),
+            Stream::Tls(stream) => Some(SockRef::from(stream.socket())),
+            Stream::Pipe(_) => None,
         }
+    }
+    /// True when the bytes come and go in memory: there is nothing to wait for and no peer to end with.
+    pub fn is_pipe(&self) -> bool {
+        matches!(self, Stream::Pipe(_))
     }
     /// Has `meter` told from now on how many bytes are held here that were not read.
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.measure(meter),
+            Stream::Pipe(back) => back.measure(meter),
         }
     }
     /// Says, before others run, whether the next thing is to read.
@@ -108,11 +117,12 @@ impl Stream {
         match self {
             Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.attend(reading),
+            Stream::Pipe(back) => back.rest(),
         }
     }
     /// Does not let the kernel hold back the next acknowledgement.
     pub fn acknowledge_quickly(&self) {
-        let _ = self.socket().set_tcp_quickack(true);
+        let _ = self.socket().map(|socket| socket.set_tcp_quickack(true));
     }
     /// Reads once into `target`; the second value says that there is no more now.
     ///
@@ -124,6 +134,7 @@ impl Stream {
             Stream::Polled(stream) => (&*SockRef::from(&*stream)).read(target).map(|n| (n, n < room)),
             Stream::Ring(port) => port.read(target),
             Stream::Tls(stream) => stream.read(target),
+            Stream::Pipe(back) => return Ok(back.read(target)),
         };
         let (n, dry) = match read {
             Ok((n, dry)) => (Some(n), dry),
@@ -164,12 +175,16 @@ impl Stream {
                 }
                 Ok(written)
             }
+            Stream::Pipe(back) => {
+                let bytes = back.write(output, bytes_max);
+                Ok(Written { bytes, full: bytes == 0 })
+            }
         }
     }
     /// True when nothing that was taken is on its way to the kernel.
     pub fn is_sent(&self) -> bool {
         match self {
-            Stream::Polled(_) => true,
+            Stream::Polled(_) | Stream::Pipe(_) => true,
             Stream::Ring(port) => port.is_sent(),
             Stream::Tls(stream) => stream.is_sent(),
         }
@@ -177,13 +192,35 @@ impl Stream {
     /// True while the two ends agree on keys: nothing is read or written before that.
     pub fn is_handshaking(&self) -> bool {
         match self {
-            Stream::Polled(_) | Stream::Ring(_) => false,
+            Stream::Polled(_) | Stream::Ring(_) | Stream::Pipe(_) => false,
             Stream::Tls(stream) => stream.is_handshaking(),
         }
     }
     /// True when it is encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
+    }
+    /// What the stream is worth a try for now: reading, writing. The task is woken when that changes.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>, reading: bool, writing: bool) -> (bool, bool) {
+        match self {
+            Stream::Polled(stream) => (
+                reading && stream.poll_read_ready(cx).is_ready(),
+                writing && stream.poll_write_ready(cx).is_ready(),
+            ),
+            Stream::Tls(stream) => {
+                let (socket, tls) = stream.parts();
+                if !send_encrypted(socket, tls, cx) {
+                    // Whoever tries finds out why.
+                    return (reading, writing);
+                }
+                (reading && socket.poll_read_ready(cx).is_ready(), writing && !tls.wants_write())
+            }
+            Stream::Ring(port) => {
+                let ready = port.poll(cx, reading, writing);
+                (reading && ready.read, writing && ready.write)
+            }
+            Stream::Pipe(back) => (reading && back.can_read(), writing && back.can_write()),
+        }
     }
     /// Waits until the socket is worth a try for what is waited for, or, with nothing to wait for, until it is broken; or
     /// until `other` is ready. A peer that only ended its own side is not gone: it still wants its replies.
@@ -208,6 +245,19 @@ impl Stream {
                 })
                 .await;
             }
+            Stream::Pipe(back) => {
+                return poll_fn(|cx| {
+                    if let Poll::Ready(other) = other(cx) {
+                        return Poll::Ready(Waited::Other(other));
+                    }
+                    Waited::of(
+                        reading && back.can_read(),
+                        writing && back.can_write(),
+                        watching && back.is_closed(),
+                    )
+                })
+                .await;
+            }
         };
         let mut broken = pin!(broken(stream, watching));
         poll_fn(|cx| {
@@ -225,7 +275,7 @@ impl Stream {
         if let Stream::Tls(stream) = self {
             stream.say_end();
         }
-        hang_up(self.socket());
+        self.socket().into_iter().for_each(hang_up);
     }
 }
 
@@ -242,18 +292,26 @@ async fn wait_for_tls<E>(
         if let Poll::Ready(other) = other(cx) {
             return Poll::Ready(Waited::Other(other));
         }
-        while tls.wants_write() && socket.poll_write_ready(cx).is_ready() {
-            match tls_stream::send(socket, tls) {
-                Ok(true) => {}
-                Ok(false) => clear_readiness(socket, Interest::WRITABLE),
-                Err(_) => return Poll::Ready(Waited::Gone),
-            }
+        if !send_encrypted(socket, tls, cx) {
+            return Poll::Ready(Waited::Gone);
         }
         let read = reading && socket.poll_read_ready(cx).is_ready();
         let write = writing && !tls.wants_write();
         Waited::of(read, write, broken.as_mut().poll(cx).is_ready())
     })
     .await
+}
+
+/// Sends what is encrypted and waits for the socket; false when that is broken.
+fn send_encrypted(socket: &TcpStream, tls: &mut ServerConnection, cx: &mut Context<'_>) -> bool {
+    while tls.wants_write() && socket.poll_write_ready(cx).is_ready() {
+        match tls_stream::send(socket, tls) {
+            Ok(true) => {}
+            Ok(false) => clear_readiness(socket, Interest::WRITABLE),
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// Ends when a socket that is watched breaks.
@@ -290,9 +348,9 @@ impl<E> Waited<E> {
 }
 
 /// Tells a socket that is not served why, and closes it.
-pub fn refuse(socket: &StdStream, reply: &Chain) {
+pub fn refuse(socket: &StdStream, reply: &[u8]) {
     // Nothing was sent before, so a short text fits; a peer that is gone misses it.
-    let _ = (&*SockRef::from(socket)).write(reply.front());
+    let _ = (&*SockRef::from(socket)).write(reply);
     hang_up(SockRef::from(socket));
 }
 

@@ -55,7 +55,7 @@ impl Tls {
     /// When a door wants it and it cannot be had; the text is for the user.
     pub fn start(config: &Config) -> Result<Tls, String> {
         let tls = Tls::default();
-        if config.tls_port() > 0 || config.tls_pack4_port() > 0 {
+        if config.tls_port() > 0 || config.tls_pack4_port() > 0 || config.tls_http_port() > 0 {
             *tls.current.write() = Some(Arc::new(server_config(config)?));
         }
         Ok(tls)

@@ -4,8 +4,9 @@
 
 use super::clock::Clock;
 use super::connection;
-use super::door::Arrival;
+use super::door::{Arrival, Protocol};
 use super::host::Loops;
+use super::http;
 use super::lane::LanePool;
 use super::stream::drive;
 use super::tls_stream::TlsError;
@@ -233,7 +234,13 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
 
 async fn host(arrival: Arrival, guard: Guard) {
     let (address, at, door) = (arrival.peer.addr.clone(), arrival.peer.laddr.clone(), arrival.door);
-    match connection::serve(arrival, guard.wake.clone(), &guard.context).await {
+    let served = match door.protocol {
+        Protocol::Http => http::serve(arrival, guard.wake.clone(), &guard.context).await,
+        Protocol::Resp | Protocol::Pack4 => {
+            connection::serve(arrival, guard.wake.clone(), &guard.context).await
+        }
+    };
+    match served {
         Ok(end) => tracing::debug!("{door}connection from {address} at {at}: {end}"),
         Err(e) if TlsError::is(&e) && guard.context.may_warn() => {
             tracing::warn!("{door}connection from {address} at {at}: {e}");

@@ -24,7 +24,8 @@ pub struct Server {
 impl Server {
     /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
     pub fn start(options: &[&str]) -> Server {
-        let mut args = options.to_vec();
+        // HTTP where it is asked for only.
+        let mut args = [&["--http-port", "0"], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
         let driver = io_driver(options);
         args.extend(driver.iter().map(String::as_str));
@@ -65,7 +66,10 @@ impl Server {
     pub fn start_limited(files: u64, options: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("ulimit -n {files}; exec \"$0\" \"$@\"")).arg(STRAND).arg("serve");
-        Server::spawn(command.args(options).args(["--port", "0", "--bind", "127.0.0.1"]), "")
+        Server::spawn(
+            command.args(options).args(["--http-port", "0", "--port", "0", "--bind", "127.0.0.1"]),
+            "",
+        )
     }
 
     fn spawn(command: &mut Command, stdin: &str) -> Server {

@@ -1,0 +1,86 @@
+//! [`Credentials`]: what an `Authorization` header says, for AUTH.
+
+use crate::problem::Problem;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
+
+/// Longest `Authorization` header that is looked at, in bytes.
+const AUTHORIZATION_BYTES_MAX: usize = 8 * 1024;
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user; `default` when none was named.
+    pub user: Vec<u8>,
+    /// The password, as it was given.
+    pub password: Vec<u8>,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credentials({})", self.user.escape_ascii())
+    }
+}
+
+/// The credentials of a request: `Basic` (RFC 7617), or `Bearer` whose token is `user:password` or the default user's
+/// password.
+///
+/// # Errors
+/// 401 when there is a header of another kind, or one that cannot be read.
+pub fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, Problem> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let Some(header) = all.next() else { return Ok(None) };
+    let bytes = header.as_bytes();
+    let bad = || Problem::unauthorized("the Authorization header cannot be read");
+    if all.next().is_some() || bytes.len() > AUTHORIZATION_BYTES_MAX {
+        return Err(bad());
+    }
+    let space = bytes.iter().position(|b| *b == b' ').ok_or_else(bad)?;
+    let (scheme, token) = (&bytes[..space], bytes[space..].trim_ascii());
+    if scheme.eq_ignore_ascii_case(b"basic") {
+        let pair = BASE64_STANDARD.decode(token).map_err(|_| bad())?;
+        let colon = pair.iter().position(|b| *b == b':').ok_or_else(bad)?;
+        return Ok(Some(of(&pair[..colon], &pair[colon + 1..])));
+    }
+    if scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty() {
+        return Ok(Some(match token.iter().position(|b| *b == b':') {
+            Some(colon) => of(&token[..colon], &token[colon + 1..]),
+            None => of(b"", token),
+        }));
+    }
+    Err(Problem::unauthorized("only the schemes Basic and Bearer are known"))
+}
+
+fn of(user: &[u8], password: &[u8]) -> Credentials {
+    let user = if user.is_empty() { b"default" } else { user };
+    Credentials { user: user.to_vec(), password: password.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(value: &str) -> Result<Option<(String, String)>, u16> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, value.parse().expect("a header value"));
+        let text = |b: Vec<u8>| String::from_utf8(b).expect("text");
+        let found = credentials(&headers).map_err(|p| p.status.as_u16())?;
+        Ok(found.map(|c| (text(c.user), text(c.password))))
+    }
+
+    #[test]
+    fn basic_and_bearer() {
+        let pair = |u: &str, p: &str| Ok(Some((u.to_string(), p.to_string())));
+        assert_eq!(read("Basic YW5uOnMzY3I6ZXQ="), pair("ann", "s3cr:et"));
+        assert_eq!(read("basic OnNlc2FtZQ=="), pair("default", "sesame"));
+        assert_eq!(read("Bearer sesame"), pair("default", "sesame"));
+        assert_eq!(read("BEARER ann:s3cr:et"), pair("ann", "s3cr:et"));
+        for bad in ["Basic", "Basic !!!", "Basic YW5u", "Bearer ", "Digest x"] {
+            assert_eq!(read(bad), Err(401), "{bad}");
+        }
+        assert_eq!(credentials(&HeaderMap::new()).expect("no header"), None);
+        assert!(!format!("{:?}", of(b"ann", b"secret")).contains("secret"));
+    }
+}

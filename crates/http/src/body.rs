@@ -1,0 +1,300 @@
+//! Bodies of responses: whole, a chain of which nothing is copied, or made bit by bit as the client takes them.
+
+use bytes::{Buf, Bytes};
+use hyper::body::{Body, Frame, SizeHint};
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use strand_chain::Chain;
+
+/// Bytes of a chain that go out in one piece.
+pub const PIECE_BYTES_MAX: usize = 64 * 1024;
+/// Slices at least this long are shared with the socket's output; shorter ones are copied.
+pub const SHARE_BYTES_MIN: usize = 8 * 1024;
+
+/// A piece of a body.
+pub enum Piece {
+    /// Of a chain.
+    Chain(Chain),
+    /// Anything else.
+    Bytes(Bytes),
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        match self {
+            Piece::Chain(chain) => chain.len(),
+            Piece::Bytes(bytes) => bytes.len(),
+        }
+    }
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Piece::Chain(chain) => chain.front(),
+            Piece::Bytes(bytes) => bytes,
+        }
+    }
+    fn advance(&mut self, n: usize) {
+        match self {
+            Piece::Chain(chain) => chain.advance(n),
+            Piece::Bytes(bytes) => bytes.advance(n),
+        }
+    }
+    fn chunks_vectored<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Piece::Chain(chain) => chain.io_slices(out, usize::MAX),
+            Piece::Bytes(bytes) => match out.first_mut() {
+                Some(first) if !bytes.is_empty() => {
+                    *first = IoSlice::new(bytes);
+                    1
+                }
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// The response cannot be ended as it was begun: the connection is cut, so that the client sees that.
+#[derive(Debug)]
+pub struct CutShort;
+
+impl std::fmt::Display for CutShort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the response was cut short")
+    }
+}
+impl std::error::Error for CutShort {}
+
+/// What a connection puts aside for its socket: see [`Outgoing::push`].
+#[derive(Clone, Default)]
+pub struct Outgoing {
+    /// Long slices of bodies that went to the HTTP codec and have not come back as something to write.
+    shared: Rc<RefCell<Chain>>,
+}
+
+impl Outgoing {
+    fn announce(&self, piece: &Chain) {
+        let mut shared = self.shared.borrow_mut();
+        // What was not recognised below is copied; it is not to pile up here.
+        if shared.len() > 16 * PIECE_BYTES_MAX {
+            shared.clear();
+        }
+        shared.push_chain(piece.share());
+    }
+    /// Appends `slices`, which the HTTP codec wants written, to `output`. Those that are a body's own memory are shared with
+    /// it and not copied: they are known by their address, which nothing else can have while the body lives here.
+    pub fn push(&self, slices: &[IoSlice<'_>], output: &mut Chain) -> usize {
+        let mut shared = self.shared.borrow_mut();
+        for slice in slices {
+            let front = shared.front();
+            let known = !slice.is_empty() && front.as_ptr() == slice.as_ptr() && front.len() >= slice.len();
+            if known && slice.len() >= SHARE_BYTES_MIN {
+                let part = shared.split_to(slice.len());
+                output.push_chain(part);
+                continue;
+            }
+            output.push_slice(slice);
+            if known {
+                shared.advance(slice.len());
+            }
+        }
+        slices.iter().map(|s| s.len()).sum()
+    }
+}
+
+/// A response's body.
+pub enum ResponseBody {
+    /// Nothing.
+    Empty,
+    /// All of it at once.
+    Whole(Bytes),
+    /// A chain, in pieces.
+    Chain(Chain, Outgoing),
+    /// What a future writes.
+    Made(Made),
+}
+
+impl ResponseBody {
+    /// A body that is there.
+    pub fn whole(bytes: impl Into<Bytes>) -> ResponseBody {
+        ResponseBody::Whole(bytes.into())
+    }
+    /// A body that `make` writes while the client takes it.
+    pub fn made<F: Future<Output = Result<(), CutShort>> + 'static>(
+        make: impl FnOnce(Writer) -> F,
+    ) -> ResponseBody {
+        let slot = Rc::new(RefCell::new(None));
+        let future = Box::pin(make(Writer { slot: slot.clone() }));
+        ResponseBody::Made(Made { slot, future: Some(future), cut: None })
+    }
+}
+
+/// Where a future writes a body.
+pub struct Writer {
+    slot: Rc<RefCell<Option<Bytes>>>,
+}
+
+impl Writer {
+    /// True when [`Writer::send`] would not wait.
+    pub fn is_free(&self) -> bool {
+        self.slot.borrow().is_none()
+    }
+    /// Hands over a piece when the one before it is gone.
+    pub async fn send(&self, piece: Vec<u8>) {
+        if piece.is_empty() {
+            return;
+        }
+        poll_fn(|_| if self.slot.borrow().is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
+        self.put(piece);
+    }
+    /// Hands over a piece in place of the one before it, which must be gone.
+    pub fn put(&self, piece: Vec<u8>) {
+        if !piece.is_empty() {
+            *self.slot.borrow_mut() = Some(Bytes::from(piece));
+        }
+    }
+}
+
+/// What writes a body.
+type Making = dyn Future<Output = Result<(), CutShort>>;
+
+/// See [`ResponseBody::made`].
+pub struct Made {
+    slot: Rc<RefCell<Option<Bytes>>>,
+    future: Option<Pin<Box<Making>>>,
+    /// How it ended, when that is to be told after what was written.
+    cut: Option<CutShort>,
+}
+
+impl Made {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutShort>>> {
+        loop {
+            if let Some(piece) = self.slot.borrow_mut().take() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            let Some(future) = &mut self.future else { return Poll::Ready(self.cut.take().map(Err)) };
+            match future.as_mut().poll(cx) {
+                Poll::Ready(end) => {
+                    self.future = None;
+                    self.cut = end.err();
+                }
+                Poll::Pending if self.slot.borrow().is_none() => return Poll::Pending,
+                Poll::Pending => {}
+            }
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Piece;
+    type Error = CutShort;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece>, CutShort>>> {
+        let this = self.get_mut();
+        let piece = match this {
+            ResponseBody::Empty => None,
+            ResponseBody::Whole(bytes) => Some(Piece::Bytes(std::mem::take(bytes))),
+            ResponseBody::Chain(chain, outgoing) => {
+                let piece = chain.split_to(chain.len().min(PIECE_BYTES_MAX));
+                if piece.front().len() >= SHARE_BYTES_MIN {
+                    outgoing.announce(&piece);
+                }
+                Some(Piece::Chain(piece))
+            }
+            ResponseBody::Made(made) => match made.poll(cx) {
+                Poll::Ready(Some(Ok(bytes))) => Some(Piece::Bytes(bytes)),
+                Poll::Ready(Some(Err(cut))) => return Poll::Ready(Some(Err(cut))),
+                Poll::Ready(None) => None,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        Poll::Ready(piece.filter(|p| p.has_remaining()).map(|p| Ok(Frame::data(p))))
+    }
+    fn is_end_stream(&self) -> bool {
+        match self {
+            ResponseBody::Empty => true,
+            ResponseBody::Whole(bytes) => bytes.is_empty(),
+            ResponseBody::Chain(chain, _) => chain.is_empty(),
+            ResponseBody::Made(made) => {
+                made.future.is_none() && made.cut.is_none() && made.slot.borrow().is_none()
+            }
+        }
+    }
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ResponseBody::Empty => SizeHint::with_exact(0),
+            ResponseBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            ResponseBody::Chain(chain, _) => SizeHint::with_exact(chain.len() as u64),
+            ResponseBody::Made(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Lets others run before going on with something long.
+pub async fn step_aside() {
+    let mut stepped = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_chain::Blob;
+
+    #[test]
+    fn long_slices_of_a_body_are_shared_with_the_output() {
+        let blob = Blob::from(vec![b'v'; 200_000]);
+        let mut chain = Chain::new();
+        chain.push_blob(blob.clone());
+        let outgoing = Outgoing::default();
+        let mut body = ResponseBody::Chain(chain, outgoing.clone());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut output = Chain::new();
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {
+            let mut piece = frame.into_data().ok().expect("data");
+            while piece.has_remaining() {
+                let mut slices = [IoSlice::new(b"head"), IoSlice::new(&[])];
+                let n = piece.chunks_vectored(&mut slices[1..]);
+                let len = outgoing.push(&slices[..=n], &mut output);
+                piece.advance(len - 4);
+            }
+        }
+        assert_eq!(output.len(), 200_000 + 4 * 4);
+        let inside = blob.as_slice().as_ptr_range();
+        let shared: usize = output.slices().filter(|s| inside.contains(&s.as_ptr())).map(<[u8]>::len).sum();
+        assert_eq!(shared, 3 * PIECE_BYTES_MAX, "all but the short last piece");
+        assert!(outgoing.shared.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_made_body_goes_piece_by_piece_and_can_be_cut() {
+        let mut body = ResponseBody::made(|out| async move {
+            out.send(b"one".to_vec()).await;
+            out.send(Vec::new()).await;
+            out.send(b"two".to_vec()).await;
+            Err(CutShort)
+        });
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut next = || match Pin::new(&mut body).poll_frame(&mut cx) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|p| p.chunk().to_vec()),
+            Poll::Ready(Some(Err(CutShort))) => Some(b"cut".to_vec()),
+            _ => None,
+        };
+        assert_eq!(
+            [next(), next(), next(), next()],
+            [Some(b"one".to_vec()), Some(b"two".to_vec()), Some(b"cut".to_vec()), None]
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! `POST /v1/commands`: commands in, results out, both streamed.
+//!
+//! The body is a JSON array of commands, or commands one after the other (NDJSON); which of them is seen in it, and the
+//! response has the same form. A command is an array of strings and numbers, strings by [`text`]'s convention. Its
+//! result is an object with the member `result` or `error`, in order. Commands are sent on while they come, before
+//! the results of earlier ones are there. What breaks the body off ends the results with an object with the member `problem`.
+
+use crate::body::{ResponseBody, step_aside};
+use crate::elements::{Elements, Form};
+use crate::json::JsonWriter;
+use crate::link::Gone;
+use crate::problem::Problem;
+use crate::serve::{Context, Request, Response};
+use crate::text;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{self, Poll, ready};
+use strand_wire::events::Event;
+
+/// Most commands that have been sent and not answered.
+const OUTSTANDING_MAX: usize = 1024;
+/// Results that are held for a client that sends on before it reads, in bytes; then its body is read no further.
+const HELD_BYTES_MAX: usize = 16 << 20;
+/// Commands that are taken out of a body before others run.
+const COMMANDS_PER_TURN: u64 = 64;
+/// Most arguments of a command: RESP's own limit.
+const ARGUMENTS_MAX: usize = 1 << 20;
+
+/// Commands that would change what the connection is; credentials and the database belong to the request.
+const REFUSED: [&[u8]; 16] = [
+    b"AUTH",
+    b"DISCARD",
+    b"EXEC",
+    b"HELLO",
+    b"MONITOR",
+    b"MULTI",
+    b"PSUBSCRIBE",
+    b"PSYNC",
+    b"QUIT",
+    b"RESET",
+    b"SELECT",
+    b"SSUBSCRIBE",
+    b"SUBSCRIBE",
+    b"SYNC",
+    b"UNWATCH",
+    b"WATCH",
+];
+
+/// What a result waits for.
+enum Waiting {
+    /// The session's reply.
+    Reply,
+    /// Nothing: this is the error.
+    Refused(String),
+}
+
+enum Step {
+    Command(Vec<Vec<u8>>),
+    BodyEnds(Option<Problem>),
+    Event(Result<Event, Gone>),
+    Refused(String),
+    Done,
+}
+
+/// Runs the commands.
+pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let media = request.media();
+    // Neither is a media type that a page of another site may send without being asked (see `origin`).
+    if !["application/json", "application/x-ndjson", "application/jsonl"].contains(&media.as_str()) {
+        let detail = "the Content-Type is to be application/json or application/x-ndjson";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let mut source = Source { request, elements: Elements::new() };
+    // What is wrong before anything was done is a response of its own.
+    let first = poll_fn(|cx| source.poll_next(cx)).await?;
+    let form = source.elements.form();
+    let body = ResponseBody::made(|writer| async move {
+        let mut json = JsonWriter::new(writer).holding(HELD_BYTES_MAX);
+        let is_array = form == Form::Array;
+        if is_array {
+            json.raw("[");
+        }
+        let (mut pending, mut waiting, mut written) = (Some(first), VecDeque::new(), 0u64);
+        let (mut ended, mut sent) = (None, 0u64);
+        loop {
+            let step =
+                poll_fn(|cx| next_step(cx, &context, &mut source, &mut pending, &waiting, &ended, &mut json));
+            match step.await {
+                Step::Command(args) => {
+                    waiting.push_back(send(&context, &args));
+                    sent += 1;
+                    if sent % COMMANDS_PER_TURN == 0 {
+                        step_aside().await;
+                    }
+                    continue;
+                }
+                Step::BodyEnds(problem) => {
+                    ended = Some(problem);
+                    continue;
+                }
+                Step::Done => break,
+                Step::Event(event) => {
+                    separate(&mut json, is_array, &mut written);
+                    match event? {
+                        Event::Error(text) => json.error(&text),
+                        first => {
+                            json.raw("{\"result\":");
+                            json.value(&context.link, first).await?;
+                            json.raw("}");
+                        }
+                    }
+                }
+                Step::Refused(text) => {
+                    separate(&mut json, is_array, &mut written);
+                    json.error(text.as_bytes());
+                }
+            }
+            waiting.pop_front();
+            json.raw(if is_array { "" } else { "\n" });
+            json.pour().await;
+        }
+        if let Some(Some(problem)) = ended {
+            separate(&mut json, is_array, &mut written);
+            json.raw(&serde_json::json!({ "problem": problem.document() }).to_string());
+            json.raw(if is_array { "" } else { "\n" });
+        }
+        json.raw(if is_array { "]" } else { "" });
+        json.flush().await;
+        Ok(())
+    });
+    let mut response = Response::new(body);
+    let media = if form == Form::Array { "application/json" } else { "application/x-ndjson" };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    Ok(response)
+}
+
+fn separate(json: &mut JsonWriter, is_array: bool, written: &mut u64) {
+    if is_array && *written > 0 {
+        json.raw(",");
+    }
+    *written += 1;
+}
+
+fn next_step(
+    cx: &mut task::Context<'_>,
+    context: &Context,
+    source: &mut Source,
+    pending: &mut Option<Option<Vec<Vec<u8>>>>,
+    waiting: &VecDeque<Waiting>,
+    ended: &Option<Option<Problem>>,
+    json: &mut JsonWriter,
+) -> Poll<Step> {
+    if ended.is_none() && waiting.len() < OUTSTANDING_MAX && context.link.front().has_room() {
+        let next = match pending.take() {
+            Some(first) => Poll::Ready(Ok(first)),
+            None => source.poll_next(cx),
+        };
+        match next {
+            Poll::Ready(Ok(Some(args))) => return Poll::Ready(Step::Command(args)),
+            Poll::Ready(Ok(None)) => return Poll::Ready(Step::BodyEnds(None)),
+            Poll::Ready(Err(problem)) => return Poll::Ready(Step::BodyEnds(Some(problem))),
+            Poll::Pending => {}
+        }
+    }
+    match waiting.front() {
+        Some(Waiting::Refused(text)) => return Poll::Ready(Step::Refused(text.clone())),
+        Some(Waiting::Reply) => {
+            if let Poll::Ready(event) = context.link.poll_event() {
+                return Poll::Ready(Step::Event(event));
+            }
+        }
+        None if ended.is_some() => return Poll::Ready(Step::Done),
+        None => {}
+    }
+    // Nothing to do: what there is goes out.
+    json.offer();
+    Poll::Pending
+}
+
+/// Sends a command to the session, unless it is not one for here.
+fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
+    let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
+    if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && is(1, b"REPLY")) {
+        let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
+        return Waiting::Refused(format!("ERR {name} changes the connection and cannot be used over HTTP"));
+    }
+    context.link.begin_command(args.len());
+    args.iter().for_each(|arg| context.link.argument(arg));
+    Waiting::Reply
+}
+
+/// Where the commands come from.
+struct Source {
+    request: Request,
+    elements: Elements,
+}
+
+impl Source {
+    /// The next command; `None` at the end of the body.
+    fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Vec<Vec<u8>>>, Problem>> {
+        loop {
+            if let Some(element) = self.elements.next()? {
+                return Poll::Ready(arguments(&element, self.elements.taken()).map(Some));
+            }
+            match ready!(self.request.poll_data(cx))? {
+                Some(bytes) => self.elements.push(&bytes),
+                None => {
+                    self.elements.end()?;
+                    return Poll::Ready(Ok(None));
+                }
+            }
+        }
+    }
+}
+
+/// The arguments of the command that is number `number` of the body.
+fn arguments(element: &[u8], number: u64) -> Result<Vec<Vec<u8>>, Problem> {
+    let bad = |detail: String| {
+        Problem::bad_request(format!("command {number}: {detail}")).member("command", number)
+    };
+    let values: Vec<Value> =
+        serde_json::from_slice(element).map_err(|e| bad(format!("not a JSON array: {e}")))?;
+    if values.is_empty() || values.len() > ARGUMENTS_MAX {
+        return Err(bad(format!("a command has 1 to {ARGUMENTS_MAX} arguments")));
+    }
+    values
+        .into_iter()
+        .map(|value| match value {
+            Value::String(text) => {
+                text::unquote(text).ok_or_else(|| bad("what follows `base64:` is none".into()))
+            }
+            Value::Number(n) => Ok(n.to_string().into_bytes()),
+            _ => Err(bad("an argument is a string or a number".into())),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_strings_and_numbers() {
+        let read = |text: &str| arguments(text.as_bytes(), 1).map_err(|p| p.document()["detail"].to_string());
+        assert_eq!(
+            read(r#"["SET","a",1,-2.5,"base64:/w=="]"#).unwrap(),
+            [b"SET".to_vec(), b"a".to_vec(), b"1".to_vec(), b"-2.5".to_vec(), vec![0xff]]
+        );
+        for bad in ["[]", "[null]", "[[\"a\"]]", "[\"base64:!\"]", "[1", "{}"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        assert!(REFUSED.is_sorted());
+    }
+}

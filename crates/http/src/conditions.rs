@@ -1,0 +1,265 @@
+//! Entity tags, conditional requests and ranges (RFC 9110, sections 8.8.3, 13 and 14).
+//!
+//! The tag of a string is a hash of its bytes, so a strong one: XXH3 of 128 bits, keyed by the process, so that nobody can
+//! make two values with one tag. It costs a pass over the value, some 0.1 ns a byte, in slices between which others run;
+//! values above [`Settings::etag_bytes_max`](crate::Settings) have none, so that a range of a huge value costs what the
+//! range has. Hashes have no tag. One range is answered; several in one request, which may be answered with everything
+//! (section 14.2), are.
+
+use crate::body::step_aside;
+use crate::problem::Problem;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use std::ops::Range;
+use strand_chain::Chain;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes hashed between two looks at who else has something to do: some 30 us.
+const SLICE_BYTES: usize = 256 * 1024;
+
+/// A strong entity tag, quotes included.
+pub type Tag = String;
+
+/// Makes the tag of a value that comes in parts.
+pub struct Tagger(Box<Xxh3>);
+
+impl Tagger {
+    /// Keyed by `seed`.
+    pub fn new(seed: u64) -> Tagger {
+        Tagger(Box::new(Xxh3::with_seed(seed)))
+    }
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+    /// The tag.
+    pub fn tag(&self) -> Tag {
+        tag_of(self.0.digest128())
+    }
+}
+
+fn tag_of(hash: u128) -> Tag {
+    format!("\"{hash:032x}\"")
+}
+
+/// The tag of `value`.
+pub async fn tag(value: &Chain, seed: u64) -> Tag {
+    if value.front().len() == value.len() && value.len() <= SLICE_BYTES {
+        return tag_of(xxhash_rust::xxh3::xxh3_128_with_seed(value.front(), seed));
+    }
+    let (mut tagger, mut done) = (Tagger::new(seed), 0);
+    for slice in value.slices() {
+        for part in slice.chunks(SLICE_BYTES) {
+            tagger.update(part);
+            done += part.len();
+            if done >= SLICE_BYTES {
+                done = 0;
+                step_aside().await;
+            }
+        }
+    }
+    tagger.tag()
+}
+
+/// What a request's conditions say of the value that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Go,
+    /// 304, or 412 for what is not GET or HEAD.
+    NotModified,
+    /// 412
+    Failed,
+}
+
+/// `If-Match` or `If-None-Match`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `*`: there is a value.
+    Any,
+    /// The value has one of these tags, weak ones with their `W/`.
+    Tags(Vec<String>),
+}
+
+/// The conditions of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// `If-Match`
+    pub matches: Option<Condition>,
+    /// `If-None-Match`
+    pub none_matches: Option<Condition>,
+}
+
+impl Conditions {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// 400 when one of them is no list of tags.
+    pub fn of(headers: &HeaderMap) -> Result<Conditions, Problem> {
+        Ok(Conditions {
+            matches: condition(headers, IF_MATCH)?,
+            none_matches: condition(headers, IF_NONE_MATCH)?,
+        })
+    }
+    /// Judges them in the order of section 13.2.2. `value` is `None` when there is none; its tag is `None` when it has
+    /// none, so that only `*` fits it.
+    pub fn judge(&self, value: Option<Option<&str>>) -> Verdict {
+        let fits = |condition: &Condition, weak: bool| match (condition, value) {
+            (_, None) => false,
+            (Condition::Any, Some(_)) => true,
+            (Condition::Tags(tags), Some(tag)) => tag.is_some_and(|tag| {
+                tags.iter().any(|t| t == tag || (weak && t.strip_prefix("W/") == Some(tag)))
+            }),
+        };
+        if self.matches.as_ref().is_some_and(|c| !fits(c, false)) {
+            return Verdict::Failed;
+        }
+        if self.none_matches.as_ref().is_some_and(|c| fits(c, true)) {
+            return Verdict::NotModified;
+        }
+        Verdict::Go
+    }
+}
+
+fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>, Problem> {
+    if !headers.contains_key(&name) {
+        return Ok(None);
+    }
+    let bad = || Problem::bad_request(format!("the header {name} is no list of entity tags"));
+    let mut tags = Vec::new();
+    for value in headers.get_all(&name) {
+        let mut rest = value.to_str().map_err(|_| bad())?.trim();
+        if rest == "*" {
+            return Ok(Some(Condition::Any));
+        }
+        while !rest.is_empty() {
+            let weak = rest.starts_with("W/");
+            let opened = rest[if weak { 2 } else { 0 }..].strip_prefix('"').ok_or_else(bad)?;
+            let end = opened.find('"').ok_or_else(bad)?;
+            let tag = &rest[..rest.len() - opened.len() + end + 1];
+            tags.push(tag.to_string());
+            rest = opened[end + 1..].trim_start_matches([' ', '\t', ',']);
+        }
+    }
+    match tags.is_empty() {
+        true => Err(bad()),
+        false => Ok(Some(Condition::Tags(tags))),
+    }
+}
+
+/// The part of `len` bytes that the request asks for; `None` for all of them.
+///
+/// # Errors
+/// 416 when there is no such part.
+pub fn range(headers: &HeaderMap, len: usize, tag: Option<&str>) -> Result<Option<Range<usize>>, Problem> {
+    let one = |name: HeaderName| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    let Some(asked) = one(RANGE) else { return Ok(None) };
+    if headers.contains_key(IF_RANGE) && one(IF_RANGE) != tag {
+        return Ok(None);
+    }
+    // What cannot be understood is ignored, as is more than one range.
+    let Some((first, last)) = asked.strip_prefix("bytes=").and_then(|r| r.trim().split_once('-')) else {
+        return Ok(None);
+    };
+    let number = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
+        // A number too long for us is beyond the value's end.
+        true => Some(text.parse().unwrap_or(usize::MAX)),
+        false => None,
+    };
+    let part = match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(len),
+        (Some(first), None) if last.is_empty() => first..len,
+        (None, Some(0)) if first.is_empty() => len..len,
+        (None, Some(suffix)) if first.is_empty() => len - suffix.min(len)..len,
+        _ => return Ok(None),
+    };
+    match part.start < len {
+        true => Ok(Some(part)),
+        false => Err(Problem::range_not_satisfiable(len)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(n, v)| (n.clone(), v.parse().expect("a value"))).collect()
+    }
+
+    #[test]
+    fn ranges() {
+        let part = |range: &str| {
+            let found = super::range(&headers(&[(RANGE, range)]), 10, None);
+            found.map(|r| r.map(|r| (r.start, r.end))).map_err(|p| p.status.as_u16())
+        };
+        assert_eq!(part("bytes=0-3"), Ok(Some((0, 4))));
+        assert_eq!(part("bytes=3-"), Ok(Some((3, 10))));
+        assert_eq!(part("bytes=3-99999999999999999999999"), Ok(Some((3, 10))));
+        assert_eq!(part("bytes=-4"), Ok(Some((6, 10))));
+        assert_eq!(part("bytes=-40"), Ok(Some((0, 10))));
+        for (bad, want) in [("bytes=10-", 416), ("bytes=-0", 416), ("bytes=99999999999999999999999-", 416)] {
+            assert_eq!(part(bad), Err(want), "{bad}");
+        }
+        for ignored in
+            ["bytes=", "bytes=-", "bytes=3-1", "lines=1-2", "bytes=0-1,3-4", "bytes=x-2", "bytes=+1-2"]
+        {
+            assert_eq!(part(ignored), Ok(None), "{ignored}");
+        }
+        let if_range = |tag: &str| headers(&[(RANGE, "bytes=0-3"), (IF_RANGE, tag)]);
+        assert!(super::range(&if_range("\"a\""), 10, Some("\"a\"")).unwrap().is_some());
+        assert!(super::range(&if_range("\"b\""), 10, Some("\"a\"")).unwrap().is_none());
+        assert!(super::range(&headers(&[(RANGE, "bytes=-1")]), 0, None).is_err());
+    }
+
+    #[test]
+    fn conditions() {
+        let of = |name: HeaderName, value: &str| Conditions::of(&headers(&[(name, value)])).expect("tags");
+        let a = Some(Some("\"a\""));
+        for (conditions, value, verdict) in [
+            (of(IF_MATCH, "*"), None, Verdict::Failed),
+            (of(IF_MATCH, "*"), Some(None), Verdict::Go),
+            (of(IF_MATCH, "\"x\", \"a\""), a, Verdict::Go),
+            (of(IF_MATCH, "W/\"a\""), a, Verdict::Failed),
+            (of(IF_MATCH, "\"a\""), Some(None), Verdict::Failed),
+            (of(IF_NONE_MATCH, "*"), None, Verdict::Go),
+            (of(IF_NONE_MATCH, "*"), a, Verdict::NotModified),
+            (of(IF_NONE_MATCH, "W/\"a\""), a, Verdict::NotModified),
+            (of(IF_NONE_MATCH, "\"b\",\"c\""), a, Verdict::Go),
+            (Conditions::default(), None, Verdict::Go),
+        ] {
+            assert_eq!(conditions.judge(value), verdict, "{conditions:?} on {value:?}");
+        }
+        for bad in ["", "a", "\"a", "\"a\" b"] {
+            assert!(Conditions::of(&headers(&[(IF_MATCH, bad)])).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_tag_does_not_depend_on_how_the_value_lies() {
+        let now = |value: &Chain| {
+            let mut future = Box::pin(tag(value, 7));
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            loop {
+                if let std::task::Poll::Ready(tag) = future.as_mut().poll(&mut cx) {
+                    return tag;
+                }
+            }
+        };
+        use std::future::Future;
+        let bytes: Vec<u8> = (0..SLICE_BYTES * 2 + 17).map(|i| (i * 7) as u8).collect();
+        let (mut one, mut many) = (Chain::new(), Chain::new());
+        one.push_blob(bytes.as_slice().into());
+        bytes.chunks(3000).for_each(|c| many.push_slice(c));
+        let mut tagger = Tagger::new(7);
+        bytes.chunks(100).for_each(|c| tagger.update(c));
+        assert_eq!(now(&one), now(&many));
+        assert_eq!(now(&one), tagger.tag());
+        let mut short = Chain::new();
+        short.push_slice(b"v");
+        let mut tagger = Tagger::new(7);
+        tagger.update(b"v");
+        assert_eq!(now(&short), tagger.tag());
+        assert_eq!(now(&short).len(), 34);
+    }
+}

@@ -1,0 +1,244 @@
+//! [`Elements`]: the commands of a JSON body as they come, without waiting for its end.
+//!
+//! The scanner sees each byte once and knows brackets and strings only; what is between them is for the JSON parser, which
+//! is given one whole command at a time.
+
+use crate::problem::Problem;
+
+/// Longest command, in bytes of JSON: it is parsed in one go, some 5 ns a byte.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+/// Deepest nesting inside a command that is followed.
+const DEPTH_MAX: usize = 64;
+
+/// How the commands stand in the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In one array.
+    Array,
+    /// One after the other.
+    Lines,
+}
+
+/// Splits a body into commands.
+#[derive(Debug)]
+pub struct Elements {
+    buffer: Vec<u8>,
+    /// What is before this is done with.
+    from: usize,
+    /// Up to here the buffer was looked at.
+    at: usize,
+    /// Brackets that are open inside the command.
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    form: Option<Form>,
+    /// An opening bracket was seen, and it is not known yet whose.
+    opened: bool,
+    /// The array's end was seen.
+    closed: bool,
+    /// In an array, a comma (or its begin) was seen and no command since.
+    wants_command: bool,
+    taken: u64,
+}
+
+impl Default for Elements {
+    fn default() -> Elements {
+        Elements::new()
+    }
+}
+
+impl Elements {
+    /// At the start of a body.
+    pub fn new() -> Elements {
+        Elements {
+            buffer: Vec::new(),
+            from: 0,
+            at: 0,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            form: None,
+            opened: false,
+            closed: false,
+            wants_command: true,
+            taken: 0,
+        }
+    }
+    /// More of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.from);
+        self.at -= self.from;
+        self.from = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+    /// How the commands stand; an array as long as it is not known.
+    pub fn form(&self) -> Form {
+        self.form.unwrap_or(Form::Array)
+    }
+    /// Commands that were taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+    /// The next whole command, if there is one in what has come.
+    ///
+    /// # Errors
+    /// 400 when something else stands there, 413 when the command is too long.
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Problem> {
+        while self.at < self.buffer.len() {
+            let byte = self.buffer[self.at];
+            self.at += 1;
+            if self.depth > 0 {
+                if self.inside(byte)? {
+                    let command = self.buffer[self.from..self.at].to_vec();
+                    self.from = self.at;
+                    self.taken += 1;
+                    self.wants_command = false;
+                    return Ok(Some(command));
+                }
+                continue;
+            }
+            self.between(byte)?;
+        }
+        if self.buffer.len() - self.from > COMMAND_BYTES_MAX {
+            return Err(Problem::too_large(COMMAND_BYTES_MAX as u64)
+                .member("hint", "PUT /v1/keys/{key} takes larger values"));
+        }
+        Ok(None)
+    }
+    /// The body has ended.
+    ///
+    /// # Errors
+    /// 400 when that was too early.
+    pub fn end(&self) -> Result<(), Problem> {
+        let whole = match self.form {
+            Some(Form::Array) => self.closed,
+            Some(Form::Lines) => self.depth == 0,
+            None => false,
+        };
+        match whole {
+            true => Ok(()),
+            false => Err(Problem::bad_request("the body ends inside the JSON")),
+        }
+    }
+
+    /// A byte inside a command; true when it is its last.
+    fn inside(&mut self, byte: u8) -> Result<bool, Problem> {
+        if self.in_string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return Ok(false);
+        }
+        match byte {
+            b'"' => self.in_string = true,
+            b'[' | b'{' if self.depth == DEPTH_MAX => {
+                return Err(Problem::bad_request("the JSON is nested too deep"));
+            }
+            b'[' | b'{' => self.depth += 1,
+            b']' | b'}' => self.depth -= 1,
+            _ => {}
+        }
+        Ok(self.depth == 0)
+    }
+    /// A byte between commands, of which nothing is kept.
+    fn between(&mut self, byte: u8) -> Result<(), Problem> {
+        let bad = || {
+            Err(Problem::bad_request("the body is a JSON array of commands, or commands one after the other"))
+        };
+        match (self.form, byte) {
+            (None, b' ' | b'\t' | b'\r' | b'\n') if self.opened => return Ok(()),
+            (_, b' ' | b'\t' | b'\r' | b'\n') => {}
+            (None, b'[') if !self.opened => {
+                self.opened = true;
+                self.from = self.at - 1;
+                return Ok(());
+            }
+            (None, b'[') => {
+                self.form = Some(Form::Array);
+                return self.begin();
+            }
+            (None, b']') if self.opened => (self.form, self.closed) = (Some(Form::Array), true),
+            // The bracket that was seen is a command's own.
+            (None, byte) if self.opened => {
+                self.form = Some(Form::Lines);
+                self.depth = 1;
+                return self.inside(byte).map(|_| ());
+            }
+            (Some(Form::Lines), b'[') => return self.begin(),
+            (Some(Form::Array), b'[') if self.wants_command && !self.closed => return self.begin(),
+            (Some(Form::Array), b',') if !self.wants_command && !self.closed => self.wants_command = true,
+            (Some(Form::Array), b']') if !self.wants_command && !self.closed => self.closed = true,
+            _ => return bad(),
+        }
+        self.from = self.at;
+        Ok(())
+    }
+    fn begin(&mut self) -> Result<(), Problem> {
+        self.depth = 1;
+        self.from = self.at - 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(body: &str, piece: usize) -> Result<(Vec<String>, Form), String> {
+        let (mut elements, mut found) = (Elements::new(), Vec::new());
+        let why = |p: Problem| p.document()["detail"].to_string();
+        for part in body.as_bytes().chunks(piece) {
+            elements.push(part);
+            while let Some(command) = elements.next().map_err(why)? {
+                found.push(String::from_utf8(command).expect("text"));
+            }
+        }
+        elements.end().map_err(why)?;
+        Ok((found, elements.form()))
+    }
+
+    #[test]
+    fn both_forms_in_pieces_of_any_size() {
+        for (body, commands, form) in [
+            (
+                r#"[["a","]["],["b\"]",{"x":[1]}]]"#,
+                vec![r#"["a","]["]"#, r#"["b\"]",{"x":[1]}]"#],
+                Form::Array,
+            ),
+            (" [ [1] , [2] ] ", vec!["[1]", "[2]"], Form::Array),
+            ("[]", vec![], Form::Array),
+            ("[\"PING\"]", vec!["[\"PING\"]"], Form::Lines),
+            ("[ 1 ]\n[2]\r\n\n[3]", vec!["[ 1 ]", "[2]", "[3]"], Form::Lines),
+            ("[1][2]", vec!["[1]", "[2]"], Form::Lines),
+        ] {
+            for piece in [1, 2, 3, 100] {
+                let commands = commands.iter().map(|c| c.to_string()).collect();
+                assert_eq!(split(body, piece), Ok((commands, form)), "{body} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for body in [
+            "",
+            "{}",
+            "x",
+            "[[1],]",
+            "[[1] [2]]",
+            "[[1]",
+            "[[1]]x",
+            "[[1]][2]",
+            "[1], [2]",
+            "[\"a",
+            "[\"a\"]]",
+        ] {
+            assert!(split(body, 1).is_err(), "{body}");
+            assert!(split(body, 100).is_err(), "{body}");
+        }
+        assert!(split(&"[".repeat(100), 7).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! [`Link`]: commands to the session of an HTTP connection, and its replies, one request after the other.
+//!
+//! Replies that nobody took (a response that was given up half way) are skipped before the next request's commands. The
+//! session's identity and database follow the request: credentials that differ from the last request's are used anew, and
+//! a request without any gets nothing from the one before it.
+
+use crate::auth::Credentials;
+use crate::pipe::Front;
+use crate::problem::Problem;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::Poll;
+use strand_chain::Chain;
+use strand_wire::digits::Digits;
+use strand_wire::events::{Event, Events};
+
+/// The session is gone, or broke its protocol: nothing more can be asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// The HTTP side's hold on the session.
+pub struct Link {
+    front: Front,
+    events: RefCell<Events>,
+    /// Replies that have not ended.
+    owed: Cell<usize>,
+    /// Whose commands the session runs; `None` before the first request.
+    identity: RefCell<Option<Option<Credentials>>>,
+    db: Cell<u64>,
+}
+
+impl Link {
+    /// Over the front end of a pipe.
+    pub fn new(front: Front) -> Link {
+        Link {
+            front,
+            events: RefCell::default(),
+            owed: Cell::new(0),
+            identity: RefCell::new(None),
+            db: Cell::new(0),
+        }
+    }
+    /// Sends a command.
+    pub fn command(&self, args: &[&[u8]]) {
+        self.begin_command(args.len());
+        args.iter().for_each(|arg| self.argument(arg));
+    }
+    /// Begins a command of `args` arguments, which follow.
+    pub fn begin_command(&self, args: usize) {
+        self.owed.set(self.owed.get() + 1);
+        self.header(b'*', args);
+    }
+    /// One argument of a command that was begun.
+    pub fn argument(&self, arg: &[u8]) {
+        self.begin_argument(arg.len());
+        self.front.push(arg);
+        self.end_argument();
+    }
+    /// Begins an argument of `len` bytes, which follow by [`Link::front`].
+    pub fn begin_argument(&self, len: usize) {
+        self.header(b'$', len);
+    }
+    /// Ends it.
+    pub fn end_argument(&self) {
+        self.front.push(b"\r\n");
+    }
+    fn header(&self, kind: u8, n: usize) {
+        let digits = Digits::unsigned(n as u64);
+        let mut line = [kind; 24];
+        let len = digits.as_slice().len();
+        line[1..=len].copy_from_slice(digits.as_slice());
+        line[len + 1..len + 3].copy_from_slice(b"\r\n");
+        self.front.push(&line[..len + 3]);
+    }
+    /// The pipe's end, for bodies.
+    pub fn front(&self) -> &Front {
+        &self.front
+    }
+    /// Waits until more may be sent.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn room(&self) -> Result<(), Gone> {
+        poll_fn(|_| match (self.front.has_room(), self.front.is_gone()) {
+            (_, true) => Poll::Ready(Err(Gone)),
+            (true, false) => Poll::Ready(Ok(())),
+            (false, false) => Poll::Pending,
+        })
+        .await
+    }
+    /// Replies that have been asked for and have not ended.
+    pub fn owed(&self) -> usize {
+        self.owed.get()
+    }
+    /// The next event of the replies.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn event(&self) -> Result<Event, Gone> {
+        poll_fn(|_| self.poll_event()).await
+    }
+    /// As [`Link::event`], when it has come already.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub fn poll_event(&self) -> Poll<Result<Event, Gone>> {
+        let mut events = self.events.borrow_mut();
+        let next = self.front.take(|replies| events.next(replies));
+        self.count(&mut events);
+        match next {
+            Ok(Some(event)) => Poll::Ready(Ok(event)),
+            Ok(None) if self.front.is_gone() => Poll::Ready(Err(Gone)),
+            Ok(None) => Poll::Pending,
+            Err(_) => {
+                self.front.close();
+                Poll::Ready(Err(Gone))
+            }
+        }
+    }
+    /// Some of the present string's bytes, at most `bytes_max`; empty at its end.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn text_part(&self, bytes_max: usize) -> Result<Chain, Gone> {
+        poll_fn(|_| {
+            let mut events = self.events.borrow_mut();
+            if events.text_left() == 0 {
+                return Poll::Ready(Ok(Chain::new()));
+            }
+            let part = self.front.take(|replies| events.take(replies, bytes_max));
+            self.count(&mut events);
+            match part {
+                Ok(part) if !part.is_empty() => Poll::Ready(Ok(part)),
+                Ok(_) if !self.front.is_gone() => Poll::Pending,
+                _ => Poll::Ready(Err(Gone)),
+            }
+        })
+        .await
+    }
+    /// All of the present string, sharing what it lies in.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn text(&self) -> Result<Chain, Gone> {
+        let mut text = self.text_part(usize::MAX).await?;
+        loop {
+            let more = self.text_part(usize::MAX).await?;
+            if more.is_empty() {
+                return Ok(text);
+            }
+            text.push_chain(more);
+        }
+    }
+    /// All of the present string as bytes: for those that are short.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn bytes(&self) -> Result<Vec<u8>, Gone> {
+        Ok(flat(&self.text().await?))
+    }
+    /// A reply that is a line or a string, as bytes; what an error says otherwise.
+    ///
+    /// # Errors
+    /// The problem that the error is; [`Gone`] as one too.
+    pub async fn line(&self) -> Result<Option<Vec<u8>>, Problem> {
+        Ok(match self.event().await? {
+            Event::Simple(text) | Event::Double(text) | Event::BigNumber(text) => Some(text),
+            Event::Int(n) => Some(n.to_string().into_bytes()),
+            Event::Bool(b) => Some(b.to_string().into_bytes()),
+            Event::Null => None,
+            Event::Error(text) => return Err(Problem::of_reply(&text)),
+            Event::Text { is_error: true, .. } => return Err(Problem::of_reply(&self.bytes().await?)),
+            Event::Text { is_verbatim: true, .. } => {
+                let text = self.bytes().await?;
+                Some(text.get(4..).unwrap_or_default().to_vec())
+            }
+            Event::Text { .. } => Some(self.bytes().await?),
+            Event::Open { .. } => {
+                self.skip_reply().await?;
+                None
+            }
+        })
+    }
+    /// Skips to the end of the reply in hand.
+    async fn skip_reply(&self) -> Result<(), Gone> {
+        poll_fn(|_| {
+            loop {
+                let mut events = self.events.borrow_mut();
+                let ended = self.front.take(|replies| events.end_text(replies));
+                self.count(&mut events);
+                match ended {
+                    Ok(true) if events.is_between() => return Poll::Ready(Ok(())),
+                    Ok(true) => {}
+                    Ok(false) if !self.front.is_gone() => return Poll::Pending,
+                    _ => return Poll::Ready(Err(Gone)),
+                }
+                drop(events);
+                match self.poll_event() {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(Gone)) => return Poll::Ready(Err(Gone)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+    /// Skips one value of an aggregate whole.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn skip_value(&self) -> Result<(), Gone> {
+        let mut left = 1usize;
+        while left > 0 {
+            left -= 1;
+            if let Event::Open { values, .. } = self.event().await? {
+                left += values;
+            }
+        }
+        Ok(())
+    }
+    /// Skips every reply that is owed.
+    ///
+    /// # Errors
+    /// When the session is gone.
+    pub async fn settle(&self) -> Result<(), Gone> {
+        poll_fn(|_| {
+            while self.owed.get() > 0 {
+                match self.poll_event() {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(Gone)) => return Poll::Ready(Err(Gone)),
+                    Poll::Pending if self.owed.get() > 0 => return Poll::Pending,
+                    Poll::Pending => {}
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+    /// Makes the session that of this request's sender, in database `db`.
+    ///
+    /// # Errors
+    /// 401 when it may not enter, 400 when there is no such database.
+    pub async fn enter(&self, credentials: Option<Credentials>, db: u64) -> Result<(), Problem> {
+        self.settle().await?;
+        self.front.hold(0);
+        let same = self.identity.borrow().as_ref() == Some(&credentials);
+        if !same {
+            self.login(credentials).await?;
+        }
+        if self.db.get() != db {
+            self.command(&[b"SELECT", db.to_string().as_bytes()]);
+            self.line().await?;
+            self.db.set(db);
+        }
+        Ok(())
+    }
+    async fn login(&self, credentials: Option<Credentials>) -> Result<(), Problem> {
+        let was = self.identity.replace(None);
+        if was.is_some() {
+            self.command(&[b"RESET"]);
+            self.line().await?;
+            self.db.set(0);
+        }
+        match &credentials {
+            Some(c) => self.command(&[b"HELLO", b"3", b"AUTH", &c.user, &c.password]),
+            None => self.command(&[b"HELLO", b"3"]),
+        }
+        self.line().await?;
+        *self.identity.borrow_mut() = Some(credentials);
+        Ok(())
+    }
+    /// Counts the replies that have ended.
+    fn count(&self, events: &mut Events) {
+        self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
+    }
+}
+
+/// The bytes of a chain in one piece.
+pub fn flat(chain: &Chain) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(chain.len());
+    chain.slices().for_each(|s| bytes.extend_from_slice(s));
+    bytes
+}

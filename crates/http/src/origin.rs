@@ -1,0 +1,78 @@
+//! What a web page in somebody's browser may not do: reach a server on the browser's own machine.
+//!
+//! A page of any site can send requests to 127.0.0.1. Those that change something need a media type (or a method) that makes
+//! the browser ask first, which is refused by not being answered; here its `Origin` is checked as well. And a name that
+//! the site made to mean 127.0.0.1 (DNS rebinding) would make the page ours: from this machine and without credentials
+//! the server is asked for by address or as localhost.
+
+use crate::problem::Problem;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::{StatusCode, http::HeaderName};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Refuses what comes from a page of another site. `peer_is_local`: the connection comes from this machine.
+///
+/// # Errors
+/// 403 and 421.
+pub fn check(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
+    let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
+    let host = text(HOST);
+    if let Some(origin) = text(ORIGIN)
+        && origin.split_once("://").map(|(_, authority)| authority) != host
+    {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
+    }
+    match host {
+        Some(host) if peer_is_local && !headers.contains_key(AUTHORIZATION) && !is_local_name(host) => {
+            Err(Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "without credentials ask for this server by its address or as localhost",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True when a `Host` header is an address, or localhost.
+fn is_local_name(host: &str) -> bool {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|h| h.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let status = |pairs: &[(HeaderName, &str)], local: bool| {
+            let headers = pairs.iter().map(|(n, v)| (n.clone(), v.parse().expect("a value"))).collect();
+            check(&headers, local).map_or_else(|p| p.status.as_u16(), |()| 200)
+        };
+        for (host, local, want) in [
+            ("127.0.0.1:8379", true, 200),
+            ("[::1]:8379", true, 200),
+            ("localhost", true, 200),
+            ("LOCALHOST:8379", true, 200),
+            ("strand.localhost:1", true, 200),
+            ("evil.example:8379", true, 421),
+            ("localhost.evil.example", true, 421),
+            ("127.0.0.1.evil.example", true, 421),
+            ("strand.example:8379", false, 200),
+        ] {
+            assert_eq!(status(&[(HOST, host)], local), want, "{host}");
+        }
+        assert_eq!(status(&[(HOST, "name"), (AUTHORIZATION, "Bearer x")], true), 200);
+        assert_eq!(status(&[], true), 200);
+        let from = |origin: &str| status(&[(HOST, "127.0.0.1:8379"), (ORIGIN, origin)], true);
+        assert_eq!(from("http://127.0.0.1:8379"), 200);
+        for other in ["http://evil.example", "null", "http://127.0.0.1:80", ""] {
+            assert_eq!(from(other), 403, "{other}");
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The pipe between an HTTP connection and its session: requests one way, replies the other, in memory.
+//!
+//! A [`Front`] is the HTTP side's end, a [`Back`] the session's, which sees a stream like any socket: bounded both ways, so
+//! that neither side runs ahead of the other. Replies move as chains that share their blocks; a request's large parts are
+//! queued as they came from the network and copied once, to where the session wants them. Both ends belong to one task
+//! ([`Joined`]), which runs them in turn until neither moves the other on: no wakers, no locks, nothing to wake up for.
+
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use strand_chain::Chain;
+
+/// Unread requests above which the HTTP side waits before it sends more.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Unread replies above which the session's writes are refused.
+pub const REPLY_BYTES_MAX: usize = 256 * 1024;
+/// A part of a request at least this long is queued as it is; a shorter one is copied.
+const QUEUE_BYTES_MIN: usize = 1024;
+/// Rounds of both sides in one turn of their task, after which others run: a small request takes one.
+const ROUNDS_MAX: usize = 32;
+/// How long a turn of the task may last, when what it does can be parted.
+const TURN_US_MAX: u128 = 200;
+/// Bytes that go through a pipe in one turn of its task.
+const MOVED_BYTES_MAX: usize = 64 * 1024;
+
+/// A stretch of requests.
+enum Stretch {
+    Copied(Chain),
+    Queued(Bytes),
+}
+
+#[derive(Default)]
+struct Shared {
+    requests: RefCell<VecDeque<Stretch>>,
+    request_bytes: Cell<usize>,
+    replies: RefCell<Chain>,
+    /// No more requests will come.
+    closed: Cell<bool>,
+    /// No more replies will come.
+    gone: Cell<bool>,
+    /// Something went through since this was last looked at.
+    moved: Cell<bool>,
+    /// Bytes that went through in this turn of the task.
+    moved_bytes: Cell<usize>,
+    /// The session's side lets others go first.
+    rests: Cell<bool>,
+    /// Turns of the task.
+    turns: Cell<u64>,
+    /// Bytes of a request that the HTTP side gathers before it sends them.
+    held: Cell<usize>,
+    meter: RefCell<Option<Arc<AtomicU64>>>,
+}
+
+impl Shared {
+    fn count(&self, request_bytes: usize) {
+        self.request_bytes.set(request_bytes);
+        self.moved.set(true);
+        if let Some(meter) = &*self.meter.borrow() {
+            let bytes = request_bytes + self.replies.borrow().len() + self.held.get();
+            meter.store(bytes as u64, Relaxed);
+        }
+    }
+}
+
+/// The HTTP side's end. Dropping it ends the requests.
+pub struct Front(Rc<Shared>);
+
+/// The session's end. Dropping it ends the replies.
+pub struct Back(Rc<Shared>);
+
+/// A pipe.
+pub fn pipe() -> (Front, Back) {
+    let shared = Rc::new(Shared::default());
+    (Front(shared.clone()), Back(shared))
+}
+
+impl Front {
+    /// Appends a copy of `bytes` to the requests.
+    pub fn push(&self, bytes: &[u8]) {
+        let mut requests = self.0.requests.borrow_mut();
+        match requests.back_mut() {
+            Some(Stretch::Copied(chain)) => chain.push_slice(bytes),
+            _ => {
+                let mut chain = Chain::new();
+                chain.push_slice(bytes);
+                requests.push_back(Stretch::Copied(chain));
+            }
+        }
+        drop(requests);
+        self.0.count(self.0.request_bytes.get() + bytes.len());
+    }
+    /// Appends `bytes` to the requests, without copying them when they are many.
+    pub fn push_bytes(&self, bytes: Bytes) {
+        if bytes.len() < QUEUE_BYTES_MIN {
+            return self.push(&bytes);
+        }
+        let len = bytes.len();
+        self.0.moved_bytes.set(self.0.moved_bytes.get() + len);
+        self.0.requests.borrow_mut().push_back(Stretch::Queued(bytes));
+        self.0.count(self.0.request_bytes.get() + len);
+    }
+    /// Says how many bytes of a request are held on this side: they count as the client's memory.
+    pub fn hold(&self, bytes: usize) {
+        if self.0.held.replace(bytes) != bytes {
+            self.0.count(self.0.request_bytes.get());
+        }
+    }
+    /// True while so little waits that more may be sent.
+    pub fn has_room(&self) -> bool {
+        self.0.request_bytes.get() < REQUEST_BYTES_MAX
+    }
+    /// True while there are requests that the session has not read.
+    pub fn is_waiting(&self) -> bool {
+        self.0.request_bytes.get() > 0
+    }
+    /// The replies that have come, for taking.
+    pub fn take<T>(&self, take: impl FnOnce(&mut Chain) -> T) -> T {
+        let mut replies = self.0.replies.borrow_mut();
+        let before = replies.len();
+        let taken = take(&mut replies);
+        let took = replies.len() != before;
+        drop(replies);
+        if took {
+            self.0.count(self.0.request_bytes.get());
+        }
+        taken
+    }
+    /// Ends the requests: the session sees its peer end.
+    pub fn close(&self) {
+        self.0.closed.set(true);
+        self.0.moved.set(true);
+    }
+    /// True when no more replies come than those that wait here.
+    pub fn is_gone(&self) -> bool {
+        self.0.gone.get()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        self.0.gone.set(true);
+        self.0.moved.set(true);
+    }
+}
+
+impl Back {
+    /// Has `meter` told how many bytes wait in the pipe.
+    pub fn measure(&self, meter: Arc<AtomicU64>) {
+        *self.0.meter.borrow_mut() = Some(meter);
+    }
+    /// Reads into `target`; `None` when nothing has come, 0 at the end. The second value says that no more is there now.
+    pub fn read(&mut self, target: &mut [u8]) -> (Option<usize>, bool) {
+        let mut requests = self.0.requests.borrow_mut();
+        let mut n = 0;
+        while n < target.len() {
+            let Some(front) = requests.front_mut() else { break };
+            let slice = match front {
+                Stretch::Copied(chain) => chain.front(),
+                Stretch::Queued(bytes) => bytes,
+            };
+            let now = slice.len().min(target.len() - n);
+            target[n..n + now].copy_from_slice(&slice[..now]);
+            n += now;
+            let empty = match front {
+                Stretch::Copied(chain) => {
+                    chain.advance(now);
+                    chain.is_empty()
+                }
+                Stretch::Queued(bytes) => {
+                    *bytes = bytes.split_off(now);
+                    bytes.is_empty()
+                }
+            };
+            if empty {
+                requests.pop_front();
+            }
+        }
+        let dry = requests.is_empty() && !self.0.closed.get();
+        drop(requests);
+        if n > 0 {
+            self.0.count(self.0.request_bytes.get() - n);
+            return (Some(n), dry);
+        }
+        (self.0.closed.get().then_some(0), dry)
+    }
+    /// Takes bytes from the front of `output`, sharing them, `bytes_max` at most; says how many, 0 when no more fit.
+    pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> usize {
+        let room = REPLY_BYTES_MAX.saturating_sub(self.0.replies.borrow().len());
+        let n = output.len().min(bytes_max).min(room);
+        if n > 0 {
+            self.0.replies.borrow_mut().push_chain(output.split_to(n));
+            self.0.moved_bytes.set(self.0.moved_bytes.get() + n);
+            self.0.count(self.0.request_bytes.get());
+        }
+        n
+    }
+    /// True when [`Back::read`] has something to say.
+    pub fn can_read(&self) -> bool {
+        self.0.request_bytes.get() > 0 || self.0.closed.get()
+    }
+    /// True when [`Back::write`] takes something.
+    pub fn can_write(&self) -> bool {
+        self.0.replies.borrow().len() < REPLY_BYTES_MAX
+    }
+    /// The session lets others of its worker go first: so does the whole task.
+    pub fn rest(&self) {
+        self.0.rests.set(true);
+    }
+    /// True when no more requests come.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
+    }
+    /// For the task that runs both ends: says what went through.
+    pub fn watch(&self) -> Watch {
+        Watch(self.0.clone())
+    }
+}
+
+/// Sees whether anything goes through a pipe.
+#[derive(Clone)]
+pub struct Watch(Rc<Shared>);
+
+impl Watch {
+    /// Number of the task's present turn: who bounds what is done in one starts anew when it moves.
+    pub fn turn(&self) -> u64 {
+        self.0.turns.get()
+    }
+    fn begin(&self) {
+        self.0.turns.set(self.0.turns.get() + 1);
+        self.0.moved_bytes.set(0);
+        self.0.rests.set(false);
+    }
+    fn moved(&self) -> bool {
+        self.0.moved.take()
+    }
+    fn is_over(&self) -> bool {
+        self.0.rests.get() || self.0.moved_bytes.get() >= MOVED_BYTES_MAX
+    }
+}
+
+/// Two futures, one at each end of a pipe, as one: each is run again as long as the other moves something. Ends with the
+/// front's; the back's value, when it ended first, is told to `ended` once.
+pub struct Joined<F, B: Future, E> {
+    front: Pin<Box<F>>,
+    back: Option<Pin<Box<B>>>,
+    watch: Watch,
+    ended: E,
+}
+
+impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output>> Joined<F, B, E> {
+    /// Joins them. `ended` may end the whole.
+    pub fn new(front: F, back: B, watch: Watch, ended: E) -> Joined<F, B, E> {
+        Joined { front: Box::pin(front), back: Some(Box::pin(back)), watch, ended }
+    }
+}
+
+impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Future for Joined<F, B, E> {
+    type Output = F::Output;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        let began = Instant::now();
+        this.watch.begin();
+        for _ in 0..ROUNDS_MAX {
+            this.watch.moved();
+            if let Poll::Ready(done) = this.front.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            if let Some(back) = &mut this.back
+                && let Poll::Ready(end) = back.as_mut().poll(cx)
+            {
+                this.back = None;
+                if let Some(done) = (this.ended)(end) {
+                    return Poll::Ready(done);
+                }
+            }
+            if !this.watch.moved() {
+                return Poll::Pending;
+            }
+            if this.watch.is_over() || began.elapsed().as_micros() >= TURN_US_MAX {
+                break;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_chain::Blob;
+
+    #[test]
+    fn requests_come_out_in_order_however_they_went_in() {
+        let (front, mut back) = pipe();
+        assert_eq!(back.read(&mut [0; 4]), (None, true));
+        front.push(b"head ");
+        front.push_bytes(Bytes::from_static(b"short "));
+        front.push_bytes(Bytes::from(vec![b'v'; 3000]));
+        front.push(b" tail");
+        let mut all = Vec::new();
+        loop {
+            let mut piece = [0; 700];
+            let (n, dry) = back.read(&mut piece);
+            all.extend_from_slice(&piece[..n.expect("there is more")]);
+            if dry {
+                break;
+            }
+        }
+        assert_eq!(all, [&b"head short "[..], &[b'v'; 3000], b" tail"].concat());
+        front.push(b"x");
+        drop(front);
+        assert_eq!(back.read(&mut [0; 4]), (Some(1), false));
+        assert_eq!(back.read(&mut [0; 4]), (Some(0), false), "the end");
+        assert!(back.is_closed() && back.can_read());
+    }
+
+    #[test]
+    fn replies_are_shared_and_bounded() {
+        let (front, mut back) = pipe();
+        let meter = Arc::new(AtomicU64::new(0));
+        back.measure(meter.clone());
+        let blob = Blob::from(vec![b'v'; 2 * REPLY_BYTES_MAX]);
+        let mut out = Chain::new();
+        out.push_blob(blob.clone());
+        assert_eq!(back.write(&mut out, 100_000), 100_000);
+        assert_eq!(back.write(&mut out, usize::MAX), REPLY_BYTES_MAX - 100_000);
+        assert_eq!((back.write(&mut out, 1), back.can_write()), (0, false));
+        assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64);
+        front.take(|replies| {
+            assert!(replies.slices().all(|s| blob.as_slice().as_ptr_range().contains(&s.as_ptr())));
+            replies.advance(1);
+        });
+        assert!(back.can_write());
+        drop(back);
+        assert!(front.is_gone());
+    }
+
+    #[test]
+    fn both_ends_run_in_one_turn_until_nothing_moves() {
+        let (front, mut back) = pipe();
+        let watch = back.watch();
+        let asks = async move {
+            for i in 0..5u8 {
+                front.push(&[i]);
+                let reply = std::future::poll_fn(|_| {
+                    front.take(|replies| match replies.is_empty() {
+                        true => Poll::Pending,
+                        false => {
+                            let first = replies.front()[0];
+                            replies.advance(1);
+                            Poll::Ready(first)
+                        }
+                    })
+                });
+                assert_eq!(reply.await, i + 1);
+            }
+            "asked"
+        };
+        let answers = std::future::poll_fn(move |_| {
+            loop {
+                let mut byte = [0];
+                match back.read(&mut byte) {
+                    (Some(1), _) => {
+                        let mut out = Chain::new();
+                        out.push_slice(&[byte[0] + 1]);
+                        back.write(&mut out, 1);
+                        // Once in a while others go first.
+                        if byte[0] == 3 {
+                            back.rest();
+                        }
+                    }
+                    (Some(_), _) => return Poll::Ready("ended"),
+                    (None, _) => return Poll::Pending,
+                }
+            }
+        });
+        let mut both = Joined::new(asks, answers, watch, |_| None);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut both).poll(&mut cx).is_pending(), "the session rested");
+        assert_eq!(Pin::new(&mut both).poll(&mut cx), Poll::Ready("asked"));
+    }
+}

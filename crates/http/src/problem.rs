@@ -1,0 +1,150 @@
+//! [`Problem`]: errors as RFC 9457 problem documents, and which status an error reply of the session becomes.
+
+use crate::body::ResponseBody;
+use crate::link::Gone;
+use hyper::header::{
+    ALLOW, CONNECTION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+};
+use hyper::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+/// The media type of problem documents.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// What went wrong, for a client.
+#[derive(Debug)]
+pub struct Problem {
+    /// The status of the response.
+    pub status: StatusCode,
+    detail: String,
+    members: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// With a sentence about this occurrence.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem { status, detail: detail.into(), members: Map::new(), headers: Vec::new() }
+    }
+    /// 400
+    pub fn bad_request(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    }
+    /// 404
+    pub fn not_found(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    }
+    /// 405, with the methods that there are.
+    pub fn method_not_allowed(allowed: &str) -> Problem {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path knows {allowed}"))
+            .header(ALLOW, allowed)
+    }
+    /// 422: it can be understood, and the server has no such thing.
+    pub fn unprocessable(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+    /// 412
+    pub fn precondition_failed(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::PRECONDITION_FAILED, detail)
+    }
+    /// 413; the connection ends, since what is too much is not read.
+    pub fn too_large(bytes_max: u64) -> Problem {
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {bytes_max} bytes"))
+            .member("limit", bytes_max)
+            .closing()
+    }
+    /// 416
+    pub fn range_not_satisfiable(len: usize) -> Problem {
+        Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the value has {len} bytes"))
+            .header(CONTENT_RANGE, &format!("bytes */{len}"))
+    }
+    /// 401
+    pub fn unauthorized(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNAUTHORIZED, detail)
+            .header(WWW_AUTHENTICATE, "Basic realm=\"strand\", charset=\"UTF-8\", Bearer realm=\"strand\"")
+    }
+    /// What an error reply of the session means over HTTP; its text is passed on, its code is the member `code`.
+    pub fn of_reply(text: &[u8]) -> Problem {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let code = text.split(' ').next().unwrap_or_default().to_string();
+        let status = match code.as_str() {
+            "NOAUTH" | "WRONGPASS" => return Problem::unauthorized(text).member("code", code),
+            "NOPERM" | "DENIED" => StatusCode::FORBIDDEN,
+            "WRONGTYPE" => StatusCode::CONFLICT,
+            "OOM" => StatusCode::INSUFFICIENT_STORAGE,
+            "BUSY" | "LOADING" | "MISCONF" | "MASTERDOWN" | "TRYAGAIN" => StatusCode::SERVICE_UNAVAILABLE,
+            _ if text.contains("no such index") || text.contains("Unknown index name") => {
+                StatusCode::NOT_FOUND
+            }
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, text).member("code", code)
+    }
+    /// The same problem with an extension member.
+    pub fn member(mut self, name: &str, value: impl Into<Value>) -> Problem {
+        self.members.insert(name.into(), value.into());
+        self
+    }
+    /// The same problem with a header.
+    pub fn header(mut self, name: HeaderName, value: &str) -> Problem {
+        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
+        self
+    }
+    /// The same problem, after which the connection is closed.
+    pub fn closing(self) -> Problem {
+        self.header(CONNECTION, "close")
+    }
+    /// The document.
+    pub fn document(&self) -> Value {
+        let mut document = self.members.clone();
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        document.insert("type".into(), json!("about:blank"));
+        document.insert("title".into(), json!(title));
+        document.insert("status".into(), json!(self.status.as_u16()));
+        document.insert("detail".into(), json!(self.detail));
+        Value::Object(document)
+    }
+    /// The response.
+    pub fn response(self) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::whole(self.document().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        for (name, value) in self.headers {
+            headers.append(name, value);
+        }
+        response
+    }
+}
+
+impl From<Gone> for Problem {
+    fn from(_: Gone) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server closes this connection").closing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_become_statuses_and_keep_their_text() {
+        for (text, status) in [
+            ("NOAUTH Authentication required.", 401),
+            ("WRONGPASS invalid username-password pair or user is disabled.", 401),
+            ("NOPERM this user has no permissions", 403),
+            ("WRONGTYPE Operation against a key", 409),
+            ("OOM command not allowed", 507),
+            ("ERR syntax error", 400),
+        ] {
+            let problem = Problem::of_reply(text.as_bytes());
+            assert_eq!(problem.status.as_u16(), status);
+            let document = problem.document();
+            assert_eq!((&document["detail"], &document["status"]), (&json!(text), &json!(status)));
+            assert_eq!(document["code"], text.split(' ').next().unwrap());
+        }
+        let response = Problem::unauthorized("no").response();
+        assert!(response.headers()[WWW_AUTHENTICATE].to_str().unwrap().contains("Bearer"));
+        assert_eq!(response.headers()[CONTENT_TYPE], PROBLEM_JSON);
+    }
+}

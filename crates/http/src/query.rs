@@ -1,0 +1,128 @@
+//! [`Query`]: the query of a URI as names with or without a value, in order: what is read is written again as it was.
+
+use crate::problem::Problem;
+use percent_encoding::percent_decode;
+
+/// Most parameters of one query.
+pub const PARAMETERS_MAX: usize = 256;
+
+/// A query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The names, each with its value; `a` has none, `a=` an empty one.
+    pairs: Vec<(String, Option<String>)>,
+}
+
+impl Query {
+    /// Reads what follows the `?` of a URI.
+    ///
+    /// # Errors
+    /// 400 when it is not UTF-8 or has too many parameters.
+    pub fn parse(text: &str) -> Result<Query, Problem> {
+        let mut pairs = Vec::new();
+        for pair in text.split('&').filter(|p| !p.is_empty()) {
+            if pairs.len() == PARAMETERS_MAX {
+                return Err(Problem::bad_request(format!("more than {PARAMETERS_MAX} query parameters")));
+            }
+            pairs.push(match pair.split_once('=') {
+                Some((name, value)) => (decode(name)?, Some(decode(value)?)),
+                None => (decode(pair)?, None),
+            });
+        }
+        Ok(Query { pairs })
+    }
+    /// The value of the first parameter `name`; empty when it has none.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.pairs.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_deref().unwrap_or_default())
+    }
+    /// The value of `name`, which must be there.
+    ///
+    /// # Errors
+    /// 400 when it is not.
+    pub fn require(&self, name: &str) -> Result<&str, Problem> {
+        self.get(name).ok_or_else(|| Problem::bad_request(format!("the query parameter `{name}` is missing")))
+    }
+    /// The number that `name` gives, or `default`.
+    ///
+    /// # Errors
+    /// 400 when it is no number from `least` to `most`.
+    pub fn number(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Problem> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let plain = text.bytes().all(|b| b.is_ascii_digit());
+        let number = text.parse().ok().filter(|n| plain && (least..=most).contains(n));
+        number.ok_or_else(|| {
+            Problem::bad_request(format!("the query parameter `{name}` is a number from {least} to {most}"))
+        })
+    }
+    /// True when `name` is there without a value, or as `true`, `yes` or `1`.
+    ///
+    /// # Errors
+    /// 400 when it is anything but that or `false`, `no` or `0`.
+    pub fn flag(&self, name: &str) -> Result<bool, Problem> {
+        match self.get(name) {
+            Some("" | "true" | "yes" | "1") => Ok(true),
+            None | Some("false" | "no" | "0") => Ok(false),
+            Some(_) => Err(Problem::bad_request(format!("the query parameter `{name}` is true or false"))),
+        }
+    }
+    /// The same query with `name` set to `value`, in its old place.
+    pub fn with(mut self, name: &str, value: String) -> Query {
+        match self.pairs.iter_mut().find(|(n, _)| n == name) {
+            Some(pair) => pair.1 = Some(value),
+            None => self.pairs.push((name.into(), Some(value))),
+        }
+        self
+    }
+    /// As it is written in a URI.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.pairs {
+            if !text.is_empty() {
+                text.push('&');
+            }
+            text.extend(form_urlencoded::byte_serialize(name.as_bytes()));
+            if let Some(value) = value {
+                text.push('=');
+                text.extend(form_urlencoded::byte_serialize(value.as_bytes()));
+            }
+        }
+        text
+    }
+}
+
+fn decode(text: &str) -> Result<String, Problem> {
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
+    decoded.map(|t| t.into_owned()).map_err(|_| Problem::bad_request("the query is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_without_a_value_are_kept_apart_from_empty_ones() {
+        for text in ["a&b=1", "a=&b", "a", "", "x=1&x=2&x", "q=a%26b%3Dc&%26", "sp=a+b"] {
+            assert_eq!(Query::parse(text).expect("UTF-8").text(), text);
+        }
+        let query = Query::parse("nocase&limit=7&q=%C3%A9+x").expect("UTF-8");
+        assert_eq!((query.flag("nocase").unwrap(), query.flag("other").unwrap()), (true, false));
+        assert_eq!((query.number("limit", 10, 1, 9).unwrap(), query.get("q")), (7, Some("é x")));
+        assert!(query.number("limit", 10, 1, 6).is_err() && query.require("zz").is_err());
+        assert_eq!(query.with("limit", "8".into()).text(), "nocase&limit=8&q=%C3%A9+x");
+        assert!(Query::parse("%ff").is_err() && Query::parse(&"a&".repeat(300)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(pairs in prop::collection::vec((".{0,8}", prop::option::of(".{0,8}")), 0..8)) {
+            // An empty name without a value is nothing at all.
+            let pairs: Vec<(String, Option<String>)> =
+                pairs.into_iter().filter(|(n, v)| !n.is_empty() || v.is_some()).collect();
+            let query = Query { pairs };
+            prop_assert_eq!(Query::parse(&query.text()).expect("our own"), query);
+        }
+    }
+}

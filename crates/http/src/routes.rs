@@ -1,0 +1,349 @@
+//! The routes: one table, from which requests are dispatched and the description is made.
+
+use crate::body::ResponseBody;
+use crate::problem::Problem;
+use crate::serve::{Context, Request, Response};
+use crate::{commands, import, keys, metrics, openapi, search, update};
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use percent_encoding::percent_decode_str;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// What a handler gives.
+pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
+
+/// A parameter, for the description.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// `path`, `query` or `header`.
+    pub place: &'static str,
+    /// `string`, `integer` or `boolean`.
+    pub kind: &'static str,
+    /// It must be there.
+    pub required: bool,
+    /// What it is.
+    pub summary: &'static str,
+}
+
+/// A way to ask for something.
+pub struct Route {
+    /// The method; GET answers HEAD too.
+    pub method: Method,
+    /// The path; what stands in braces is the rest of it, percent-decoded.
+    pub path: &'static str,
+    /// A name for clients that are made from the description.
+    pub operation: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+    /// The media types of the body that it takes.
+    pub takes: &'static [&'static str],
+    /// Responses that are no problem documents: status, meaning and media type (empty: no body).
+    pub gives: &'static [(u16, &'static str, &'static str)],
+    /// False: answered without authentication and without a command.
+    pub needs_session: bool,
+    /// The handler.
+    pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
+}
+
+/// A route and what its braces stand for.
+pub struct Found {
+    /// The route.
+    pub route: &'static Route,
+    /// What stands in place of the braces.
+    pub rest: Vec<u8>,
+}
+
+const fn parameter(
+    name: &'static str,
+    place: &'static str,
+    kind: &'static str,
+    summary: &'static str,
+) -> Parameter {
+    Parameter { name, place, kind, required: false, summary }
+}
+const fn required(name: &'static str, place: &'static str, summary: &'static str) -> Parameter {
+    Parameter { name, place, kind: "string", required: true, summary }
+}
+
+const KEY: Parameter = required("key", "path", "The key, percent-encoded");
+const DB: Parameter = parameter("db", "query", "integer", "The database; 0 without it");
+const IF_MATCH: Parameter = parameter("If-Match", "header", "string", "Entity tags, or * for any value");
+const IF_NONE_MATCH: Parameter =
+    parameter("If-None-Match", "header", "string", "Entity tags, or * for any value");
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
+
+macro_rules! handler {
+    ($f:path) => {
+        |context, request, rest| Box::pin($f(context, request, rest))
+    };
+}
+
+/// Every route.
+pub static ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/v1/keys/{key}",
+        operation: "getKey",
+        summary: "Reads a value: a string as its bytes, a hash as a JSON object",
+        parameters: &[
+            KEY,
+            DB,
+            IF_MATCH,
+            IF_NONE_MATCH,
+            parameter(
+                "Range",
+                "header",
+                "string",
+                "One range of bytes; several are answered with all of them",
+            ),
+            parameter("If-Range", "header", "string", "The entity tag that the range is of"),
+        ],
+        takes: &[],
+        gives: &[
+            (200, "The value; Strand-Type and Strand-TTL-Ms describe it", "*/*"),
+            (206, "The range that was asked for", BYTES),
+            (304, "The value is the one that the client has", ""),
+        ],
+        needs_session: true,
+        run: handler!(keys::get),
+    },
+    Route {
+        method: Method::PUT,
+        path: "/v1/keys/{key}",
+        operation: "putKey",
+        summary: "Writes a value",
+        parameters: &[
+            KEY,
+            DB,
+            parameter("If-Match", "header", "string", "*: only when the key is there"),
+            parameter("If-None-Match", "header", "string", "*: only when the key is not there"),
+            parameter(
+                "Strand-Type",
+                "header",
+                "string",
+                "string (the default), or hash: the body is a JSON object",
+            ),
+            parameter("Strand-TTL-Ms", "header", "string", "Milliseconds until the value goes, or keep"),
+        ],
+        takes: &[BYTES, JSON],
+        gives: &[(201, "The key is new", ""), (204, "The value was replaced", "")],
+        needs_session: true,
+        run: handler!(keys::put),
+    },
+    Route {
+        method: Method::DELETE,
+        path: "/v1/keys/{key}",
+        operation: "deleteKey",
+        summary: "Removes a key",
+        parameters: &[KEY, DB, parameter("If-Match", "header", "string", "*: 412 in place of 404")],
+        takes: &[],
+        gives: &[(204, "It was there", "")],
+        needs_session: true,
+        run: handler!(keys::delete),
+    },
+    Route {
+        method: Method::POST,
+        path: "/v1/commands",
+        operation: "runCommands",
+        summary: "Runs commands: arrays of strings and numbers, in one array or one after the other",
+        parameters: &[DB],
+        takes: &[JSON, "application/x-ndjson"],
+        gives: &[(200, "Objects with the member result or error, in order, in the form of the body", "*/*")],
+        needs_session: true,
+        run: handler!(commands::run),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/search/{index}",
+        operation: "search",
+        summary: "Searches a text index (FT.SEARCH)",
+        parameters: &[
+            required("index", "path", "The index"),
+            required("q", "query", "The query, in FT.SEARCH's language"),
+            parameter("limit", "query", "integer", "Most results; 10 without it"),
+            parameter("offset", "query", "integer", "Results to leave out at the beginning"),
+            parameter("fields", "query", "string", "The fields to show, with commas between; all without it"),
+            parameter("sortby", "query", "string", "A SORTABLE field"),
+            parameter("desc", "query", "boolean", "Sort downwards"),
+            DB,
+        ],
+        takes: &[],
+        gives: &[(200, "total, documents (id, fields), and next when there are more", JSON)],
+        needs_session: true,
+        run: handler!(search::search),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/grep",
+        operation: "grep",
+        summary: "Finds keys or values by a regular expression (RX.GREP)",
+        parameters: &[
+            required("pattern", "query", "The regular expression"),
+            parameter("in", "query", "string", "keys or values (the default)"),
+            parameter("prefix", "query", "string", "Only keys that begin so"),
+            parameter("limit", "query", "integer", "Most matches; 1000 without it"),
+            parameter("nocase", "query", "boolean", "Upper and lower case are the same"),
+            parameter("lines", "query", "boolean", "The first matching line and its field too"),
+            DB,
+        ],
+        takes: &[],
+        gives: &[(200, "matches: key, with lines also field and line", JSON)],
+        needs_session: true,
+        run: handler!(search::grep),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/import",
+        operation: "importStatus",
+        summary: "The imported datasets",
+        parameters: &[DB],
+        takes: &[],
+        gives: &[(200, "datasets: name, folders, interrupted", JSON)],
+        needs_session: true,
+        run: handler!(import::status),
+    },
+    Route {
+        method: Method::POST,
+        path: "/v1/update",
+        operation: "update",
+        summary: "Takes Solr's XML update messages: <add> and <delete>",
+        parameters: &[
+            parameter("prefix", "query", "string", "What stands before a document's id in its key"),
+            parameter(
+                "separator",
+                "query",
+                "string",
+                "What stands between the values of one field; a comma without it",
+            ),
+            parameter("wt", "query", "string", "xml for a response like Solr's in XML; else JSON"),
+            DB,
+        ],
+        takes: &["text/xml", "application/xml"],
+        gives: &[(200, "responseHeader, added, deleted", "*/*")],
+        needs_session: true,
+        run: handler!(update::update),
+    },
+    Route {
+        method: Method::GET,
+        path: "/metrics",
+        operation: "metrics",
+        summary: "Counters and gauges for Prometheus",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "Prometheus's text format", "text/plain")],
+        needs_session: true,
+        run: handler!(metrics::metrics),
+    },
+    Route {
+        method: Method::GET,
+        path: "/healthz",
+        operation: "health",
+        summary: "Answers while the server serves",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "ok", "text/plain")],
+        needs_session: false,
+        run: handler!(health),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/openapi.json",
+        operation: "describe",
+        summary: "This description",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "An OpenAPI 3.1 document", JSON)],
+        needs_session: false,
+        run: handler!(openapi::describe),
+    },
+];
+
+async fn health(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let mut response = Response::new(ResponseBody::whole("ok\n"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+/// The part of a path before its braces, and whether it has any.
+fn stem(path: &'static str) -> (&'static str, bool) {
+    match path.find('{') {
+        Some(brace) => (&path[..brace], true),
+        None => (path, false),
+    }
+}
+
+/// The route of a request. A slash at the end of a path without braces is as good as none.
+///
+/// # Errors
+/// 404, or 405 with the methods that there are.
+pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
+    let mut allowed = Vec::new();
+    let wanted = if method == Method::HEAD { &Method::GET } else { method };
+    for route in ROUTES {
+        let (stem, has_rest) = stem(route.path);
+        let rest = match path.strip_prefix(stem) {
+            Some(rest) if has_rest => rest,
+            Some("" | "/") => "",
+            _ => continue,
+        };
+        if route.method == wanted {
+            return Ok(Found { route, rest: percent_decode_str(rest).collect() });
+        }
+        allowed.push(route.method.as_str());
+        if route.method == Method::GET {
+            allowed.push("HEAD");
+        }
+    }
+    match allowed.is_empty() {
+        true => Err(Problem::not_found("there is nothing at this path; /v1/openapi.json says what there is")),
+        false => Err(Problem::method_not_allowed(&allowed.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_methods_are_found() {
+        let found = |method: Method, path: &str| match find(&method, path) {
+            Ok(found) => {
+                (found.route.operation.to_string(), String::from_utf8_lossy(&found.rest).into_owned())
+            }
+            Err(problem) => (problem.status.as_u16().to_string(), String::new()),
+        };
+        for (method, path, operation, rest) in [
+            (Method::GET, "/v1/keys/a%2Fb%20c", "getKey", "a/b c"),
+            (Method::HEAD, "/v1/keys/a/b", "getKey", "a/b"),
+            (Method::DELETE, "/v1/keys/", "deleteKey", ""),
+            (Method::POST, "/v1/update/", "update", ""),
+            (Method::GET, "/v1/openapi.json", "describe", ""),
+            (Method::GET, "/v1/keys", "404", ""),
+            (Method::GET, "/v1/updates", "404", ""),
+            (Method::PATCH, "/v1/keys/a", "405", ""),
+            (Method::GET, "/v1/update", "405", ""),
+        ] {
+            assert_eq!(found(method, path), (operation.to_string(), rest.to_string()), "{path}");
+        }
+        assert!(find(&Method::GET, "/v1/keys/%ff").is_ok_and(|found| found.rest == [0xff]));
+    }
+
+    #[test]
+    fn the_table_is_whole() {
+        for route in ROUTES {
+            let braces = route.path.matches('{').count();
+            let in_path: Vec<&Parameter> = route.parameters.iter().filter(|p| p.place == "path").collect();
+            assert_eq!(in_path.len(), braces, "{}", route.path);
+            assert!(in_path.iter().all(|p| p.required && route.path.ends_with(&format!("{{{}}}", p.name))));
+            assert!(!route.gives.is_empty() && !route.summary.ends_with('.'), "{}", route.path);
+            assert_eq!(route.takes.is_empty(), route.method == Method::GET || route.method == Method::DELETE);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `/v1/search/{index}` and `/v1/grep`: FT.SEARCH and RX.GREP, their replies as JSON while they come.
+
+use crate::body::ResponseBody;
+use crate::json::JsonWriter;
+use crate::link::{Gone, Link};
+use crate::problem::Problem;
+use crate::serve::{Context, Request, Response};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use std::rc::Rc;
+use strand_wire::events::Event;
+
+/// Results of a search without `limit`.
+const LIMIT_DEFAULT: u64 = 10;
+/// Most results of a search, and the furthest that one can begin: FT.SEARCH's own bound.
+const LIMIT_MAX: u64 = 1_000_000;
+/// Matches of a grep without `limit`.
+const GREP_LIMIT_DEFAULT: u64 = 1000;
+
+/// `GET /v1/search/{index}?q=...&limit=...&offset=...&fields=a,b&sortby=f&desc`
+pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> Result<Response, Problem> {
+    let query = &request.query;
+    let q = query.require("q")?;
+    let limit = query.number("limit", LIMIT_DEFAULT, 0, LIMIT_MAX)?;
+    let offset = query.number("offset", 0, 0, LIMIT_MAX)?;
+    let mut args: Vec<Vec<u8>> = vec![b"FT.SEARCH".to_vec(), index, q.into()];
+    if let Some(fields) = query.get("fields") {
+        let fields: Vec<&str> = fields.split(',').filter(|f| !f.is_empty()).collect();
+        args.extend([b"RETURN".to_vec(), fields.len().to_string().into()]);
+        args.extend(fields.into_iter().map(Into::into));
+    }
+    if let Some(field) = query.get("sortby") {
+        let order = if query.flag("desc")? { "DESC" } else { "ASC" };
+        args.extend([b"SORTBY".to_vec(), field.into(), order.into()]);
+    }
+    args.extend([b"LIMIT".to_vec(), offset.to_string().into(), limit.to_string().into()]);
+    args.extend([b"DIALECT".to_vec(), b"2".to_vec()]);
+    let pairs = match ask(&context, &args).await? {
+        Event::Open { kind: b'%', values } => values / 2,
+        _ => return Err(unexpected()),
+    };
+    // What asks for the results after these.
+    let next = offset + limit;
+    let next_path =
+        format!("{}?{}", request.parts.uri.path(), request.query.with("offset", next.to_string()).text());
+    Ok(json_response(ResponseBody::made(|writer| async move {
+        let (mut json, link) = (JsonWriter::new(writer), &context.link);
+        json.raw("{");
+        let mut total = 0;
+        for _ in 0..pairs {
+            match name(link).await?.as_slice() {
+                b"total_results" => {
+                    if let Event::Int(n) = link.event().await? {
+                        total = n;
+                        json.raw(&format!("\"total\":{n},"));
+                    }
+                }
+                b"results" => documents(link, &mut json).await?,
+                _ => link.skip_value().await?,
+            }
+        }
+        if limit > 0 && total > next as i64 {
+            json.raw(",\"next\":");
+            json.string(next_path.as_bytes());
+        }
+        json.raw("}");
+        json.flush().await;
+        Ok(())
+    })))
+}
+
+/// `"documents":[{"id":...,"fields":{...}},...]`
+async fn documents(link: &Link, json: &mut JsonWriter) -> Result<(), Gone> {
+    let results = items(link).await?;
+    json.raw("\"documents\":[");
+    for i in 0..results {
+        json.raw(if i == 0 { "{" } else { ",{" });
+        let Event::Open { values, .. } = link.event().await? else { return Err(Gone) };
+        let mut first = true;
+        for _ in 0..values / 2 {
+            let member = match name(link).await?.as_slice() {
+                b"id" => "\"id\":",
+                b"extra_attributes" => "\"fields\":",
+                b"score" => "\"score\":",
+                _ => {
+                    link.skip_value().await?;
+                    continue;
+                }
+            };
+            json.raw(if first { "" } else { "," });
+            first = false;
+            json.raw(member);
+            let value = link.event().await?;
+            json.value(link, value).await?;
+        }
+        json.raw("}");
+    }
+    json.raw("]");
+    Ok(())
+}
+
+/// `GET /v1/grep?pattern=...&in=keys|values&prefix=...&limit=...&nocase&lines`
+pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let query = &request.query;
+    let pattern = query.require("pattern")?;
+    let place = match query.get("in") {
+        None | Some("values") => "VALUES",
+        Some("keys") => "KEYS",
+        Some(_) => return Err(Problem::bad_request("the query parameter `in` is keys or values")),
+    };
+    let lines = query.flag("lines")?;
+    let limit = query.number("limit", GREP_LIMIT_DEFAULT, 1, LIMIT_MAX)?;
+    let mut args: Vec<Vec<u8>> = vec![b"RX.GREP".to_vec(), place.into(), pattern.into()];
+    if let Some(prefix) = query.get("prefix") {
+        args.extend([b"PREFIX".to_vec(), prefix.into()]);
+    }
+    args.extend([b"LIMIT".to_vec(), limit.to_string().into()]);
+    if query.flag("nocase")? {
+        args.push(b"NOCASE".to_vec());
+    }
+    if lines {
+        args.push(b"WITHVALUES".to_vec());
+    }
+    let Event::Open { values, .. } = ask(&context, &args).await? else { return Err(unexpected()) };
+    Ok(json_response(ResponseBody::made(move |writer| async move {
+        let (mut json, link) = (JsonWriter::new(writer), &context.link);
+        json.raw("{\"matches\":[");
+        for i in 0..values {
+            json.raw(if i == 0 { "{" } else { ",{" });
+            let members: &[&str] =
+                if lines { &["\"key\":", ",\"field\":", ",\"line\":"] } else { &["\"key\":"] };
+            if lines {
+                items(link).await?;
+            }
+            for member in members {
+                json.raw(member);
+                let value = link.event().await?;
+                json.value(link, value).await?;
+            }
+            json.raw("}");
+        }
+        json.raw("]}");
+        json.flush().await;
+        Ok(())
+    })))
+}
+
+/// Sends a command; how its reply begins.
+async fn ask(context: &Context, args: &[Vec<u8>]) -> Result<Event, Problem> {
+    let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    context.link.command(&args);
+    match context.link.event().await? {
+        Event::Error(text) => Err(Problem::of_reply(&text)),
+        first => Ok(first),
+    }
+}
+
+/// A map's key.
+async fn name(link: &Link) -> Result<Vec<u8>, Gone> {
+    match link.event().await? {
+        Event::Simple(name) => Ok(name),
+        Event::Text { .. } => link.bytes().await,
+        _ => Err(Gone),
+    }
+}
+
+/// The number of values of an array that begins.
+async fn items(link: &Link) -> Result<usize, Gone> {
+    match link.event().await? {
+        Event::Open { values, .. } => Ok(values),
+        _ => Err(Gone),
+    }
+}
+
+fn unexpected() -> Problem {
+    Problem::new(hyper::StatusCode::INTERNAL_SERVER_ERROR, "the reply has another form than expected")
+        .closing()
+}
+
+/// A response of JSON.
+pub fn json_response(body: ResponseBody) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

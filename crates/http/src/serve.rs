@@ -1,0 +1,210 @@
+//! [`Connection`]: an HTTP connection as a future, over hyper, a pipe to a session, and the routes.
+//!
+//! Requests of a connection are answered in order, one at a time: hyper reads the next head when a response has gone out.
+//! Broken heads, conflicting lengths, bad chunking and heads over [`HEAD_BYTES_MAX`] are hyper's to refuse (400, 431);
+//! everything else is answered here, errors as problem documents.
+
+use crate::auth::credentials;
+use crate::body::{CutShort, Outgoing, ResponseBody};
+use crate::link::{Gone, Link};
+use crate::origin;
+use crate::pipe::Front;
+use crate::problem::{PROBLEM_JSON, Problem};
+use crate::query::Query;
+use crate::routes::{self, Found};
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::body::{Body, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll, ready};
+
+/// Longest head of a request, in bytes; also what is read ahead of a connection.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most header lines of a request.
+pub const HEADERS_MAX: usize = 100;
+
+/// What an operator can set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Longest body, in bytes.
+    pub body_bytes_max: u64,
+    /// Longest string that the server takes, in bytes.
+    pub bulk_bytes_max: usize,
+    /// Longest value that gets an entity tag, in bytes.
+    pub etag_bytes_max: usize,
+    /// The key of entity tags: random, one for a process.
+    pub etag_seed: u64,
+    /// What stands before the id of a document that comes as XML.
+    pub update_prefix: String,
+    /// The connection comes from this machine.
+    pub peer_is_local: bool,
+}
+
+/// A response of ours.
+pub type Response = hyper::Response<ResponseBody>;
+
+/// A request with its query read.
+pub struct Request {
+    /// Its head.
+    pub parts: Parts,
+    /// Its query.
+    pub query: Query,
+    /// Its body, what was not taken of it.
+    pub body: Incoming,
+    /// Bytes that may still come of it.
+    pub body_bytes_left: u64,
+}
+
+impl Request {
+    /// The media type of the body, without its parameters; empty when none is said.
+    pub fn media(&self) -> String {
+        let said = self.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or_default();
+        said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    }
+    /// The next part of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// 400 when it breaks off or its framing is broken: what follows cannot be told from it, so the connection ends.
+    pub async fn data(&mut self) -> Result<Option<Bytes>, Problem> {
+        poll_fn(|cx| self.poll_data(cx)).await
+    }
+    /// As [`Request::data`].
+    pub fn poll_data(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+        loop {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => return Poll::Ready(Ok(None)),
+                Some(Ok(frame)) => {
+                    // Trailers have nothing to say here.
+                    let Ok(data) = frame.into_data() else { continue };
+                    let len = data.len() as u64;
+                    return Poll::Ready(match self.body_bytes_left.checked_sub(len) {
+                        Some(left) => {
+                            self.body_bytes_left = left;
+                            Ok(Some(data))
+                        }
+                        None => {
+                            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long").closing())
+                        }
+                    });
+                }
+                Some(Err(_)) => {
+                    return Poll::Ready(Err(Problem::bad_request("the body breaks off").closing()));
+                }
+            }
+        }
+    }
+}
+
+/// What the requests of one connection share.
+pub struct Context {
+    /// The session.
+    pub link: Link,
+    /// What an operator can set.
+    pub settings: Settings,
+    /// Bodies on their way to the socket.
+    pub outgoing: Outgoing,
+    /// Requests that have begun.
+    begun: Cell<u64>,
+}
+
+/// Serves HTTP.
+pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
+    inner: http1::Connection<I, Server>,
+    context: Rc<Context>,
+}
+
+impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
+    /// Serves what comes over `io`, with the session behind `front`. `outgoing` is shared with `io`.
+    pub fn new(io: I, front: Front, settings: Settings, outgoing: Outgoing) -> Connection<I> {
+        let context = Rc::new(Context { link: Link::new(front), settings, outgoing, begun: Cell::new(0) });
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).half_close(false);
+        let inner = builder.serve_connection(io, Server { context: context.clone() });
+        Connection { inner, context }
+    }
+    /// Ends the connection after the response in hand, at once when there is none.
+    pub fn end_gracefully(&mut self) {
+        Pin::new(&mut self.inner).graceful_shutdown();
+    }
+    /// Requests that have begun: moves with every one of them.
+    pub fn requests(&self) -> u64 {
+        self.context.begun.get()
+    }
+    /// True while commands wait that the session has not read.
+    pub fn has_asked(&self) -> bool {
+        self.context.link.front().is_waiting()
+    }
+    /// True while a request is answered, or replies are missing.
+    pub fn is_busy(&self) -> bool {
+        Rc::strong_count(&self.context) > 2 || self.context.link.owed() > 0
+    }
+}
+
+impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Future for Connection<I> {
+    type Output = hyper::Result<()>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<hyper::Result<()>> {
+        Pin::new(&mut self.inner).poll(cx)
+    }
+}
+
+/// A whole response for a connection that gets no session; `reply` is the error that says why.
+pub fn refusal(reply: &[u8]) -> Vec<u8> {
+    let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii();
+    let problem = match text.starts_with(b"DENIED") {
+        true => Problem::of_reply(text),
+        false => Problem::new(StatusCode::SERVICE_UNAVAILABLE, String::from_utf8_lossy(text)),
+    };
+    let (status, document) = (problem.status, problem.document().to_string());
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}",
+        document.len()
+    )
+    .into_bytes()
+}
+
+/// hyper's view of the routes.
+struct Server {
+    context: Rc<Context>,
+}
+
+impl Service<hyper::Request<Incoming>> for Server {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>>>>;
+
+    fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
+        let context = self.context.clone();
+        context.begun.set(context.begun.get() + 1);
+        Box::pin(async move { Ok(answer(context, request).await.unwrap_or_else(Problem::response)) })
+    }
+}
+
+async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    origin::check(&parts.headers, context.settings.peer_is_local)?;
+    let Found { route, rest } = routes::find(&parts.method, parts.uri.path())?;
+    let bytes_max = context.settings.body_bytes_max;
+    if body.size_hint().lower() > bytes_max {
+        return Err(Problem::too_large(bytes_max));
+    }
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    if route.needs_session {
+        let db = query.number("db", 0, 0, i32::MAX as u64)?;
+        context.link.enter(credentials(&parts.headers)?, db).await?;
+    }
+    (route.run)(context, Request { parts, query, body, body_bytes_left: bytes_max }, rest).await
+}
+
+impl From<Gone> for CutShort {
+    fn from(_: Gone) -> CutShort {
+        CutShort
+    }
+}

@@ -1,0 +1,93 @@
+//! Byte strings in JSON, both ways.
+//!
+//! The convention: a byte string is a JSON string. What is UTF-8 stands there as it is; what is not, and text that begins
+//! with `base64:` itself, stands as `base64:` and its Base64 (RFC 4648, padded). So every byte string has one form and
+//! every form one byte string, for values and for the names of an object's members alike.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+/// What stands before the Base64 of bytes that are no text.
+pub const BASE64_PREFIX: &str = "base64:";
+
+/// Appends `bytes` as a JSON string, quotes included.
+pub fn quote(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    match is_plain(bytes) {
+        true => escape(bytes, out),
+        false => {
+            out.extend_from_slice(BASE64_PREFIX.as_bytes());
+            out.extend_from_slice(BASE64_STANDARD.encode(bytes).as_bytes());
+        }
+    }
+    out.push(b'"');
+}
+
+/// True when `bytes` stand as they are.
+pub fn is_plain(bytes: &[u8]) -> bool {
+    !bytes.starts_with(BASE64_PREFIX.as_bytes()) && std::str::from_utf8(bytes).is_ok()
+}
+
+/// Appends UTF-8 `bytes` with JSON's escapes; a part of a text may be given, whatever it cuts.
+pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut from = 0;
+    for (i, &b) in bytes.iter().enumerate() {
+        let short = match b {
+            b'"' => b'"',
+            b'\\' => b'\\',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            0..0x20 => b'u',
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[from..i]);
+        from = i + 1;
+        out.extend_from_slice(&[b'\\', short]);
+        if short == b'u' {
+            out.extend_from_slice(format!("{b:04x}").as_bytes());
+        }
+    }
+    out.extend_from_slice(&bytes[from..]);
+}
+
+/// The bytes that a JSON string stands for; `None` when it begins with `base64:` and is no Base64.
+pub fn unquote(text: String) -> Option<Vec<u8>> {
+    match text.strip_prefix(BASE64_PREFIX) {
+        Some(encoded) => BASE64_STANDARD.decode(encoded).ok(),
+        None => Some(text.into_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_stays_text_and_the_rest_is_marked() {
+        for (bytes, json) in [
+            (&b"plain"[..], r#""plain""#),
+            (b"a\"b\\c\n\x01\x7f", "\"a\\\"b\\\\c\\n\\u0001\x7f\""),
+            ("é\u{1F600}".as_bytes(), "\"é\u{1F600}\""),
+            (b"\xff\x00", r#""base64:/wA=""#),
+            (b"base64:x", r#""base64:YmFzZTY0Ong=""#),
+            (b"", r#""""#),
+        ] {
+            let mut out = Vec::new();
+            quote(bytes, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), json);
+        }
+        assert_eq!(unquote("base64:!".into()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_string_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut out = Vec::new();
+            quote(&bytes, &mut out);
+            let text: String = serde_json::from_slice(&out).expect("JSON");
+            prop_assert_eq!(unquote(text), Some(bytes));
+        }
+    }
+}

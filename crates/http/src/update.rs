@@ -1,0 +1,381 @@
+//! `POST /v1/update`: Solr's XML update messages, so that what feeds Solr can feed Strand.
+//!
+//! A `<doc>` becomes a hash at the prefix (`http-update-prefix`, or the query parameter `prefix`) and its `id`; a field that
+//! comes more than once is joined by the query parameter `separator` (a comma, as TAG fields part their values). As in Solr a
+//! document replaces the one with its id: DEL and HSET, so that a reader in between sees none (and none is left when the
+//! server refuses the HSET for want of memory). Fields with
+//! `update="set"` (or `null="true"`) and `update="inc"` change a document instead; other modifiers are refused by name, as
+//! are child documents, `overwrite="false"` and rollback. `<commit>` and `<optimize>` have nothing to do: what was
+//! acknowledged is found by the next search. `<delete>` takes ids, and the queries `*:*` and `id:...`.
+//!
+//! The body is read as it comes, and documents are written as they are read: a message that breaks off has done what stands
+//! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
+
+use crate::body::ResponseBody;
+use crate::problem::Problem;
+use crate::search::json_response;
+use crate::serve::{Context, Request, Response};
+use crate::xml::{Node, Place, Source, Xml, at};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+use strand_wire::events::Event;
+
+/// Most fields of a document.
+pub const FIELDS_MAX: usize = 65_536;
+/// Longest document, the text of its fields together, in bytes.
+pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+/// Commands that are sent before the first of their replies is read.
+const OUTSTANDING_MAX: usize = 256;
+/// Keys that one step of deleting everything looks at.
+const SCAN_COUNT: &[u8] = b"1000";
+
+/// What a message has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    added: u64,
+    deleted: u64,
+}
+
+/// What the reply to a command that was sent is about.
+enum Sent {
+    /// A document: count it.
+    Document(Place),
+    /// Removes keys: count them.
+    Removal(Place),
+    /// Part of a document.
+    Part(Place),
+}
+
+/// A field's value and what is to be done with it.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Put(Vec<u8>),
+    Set(Vec<u8>),
+    Remove,
+    Increment(Vec<u8>),
+}
+
+struct Update {
+    context: Rc<Context>,
+    prefix: Vec<u8>,
+    separator: Vec<u8>,
+    sent: VecDeque<Sent>,
+    done: Done,
+}
+
+/// Takes a message.
+pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let began = Instant::now();
+    let text = |name: &str, default: &str| request.query.get(name).unwrap_or(default).as_bytes().to_vec();
+    let as_xml = request.query.get("wt") == Some("xml");
+    let prefix = text("prefix", &context.settings.update_prefix);
+    if !["text/xml", "application/xml"].contains(&request.media().as_str()) {
+        let detail = "the Content-Type is to be text/xml or application/xml";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let separator = text("separator", ",");
+    let mut update = Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default() };
+    let taken = update.message(&mut Xml::new(request)).await;
+    let settled = update.settle(0).await;
+    let Done { added, deleted } = update.done;
+    if let Err(problem) = taken.and(settled) {
+        return Err(problem.member("added", added).member("deleted", deleted));
+    }
+    let ms = began.elapsed().as_millis();
+    if as_xml {
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<response><lst name=\"responseHeader\"><int name=\"status\">0</int>\
+             <int name=\"QTime\">{ms}</int></lst><long name=\"added\">{added}</long><long name=\"deleted\">{deleted}</long></response>\n"
+        );
+        let mut response = Response::new(ResponseBody::whole(text));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        return Ok(response);
+    }
+    let text = format!(
+        "{{\"responseHeader\":{{\"status\":0,\"QTime\":{ms}}},\"added\":{added},\"deleted\":{deleted}}}"
+    );
+    Ok(json_response(ResponseBody::whole(text)))
+}
+
+/// The value of an attribute.
+fn attribute<'a>(attributes: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+}
+
+impl Update {
+    /// The root: one instruction, or `<update>` with any number.
+    async fn message<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
+        let Some((name, attributes)) = self.child(xml).await? else {
+            return Err(xml.problem("there is no element"));
+        };
+        if name == "update" {
+            while let Some((name, attributes)) = self.child(xml).await? {
+                self.instruction(xml, &name, &attributes).await?;
+            }
+        } else {
+            self.instruction(xml, &name, &attributes).await?;
+        }
+        match self.child(xml).await? {
+            None => Ok(()),
+            Some(_) => Err(xml.problem("the document has a second root element")),
+        }
+    }
+    /// The next element inside the present one; `None` at its end. Only white space stands between elements.
+    async fn child<S: Source + Unpin>(
+        &mut self,
+        xml: &mut Xml<S>,
+    ) -> Result<Option<(String, Vec<(String, String)>)>, Problem> {
+        loop {
+            match xml.next().await? {
+                Node::Open { name, attributes } => return Ok(Some((name, attributes))),
+                Node::Close(_) | Node::End => return Ok(None),
+                Node::Text(text) if text.trim().is_empty() => {}
+                Node::Text(_) => return Err(xml.problem("text where an element is expected")),
+            }
+        }
+    }
+    /// The text of the present element, to its end.
+    async fn text<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<String, Problem> {
+        let mut text = String::new();
+        loop {
+            match xml.next().await? {
+                Node::Text(more) if text.is_empty() => text = more,
+                Node::Text(more) if text.len() + more.len() <= DOCUMENT_BYTES_MAX => text += &more,
+                Node::Text(_) => return Err(too_large(xml)),
+                Node::Close(_) | Node::End => return Ok(text),
+                Node::Open { name, .. } => {
+                    return Err(xml.problem(format!("<{name}> where text is expected")));
+                }
+            }
+        }
+    }
+    async fn instruction<S: Source + Unpin>(
+        &mut self,
+        xml: &mut Xml<S>,
+        name: &str,
+        attributes: &[(String, String)],
+    ) -> Result<(), Problem> {
+        match name {
+            "add" if attribute(attributes, "overwrite") == Some("false") => {
+                Err(refused(xml, "overwrite=\"false\" is not there: an id has one document"))
+            }
+            "add" => {
+                while let Some((name, _)) = self.child(xml).await? {
+                    match name.as_str() {
+                        "doc" => self.document(xml).await?,
+                        _ => return Err(xml.problem(format!("<{name}> inside <add>"))),
+                    }
+                }
+                Ok(())
+            }
+            "delete" => {
+                while let Some((name, _)) = self.child(xml).await? {
+                    let place = xml.place();
+                    let text = self.text(xml).await?;
+                    match name.as_str() {
+                        "id" => self.remove(text.trim(), place).await?,
+                        "query" => self.remove_found(xml, text.trim(), place).await?,
+                        _ => return Err(xml.problem(format!("<{name}> inside <delete>"))),
+                    }
+                }
+                Ok(())
+            }
+            "commit" | "optimize" => match self.child(xml).await? {
+                None => Ok(()),
+                Some((inner, _)) => Err(xml.problem(format!("<{inner}> inside <{name}>"))),
+            },
+            "rollback" => Err(refused(xml, "a rollback is not there: what was acknowledged is written")),
+            _ => Err(xml
+                .problem(format!("<{name}>: an update begins with add, delete, commit, optimize or update"))),
+        }
+    }
+    async fn document<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
+        let place = xml.place();
+        let mut fields: Vec<(String, Change)> = Vec::new();
+        let (mut id, mut bytes) = (None::<String>, 0);
+        while let Some((element, attributes)) = self.child(xml).await? {
+            match element.as_str() {
+                "field" => {}
+                "doc" => return Err(refused(xml, "child documents are not there")),
+                _ => return Err(xml.problem(format!("<{element}> inside <doc>"))),
+            }
+            let Some(name) = attribute(&attributes, "name").filter(|n| !n.is_empty()) else {
+                return Err(xml.problem("a <field> without a name"));
+            };
+            let is_null = attribute(&attributes, "null") == Some("true");
+            let make: fn(Vec<u8>) -> Change = match attribute(&attributes, "update") {
+                None if is_null => |_| Change::Remove,
+                None => Change::Put,
+                Some("set") if is_null => |_| Change::Remove,
+                Some("set") => Change::Set,
+                Some("inc") => Change::Increment,
+                Some(other) => {
+                    return Err(refused(xml, &format!("update=\"{other}\" is not there: set and inc are")));
+                }
+            };
+            let value = self.text(xml).await?;
+            bytes += name.len() + value.len();
+            if bytes > DOCUMENT_BYTES_MAX || fields.len() == FIELDS_MAX {
+                return Err(too_large(xml));
+            }
+            if name == "id" {
+                id = Some(value.clone());
+            }
+            self.gather(&mut fields, name, make(value.into_bytes()));
+        }
+        let missing = || at(Problem::bad_request("Document is missing mandatory uniqueKey field: id"), place);
+        self.write(id.ok_or_else(missing)?.trim(), fields, place).await
+    }
+    /// Adds a field to a document, joined with the one of its name.
+    fn gather(&self, fields: &mut Vec<(String, Change)>, name: &str, change: Change) {
+        // Values of one name mostly follow one another.
+        let same = fields.iter_mut().rev().find(|(n, _)| n == name);
+        match (same, change) {
+            (Some((_, Change::Put(old) | Change::Set(old))), Change::Put(more) | Change::Set(more)) => {
+                old.extend_from_slice(&self.separator);
+                old.extend_from_slice(&more);
+            }
+            (_, change) => fields.push((name.into(), change)),
+        }
+    }
+    async fn write(&mut self, id: &str, fields: Vec<(String, Change)>, place: Place) -> Result<(), Problem> {
+        let key = self.key(id);
+        let changes =
+            fields.iter().any(|(_, c)| matches!(c, Change::Set(_) | Change::Remove | Change::Increment(_)));
+        if !changes {
+            self.send(&[b"DEL", &key], Sent::Part(place)).await?;
+        }
+        for (name, change) in &fields {
+            match change {
+                Change::Remove => self.send(&[b"HDEL", &key, name.as_bytes()], Sent::Part(place)).await?,
+                Change::Increment(by) => {
+                    let by = by.trim_ascii();
+                    self.send(&[b"HINCRBYFLOAT", &key, name.as_bytes(), by], Sent::Part(place)).await?;
+                }
+                Change::Put(_) | Change::Set(_) => {}
+            }
+        }
+        let values: Vec<(&[u8], &[u8])> = fields
+            .iter()
+            .filter_map(|(name, change)| match change {
+                Change::Put(value) | Change::Set(value) => Some((name.as_bytes(), value.as_slice())),
+                _ => None,
+            })
+            .collect();
+        let link = &self.context.link;
+        link.room().await?;
+        link.begin_command(2 + 2 * values.len());
+        link.argument(b"HSET");
+        link.argument(&key);
+        for (name, value) in values {
+            link.room().await?;
+            link.argument(name);
+            link.argument(value);
+        }
+        self.sent.push_back(Sent::Document(place));
+        self.settle(OUTSTANDING_MAX).await
+    }
+    async fn remove(&mut self, id: &str, place: Place) -> Result<(), Problem> {
+        let key = self.key(id);
+        self.send(&[b"DEL", &key], Sent::Removal(place)).await
+    }
+    /// Delete by query, for the queries that need no index of Solr's.
+    async fn remove_found<S>(&mut self, xml: &Xml<S>, query: &str, place: Place) -> Result<(), Problem>
+    where
+        S: Source + Unpin,
+    {
+        if let Some(id) = query.strip_prefix("id:") {
+            let id = id.trim().strip_prefix('"').and_then(|i| i.strip_suffix('"')).unwrap_or(id.trim());
+            let plain = !id.contains(['*', '?', ' ', '"', '\\', '(', '[', '{']) || query.contains('"');
+            if plain && !id.is_empty() {
+                return self.remove(id, place).await;
+            }
+        }
+        if query != "*:*" {
+            return Err(refused(xml, "only the queries *:* and id:... can be deleted by"));
+        }
+        self.settle(0).await?;
+        let mut pattern = Vec::new();
+        for &b in &self.prefix {
+            if b"*?[]\\^-".contains(&b) {
+                pattern.push(b'\\');
+            }
+            pattern.push(b);
+        }
+        pattern.push(b'*');
+        let context = self.context.clone();
+        let link = &context.link;
+        let mut cursor = b"0".to_vec();
+        loop {
+            link.command(&[b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", SCAN_COUNT, b"TYPE", b"hash"]);
+            match link.event().await? {
+                Event::Open { values: 2, .. } => {}
+                Event::Error(text) => return Err(Problem::of_reply(&text)),
+                _ => return Err(crate::link::Gone.into()),
+            }
+            cursor = link.line().await?.unwrap_or_default();
+            let Event::Open { values, .. } = link.event().await? else {
+                return Err(crate::link::Gone.into());
+            };
+            let mut keys = Vec::with_capacity(values);
+            for _ in 0..values {
+                keys.push(link.line().await?.unwrap_or_default());
+            }
+            if !keys.is_empty() {
+                let mut args: Vec<&[u8]> = vec![b"UNLINK"];
+                args.extend(keys.iter().map(Vec::as_slice));
+                self.send(&args, Sent::Removal(place)).await?;
+                self.settle(0).await?;
+            }
+            if cursor == b"0" {
+                return Ok(());
+            }
+        }
+    }
+    fn key(&self, id: &str) -> Vec<u8> {
+        [&self.prefix, id.as_bytes()].concat()
+    }
+    async fn send(&mut self, args: &[&[u8]], sent: Sent) -> Result<(), Problem> {
+        self.context.link.room().await?;
+        self.context.link.command(args);
+        self.sent.push_back(sent);
+        self.settle(OUTSTANDING_MAX).await
+    }
+    /// Reads replies until no more than `left` are missing.
+    async fn settle(&mut self, left: usize) -> Result<(), Problem> {
+        while self.sent.len() > left {
+            let Some(sent) = self.sent.pop_front() else { break };
+            let reply = self.context.link.line().await;
+            let (place, count) = match &sent {
+                Sent::Document(place) => (*place, Some(&mut self.done.added)),
+                Sent::Removal(place) => (*place, Some(&mut self.done.deleted)),
+                Sent::Part(place) => (*place, None),
+            };
+            let reply = reply.map_err(|problem| at(problem, place))?;
+            if let Some(count) = count {
+                *count += match sent {
+                    Sent::Removal(_) => {
+                        reply.and_then(|n| String::from_utf8(n).ok()?.parse().ok()).unwrap_or(0)
+                    }
+                    _ => 1,
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 422 at the last node.
+fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
+    let Place { line, column } = xml.place();
+    let detail = format!("line {line}, column {column}: {detail}");
+    at(Problem::unprocessable(detail), xml.place())
+}
+
+fn too_large<S: Source + Unpin>(xml: &Xml<S>) -> Problem {
+    let detail = format!("a document has at most {FIELDS_MAX} fields and {DOCUMENT_BYTES_MAX} bytes");
+    at(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).closing(), xml.place())
+}

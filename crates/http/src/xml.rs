@@ -1,0 +1,364 @@
+//! [`Xml`]: a body of XML as a sequence of nodes, read while it comes, each with its line and column.
+//!
+//! quick-xml does the parsing. What could be used against a server is left out: a document type is refused, so there are no
+//! entities but the five of XML and no external ones; depth, attributes and the size of one node are bounded by name.
+
+use crate::body::step_aside;
+use crate::problem::Problem;
+use crate::serve::Request;
+use bytes::Bytes;
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
+
+/// Deepest nesting of elements.
+pub const DEPTH_MAX: usize = 16;
+/// Most attributes of one element.
+pub const ATTRIBUTES_MAX: usize = 16;
+/// Longest node (a tag, a text, a comment), in bytes: it is taken in one go, some 1 ns a byte.
+pub const NODE_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes that are read before others run: some 100 us.
+const TURN_BYTES: u64 = 8 * 1024;
+
+/// Where the bytes come from.
+pub trait Source {
+    /// The next bytes; `None` at the end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>>;
+}
+
+impl Source for Request {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+        Request::poll_data(self, cx)
+    }
+}
+
+/// A part of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A start tag (an empty element is one and an end tag).
+    Open {
+        /// The element's name.
+        name: String,
+        /// Its attributes.
+        attributes: Vec<(String, String)>,
+    },
+    /// An end tag.
+    Close(String),
+    /// Text, CDATA or a character reference: what stands together may come in several.
+    Text(String),
+    /// The end of the document.
+    End,
+}
+
+/// A place in a document, both from 1 on; columns count bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The line.
+    pub line: u64,
+    /// The byte in it.
+    pub column: u64,
+}
+
+/// Reads nodes.
+pub struct Xml<S> {
+    reader: Reader<Counted<S>>,
+    buffer: Vec<u8>,
+    depth: usize,
+    /// Where the last node begins.
+    at: u64,
+}
+
+impl<S: Source + Unpin> Xml<S> {
+    /// Reads from `source`.
+    pub fn new(source: S) -> Xml<S> {
+        let mut reader = Reader::from_reader(Counted::new(source));
+        reader.config_mut().expand_empty_elements = true;
+        Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
+    }
+    /// Where the last node begins.
+    pub fn place(&self) -> Place {
+        self.reader.get_ref().place(self.at)
+    }
+    /// 400 at the last node.
+    pub fn problem(&self, detail: impl AsRef<str>) -> Problem {
+        at(Problem::bad_request(described(detail.as_ref(), self.place())), self.place())
+    }
+    /// The next node.
+    ///
+    /// # Errors
+    /// 400 with line and column when the document is broken, 413 when a limit is passed.
+    pub async fn next(&mut self) -> Result<Node, Problem> {
+        loop {
+            self.at = self.reader.buffer_position();
+            let counted = self.reader.get_mut();
+            counted.forget(self.at);
+            if counted.taken - counted.rested >= TURN_BYTES {
+                counted.rested = counted.taken;
+                step_aside().await;
+            }
+            self.buffer.clear();
+            let event = match self.reader.read_event_into_async(&mut self.buffer).await {
+                Ok(event) => event,
+                Err(error) => return Err(broken(&mut self.reader, &error)),
+            };
+            let node = match event {
+                Event::Start(start) => read_start(&start),
+                Event::End(end) => Ok(Some(Node::Close(end.name().as_ref().to_string()))),
+                Event::Text(text) => Ok(Some(Node::Text(text.xml10_content().into_owned()))),
+                Event::CData(text) => Ok(Some(Node::Text(text.xml10_content().into_owned()))),
+                Event::GeneralRef(reference) => match reference.resolve_char_ref() {
+                    Ok(Some(c)) if is_xml_char(c) => Ok(Some(Node::Text(c.into()))),
+                    Ok(None) => match quick_xml::escape::resolve_predefined_entity(&reference) {
+                        Some(text) => Ok(Some(Node::Text(text.into()))),
+                        None => Err(format!(
+                            "the entity &{}; is not known: only the five of XML are",
+                            &*reference
+                        )),
+                    },
+                    _ => Err(format!("&{}; is no character", &*reference)),
+                },
+                Event::DocType(_) => Err("a document type is not taken".into()),
+                Event::Decl(declaration) => match declaration.encoding() {
+                    Some(Ok(name)) if !name.eq_ignore_ascii_case("utf-8") => {
+                        Err(format!("the encoding is {name}: only UTF-8 is taken"))
+                    }
+                    _ => Ok(None),
+                },
+                Event::Empty(_) | Event::Comment(_) | Event::PI(_) => Ok(None),
+                Event::Eof if self.depth > 0 => Err("the document ends inside an element".into()),
+                Event::Eof => Ok(Some(Node::End)),
+            };
+            let node = node.map_err(|detail| self.problem(detail))?;
+            match &node {
+                Some(Node::Open { .. }) if self.depth == DEPTH_MAX => {
+                    return Err(self.problem(format!("elements are nested more than {DEPTH_MAX} deep")));
+                }
+                Some(Node::Open { .. }) => self.depth += 1,
+                Some(Node::Close(_)) => self.depth -= 1,
+                _ => {}
+            }
+            if let Some(node) = node {
+                return Ok(node);
+            }
+        }
+    }
+}
+
+/// What XML lets stand in a document.
+fn is_xml_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, String> {
+    let mut attributes = Vec::new();
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|e| e.to_string())?;
+        if attributes.len() == ATTRIBUTES_MAX {
+            return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
+        }
+        let value = quick_xml::escape::unescape(&attribute.value).map_err(|e| e.to_string())?;
+        attributes.push((attribute.key.as_ref().to_string(), value.into_owned()));
+    }
+    Ok(Some(Node::Open { name: start.name().as_ref().to_string(), attributes }))
+}
+
+/// The problem that an error of the parser is: the source's own, or a place in the document.
+fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml::Error) -> Problem {
+    if let Some(problem) = reader.get_mut().problem.take() {
+        return problem;
+    }
+    let place = reader.get_ref().place(reader.error_position());
+    at(Problem::bad_request(described(&error.to_string(), place)), place)
+}
+
+fn described(detail: &str, place: Place) -> String {
+    format!("line {}, column {}: {detail}", place.line, place.column)
+}
+
+/// The problem with its place.
+pub fn at(problem: Problem, place: Place) -> Problem {
+    problem.member("line", place.line).member("column", place.column)
+}
+
+/// A source that knows where its lines begin.
+struct Counted<S> {
+    source: S,
+    current: Bytes,
+    /// Bytes handed out.
+    taken: u64,
+    /// Where the present node begins.
+    node: u64,
+    /// The line in which it begins, from 1 on, and where that begins.
+    line: u64,
+    line_start: u64,
+    /// Line ends after that.
+    ends: Vec<u64>,
+    /// How far it had come when others were last let run.
+    rested: u64,
+    problem: Option<Problem>,
+}
+
+impl<S> Counted<S> {
+    fn new(source: S) -> Counted<S> {
+        Counted {
+            source,
+            current: Bytes::new(),
+            taken: 0,
+            node: 0,
+            line: 1,
+            line_start: 0,
+            ends: Vec::new(),
+            rested: 0,
+            problem: None,
+        }
+    }
+    /// Nobody will ask for a place before `node`.
+    fn forget(&mut self, node: u64) {
+        let before = self.ends.partition_point(|end| *end < node);
+        if let Some(last) = before.checked_sub(1) {
+            self.line += before as u64;
+            self.line_start = self.ends[last] + 1;
+            self.ends.drain(..before);
+        }
+        self.node = node;
+    }
+    fn place(&self, at: u64) -> Place {
+        let before = self.ends.partition_point(|end| *end < at);
+        let start = before.checked_sub(1).map_or(self.line_start, |last| self.ends[last] + 1);
+        Place { line: self.line + before as u64, column: at.saturating_sub(start) + 1 }
+    }
+}
+
+impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
+    fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let this = self.get_mut();
+        if this.current.is_empty() {
+            let next = match this.taken - this.node > NODE_BYTES_MAX as u64 {
+                true => Err(Problem::too_large(NODE_BYTES_MAX as u64)),
+                false => ready!(this.source.poll_data(cx)),
+            };
+            match next {
+                Ok(bytes) => this.current = bytes.unwrap_or_default(),
+                Err(problem) => {
+                    this.problem = Some(problem);
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+            }
+        }
+        Poll::Ready(Ok(&this.current))
+    }
+    fn consume(self: Pin<&mut Self>, n: usize) {
+        let this = self.get_mut();
+        let taken = this.current.split_to(n.min(this.current.len()));
+        this.ends.extend(memchr::memchr_iter(b'\n', &taken).map(|i| this.taken + i as u64));
+        this.taken += taken.len() as u64;
+    }
+}
+
+impl<S: Source + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let n = {
+            let bytes = ready!(self.as_mut().poll_fill_buf(cx))?;
+            let n = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..n]);
+            n
+        };
+        self.consume(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::future::Future;
+
+    struct Parts(VecDeque<Bytes>);
+
+    impl Source for Parts {
+        fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+            Poll::Ready(Ok(self.0.pop_front()))
+        }
+    }
+
+    fn wait<T>(future: impl Future<Output = T>) -> T {
+        let mut future = Box::pin(future);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for _ in 0..1_000_000 {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
+                return done;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    /// Nodes in short, or the place and text of the problem.
+    fn read(text: &[u8], piece: usize) -> Result<String, String> {
+        let mut xml = Xml::new(Parts(text.chunks(piece).map(Bytes::copy_from_slice).collect()));
+        let mut out = String::new();
+        loop {
+            match wait(xml.next()) {
+                Ok(Node::Open { name, attributes }) => {
+                    out += &format!("<{name}");
+                    attributes.iter().for_each(|(n, v)| out += &format!(" {n}={v}"));
+                    out += ">";
+                }
+                Ok(Node::Close(name)) => out += &format!("</{name}>"),
+                Ok(Node::Text(text)) => out += &text,
+                Ok(Node::End) => return Ok(out),
+                Err(problem) => return Err(problem.document()["detail"].as_str().expect("text").into()),
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_in_pieces_of_any_size() {
+        let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a x=\"1&lt;2\" y=''><!-- no -->\
+            <b/>t&amp;&#65;&#x2713;<![CDATA[<raw>]]>é</a>\n";
+        for piece in [1, 2, 3, 7, 1000] {
+            let found = read(text.as_bytes(), piece).expect("well formed");
+            assert_eq!(found.trim(), "<a x=1<2 y=><b></b>t&A✓<raw>é</a>", "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn what_is_broken_has_a_place() {
+        for (text, place, words) in [
+            ("<a>\n  <b>\n</a>", "line 3, column 1", "expected `</b>`"),
+            ("<a>\n", "line 2, column 1", "ends inside"),
+            ("<a>\n <b", "line 2, column 2", "not closed"),
+            ("<a>\n\n&nope;</a>", "line 3, column 1", "&nope;"),
+            ("<a>&#0;</a>", "line 1, column 4", "character"),
+            ("<!DOCTYPE a [<!ENTITY b \"c\">]>\n<a>&b;</a>", "line 1, column 1", "document type"),
+            ("<a>\n<b x='1' x='2'/></a>", "line 2, column 1", ""),
+            ("<?xml version='1.0' encoding='latin-1'?><a/>", "line 1, column 1", "UTF-8"),
+        ] {
+            for piece in [1, 1000] {
+                let found = read(text.as_bytes(), piece).expect_err(text);
+                assert!(found.starts_with(place) && found.contains(words), "{text:?}: {found}");
+            }
+        }
+        assert!(read(b"<a>\xff\xfe</a>", 3).is_err());
+        let deep = "<a>".repeat(DEPTH_MAX + 1);
+        assert!(read(deep.as_bytes(), 100).expect_err("deep").contains("deep"));
+        let wide: String = (0..=ATTRIBUTES_MAX).map(|i| format!(" a{i}='1'")).collect();
+        assert!(read(format!("<a{wide}/>").as_bytes(), 100).expect_err("wide").contains("attributes"));
+    }
+
+    #[test]
+    fn a_node_without_end_is_given_up() {
+        let parts = (0..NODE_BYTES_MAX / (1 << 20) + 4).map(|_| Bytes::from(vec![b'x'; 1 << 20]));
+        let mut xml = Xml::new(Parts([Bytes::from_static(b"<a>")].into_iter().chain(parts).collect()));
+        assert!(matches!(wait(xml.next()), Ok(Node::Open { .. })));
+        assert_eq!(wait(xml.next()).expect_err("too long").status.as_u16(), 413);
+    }
+}

@@ -1,0 +1,350 @@
+//! One HTTP connection: a socket served by `strand_http`, and in the same task the session that it speaks to.
+//!
+//! [`serve`] opens a session as for any client and joins it, by a pipe in memory, with the HTTP side; the session is driven
+//! by [`connection::drive`], which knows no difference. What hyper reads and writes goes through a [`Socket`]: it gathers
+//! what is written and sends it when hyper waits for the peer, so that pipelined requests cost one write together, and it
+//! shares the memory of large bodies with the socket.
+
+use super::connection::{self, End, HANDSHAKE_US_MAX};
+use super::door::Arrival;
+use super::stream::{Stream, refuse};
+use super::tls_stream::TlsError;
+use super::wake::WakeCell;
+use super::worker::Context;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::cell::RefCell;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
+use std::time::Duration;
+use strand_chain::Chain;
+use strand_engine::{Config, Session};
+use strand_http::body::Outgoing;
+use strand_http::pipe::{Joined, Watch, pipe};
+use strand_http::{Connection, Settings};
+use tokio::time::{Instant, Sleep};
+
+/// Bytes read or written in one turn of the task, as for every connection.
+const MOVED_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that wait to be sent above which hyper has to wait.
+const OUT_BYTES_MAX: usize = 128 * 1024;
+/// Bytes that are sent although hyper has more to do.
+const SEND_BYTES_MIN: usize = 32 * 1024;
+
+/// Serves one connection until it closes.
+///
+/// # Errors
+/// Those of the socket.
+pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
+    let Arrival { socket, peer, tls, .. } = arrival;
+    let peer_is_local = peer.local;
+    let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
+    let session = match opened {
+        Ok(session) => session,
+        Err(reply) => {
+            // Who has agreed on no keys yet could not read why.
+            if tls.is_none() {
+                refuse(&socket, &strand_http::refusal(reply.front()));
+            }
+            return Ok("refused");
+        }
+    };
+    let config = context.engine.config();
+    let (front, back) = pipe();
+    let watch = back.watch();
+    let outgoing = Outgoing::default();
+    let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    let greeting =
+        stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
+    let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
+    let side = HttpSide {
+        connection: Connection::new(Io(socket.clone()), front, settings(config, peer_is_local), outgoing),
+        socket,
+        context,
+        told_to_end: false,
+        greeting,
+        idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
+        watch: watch.clone(),
+        turn: 0,
+    };
+    let session = connection::drive(Stream::Pipe(back), session, wake, context);
+    // A session that was killed takes its connection along; one that ended in order lets the last response go out.
+    Joined::new(side, session, watch, |end: End| match end {
+        Ok("killed") => Some(Ok("killed")),
+        _ => None,
+    })
+    .await
+}
+
+fn settings(config: &Config, peer_is_local: bool) -> Settings {
+    static ETAG_SEED: OnceLock<u64> = OnceLock::new();
+    Settings {
+        body_bytes_max: config.http_body_bytes_max(),
+        bulk_bytes_max: config.bulk_bytes_max(),
+        etag_bytes_max: config.http_etag_bytes_max(),
+        // std keys its hashers from the system's randomness.
+        etag_seed: *ETAG_SEED.get_or_init(|| RandomState::new().build_hasher().finish()),
+        update_prefix: config.http_update_prefix(),
+        peer_is_local,
+    }
+}
+
+/// The HTTP side of a connection.
+struct HttpSide<'c> {
+    connection: Connection<Io>,
+    socket: Rc<RefCell<Socket>>,
+    context: &'c Context,
+    told_to_end: bool,
+    /// Until when the two ends may agree on keys (TLS).
+    greeting: Option<Pin<Box<Sleep>>>,
+    idle: IdleWatch,
+    watch: Watch,
+    /// The turn of the task in which the clock was looked at.
+    turn: u64,
+}
+
+impl Future for HttpSide<'_> {
+    type Output = End;
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<End> {
+        let this = self.get_mut();
+        if this.context.stopping() && !std::mem::replace(&mut this.told_to_end, true) {
+            this.connection.end_gracefully();
+        }
+        loop {
+            let begun = this.connection.requests();
+            if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
+                return Poll::Ready(match (done, this.socket.borrow_mut().no_tls.take()) {
+                    (_, Some(e)) => Err(e),
+                    (Ok(()), None) => Ok("closed"),
+                    (Err(e), None) => Err(io::Error::other(e)),
+                });
+            }
+            let mut socket = this.socket.borrow_mut();
+            // The session answers what it was just asked mostly at once: that response goes along.
+            let more = this.connection.requests() != begun && this.connection.has_asked();
+            if !more || socket.out.len() >= SEND_BYTES_MIN {
+                socket.send()?;
+            }
+            if !socket.poll_ready(cx) {
+                break;
+            }
+        }
+        let alive = (this.connection.requests(), this.socket.borrow().sent);
+        // A look once in a turn is enough to be woken in time.
+        if std::mem::replace(&mut this.turn, this.watch.turn()) == this.watch.turn() {
+            return Poll::Pending;
+        }
+        if let Some(greeting) = &mut this.greeting {
+            if !this.socket.borrow().stream.is_handshaking() {
+                this.greeting = None;
+            } else if greeting.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok("no TLS handshake in time"));
+            }
+        }
+        if this.idle.poll(cx, alive, this.connection.is_busy()).is_ready() {
+            return Poll::Ready(Ok("idle"));
+        }
+        Poll::Pending
+    }
+}
+
+/// Ends a connection on which nothing happens. It looks once in `timeout`, so that a request costs nothing: what was
+/// idle from one look to the next has waited for once to twice that time.
+struct IdleWatch {
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    seen: (u64, u64),
+}
+
+impl IdleWatch {
+    fn new(timeout: Duration) -> IdleWatch {
+        IdleWatch { timeout, timer: None, seen: (0, 0) }
+    }
+    /// Ready when the connection is to end. `alive` moves with what happens; `busy`: a request is being answered.
+    fn poll(&mut self, cx: &mut task::Context<'_>, alive: (u64, u64), busy: bool) -> Poll<()> {
+        if self.timeout.is_zero() {
+            return Poll::Pending;
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if !busy && std::mem::replace(&mut self.seen, alive) == alive {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(Instant::now() + self.timeout);
+        }
+        Poll::Pending
+    }
+}
+
+/// The socket as hyper sees it.
+struct Socket {
+    stream: Stream,
+    /// A place to read to; empty between reads.
+    input: Chain,
+    /// What waits to be sent.
+    out: Chain,
+    outgoing: Outgoing,
+    watch: Watch,
+    /// Reading, or writing, is worth a try.
+    unread: bool,
+    unwritten: bool,
+    /// hyper waits for bytes.
+    wants_read: bool,
+    /// hyper waits until all is sent.
+    wants_end: bool,
+    /// Bytes moved in this turn of the task.
+    moved: usize,
+    turn: u64,
+    /// Bytes sent, ever.
+    sent: u64,
+    /// Why the two ends did not agree on keys.
+    no_tls: Option<io::Error>,
+}
+
+impl Socket {
+    fn new(stream: Stream, outgoing: Outgoing, watch: Watch) -> Socket {
+        Socket {
+            stream,
+            input: Chain::new(),
+            out: Chain::new(),
+            outgoing,
+            watch,
+            unread: true,
+            unwritten: true,
+            wants_read: false,
+            wants_end: false,
+            moved: 0,
+            turn: 0,
+            sent: 0,
+            no_tls: None,
+        }
+    }
+    /// What may still be moved in this turn.
+    fn room(&mut self) -> usize {
+        if std::mem::replace(&mut self.turn, self.watch.turn()) != self.watch.turn() {
+            self.moved = 0;
+        }
+        MOVED_BYTES_MAX.saturating_sub(self.moved)
+    }
+    /// Sends what the socket takes.
+    fn send(&mut self) -> io::Result<()> {
+        while self.unwritten && !self.out.is_empty() {
+            let room = self.room();
+            if room == 0 {
+                return Ok(());
+            }
+            let written = self.stream.write(&mut self.out, room)?;
+            self.moved += written.bytes;
+            self.sent += written.bytes as u64;
+            self.unwritten = !written.full;
+        }
+        Ok(())
+    }
+    /// True when something that hyper waits for can go on at once. Else the task is woken when it can.
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> bool {
+        let reading = std::mem::take(&mut self.wants_read);
+        let ending = std::mem::take(&mut self.wants_end);
+        let writing = !self.out.is_empty();
+        if self.room() == 0 {
+            if reading || writing || ending {
+                // The others of the worker go first.
+                self.stream.attend(reading);
+                cx.waker().wake_by_ref();
+            }
+            return false;
+        }
+        if reading && self.unread {
+            return true;
+        }
+        // What could be written and was not is held back for a response that follows at once.
+        let blocked = writing && !self.unwritten;
+        let (read, write) = self.stream.poll_ready(cx, reading, blocked || ending);
+        self.unread |= read;
+        self.unwritten |= write;
+        read || write
+    }
+}
+
+/// hyper's handle of the socket.
+struct Io(Rc<RefCell<Socket>>);
+
+impl Read for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let socket = &mut *self.0.borrow_mut();
+        while socket.unread {
+            let room = socket.room().min(buf.remaining());
+            if room == 0 {
+                break;
+            }
+            let target = socket.input.spare();
+            let room = room.min(target.len());
+            let read = socket.stream.read(&mut target[..room]);
+            let n = read.as_ref().map_or(0, |(n, _)| n.unwrap_or(0));
+            socket.input.filled(n);
+            let (read, dry) = match read {
+                Err(e) if TlsError::is(&e) => {
+                    // The alert that says why is on its way.
+                    socket.stream.hang_up();
+                    socket.no_tls = Some(e);
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
+                read => read?,
+            };
+            socket.unread = !dry;
+            socket.moved += n;
+            if read.is_some() {
+                // 0 bytes are the end, for hyper too.
+                buf.put_slice(socket.input.front());
+                socket.input.clear();
+                return Poll::Ready(Ok(()));
+            }
+        }
+        socket.wants_read = true;
+        Poll::Pending
+    }
+}
+
+impl Write for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut task::Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let socket = &mut *self.0.borrow_mut();
+        if socket.out.len() >= OUT_BYTES_MAX {
+            socket.send()?;
+            if socket.out.len() >= OUT_BYTES_MAX {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(socket.outgoing.push(bufs, &mut socket.out)))
+    }
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+    /// What was written is sent when hyper has nothing else to do.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        let socket = &mut *self.0.borrow_mut();
+        socket.send()?;
+        if socket.out.is_empty() && socket.stream.is_sent() {
+            socket.stream.hang_up();
+            return Poll::Ready(Ok(()));
+        }
+        socket.wants_end = true;
+        Poll::Pending
+    }
+}

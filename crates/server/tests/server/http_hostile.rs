@@ -1,0 +1,185 @@
+//! HTTP that was made to do harm: lengths that conflict, heads without end, bodies that are too long.
+
+use crate::harness::comes_true;
+use crate::http::{Site, request, site};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+/// Everything that comes back before the server closes.
+fn whole_answer(site: &Site, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(site.address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut reply = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(n @ 1..) => reply.extend_from_slice(&buffer[..n]),
+            Ok(_) => break,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => break,
+            Err(e) => panic!("the connection stays open ({e}) after {}", String::from_utf8_lossy(&reply)),
+        }
+    }
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+#[test]
+fn requests_whose_ends_are_in_doubt_are_refused() {
+    let site = site(&["--workers", "1"]);
+    let mut other = site.http();
+    let smuggled = "PUT /v1/keys/smuggled HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";
+    for (name, head, body) in [
+        ("two lengths", "Content-Length: 3\r\nContent-Length: 4\r\n", "abc"),
+        ("two lengths in one line", "Content-Length: 3, 4\r\n", "abc"),
+        ("a negative length", "Content-Length: -3\r\n", ""),
+        ("a length with a sign", "Content-Length: +3\r\n", "abc"),
+        ("a length that is none", "Content-Length: 3x\r\n", "abc"),
+        ("a length beyond numbers", "Content-Length: 99999999999999999999999\r\n", "abc"),
+        ("an unknown coding", "Transfer-Encoding: gzip\r\n", "abc"),
+        ("chunked is not last", "Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"),
+        ("a coding with a strange space", "Transfer-Encoding\u{b}: chunked\r\n", "0\r\n\r\n"),
+        ("a space before the colon", "Content-Length : 3\r\n", "abc"),
+        ("a folded line", "X: y\r\n Content-Length: 3\r\n", "abc"),
+        ("a bare carriage return", "X: y\rContent-Length: 3\r\n", "abc"),
+        ("a zero byte", "X: y\0z\r\n", ""),
+        ("a chunk's length is none", "Transfer-Encoding: chunked\r\n", "zz\r\nabc\r\n0\r\n\r\n"),
+        ("a chunk's length is signed", "Transfer-Encoding: chunked\r\n", "-3\r\nabc\r\n0\r\n\r\n"),
+        (
+            "a chunk's length is beyond numbers",
+            "Transfer-Encoding: chunked\r\n",
+            "fffffffffffffffff\r\nabc\r\n0\r\n\r\n",
+        ),
+        ("a chunk is longer than it says", "Transfer-Encoding: chunked\r\n", "2\r\nabc\r\n0\r\n\r\n"),
+    ] {
+        let answer = whole_answer(
+            &site,
+            format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{body}{smuggled}").as_bytes(),
+        );
+        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.is_empty(), "{name}: {answer}");
+        assert!(!answer.contains(" 201 ") && !answer.contains(" 204 "), "{name}: {answer}");
+        site.resp().call("EXISTS smuggled k", ":0\r\n");
+    }
+    // Both a length and chunks: the chunks count, and the connection ends (RFC 9112, 6.1), so nothing hides behind them.
+    for lengths in
+        ["Content-Length: 5\r\nTransfer-Encoding: chunked", "Transfer-Encoding: chunked\r\nContent-Length: 5"]
+    {
+        let both =
+            format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\n{lengths}\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+        let answer = whole_answer(&site, format!("{both}{smuggled}").as_bytes());
+        assert!(answer.contains("connection: close") && answer.matches("HTTP/1.1 ").count() == 1, "{answer}");
+        site.resp().call("MGET k smuggled", "*2\r\n$3\r\nabc\r\n$-1\r\n");
+    }
+    for (name, text) in [
+        ("no version", "GET /healthz\r\n\r\n"),
+        ("another version", "GET /healthz HTTP/3.7\r\n\r\n"),
+        ("a space in the path", "GET /v1/keys/a b HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        ("RESP", "*1\r\n$4\r\nPING\r\n"),
+        ("TLS", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\r\n\r\n"),
+        ("HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    ] {
+        let answer = whole_answer(&site, text.as_bytes());
+        assert!(
+            answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 505 ") || answer.is_empty(),
+            "{name}: {answer}"
+        );
+    }
+    assert_eq!(other.get("/healthz").status, 200, "others do not notice");
+}
+
+#[test]
+fn heads_are_bounded() {
+    let site = site(&["--workers", "1"]);
+    let before = site.server.memory("VmRSS");
+    let long = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(200_000));
+    assert!(whole_answer(&site, long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    let many: String = (0..200).map(|i| format!("X{i}: y\r\n")).collect();
+    let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
+    assert!(whole_answer(&site, many.as_bytes()).starts_with("HTTP/1.1 431 "));
+    let path = format!("GET /v1/keys/{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(200_000));
+    let answer = whole_answer(&site, path.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 414 ") || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    // A head of 60 KB is within the limit.
+    let key = "k".repeat(60_000);
+    assert_eq!(site.http().get(&format!("/v1/keys/{key}")).status, 404);
+    // Heads without end hold no more than that.
+    let mut held: Vec<TcpStream> =
+        (0..50).map(|_| TcpStream::connect(site.address).expect("it listens")).collect();
+    for stream in &mut held {
+        stream.set_write_timeout(Some(Duration::from_secs(10))).expect("not zero");
+        stream.write_all(format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(50_000)).as_bytes()).expect("taken");
+    }
+    assert_eq!(site.http().get("/healthz").status, 200);
+    let grown = site.server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < 50 * 4 * 64 * 1024 + (8 << 20), "{grown} bytes for 50 heads");
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused_unread() {
+    let site = site(&["--workers", "1", "--http-max-body", "1mb", "--proto-max-bulk-len", "1mb"]);
+    for path in ["/v1/keys/k", "/v1/commands", "/v1/update"] {
+        let method = if path.contains("keys") { "PUT" } else { "POST" };
+        let mut http = site.http();
+        http.send(
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n")
+                .as_bytes(),
+        );
+        let answer = http.answer(false);
+        assert_eq!((answer.status, answer.header("connection")), (413, "close"), "{path}");
+        assert!(answer.text().contains("1048576"), "{}", answer.text());
+        http.expect_end();
+        // One that asks first is told so before it sends.
+        let mut polite = site.http();
+        polite.send(
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n")
+                .as_bytes(),
+        );
+        assert_eq!(polite.head().status, 413);
+    }
+    // What comes in chunks is read up to the limit.
+    let mut http = site.http();
+    http.send(b"PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let mut writer = http.stream.try_clone().expect("a socket");
+    let sender = std::thread::spawn(move || {
+        let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+        (0..40).try_for_each(|_| writer.write_all(&chunk))
+    });
+    assert_eq!(http.answer(false).status, 413);
+    drop(http);
+    let _ = sender.join().expect("no panic");
+    site.resp().call("DBSIZE", ":0\r\n");
+    assert_eq!(site.http().ask("PUT /v1/keys/k", "", &vec![b'x'; 1 << 20]).status, 201);
+}
+
+#[test]
+fn a_client_that_leaves_or_does_not_read_costs_little() {
+    let site = site(&["--workers", "1"]);
+    let mut http = site.http();
+    assert_eq!(http.ask("PUT /v1/keys/v", "", &vec![b'v'; 100_000]).status, 201);
+    let before = site.server.memory("VmRSS");
+    let gets = request("GET /v1/keys/v", "", b"").repeat(2000);
+    let mut idle = TcpStream::connect(site.address).expect("it listens");
+    idle.set_write_timeout(Some(Duration::from_secs(2))).expect("not zero");
+    // 200 MB of responses are asked for and never read.
+    let _ = idle.write_all(&gets);
+    for _ in 0..200 {
+        assert_eq!(http.get("/v1/keys/none").status, 404);
+    }
+    let grown = site.server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes");
+    // Connections that end in the middle of anything are gone.
+    for text in [
+        &b"GET /v1/ke"[..],
+        b"PUT /v1/keys/v HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc",
+        b"POST /v1/commands HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[[\"PI",
+        b"POST /v1/update HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nContent-Length: 99\r\n\r\n<add><doc>",
+    ] {
+        let mut stream = TcpStream::connect(site.address).expect("it listens");
+        stream.write_all(text).expect("taken");
+    }
+    drop(idle);
+    drop(http);
+    comes_true(|| site.resp().bulk("INFO clients").contains("connected_clients:1\r\n"));
+    site.resp().call("STRLEN v", ":100000\r\n");
+}
