@@ -211,7 +211,9 @@ impl Decoder {
     /// Takes arguments from `front` as long as they lie in it whole and are ordinary: nothing over a limit, no large
     /// body, no odd spelling of a length. Stops before anything else, which the state machine then judges. Says how much
     /// it took and whether the command is whole.
-    #[inline]
+    ///
+    /// Inlined where every small request passes, whoever else calls it: that is worth some 35 instructions a request.
+    #[inline(always)]
     pub(crate) fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
         let front = &front[..front.len().min(FRONT_BYTES_MAX)];
         if !argv.reserve(front.len()) {

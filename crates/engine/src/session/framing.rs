@@ -46,9 +46,7 @@ impl Requests {
             Requests::Resp(decoder) => {
                 decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: false })
             }
-            Requests::Pack4(decoder) => {
-                decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
-            }
+            Requests::Pack4(decoder) => decode_frame(decoder, input, argv),
         }
     }
     #[inline]
@@ -83,6 +81,16 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.body_filled(n),
         }
     }
+}
+
+/// Apart, so that RESP's decoder is inlined into the session's loop and this one is not.
+#[inline(never)]
+fn decode_frame(
+    decoder: &mut pack4::Decoder,
+    input: &mut Chain,
+    argv: &mut Argv,
+) -> Result<Progress, Broken> {
+    decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
 }
 
 /// What is on its way to the client.
@@ -131,15 +139,25 @@ impl Replies {
     pub(super) fn len(&self) -> usize {
         self.out.len() + self.reply.len() + self.sink.len()
     }
-    /// The command in hand has replied.
+    /// The command in hand is done: CLIENT REPLY moves on.
     #[inline]
+    pub(super) fn command_ends(&mut self) {
+        if self.mute == Mute::No && self.framing == Framing::Resp {
+            return;
+        }
+        self.seal();
+        self.mute = match self.mute {
+            Mute::SkipNext => Mute::Skip,
+            Mute::Skip => Mute::No,
+            same => same,
+        };
+    }
+    /// What has been replied is whole.
+    #[inline(never)]
     pub(super) fn seal(&mut self) {
+        self.sink.clear();
         if self.framing != Framing::Resp && !self.reply.is_empty() {
             seal(&mut self.out, &mut self.reply);
-        }
-        match self.mute {
-            Mute::No | Mute::SkipNext => {}
-            Mute::Off | Mute::Skip => self.sink.clear(),
         }
     }
 }

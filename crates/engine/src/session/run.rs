@@ -4,7 +4,7 @@
 //! only, never at which command it is.
 
 use super::data::Ran;
-use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn};
+use super::{COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, Session, State, Turn};
 use crate::Now;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
@@ -195,11 +195,12 @@ impl Session {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
-        let began_us = match self.settings.times_some && self.may_be_slow(spec) {
-            true => Some(self.engine.host.mono_us()),
-            false => None,
-        };
         if let Handler::Data(run) = spec.handler {
+            let is_timed = match spec.cost {
+                Cost::Fixed => self.frame_bytes - self.input.len() > self.settings.untimed_bytes_max,
+                _ => self.settings.times_some,
+            };
+            let began_us = self.begins(is_timed);
             let ran = if spec.cost == Cost::Fixed {
                 self.data::<false>(spec, run, now)
             } else {
@@ -223,6 +224,7 @@ impl Session {
         match spec.handler {
             Handler::Data(_) => unreachable!("seen to above"),
             Handler::Session(command) => {
+                let began_us = self.begins(self.settings.times_some);
                 let argv = std::mem::take(&mut self.argv);
                 let held = self.replies.len();
                 let outcome = self.session_command(command, argv.args(), now);
@@ -264,13 +266,10 @@ impl Session {
         Next::Go
     }
 
-    /// True for a command that is to be timed: when it may take longer than others, or all are.
+    /// The time, for a command that is timed.
     #[inline]
-    fn may_be_slow(&self, spec: &CommandSpec) -> bool {
-        self.settings.times_all
-            || spec.cost != Cost::Fixed
-            || !matches!(spec.handler, Handler::Data(_))
-            || self.frame_bytes - self.input.len() > RECLAIM_AT_ONCE_BYTES
+    fn begins(&self, is_timed: bool) -> Option<u64> {
+        if is_timed { Some(self.engine.host.mono_us()) } else { None }
     }
     /// The command in hand has run since `began_us`.
     #[inline(never)]
@@ -336,12 +335,7 @@ impl Session {
             self.engine.reclaim();
         }
         self.frame_bytes = self.input.len();
-        self.replies.seal();
-        match self.replies.mute {
-            Mute::No | Mute::Off => {}
-            Mute::SkipNext => self.replies.mute = Mute::Skip,
-            Mute::Skip => self.replies.mute = Mute::No,
-        }
+        self.replies.command_ends();
     }
 
     /// Waits for the rest of a request, within the limit on what is held of it.

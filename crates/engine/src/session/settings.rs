@@ -9,6 +9,9 @@ use strand_wire::resp::Limits;
 /// microsecond or two, and reading the clock would add a twentieth of one to each.
 const TIMED_US_MIN: i64 = 1000;
 
+/// The most bytes of a command that, at constant cost, takes no longer than others.
+const UNTIMED_BYTES_MAX: usize = 1 << 20;
+
 /// What every turn needs of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
@@ -30,8 +33,8 @@ pub(crate) struct SessionSettings {
     bulk_bytes_max: usize,
     /// Commands that may be slow are timed.
     pub(crate) times_some: bool,
-    /// Every command is timed.
-    pub(crate) times_all: bool,
+    /// Commands of constant cost with more bytes than this are timed.
+    pub(crate) untimed_bytes_max: usize,
 }
 
 impl SessionSettings {
@@ -53,7 +56,11 @@ impl SessionSettings {
             output_soft_bytes: soft as usize,
             output_soft_us: soft_seconds.saturating_mul(1_000_000),
             times_some: slow_us >= 0,
-            times_all: (0..TIMED_US_MIN).contains(&slow_us),
+            untimed_bytes_max: match slow_us {
+                ..0 => usize::MAX,
+                0..TIMED_US_MIN => 0,
+                _ => UNTIMED_BYTES_MAX,
+            },
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
         }
     }
