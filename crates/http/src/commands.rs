@@ -30,8 +30,9 @@ const COMMANDS_PER_TURN: u64 = 64;
 /// Most arguments of a command: RESP's own limit.
 const ARGUMENTS_MAX: usize = 1 << 20;
 
-/// Commands that would change what the connection is; credentials and the database belong to the request.
-const REFUSED: [&[u8]; 16] = [
+/// Commands that would change what the connection is, and one without a reply; credentials and the database belong to the
+/// request.
+const REFUSED: &[&[u8]] = &[
     b"AUTH",
     b"DISCARD",
     b"EXEC",
@@ -43,6 +44,7 @@ const REFUSED: [&[u8]; 16] = [
     b"QUIT",
     b"RESET",
     b"SELECT",
+    b"SHUTDOWN",
     b"SSUBSCRIBE",
     b"SUBSCRIBE",
     b"SYNC",
@@ -186,7 +188,9 @@ fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
     if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && is(1, b"REPLY")) {
         let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
-        return Waiting::Refused(format!("ERR {name} changes the connection and cannot be used over HTTP"));
+        return Waiting::Refused(format!(
+            "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"
+        ));
     }
     context.link.begin_command(args.len());
     args.iter().for_each(|arg| context.link.argument(arg));

@@ -1,6 +1,6 @@
 //! [`JsonWriter`]: replies as JSON, written while they come.
 //!
-//! Simple and bulk strings are strings ([`text`](crate::text) says how bytes stand there), integers and finite doubles
+//! Simple and bulk strings are strings ([`text`] says how bytes stand there), integers and finite doubles
 //! numbers, null, true and false themselves, arrays, sets and pushes arrays, maps objects. A map's keys are strings; one that
 //! is an aggregate stands as `"?"`. A double that JSON has no number for, and a big number, are strings. An error inside a
 //! reply is an object with the one member `error`.
