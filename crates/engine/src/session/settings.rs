@@ -33,7 +33,7 @@ pub(crate) struct SessionSettings {
     bulk_bytes_max: usize,
     /// Commands that may be slow are timed.
     pub(crate) times_some: bool,
-    /// Commands of constant cost with more bytes than this are timed.
+    /// Commands of constant cost, and session commands marked FAST, with more bytes than this are timed.
     pub(crate) untimed_bytes_max: usize,
 }
 
