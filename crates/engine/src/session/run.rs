@@ -8,6 +8,7 @@ use super::{COMMANDS_PER_TURN_MAX, Mute, OUTPUT_BYTES_MAX, Session, State, Turn}
 use crate::Now;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
+use strand_commands::call::{Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
@@ -215,6 +216,13 @@ impl Session {
                         return Next::Stop(turn);
                     }
                     Err(text) => self.fail(PerCommand::Failed, &text),
+                }
+            }
+            Handler::Service(command) if matches!(spec.cost, Cost::Text(_)) => {
+                match self.serve(spec, command, now) {
+                    Served::Done => {}
+                    Served::Lane => return Next::Stop(Turn::Lane(self.park(spec))),
+                    Served::Hard => return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard))),
                 }
             }
             Handler::Lane(_) | Handler::Service(_) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, Place, Served};
 use strand_commands::spec::ServiceCommand;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
@@ -17,6 +17,7 @@ pub enum Asked {
     Shutdown(ShutdownRequest),
     ConfigChanged(String),
     Rewritten(String),
+    ClientGone(u64),
 }
 
 pub struct TestHost {
@@ -26,8 +27,22 @@ pub struct TestHost {
 }
 
 impl Host for TestHost {
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
-        call.reply.simple(&format!("{command:?} ran"));
+    /// A text says where it wants to be searched.
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+        let wants = match call.args.get(2) {
+            Some(b"lane") if call.place == Place::Worker => Served::Lane,
+            Some(b"hard") if call.place != Place::Hard => Served::Hard,
+            _ => Served::Done,
+        };
+        if wants == Served::Done {
+            let place =
+                if command == ServiceCommand::RxMatch { format!(" {:?}", call.place) } else { String::new() };
+            call.reply.simple(&format!("{command:?} ran{place}"));
+        }
+        wants
+    }
+    fn client_gone(&self, client: u64) {
+        let _ = self.asked.lock().send(Asked::ClientGone(client));
     }
     fn memory(&self) -> MemoryFacts {
         MemoryFacts {
