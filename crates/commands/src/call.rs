@@ -79,10 +79,36 @@ pub trait KeyRights {
     fn may(&self, key: &[u8], access: Access) -> bool;
 }
 
+/// Where a service's command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a worker, with its other sessions waiting: some hundred microseconds at most.
+    Worker,
+    /// On a helper thread, with other jobs waiting behind it.
+    Lane,
+    /// On a helper thread for what nothing waits behind but its like.
+    Hard,
+}
+
+/// What became of a service's command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// It is done; its reply is written.
+    Done,
+    /// It is too much for a worker. Nothing is written: run it again on the lane.
+    Lane,
+    /// It is too much for those who wait behind it. Nothing is written: run it again on the hard lane.
+    Hard,
+}
+
 /// One command on the slow lane: nothing is held; it takes shards one at a time and lets others in between.
 pub struct LaneCall<'a> {
     /// The arguments; index 0 is the command's name.
     pub args: Args<'a>,
+    /// The client's id.
+    pub client: u64,
+    /// Where it runs; for services alone.
+    pub place: Place,
     /// The session's database.
     pub db: usize,
     /// Unix milliseconds when the command was taken up.

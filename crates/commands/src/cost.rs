@@ -39,6 +39,9 @@ pub enum Cost {
     CountOption(usize),
     /// One for each shard.
     Shards,
+    /// Bytes of the text in this argument; how much a byte costs only the service knows that runs it. It is called on the
+    /// worker and may say, having written nothing, that it is too much there.
+    Text(usize),
     /// Every key of a database: the command is on the lane always.
     Keyspace,
     /// The product of the lengths of two strings: the command is on the lane always.
@@ -120,6 +123,7 @@ impl Cost {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite => 0,
             Cost::Arguments => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
+            Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {
                 let counts = (from..args.len()).step_by(2).filter(|at| args.is(*at, "COUNT"));
                 counts.filter_map(|at| args.get(at + 1)).map(count).max().unwrap_or(0)

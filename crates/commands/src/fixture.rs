@@ -80,6 +80,8 @@ impl Fixture {
                     let pauses = &self.pauses;
                     let mut call = LaneCall {
                         args,
+                        client: 1,
+                        place: crate::call::Place::Lane,
                         db: self.db,
                         now_ms: self.now_ms,
                         keyspace: &self.keyspace,

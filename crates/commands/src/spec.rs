@@ -12,7 +12,8 @@ pub enum Handler {
     Lane(fn(&mut LaneCall<'_>)),
     /// By the session itself (it reads or changes session or server state).
     Session(SessionCommand),
-    /// On a helper thread by a service that is not of this crate (search).
+    /// On a helper thread by a service that is not of this crate (search); on the worker while it is short, where its cost
+    /// is [`Cost::Text`].
     Service(ServiceCommand),
     /// Only a container of subcommands; called without one it is an arity error.
     Container,
@@ -84,7 +85,7 @@ pub enum SessionCommand {
     Time,
 }
 
-/// Commands that a service outside this crate runs, by the slow lane.
+/// Commands that a service outside this crate runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ServiceCommand {
@@ -93,7 +94,23 @@ pub enum ServiceCommand {
     FtInfo,
     FtList,
     FtSearch,
+    RxCaptures,
+    RxCheck,
+    RxDel,
+    RxFindAll,
     RxGrep,
+    RxIndexCreate,
+    RxIndexDrop,
+    RxIndexInfo,
+    RxIndexList,
+    RxList,
+    RxMatch,
+    RxReplace,
+    RxSet,
+    RxStats,
+    RxStreamClose,
+    RxStreamFeed,
+    RxStreamOpen,
 }
 
 /// Command flags, by redis-server's names (`COMMAND INFO` shows them).

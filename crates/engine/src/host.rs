@@ -1,7 +1,7 @@
 //! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
 
 use crate::Config;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
 
 /// The time, read by the driver once a turn.
@@ -21,11 +21,16 @@ impl Now {
 }
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::run_service`], [`Host::reload_tls`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper
-/// thread only.
+/// [`Host::reload_tls`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper thread only, and
+/// [`Host::run_service`] where the call's place is one.
 pub trait Host: Send + Sync {
-    /// Runs a command of a service outside the engine (search); on a helper thread.
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>);
+    /// Runs a command of a service outside the engine (search): on a helper thread, or where its row says that its cost is
+    /// in a text ([`strand_commands::cost::Cost::Text`]) on the worker first.
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served;
+    /// A client is gone that has used a service.
+    fn client_gone(&self, client: u64) {
+        let _ = client;
+    }
     /// What the allocator says.
     fn memory(&self) -> MemoryFacts;
     /// Of that, what the allocator has given out: asked for up to some hundred times a second.

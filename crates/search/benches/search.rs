@@ -23,6 +23,8 @@ fn run(keyspace: &Keyspace, search: &Search, command: ServiceCommand, line: &[&s
         command,
         &mut LaneCall {
             args: argv.args(),
+            client: 1,
+            place: strand_commands::call::Place::Lane,
             db: 0,
             now_ms: NOW_MS,
             keyspace,

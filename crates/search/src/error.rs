@@ -1,5 +1,8 @@
 //! [`SearchError`]: everything that can be wrong with a search command, with RediSearch's texts where it has one.
 
+use crate::regex::Halt;
+use strand_commands::call::Served;
+
 /// Why a command of this crate was refused. `Display` is the error reply without the leading `-`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -88,6 +91,9 @@ pub enum SearchError {
         /// The parser's reason.
         why: String,
     },
+    /// It has to be done elsewhere; nothing is written yet, and nobody reads this.
+    #[error("ERR it runs elsewhere")]
+    Elsewhere(Served),
     /// Any other refusal, in its own words.
     #[error("{0}")]
     Refused(String),
@@ -104,6 +110,17 @@ impl SearchError {
     /// Any other refusal.
     pub(crate) fn refused(text: impl Into<String>) -> SearchError {
         SearchError::Refused(text.into())
+    }
+}
+
+impl From<Halt> for SearchError {
+    fn from(halt: Halt) -> SearchError {
+        match halt {
+            Halt::Cancelled => SearchError::Cancelled,
+            Halt::Deadline => SearchError::refused("ERR The deadline of the set has passed"),
+            Halt::Lane => SearchError::Elsewhere(Served::Lane),
+            Halt::Hard => SearchError::Elsewhere(Served::Hard),
+        }
     }
 }
 

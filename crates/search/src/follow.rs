@@ -8,6 +8,7 @@
 //! A new index first scans the keyspace, a slice at a time, under the same lock.
 
 use crate::error::SearchError;
+use crate::grep::hold;
 use crate::index::{Index, Source};
 use crate::service::{Entry, Search};
 use std::sync::Arc;
@@ -60,6 +61,7 @@ impl Search {
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
         let mut keys = 0;
+        let follows_trigrams = self.trigrams.len() > 0;
         for _ in 0..shards {
             if keys >= keys_max {
                 return;
@@ -75,6 +77,9 @@ impl Search {
             keys += touched.keys.len();
             if !indexes.is_empty() {
                 self.index_keys(&indexes, shard, &touched.keys, now_ms);
+            }
+            if follows_trigrams {
+                self.trigram_keys(shard, &touched.keys, now_ms);
             }
         }
         self.flushes_seen.store(flushes, Relaxed);
@@ -114,12 +119,24 @@ impl Search {
     /// The background's share: a bounded drain, a part of each first scan, commits of what waited long. Does nothing
     /// where a search is at it already.
     pub(crate) fn tick_follow(&self, now_ms: i64) {
-        let entries = self.entries();
-        if entries.is_empty() {
+        let (entries, trigrams) = (self.entries(), self.trigrams.entries());
+        if entries.is_empty() && trigrams.is_empty() {
             return;
         }
         if let Some(mut follow) = self.follow.try_lock() {
             self.drain_held(&mut follow, now_ms, TICK_KEYS_MAX);
+            self.renew_worn();
+        }
+        let start = Instant::now();
+        // Those that the drain left in place; a new one has its turn at the next tick.
+        for entry in &trigrams {
+            while start.elapsed() < TICK_SCAN {
+                match self.follow.try_lock() {
+                    Some(_follow) if self.scan_trigrams(entry, now_ms) => {}
+                    _ => break,
+                }
+            }
+            entry.index.merge_some(&std::thread::yield_now);
         }
         let start = Instant::now();
         for entry in &entries {
@@ -178,6 +195,34 @@ impl Search {
                     None => index.delete(&key),
                 }
             }
+        }
+    }
+}
+
+impl Search {
+    /// Reads `keys` of one shard into every trigram index that covers them.
+    fn trigram_keys(&self, shard: usize, keys: &[Vec<u8>], now_ms: i64) {
+        let entries = self.trigrams.entries();
+        for slice in keys.chunks(READ_KEYS_MAX) {
+            let mut jobs = Vec::with_capacity(slice.len());
+            {
+                let mut locked = self.keyspace.lock_shard(shard, now_ms);
+                let mut db = locked.db(0);
+                for key in slice {
+                    let record = db.peek(&self.keyspace.key(key));
+                    for entry in entries.iter().filter(|e| key.starts_with(&e.index.prefix)) {
+                        jobs.push((entry, key, record.and_then(|r| hold(r, entry.index.field.as_deref()))));
+                    }
+                }
+            }
+            self.trigrams.with_scratch(|scratch| {
+                for (entry, key, held) in jobs {
+                    match held {
+                        Some(held) => entry.put(&self.keyspace, scratch, key, held, now_ms),
+                        None => entry.index.delete(key),
+                    }
+                }
+            });
         }
     }
 }

@@ -1,19 +1,25 @@
-//! `RX.GREP KEYS|VALUES pattern [PREFIX p] [LIMIT n] [NOCASE] [WITHVALUES]`: a regular expression over the session's
-//! database, in time linear in its bytes.
+//! `RX.GREP KEYS|VALUES pattern [PREFIX p] [FIELD f] [LIMIT n] [NOCASE] [WITHVALUES]`: a regular expression over the
+//! session's database, in time linear in its bytes.
 //!
-//! KEYS looks at the names of keys, VALUES at string values and at the field values of hashes. The reply is an array of
+//! KEYS looks at the names of keys, VALUES at string values and at the field values of hashes, with FIELD at that field
+//! of hashes alone. The reply is an array of
 //! keys, each once, in no order. With WITHVALUES (VALUES only) it is an array of rows `[key, field, line]`: the first
 //! match found in that key, its field (null for a string) and the line in which the match ends, cut to
 //! [`LINE_BYTES_MAX`] around it. Without LIMIT all matches are returned, up to [`MATCHES_MAX`] and
 //! [`MATCH_BYTES_MAX`]; past those the command is refused, not cut short.
 //!
 //! The keyspace is walked in slices: under a shard's lock a slice's values are shared or copied out, the matching
-//! happens after it. Text is bytes, in the pattern (`\xFF`) and in the data.
+//! happens after it. Where a trigram index covers the search (database 0, VALUES, its prefix and field) and the pattern
+//! says which trigrams a text must have, only the keys that the index finds are looked at; it is brought up to date first,
+//! so that both ways see every write acknowledged before. Text is bytes, in the pattern (`\xFF`) and in the data.
 
 use crate::error::{SearchError, lossy};
 use crate::follow::to_blob;
-use crate::regex::{Counts, Matcher, Pattern};
+use crate::regex::{Budget, Counts, Matcher, Options, Pattern};
+use crate::service::Search;
+use crate::trigram::{Entry, Query};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
@@ -34,6 +40,8 @@ const SLICE_FIELDS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Grep {
     pub(crate) greps: AtomicU64,
+    /// Those that an index served.
+    pub(crate) indexed: AtomicU64,
     pub(crate) searches: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) clears: AtomicU64,
@@ -81,6 +89,7 @@ impl Grep {
 struct Request {
     values: bool,
     prefix: Vec<u8>,
+    field: Option<Vec<u8>>,
     limit: Option<usize>,
     nocase: bool,
     with_values: bool,
@@ -94,7 +103,7 @@ struct Row {
 }
 
 /// A key's data outside its shard's lock.
-enum Held {
+pub(crate) enum Held {
     Name,
     Text(Blob),
     Fields(Vec<(Blob, Blob)>),
@@ -103,10 +112,11 @@ enum Held {
 }
 
 /// Runs the command.
-pub(crate) fn run(keyspace: &Keyspace, totals: &Grep, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let request = parse(call)?;
-    let pattern = Pattern::new(call.args.at(2), request.nocase)?;
-    let rows = walk(keyspace, totals, &request, &pattern, call)?;
+    let pattern = Pattern::new(call.args.at(2), Options::once(request.nocase))?;
+    let index = index_for(search, &request, &pattern, call);
+    let rows = walk(&search.keyspace, &search.grep, &request, &pattern, index, call)?;
     call.reply.array(rows.len());
     for row in &rows {
         if request.with_values {
@@ -130,6 +140,7 @@ fn walk(
     totals: &Grep,
     request: &Request,
     pattern: &Pattern,
+    index: Option<(Arc<Entry>, Query)>,
     call: &LaneCall<'_>,
 ) -> Result<Vec<Row>, SearchError> {
     let mut walk = Walk {
@@ -138,7 +149,8 @@ fn walk(
         db: call.db,
         now_ms: call.now_ms,
         may_read: &|key| call.may_read(key),
-        matcher: Matcher::new(pattern),
+        pattern,
+        matcher: Matcher::default(),
         caches: CacheShare { all: &totals.cache_bytes, bytes: 0 },
         // Asked between slices, when no shard is held.
         cancelled: &|| {
@@ -149,9 +161,33 @@ fn walk(
         row_bytes: 0,
         seen: HashSet::new(),
     };
-    let result = walk.run();
+    let result = match index {
+        Some((entry, query)) => {
+            totals.indexed.fetch_add(1, Relaxed);
+            walk.run_indexed(&entry, &query)
+        }
+        None => walk.run(),
+    };
     totals.add(walk.matcher.counts);
     result.map(|()| walk.rows)
+}
+
+/// The index that serves a request, up to date, and what to ask of it.
+fn index_for(
+    search: &Search,
+    request: &Request,
+    pattern: &Pattern,
+    call: &LaneCall<'_>,
+) -> Option<(Arc<Entry>, Query)> {
+    if !request.values || call.db != 0 || search.trigrams.len() == 0 {
+        return None;
+    }
+    let query = Query::of(&pattern.hir)?;
+    let covering = || search.trigrams.covering(&request.prefix, request.field.as_deref());
+    covering()?;
+    search.drain(call.now_ms);
+    // A flush that the drain has met makes another of it, which is not whole yet.
+    covering().map(|entry| (entry, query))
 }
 
 fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
@@ -162,7 +198,8 @@ fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
         let text = format!("ERR Unknown argument `{}`: KEYS or VALUES is expected", lossy(args.at(1)));
         return Err(SearchError::Refused(text));
     }
-    let mut request = Request { values, prefix: Vec::new(), limit: None, nocase: false, with_values: false };
+    let (prefix, field) = (Vec::new(), None);
+    let mut request = Request { values, prefix, field, limit: None, nocase: false, with_values: false };
     let mut at = 3;
     while at < args.len() {
         let argument = |name: &str| {
@@ -170,6 +207,9 @@ fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
         };
         if args.is(at, "PREFIX") {
             request.prefix = argument("PREFIX")?.to_vec();
+            at += 1;
+        } else if args.is(at, "FIELD") {
+            request.field = Some(argument("FIELD")?.to_vec());
             at += 1;
         } else if args.is(at, "LIMIT") {
             let n = std::str::from_utf8(argument("LIMIT")?).ok().and_then(|n| n.parse::<usize>().ok());
@@ -188,6 +228,9 @@ fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
     if request.with_values && !values {
         return Err(SearchError::refused("ERR WITHVALUES goes with VALUES only"));
     }
+    if request.field.is_some() && !values {
+        return Err(SearchError::refused("ERR FIELD goes with VALUES only"));
+    }
     Ok(request)
 }
 
@@ -198,7 +241,8 @@ struct Walk<'a> {
     now_ms: i64,
     /// Whether the user may know of a key.
     may_read: &'a dyn Fn(&[u8]) -> bool,
-    matcher: Matcher<'a>,
+    pattern: &'a Pattern,
+    matcher: Matcher,
     caches: CacheShare<'a>,
     cancelled: &'a dyn Fn() -> bool,
     rows: Vec<Row>,
@@ -217,10 +261,9 @@ impl Walk<'_> {
             self.caches.set(self.matcher.cache_bytes() as u64);
             cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
                 if record.key().starts_with(&request.prefix) {
-                    slice.push((
-                        record.key().to_vec(),
-                        if request.values { hold(record) } else { Held::Name },
-                    ));
+                    let field = request.field.as_deref();
+                    let held = if request.values { hold(record, field) } else { Some(Held::Name) };
+                    slice.extend(held.map(|held| (record.key().to_vec(), held)));
                 }
             });
             for (key, held) in slice.drain(..) {
@@ -239,6 +282,33 @@ impl Walk<'_> {
                 return Err(SearchError::Cancelled);
             }
         }
+    }
+
+    /// The same over the keys that an index finds.
+    fn run_indexed(&mut self, entry: &Entry, query: &Query) -> Result<(), SearchError> {
+        for ids in entry.index.candidates(query).chunks(SLICE_RECORDS) {
+            self.caches.set(self.matcher.cache_bytes() as u64);
+            let (request, may_read) = (self.request, self.may_read);
+            let keys = entry.index.keys(ids).into_iter();
+            for key in keys.filter(|k| k.starts_with(&request.prefix) && may_read(k)) {
+                let held = {
+                    let key = self.keyspace.key(&key);
+                    let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
+                    let mut db = locked.db(self.db);
+                    db.peek(&key).and_then(|record| hold(record, self.request.field.as_deref()))
+                };
+                if let Some(held) = held {
+                    self.look_at(key, held)?;
+                }
+                if self.request.limit.is_some_and(|l| self.rows.len() >= l) {
+                    return Ok(());
+                }
+            }
+            if (self.cancelled)() {
+                return Err(SearchError::Cancelled);
+            }
+        }
+        Ok(())
     }
 
     fn look_at(&mut self, key: Vec<u8>, held: Held) -> Result<(), SearchError> {
@@ -296,7 +366,10 @@ impl Walk<'_> {
     }
 
     fn find(&mut self, haystack: &[u8]) -> Result<Option<usize>, SearchError> {
-        self.matcher.find_end(haystack, !self.request.with_values, self.cancelled)
+        self.matcher.counts.searches += 1;
+        self.matcher.counts.bytes += haystack.len() as u64;
+        let budget = Budget::whole(self.cancelled);
+        Ok(self.matcher.find_end(self.pattern, haystack, !self.request.with_values, &budget)?)
     }
 
     fn line(&self, text: &[u8], end: usize) -> Vec<u8> {
@@ -318,13 +391,19 @@ impl Walk<'_> {
     }
 }
 
-/// Takes a record's data out of the lock: what has a blob of its own is shared.
-fn hold(record: RecordRef<'_>) -> Held {
-    match record.value() {
-        ValueRef::Str(s) => Held::Text(s.to_blob()),
-        ValueRef::Hash(hash) if hash.len() > SLICE_FIELDS => Held::Large,
-        ValueRef::Hash(hash) => Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect()),
-    }
+/// Takes a record's data out of the lock: what has a blob of its own is shared. `None`: it has nothing in that field.
+pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Held> {
+    Some(match (record.value(), field) {
+        (ValueRef::Str(s), None) => Held::Text(s.to_blob()),
+        (ValueRef::Str(_), Some(_)) => return None,
+        (ValueRef::Hash(hash), Some(field)) => {
+            Held::Fields(vec![(Blob::from(field), to_blob(hash.get(field)?))])
+        }
+        (ValueRef::Hash(hash), None) if hash.len() > SLICE_FIELDS => Held::Large,
+        (ValueRef::Hash(hash), None) => {
+            Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect())
+        }
+    })
 }
 
 /// The line of `text` in which a match that ends at `end` ends, cut to [`LINE_BYTES_MAX`] around that place.

@@ -5,12 +5,13 @@ use crate::follow::{Follow, Scan};
 use crate::grep::Grep;
 use crate::index::Index;
 use crate::schema::Schema;
-use crate::{exec, grep, info};
+use crate::trigram::{self, Trigrams};
+use crate::{exec, grep, info, rx};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{Keyspace, ValueRef};
 use strand_wire::reply::Reply;
@@ -28,6 +29,9 @@ pub struct Search {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
     pub(crate) follow: Mutex<Follow>,
     pub(crate) grep: Grep,
+    pub(crate) regexes: rx::Registry,
+    pub(crate) streams: rx::Streams,
+    pub(crate) trigrams: Trigrams,
     /// [`Keyspace::flushes`] before the last round of all shards.
     pub(crate) flushes_seen: AtomicU64,
 }
@@ -47,24 +51,53 @@ impl Search {
             indexes: RwLock::default(),
             follow: Mutex::default(),
             grep: Grep::default(),
+            regexes: rx::Registry::default(),
+            streams: rx::Streams::default(),
+            trigrams: Trigrams::default(),
             flushes_seen: AtomicU64::new(0),
         })
     }
 
-    /// Runs one command and writes its reply. Blocks: call it on a helper thread.
-    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
+    /// Runs one command and writes its reply, unless it is to be run elsewhere. Blocks where `call.place` is no worker.
+    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
         let result = match command {
             ServiceCommand::FtCreate => self.create(call),
             ServiceCommand::FtDropIndex => self.drop_index(call),
             ServiceCommand::FtInfo => self.info_index(call),
             ServiceCommand::FtList => self.list(call),
             ServiceCommand::FtSearch => exec::search(self, call),
-            ServiceCommand::RxGrep => grep::run(&self.keyspace, &self.grep, call),
+            ServiceCommand::RxCaptures => rx::captures(self, call),
+            ServiceCommand::RxCheck => rx::check(call),
+            ServiceCommand::RxDel => rx::delete(self, call),
+            ServiceCommand::RxFindAll => rx::find_all(self, call),
+            ServiceCommand::RxGrep => grep::run(self, call),
+            ServiceCommand::RxList => rx::list(self, call),
+            ServiceCommand::RxMatch => rx::matching(self, call),
+            ServiceCommand::RxReplace => rx::replace(self, call),
+            ServiceCommand::RxSet => rx::set(self, call),
+            ServiceCommand::RxStats => rx::stats(self, call),
+            ServiceCommand::RxStreamClose => rx::close(self, call),
+            ServiceCommand::RxStreamFeed => rx::feed(self, call),
+            ServiceCommand::RxStreamOpen => rx::open(self, call),
+            ServiceCommand::RxIndexCreate => trigram::create(self, call),
+            ServiceCommand::RxIndexDrop => trigram::drop_index(self, call),
+            ServiceCommand::RxIndexInfo => trigram::info(self, call),
+            ServiceCommand::RxIndexList => trigram::list(self, call),
         };
         // An error is only ever found before the reply is begun.
-        if let Err(e) = result {
-            reply_error(call.reply, &e);
+        match result {
+            Ok(()) => Served::Done,
+            Err(SearchError::Elsewhere(place)) => place,
+            Err(e) => {
+                reply_error(call.reply, &e);
+                Served::Done
+            }
         }
+    }
+
+    /// A client is gone: what was kept for it goes too.
+    pub fn client_gone(&self, client: u64) {
+        self.streams.client_gone(client);
     }
 
     /// The background's share of the work, some milliseconds at most: call it about ten times a second on a helper
@@ -80,12 +113,14 @@ impl Search {
 
     /// Bytes of all indexes: their segments and sets of keys.
     pub fn indexes_bytes(&self) -> u64 {
-        self.entries().iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64).sum()
+        let texts = self.entries();
+        let texts = texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64);
+        texts.sum::<u64>() + self.trigrams.bytes()
     }
 
-    /// Bytes of the caches of all greps that are running.
+    /// Bytes of compiled sets of patterns, of their caches, of streams, and of the caches of all greps that are running.
     pub fn caches_bytes(&self) -> u64 {
-        self.grep.cache_bytes.load(std::sync::atomic::Ordering::Relaxed)
+        self.grep.cache_bytes.load(Ordering::Relaxed) + self.regexes.bytes() + self.streams.bytes()
     }
 
     /// All indexes, by name.
@@ -114,9 +149,10 @@ impl Search {
             now.clone()
         }))
     }
-    /// Forgets every index: database 0 was emptied.
+    /// Forgets every text index, and has the trigram indexes begin anew: database 0 was emptied or swapped.
     pub(crate) fn drop_all(&self) {
         let dropped = std::mem::take(&mut *self.indexes.write());
+        self.trigrams.begin_anew();
         if !dropped.is_empty() {
             self.track();
         }
@@ -223,9 +259,10 @@ impl Search {
     }
 
     /// Tells the keyspace which keys to note.
-    fn track(&self) {
+    pub(crate) fn track(&self) {
         let mut prefixes: Vec<Vec<u8>> =
             self.entries().iter().flat_map(|e| e.index.schema.prefixes.iter().cloned()).collect();
+        prefixes.extend(self.trigrams.entries().iter().map(|e| e.index.prefix.clone()));
         prefixes.sort();
         prefixes.dedup();
         self.keyspace.track(prefixes);

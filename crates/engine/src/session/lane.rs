@@ -11,13 +11,16 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall};
-use strand_commands::cost::Cost;
+use strand_commands::call::{KeyRights, LaneCall, Place, Served};
+use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::long;
-use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::spec::{CommandSpec, Flags, Handler, ServiceCommand};
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
+
+/// A worker's call is short.
+static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// What a job and its session both see.
 pub(super) struct Parcel {
@@ -46,6 +49,7 @@ pub struct LaneJob {
     pub(super) rights: Option<Rights>,
     /// Whether this user may run it has not been checked yet.
     pub(super) unchecked: Option<(Arc<User>, Arc<Client>)>,
+    pub(super) place: Place,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -59,6 +63,19 @@ impl LaneJob {
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
     pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
+        let mut job = self;
+        loop {
+            match job.try_run(now, yield_now) {
+                Ok(done) => return done,
+                Err(hard) => job = *hard,
+            }
+        }
+    }
+    /// As [`LaneJob::run`], unless it turns out to be hard where it is not yet among its like.
+    ///
+    /// # Errors
+    /// The job again, for the hard lane.
+    pub fn try_run(self, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
         let LaneJob {
             engine,
             parcel,
@@ -71,6 +88,7 @@ impl LaneJob {
             client,
             rights,
             unchecked,
+            place,
         } = self;
         let mut out = Chain::new();
         let Load { args, left } =
@@ -80,7 +98,7 @@ impl LaneJob {
         }
         // Without: nobody waits for the answer any more.
         let Some((argv, charge)) = args else {
-            return LaneDone {
+            return Ok(LaneDone {
                 argv: Argv::new(),
                 out,
                 lookups: Lookups::default(),
@@ -88,7 +106,7 @@ impl LaneJob {
                 over: false,
                 verdict: Verdict::Known,
                 charge: None,
-            };
+            });
         };
         let began_us = (engine.config.number(Opt::SlowlogLogSlowerThan) >= 0).then(|| engine.host.mono_us());
         let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
@@ -96,6 +114,8 @@ impl LaneJob {
         let rng = &mut fastrand::Rng::with_seed(rng_seed);
         let mut call = LaneCall {
             args,
+            client: client.id,
+            place,
             db,
             now_ms,
             keyspace: &engine.keyspace,
@@ -124,13 +144,31 @@ impl LaneJob {
                 }
             }
         };
+        let mut served = Served::Done;
         match spec.handler {
             _ if verdict == Verdict::Denied => {}
             Handler::Lane(run) => run(&mut call),
-            Handler::Service(command) => engine.host.run_service(command, &mut call),
+            Handler::Service(command) => served = engine.host.run_service(command, &mut call),
             Handler::Session(command) => commands::detached(&engine, command, args, db, now, call.reply),
             Handler::Data(_) => long::run(spec, &mut call),
             Handler::Container => unreachable!("no job is made of it"),
+        }
+        if served != Served::Done && place != Place::Hard {
+            parcel.load.lock().args = Some((argv, charge));
+            return Err(Box::new(LaneJob {
+                engine,
+                parcel,
+                spec,
+                db,
+                protocol,
+                rng_seed,
+                no_touch,
+                reply_bytes_max,
+                client,
+                rights,
+                unchecked,
+                place: Place::Hard,
+            }));
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
@@ -146,7 +184,7 @@ impl LaneJob {
         argv.clear();
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        LaneDone { argv, out, lookups, error, over, verdict, charge }
+        Ok(LaneDone { argv, out, lookups, error, over, verdict, charge })
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -154,7 +192,11 @@ impl LaneJob {
     }
     /// True when it may take seconds, as what is bounded by a budget of its own may: others should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        matches!(self.spec.cost, Cost::Product | Cost::Budget)
+        matches!(self.spec.cost, Cost::Product | Cost::Budget | Cost::Text(_))
+    }
+    /// True when it is known to be hard: only its like should queue behind it.
+    pub fn is_hard(&self) -> bool {
+        self.place == Place::Hard
     }
     /// The command's name, for logs.
     pub fn name(&self) -> &'static str {
@@ -234,8 +276,46 @@ impl Session {
         drop(done.charge);
         self.command_ends();
     }
+    /// Runs the command in hand, whose cost is in its text, here, unless that is too much for a worker.
+    pub(super) fn serve(&mut self, spec: &'static CommandSpec, command: ServiceCommand, now: Now) -> Served {
+        let elements = self.elements(spec);
+        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        self.uses_service = true;
+        if elements > LONG_ELEMENTS {
+            return Served::Lane;
+        }
+        let rights = Rights::of(&self.user, spec, self.argv.args());
+        let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
+        let mut reply = Reply::bounded(self.replies.target(), self.protocol, bytes_max);
+        let mut call = LaneCall {
+            args: self.argv.args(),
+            client: self.client.id,
+            place: Place::Worker,
+            db: self.db,
+            now_ms: now.unix_ms(),
+            keyspace: &self.engine.keyspace,
+            holds: &self.engine.holds,
+            reply: &mut reply,
+            rng: &mut self.rng,
+            cancel: &NOT_CANCELLED,
+            no_touch: self.no_touch,
+            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
+            lookups: Lookups::default(),
+            yield_now: &|| {},
+        };
+        let served = self.engine.host.run_service(command, &mut call);
+        let error = call.reply.error_code().map(<[u8]>::to_vec);
+        if let Some(code) = error {
+            self.count_error(PerCommand::Failed, &code);
+        }
+        served
+    }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
+        self.park_at(spec, Place::Lane)
+    }
+    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
+        self.uses_service |= matches!(spec.handler, Handler::Service(_));
         let rights = Rights::of(&self.user, spec, self.argv.args());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
@@ -254,6 +334,7 @@ impl Session {
             reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
             rights,
             unchecked: None,
+            place,
         }
     }
     /// The same of one whose check is part of the job.

@@ -113,6 +113,8 @@ pub struct Session {
     lookups: Lookups,
     no_evict: bool,
     no_touch: bool,
+    /// A service may keep something for this client.
+    uses_service: bool,
 }
 
 /// What a session is waiting for.
@@ -208,6 +210,7 @@ impl Session {
             lookups: Lookups::default(),
             no_evict: false,
             no_touch: false,
+            uses_service: false,
         };
         session.guard();
         Ok(session)
@@ -306,6 +309,10 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.cancel_job();
+        if self.uses_service {
+            // After the cancelling, so that what a job still begins for it is seen to be for nobody.
+            self.engine.host.client_gone(self.client.id);
+        }
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }

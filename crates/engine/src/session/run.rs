@@ -8,6 +8,7 @@ use super::{COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, Session, State, Turn};
 use crate::Now;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
+use strand_commands::call::{Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
@@ -256,6 +257,15 @@ impl Session {
                         return Next::Stop(turn);
                     }
                     Err(text) => self.fail(PerCommand::Failed, &text),
+                }
+            }
+            Handler::Service(command) if matches!(spec.cost, Cost::Text(_)) => {
+                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+                let began_us = self.begins(true);
+                match self.serve(spec, command, now) {
+                    Served::Done => began_us.into_iter().for_each(|began_us| self.note_slow(began_us, now)),
+                    Served::Lane => return Next::Stop(Turn::Lane(self.park(spec))),
+                    Served::Hard => return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard))),
                 }
             }
             Handler::Lane(_) | Handler::Service(_) => {

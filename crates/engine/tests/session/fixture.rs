@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, Place, Served};
 use strand_commands::spec::ServiceCommand;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
@@ -18,6 +18,7 @@ pub enum Asked {
     Shutdown(ShutdownRequest),
     ConfigChanged(String),
     Rewritten(String),
+    ClientGone(u64),
 }
 
 pub struct TestHost {
@@ -31,8 +32,17 @@ pub struct TestHost {
 }
 
 impl Host for TestHost {
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
+    /// A text says where it wants to be searched.
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
         let args = call.args;
+        let wants = match args.get(2) {
+            Some(b"lane") if call.place == Place::Worker => Served::Lane,
+            Some(b"hard") if call.place != Place::Hard => Served::Hard,
+            _ => Served::Done,
+        };
+        if wants != Served::Done {
+            return wants;
+        }
         let may = |key: &[u8]| match (call.may_read(key), call.may_write(key)) {
             (true, true) => "rw",
             (true, false) => "r",
@@ -43,7 +53,13 @@ impl Host for TestHost {
             .map(|i| format!("{}={}", String::from_utf8_lossy(args.at(i)), may(args.at(i))))
             .collect();
         let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(" ")) };
-        call.reply.simple(&format!("{command:?} ran{keys}"));
+        let place =
+            if command == ServiceCommand::RxMatch { format!(" {:?}", call.place) } else { String::new() };
+        call.reply.simple(&format!("{command:?} ran{place}{keys}"));
+        wants
+    }
+    fn client_gone(&self, client: u64) {
+        let _ = self.asked.lock().send(Asked::ClientGone(client));
     }
     fn memory(&self) -> MemoryFacts {
         MemoryFacts {

@@ -1,187 +1,161 @@
-//! [`Matcher`]: one thread's search of haystacks with one pattern.
+//! [`Matcher`]: one thread's search of texts with one pattern.
 
-use super::pattern::{Engine, Pattern};
-use super::*;
-use crate::error::SearchError;
-use regex_automata::dfa::Automaton;
-use regex_automata::hybrid::dfa as lazy;
-use regex_automata::nfa::thompson::pikevm;
-use regex_automata::{HalfMatch, Input, MatchErrorKind};
-
-/// Bytes stepped between two looks at whether anybody waits.
-const STEP_BYTES: usize = 64 * 1024;
+use super::budget::{Budget, Halt};
+use super::machine::MachineCache;
+use super::pattern::Pattern;
+use super::simulate::NONE;
+use regex_automata::{Anchored, Input};
+use std::ops::Range;
 
 /// What the caches went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Haystacks searched.
+    /// Texts searched.
     pub(crate) searches: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Times the lazy DFA's full cache was cleared.
+    /// States that lazy DFAs built.
+    pub(crate) builds: u64,
+    /// Times a lazy DFA's full cache was cleared.
     pub(crate) clears: u64,
-    /// Haystacks on which the lazy DFA gave up for being inefficient.
+    /// Texts on which a lazy DFA gave up for being inefficient.
     pub(crate) give_ups: u64,
-    /// Haystacks on which it met a byte it cannot handle (Unicode word boundaries).
+    /// Texts on which it met a byte it cannot handle (Unicode word boundaries).
     pub(crate) quits: u64,
-    /// Resets of a cache that had gone bad.
+    /// Resets of a cache after that.
     pub(crate) resets: u64,
+    /// Texts that the simulation finished.
+    pub(crate) simulations: u64,
 }
 
-/// Caches for one pattern, owned by one thread.
-pub(crate) struct Matcher<'p> {
-    pattern: &'p Pattern,
-    lazy: Option<lazy::Cache>,
-    /// Made when first needed: the caches of the fallbacks.
-    patient: Option<lazy::Cache>,
-    pike: Option<pikevm::Cache>,
+/// Caches for one pattern, owned by one thread. Every call is given the same pattern.
+#[derive(Debug, Default)]
+pub(crate) struct Matcher {
+    forward: MachineCache,
+    reverse: MachineCache,
     pub(crate) counts: Counts,
-    /// Reset a cache that was cleared or gave up; only a test that shows why turns this off.
-    pub(super) resets: bool,
-    is_bad: bool,
 }
 
-impl<'p> Matcher<'p> {
-    /// Fresh caches.
-    pub(crate) fn new(pattern: &'p Pattern) -> Matcher<'p> {
-        let lazy = match &pattern.engine {
-            Engine::Lazy(dfa, _) => Some(dfa.create_cache()),
-            Engine::Full(_) => None,
-        };
-        Matcher {
-            pattern,
-            lazy,
-            patient: None,
-            pike: None,
-            counts: Counts::default(),
-            resets: true,
-            is_bad: false,
-        }
-    }
-
+impl Matcher {
     /// Bytes of heap of its caches.
     pub(crate) fn cache_bytes(&self) -> usize {
-        let lazy = [&self.lazy, &self.patient].into_iter().flatten().map(|cache| cache.memory_usage());
-        lazy.sum::<usize>() + self.pike.as_ref().map_or(0, |cache| cache.memory_usage())
+        self.forward.bytes() + self.reverse.bytes()
     }
 
     /// Where the first match ends: leftmost-first, or the earliest end there is with `earliest` (enough to know that
     /// there is a match).
     ///
     /// # Errors
-    /// [`SearchError::Cancelled`] when `cancelled` says so in a long haystack.
+    /// When it has to stop, or be done elsewhere.
     pub(crate) fn find_end(
         &mut self,
+        pattern: &Pattern,
         haystack: &[u8],
         earliest: bool,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<Option<usize>, SearchError> {
-        self.counts.searches += 1;
-        self.counts.bytes += haystack.len() as u64;
-        if self.pattern.literal.as_ref().is_some_and(|l| l.find(haystack).is_none()) {
+        budget: &Budget<'_>,
+    ) -> Result<Option<usize>, Halt> {
+        if pattern.lacks_literal(haystack) {
             return Ok(None);
         }
-        let input = Input::new(haystack).earliest(earliest);
-        let found = match &self.pattern.engine {
-            Engine::Full(dfa) => dfa.try_search_fwd(&input),
-            Engine::Lazy(dfa, _) => {
-                let cache = self.lazy.as_mut().expect("made with the lazy engine");
-                if std::mem::take(&mut self.is_bad) && self.resets {
-                    cache.reset(dfa);
-                    self.counts.resets += 1;
-                }
-                let before = cache.clear_count();
-                let found = dfa.try_search_fwd(cache, &input);
-                let clears = cache.clear_count() - before;
-                self.counts.clears += clears as u64;
-                self.is_bad = clears > 0 || found.is_err();
-                found
-            }
-        };
-        match found {
-            Ok(end) => Ok(end.map(|m: HalfMatch| m.offset())),
-            Err(e) => {
-                match e.kind() {
-                    MatchErrorKind::Quit { .. } => {
-                        self.counts.quits += 1;
-                        return self.after_quit(&input);
-                    }
-                    _ => self.counts.give_ups += 1,
-                }
-                if haystack.len() <= PIKE_BYTES_MAX {
-                    Ok(self.pike(&input))
-                } else {
-                    self.step(&input, cancelled)
-                }
-            }
-        }
+        let text = (haystack, 0..haystack.len());
+        pattern.machine.end(&mut self.forward, text, earliest, &mut self.counts, budget)
     }
 
-    /// Only the PikeVM knows Unicode word boundaries in text that is not ASCII, and nothing can stop it.
-    fn after_quit(&mut self, input: &Input<'_>) -> Result<Option<usize>, SearchError> {
-        if input.haystack().len() > PIKE_BYTES_MAX {
-            let text = "ERR Unicode word boundaries are not searched for in values over 256 KiB that are not ASCII; use (?-u:\\b)";
-            return Err(SearchError::Refused(text.into()));
-        }
-        Ok(self.pike(input))
-    }
-
-    /// The search that nothing stops and that builds nothing.
-    fn pike(&mut self, input: &Input<'_>) -> Option<usize> {
-        let pike = &self.pattern.pike;
-        let cache = self.pike.get_or_insert_with(|| pike.create_cache());
-        let mut slots = [None, None];
-        pike.search_slots(cache, input, &mut slots)?;
-        slots[1].map(|end| end.get())
-    }
-
-    /// A lazy DFA that never gives up, a byte at a time, for haystacks too long to be left alone with.
-    pub(super) fn step(
+    /// The first match from `at` on: leftmost-first.
+    ///
+    /// # Errors
+    /// As [`Matcher::find_end`].
+    pub(crate) fn find(
         &mut self,
-        input: &Input<'_>,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<Option<usize>, SearchError> {
-        let Engine::Lazy(_, dfa) = &self.pattern.engine else {
-            return Ok(self.pike(input));
+        pattern: &Pattern,
+        haystack: &[u8],
+        at: usize,
+        budget: &Budget<'_>,
+    ) -> Result<Option<Range<usize>>, Halt> {
+        if pattern.lacks_literal(&haystack[at..]) {
+            return Ok(None);
+        }
+        let text = (haystack, at..haystack.len());
+        let Some(end) = pattern.machine.end(&mut self.forward, text, false, &mut self.counts, budget)? else {
+            return Ok(None);
         };
-        let cache = self.patient.get_or_insert_with(|| dfa.create_cache());
-        let before = cache.clear_count();
-        let failed =
-            |why: &dyn std::fmt::Display| SearchError::Refused(format!("ERR The pattern failed: {why}"));
-        let mut state = dfa.start_state_forward(cache, input).map_err(|e| failed(&e))?;
-        let (mut end, mut quit) = (None, false);
-        for (i, byte) in input.haystack().iter().enumerate() {
-            if i % STEP_BYTES == 0 && cancelled() {
-                return Err(SearchError::Cancelled);
-            }
-            state = dfa.next_state(cache, state, *byte).map_err(|e| failed(&e))?;
-            if state.is_tagged() {
-                // A match is reported one byte late.
-                if state.is_match() {
-                    end = Some(i);
-                    if input.get_earliest() {
-                        break;
-                    }
-                } else if state.is_dead() {
-                    break;
-                } else if state.is_quit() {
-                    quit = true;
-                    break;
-                }
-            }
+        let reverse = pattern.reverse();
+        if let Some(reverse) = reverse
+            && let Some(start) =
+                reverse.start(&mut self.reverse, (haystack, at..end), &mut self.counts, budget)?
+        {
+            return Ok(Some(start..end));
         }
-        let is_settled = quit || state.is_dead() || (end.is_some() && input.get_earliest());
-        if !is_settled {
-            state = dfa.next_eoi_state(cache, state).map_err(|e| failed(&e))?;
-            if state.is_match() {
-                end = Some(input.haystack().len());
+        // The end is known, so what is behind it does not matter.
+        let mut slots = [NONE; 2];
+        self.slots(pattern, haystack, at..end, Anchored::No, &mut slots, budget)?;
+        Ok(Some(slots[0]..slots[1]))
+    }
+
+    /// The groups of the match that is `span`, as [`Matcher::find`] found it: two slots each.
+    ///
+    /// # Errors
+    /// As [`Matcher::find_end`].
+    pub(crate) fn groups(
+        &mut self,
+        pattern: &Pattern,
+        haystack: &[u8],
+        span: Range<usize>,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<usize>, Halt> {
+        let mut slots = vec![NONE; pattern.machine.nfa.group_info().slot_len()];
+        self.slots(pattern, haystack, span, Anchored::Yes, &mut slots, budget)?;
+        Ok(slots)
+    }
+
+    fn slots(
+        &mut self,
+        pattern: &Pattern,
+        haystack: &[u8],
+        span: Range<usize>,
+        anchored: Anchored,
+        slots: &mut [usize],
+        budget: &Budget<'_>,
+    ) -> Result<bool, Halt> {
+        let machine = &pattern.machine;
+        budget.afford(machine.states(), span.len())?;
+        let input = Input::new(haystack).span(span).anchored(anchored);
+        self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)
+    }
+}
+
+/// Steps through the matches of a pattern that do not overlap, as its `find` reports them from an offset on: the offset to
+/// go on from, and where the last one ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    at: usize,
+    last_end: Option<usize>,
+}
+
+impl Progress {
+    /// The next match, if there is one; `find` looks from an offset on.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(crate) fn next(
+        &mut self,
+        len: usize,
+        mut find: impl FnMut(usize) -> Result<Option<Range<usize>>, Halt>,
+    ) -> Result<Option<Range<usize>>, Halt> {
+        while self.at <= len {
+            let Some(found) = find(self.at)? else {
+                self.at = len + 1;
+                break;
+            };
+            if found.is_empty() && self.last_end == Some(found.end) {
+                // An empty match right behind the last one is none.
+                self.at = found.end + 1;
+                continue;
             }
+            self.at = found.end;
+            self.last_end = Some(found.end);
+            return Ok(Some(found));
         }
-        self.counts.clears += (cache.clear_count() - before) as u64;
-        if quit {
-            self.counts.quits += 1;
-            return self.after_quit(input);
-        }
-        Ok(end)
+        Ok(None)
     }
 }

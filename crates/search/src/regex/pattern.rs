@@ -1,126 +1,159 @@
 //! [`Pattern`]: a compiled pattern.
 
+use super::machine::{Build, Machine};
 use super::*;
 use crate::error::SearchError;
 use memchr::memmem::Finder;
-use regex_automata::dfa::dense;
-use regex_automata::hybrid::dfa as lazy;
-use regex_automata::nfa::thompson::pikevm::PikeVM;
+use regex_automata::MatchKind;
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::syntax;
-use regex_automata::{MatchKind, dfa::StartKind};
 use regex_syntax::hir::{Hir, HirKind};
+use std::sync::OnceLock;
 
 /// Shortest literal that is worth looking for before the automaton runs.
 const LITERAL_BYTES_MIN: usize = 3;
 
-/// A compiled pattern: immutable, shared by any number of [`Matcher`]s.
-#[derive(Debug)]
-pub(crate) struct Pattern {
-    /// Every match contains this.
-    pub(super) literal: Option<Finder<'static>>,
-    pub(super) engine: Engine,
-    pub(super) pike: PikeVM,
+/// How patterns are read and compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// `\w`, `.`, case and the rest by Unicode's rules, not ASCII's.
+    pub(crate) unicode: bool,
+    /// Case does not count.
+    pub(crate) nocase: bool,
+    /// Groups are wanted.
+    pub(crate) groups: bool,
+    /// Most bytes of a full DFA.
+    pub(crate) dfa_bytes: usize,
+    /// Sizes of a lazy DFA's cache.
+    pub(crate) tiers: &'static [usize],
 }
 
-/// What searches first.
+impl Options {
+    /// For a pattern that is compiled for one command.
+    pub(crate) fn once(nocase: bool) -> Options {
+        Options { unicode: false, nocase, groups: false, dfa_bytes: DFA_BYTES_MAX, tiers: tiers_within(0) }
+    }
+}
+
+/// A compiled pattern, shared by any number of [`Matcher`]s.
 #[derive(Debug)]
-pub(super) enum Engine {
-    /// Every state is built: constant cost for ever.
-    Full(dense::DFA<Vec<u32>>),
-    /// States are built as they are met: one that may give up, one (made when first needed) that never does.
-    Lazy(lazy::DFA, Box<lazy::DFA>),
+pub(crate) struct Pattern {
+    pub(crate) hir: Hir,
+    /// Every match contains this.
+    pub(crate) literal: Option<Finder<'static>>,
+    pub(crate) machine: Machine,
+    options: Options,
+    /// Finds where a match begins; made when first needed, and `None` when it cannot be made.
+    reverse: OnceLock<Option<Box<Machine>>>,
 }
 
 impl Pattern {
-    /// Compiles `pattern`; `nocase` folds ASCII case.
+    /// Compiles `pattern`.
     ///
     /// # Errors
     /// Where the pattern is wrong and why, or which limit it exceeds.
-    pub(crate) fn new(pattern: &[u8], nocase: bool) -> Result<Pattern, SearchError> {
-        Pattern::with_dfa_limit(pattern, nocase, DFA_BYTES_MAX)
+    pub(crate) fn new(pattern: &[u8], options: Options) -> Result<Pattern, SearchError> {
+        Pattern::from_hir(parse(pattern, options)?, options)
     }
 
-    pub(super) fn with_dfa_limit(
-        pattern: &[u8],
-        nocase: bool,
-        dfa_bytes: usize,
-    ) -> Result<Pattern, SearchError> {
-        if pattern.len() > PATTERN_BYTES_MAX {
-            let text = format!(
-                "ERR The pattern is too long: {} bytes, at most {PATTERN_BYTES_MAX} are allowed",
-                pattern.len()
-            );
-            return Err(SearchError::Refused(text));
-        }
-        let text = std::str::from_utf8(pattern).map_err(|e| SearchError::Pattern {
-            offset: e.valid_up_to(),
-            why: r"not UTF-8 (write other bytes as \xNN)".into(),
-        })?;
-        let config = syntax::Config::new()
-            .unicode(false)
-            .utf8(false)
-            .case_insensitive(nocase)
-            .nest_limit(PATTERN_DEPTH_MAX);
-        let hir = syntax::parse_with(text, &config).map_err(|e| syntax_error(&e))?;
-        let nfa = build_nfa(&hir)?;
+    /// As [`Pattern::new`], of what [`parse`] returned.
+    ///
+    /// # Errors
+    /// As [`Pattern::new`].
+    pub(crate) fn from_hir(hir: Hir, options: Options) -> Result<Pattern, SearchError> {
+        let captures = if options.groups { WhichCaptures::All } else { WhichCaptures::Implicit };
+        let nfa = build_nfa(std::slice::from_ref(&hir), false, captures)?;
         let prefilter = Prefilter::from_hir_prefix(MatchKind::LeftmostFirst, &hir);
-        let literal = (!nocase).then(|| required_literal(&hir)).flatten();
-        let pike = PikeVM::builder()
-            .configure(PikeVM::config().prefilter(prefilter.clone()))
-            .build_from_nfa(nfa.clone())
-            .map_err(|e| build_error(&e))?;
-        let full = dense::Builder::new()
-            .configure(
-                dense::Config::new()
-                    .start_kind(StartKind::Unanchored)
-                    .prefilter(prefilter.clone())
-                    .specialize_start_states(prefilter.is_some())
-                    .dfa_size_limit(Some(dfa_bytes))
-                    .determinize_size_limit(Some(dfa_bytes)),
-            )
-            .build_from_nfa(&nfa);
-        let engine = match full {
-            Ok(dfa) => Engine::Full(dfa),
-            Err(_) => {
-                let config = lazy::Config::new()
-                    .prefilter(prefilter.clone())
-                    .specialize_start_states(prefilter.is_some())
-                    .unicode_word_boundary(true)
-                    .cache_capacity(LAZY_BYTES_MAX)
-                    .skip_cache_capacity_check(true);
-                let build = |c: lazy::Config| {
-                    let built = lazy::Builder::new().configure(c).build_from_nfa(nfa.clone());
-                    built.map_err(|e| SearchError::Refused(format!("ERR The pattern does not compile: {e}")))
-                };
-                let impatient = config
-                    .clone()
-                    .minimum_cache_clear_count(Some(LAZY_CLEARS_MIN))
-                    .minimum_bytes_per_state(Some(LAZY_BYTES_PER_STATE_MIN));
-                Engine::Lazy(build(impatient)?, Box::new(build(config)?))
-            }
+        let literal = required_literal(&hir);
+        let Options { dfa_bytes, tiers, .. } = options;
+        let build = Build { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
+        let machine = Machine::new(nfa, prefilter, &build).map_err(does_not_compile)?;
+        Ok(Pattern { hir, literal, machine, options, reverse: OnceLock::new() })
+    }
+
+    /// True when nothing in `text` can match.
+    pub(crate) fn lacks_literal(&self, text: &[u8]) -> bool {
+        self.literal.as_ref().is_some_and(|l| l.find(text).is_none())
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn bytes(&self) -> usize {
+        self.machine.bytes() + self.reverse.get().and_then(|r| r.as_ref()).map_or(0, |r| r.bytes())
+    }
+
+    /// The machine that finds where a match begins.
+    pub(crate) fn reverse(&self) -> Option<&Machine> {
+        let build = || {
+            let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;
+            let Options { dfa_bytes, tiers, .. } = self.options;
+            let build = Build { kind: MatchKind::All, reverse: true, dfa_bytes, tiers };
+            Machine::new(nfa, None, &build).ok().map(Box::new)
         };
-        Ok(Pattern { literal, engine, pike })
+        self.reverse.get_or_init(build).as_deref()
+    }
+
+    /// True when [`Pattern::reverse`] takes no time.
+    pub(crate) fn has_reverse(&self) -> bool {
+        self.reverse.get().is_some()
     }
 }
 
-fn build_nfa(hir: &Hir) -> Result<NFA, SearchError> {
+/// Reads a pattern.
+///
+/// # Errors
+/// Where it is wrong and why.
+pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        let text = format!(
+            "ERR The pattern is too long: {} bytes, at most {PATTERN_BYTES_MAX} are allowed",
+            pattern.len()
+        );
+        return Err(SearchError::Refused(text));
+    }
+    let text = std::str::from_utf8(pattern).map_err(|e| SearchError::Pattern {
+        offset: e.valid_up_to(),
+        why: r"not UTF-8 (write other bytes as \xNN)".into(),
+    })?;
+    let config = syntax::Config::new()
+        .unicode(options.unicode)
+        .utf8(false)
+        .case_insensitive(options.nocase)
+        .nest_limit(PATTERN_DEPTH_MAX);
+    syntax::parse_with(text, &config).map_err(|e| syntax_error(&e))
+}
+
+/// One machine for all of `patterns`, which finds every one that matches.
+///
+/// # Errors
+/// Which limit it exceeds.
+pub(crate) fn build_many(patterns: &[Hir], options: Options) -> Result<Machine, SearchError> {
+    let nfa = build_nfa(patterns, false, WhichCaptures::None)?;
+    let prefilter = Prefilter::from_hirs_prefix(MatchKind::All, patterns);
+    let Options { dfa_bytes, tiers, .. } = options;
+    let build = Build { kind: MatchKind::All, reverse: false, dfa_bytes, tiers };
+    Machine::new(nfa, prefilter, &build).map_err(does_not_compile)
+}
+
+fn build_nfa(patterns: &[Hir], reverse: bool, captures: WhichCaptures) -> Result<NFA, SearchError> {
     let config = thompson::Config::new()
         .utf8(false)
         .shrink(false)
+        .reverse(reverse)
         .nfa_size_limit(Some(NFA_BYTES_MAX))
-        .which_captures(WhichCaptures::Implicit);
-    thompson::Compiler::new().configure(config).build_from_hir(hir).map_err(|e| build_error(&e))
+        .which_captures(captures);
+    thompson::Compiler::new().configure(config).build_many_from_hir(patterns).map_err(|e| {
+        match e.size_limit() {
+            Some(_) => SearchError::Refused(format!(
+                "ERR The pattern is too big: its automaton exceeds {NFA_BYTES_MAX} bytes"
+            )),
+            None => does_not_compile(e.to_string()),
+        }
+    })
 }
 
-fn build_error(e: &thompson::BuildError) -> SearchError {
-    if e.size_limit().is_some() {
-        return SearchError::Refused(format!(
-            "ERR The pattern is too big: its automaton exceeds {NFA_BYTES_MAX} bytes"
-        ));
-    }
-    SearchError::Refused(format!("ERR The pattern does not compile: {e}"))
+fn does_not_compile(why: String) -> SearchError {
+    SearchError::Refused(format!("ERR The pattern does not compile: {why}"))
 }
 
 fn syntax_error(e: &regex_syntax::Error) -> SearchError {

@@ -1,12 +1,20 @@
 //! Tests of the engine stack: it finds what the PikeVM finds, hard texts leave no trace on easy ones (counted, not
 //! timed), limits hold.
 
+use super::machine::Build;
 use super::*;
 use crate::error::SearchError;
 use proptest::prelude::*;
-use regex_automata::Input;
 use regex_automata::nfa::thompson::pikevm::PikeVM;
+use regex_automata::nfa::thompson::{Compiler, WhichCaptures};
 use regex_automata::util::syntax;
+use regex_automata::{Input, MatchKind, PatternSet};
+use std::cell::Cell;
+use std::ops::Range;
+use strand_commands::call::Place;
+
+/// Sizes of caches that fill quickly.
+const SMALL: [usize; 2] = [256 << 10, 1 << 20];
 
 /// Patterns whose DFA blows up, and the alphabet of the texts they are hard on.
 const HARD: [(&str, &[u8]); 3] = [
@@ -19,90 +27,116 @@ fn random(rng: &mut fastrand::Rng, alphabet: &[u8], len: usize) -> Vec<u8> {
     (0..len).map(|_| alphabet[rng.usize(..alphabet.len())]).collect()
 }
 
-fn end(m: &mut Matcher<'_>, text: &[u8]) -> Option<usize> {
-    m.find_end(text, false, &|| false).expect("not cancelled")
+fn compiled(pattern: &str, nocase: bool, dfa_bytes: usize) -> Pattern {
+    let options = Options { groups: true, dfa_bytes, tiers: &SMALL, ..Options::once(nocase) };
+    Pattern::new(pattern.as_bytes(), options).unwrap()
+}
+
+fn end(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Option<usize> {
+    m.find_end(pattern, text, false, &Budget::whole(&|| false)).expect("not cancelled")
+}
+
+fn pike(pattern: &str, nocase: bool) -> PikeVM {
+    let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(nocase);
+    let nfa = regex_automata::nfa::thompson::Config::new().utf8(false);
+    PikeVM::builder().syntax(config).thompson(nfa).build(pattern).unwrap()
 }
 
 fn pike_end(pattern: &str, nocase: bool, text: &[u8]) -> Option<usize> {
-    let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(nocase);
-    let nfa = regex_automata::nfa::thompson::Config::new().utf8(false);
-    let pike = PikeVM::builder().syntax(config).thompson(nfa).build(pattern).unwrap();
+    let pike = pike(pattern, nocase);
     pike.find(&mut pike.create_cache(), Input::new(text)).map(|m| m.end())
 }
 
 #[test]
 fn easy_texts_do_not_pay_for_hard_ones() {
     for (pattern, alphabet) in HARD {
-        let compiled = Pattern::new(pattern.as_bytes(), false).unwrap();
+        let compiled = compiled(pattern, false, DFA_BYTES_MAX);
         let rng = &mut fastrand::Rng::with_seed(42);
-        let hard: Vec<Vec<u8>> = (0..3).map(|_| random(rng, alphabet, 64 * 1024)).collect();
-        let easy = random(rng, b"xyz ", 64 * 1024);
-        let cost_after = |resets: bool| {
-            let mut m = Matcher::new(&compiled);
-            m.resets = resets;
-            end(&mut m, &easy);
-            assert_eq!(m.counts.give_ups, 0, "{pattern}: the easy text alone is easy");
-            hard.iter().for_each(|h| assert_eq!(end(&mut m, h), None));
-            assert!(
-                m.counts.clears + m.counts.give_ups > 0,
-                "{pattern} is not hard on its text: the test tests nothing"
-            );
-            // A text that needs states the full cache does not have: easy on its own, hard for a cache left bad.
-            let before = m.counts;
-            let mixed: Vec<u8> =
-                [&easy[..], &random(&mut fastrand::Rng::with_seed(7), alphabet, 64)].concat();
-            (0..20).for_each(|_| assert_eq!(end(&mut m, &mixed), None));
-            (m.counts.give_ups - before.give_ups, m.counts.clears - before.clears, m.counts.resets)
+        let hard: Vec<Vec<u8>> = (0..24).map(|_| random(rng, alphabet, 4 * 1024)).collect();
+        // A text that needs some states of its own.
+        let easy = [random(rng, b"xyz ", 16 * 1024), random(rng, alphabet, 64)].concat();
+        let worker = Budget::new(Place::Worker, &|| false, None);
+        let mut m = Matcher::default();
+        let builds_of = |m: &mut Matcher, text: &[u8]| {
+            let (before, result) = (m.counts, m.find_end(&compiled, text, false, &worker));
+            worker.spend(0).expect("there is no end to it");
+            (m.counts.builds - before.builds, result.is_ok())
         };
-        let (give_ups, clears, resets) = cost_after(true);
-        assert_eq!((give_ups, clears), (0, 0), "{pattern}");
-        assert!(resets > 0, "{pattern}");
-        // The control: without the resets the same texts find the cache as the hard ones left it.
-        let (give_ups, clears, _) = cost_after(false);
-        println!("{pattern}: without resets {give_ups} give-ups and {clears} clears in 20 easy texts");
+        for _ in 0..3 {
+            builds_of(&mut m, &easy);
+        }
+        assert_eq!(builds_of(&mut m, &easy).0, 0, "{pattern}: warm");
+        let mut gave_up = 0;
+        for text in &hard {
+            let whole = Budget::whole(&|| false);
+            let (builds, done) = {
+                let fresh = Budget::new(Place::Worker, &|| false, None);
+                let before = m.counts.builds;
+                let done = m.find_end(&compiled, text, false, &fresh).is_ok();
+                (m.counts.builds - before, done)
+            };
+            gave_up += u32::from(!done);
+            assert!(builds < 600, "{pattern}: a worker built {builds} states");
+            assert_eq!(m.find_end(&compiled, text, false, &whole), Ok(None));
+        }
+        assert!(gave_up > 10, "{pattern} is not hard on its text: the test tests nothing");
+        let fresh = Budget::new(Place::Worker, &|| false, None);
+        for round in 0..20 {
+            let before = m.counts;
+            assert_eq!(m.find_end(&compiled, &easy, false, &fresh), Ok(None), "{pattern}, round {round}");
+            assert_eq!(m.counts.give_ups, before.give_ups);
+            assert!(m.counts.builds - before.builds < 100, "{pattern}, round {round}: {:?}", m.counts);
+        }
+        assert!(m.cache_bytes() < 2 * SMALL[0], "{} bytes", m.cache_bytes());
     }
 }
 
 #[test]
-fn a_cache_left_bad_would_give_up_on_easy_texts() {
-    // Shows that the test above can fail: the same work without resets.
+fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_known() {
     let (pattern, alphabet) = HARD[0];
-    let compiled = Pattern::new(pattern.as_bytes(), false).unwrap();
-    let mut m = Matcher::new(&compiled);
-    m.resets = false;
-    let rng = &mut fastrand::Rng::with_seed(42);
-    for _ in 0..4 {
-        end(&mut m, &random(rng, alphabet, 64 * 1024));
+    let options = Options { tiers: &SMALL, ..Options::once(false) };
+    let compiled = Pattern::new(pattern.as_bytes(), options).unwrap();
+    let rng = &mut fastrand::Rng::with_seed(3);
+    let mut m = Matcher::default();
+    let mut tiers = Vec::new();
+    for _ in 0..6 {
+        end(&mut m, &compiled, &random(rng, alphabet, 128 * 1024));
+        tiers.push((compiled.machine.tier_bytes(), compiled.machine.is_hopeless()));
     }
-    let before = m.counts.give_ups;
-    for _ in 0..20 {
-        let text = [random(rng, b"xyz ", 1024), random(rng, alphabet, 4096)].concat();
-        end(&mut m, &text);
+    assert_eq!(tiers[0], (SMALL[1], false), "{tiers:?}");
+    assert_eq!(tiers[5], (SMALL[0], true), "{tiers:?}");
+    for _ in 0..40 {
+        end(&mut m, &compiled, &random(rng, alphabet, 8 * 1024));
     }
-    assert!(m.counts.give_ups > before, "{:?}", m.counts);
+    assert!(m.cache_bytes() < 2 * SMALL[0]);
+    assert!(m.counts.resets > 0, "{:?}", m.counts);
 }
 
 #[test]
-fn a_text_too_long_for_the_pikevm_is_stepped_through() {
+fn what_is_too_much_goes_elsewhere_and_ends_when_told() {
     let (pattern, alphabet) = HARD[1];
-    let compiled = Pattern::new(pattern.as_bytes(), false).unwrap();
-    let rng = &mut fastrand::Rng::with_seed(3);
-    let mut text = random(rng, alphabet, PIKE_BYTES_MAX + 1000);
-    let mut m = Matcher::new(&compiled);
-    assert_eq!(end(&mut m, &text), None);
-    assert_eq!(m.counts.give_ups, 1, "{:?}", m.counts);
-    text.push(b'c');
-    let want = pike_end(pattern, false, &text);
-    assert_eq!(end(&mut m, &text), want);
-    assert!(matches!(m.find_end(&text, false, &|| true), Err(SearchError::Cancelled)));
+    let compiled = compiled(pattern, false, DFA_BYTES_MAX);
+    let text = random(&mut fastrand::Rng::with_seed(3), alphabet, 300_000);
+    let mut m = Matcher::default();
+    let mut find = |budget: &Budget<'_>| m.find_end(&compiled, &text, false, budget);
+    assert_eq!(find(&Budget::new(Place::Worker, &|| false, None)), Err(Halt::Hard));
+    assert_eq!(find(&Budget::new(Place::Lane, &|| false, None)), Err(Halt::Hard));
+    let asked = Cell::new(0);
+    let later = || asked.replace(asked.get() + 1) > 5;
+    assert_eq!(find(&Budget::new(Place::Hard, &later, None)), Err(Halt::Cancelled));
+    let now = std::time::Instant::now();
+    assert_eq!(find(&Budget::new(Place::Hard, &|| false, Some(now))), Err(Halt::Deadline));
+    let long = vec![b'x'; budget::WORKER_BYTES_MAX + 1];
+    let worker = Budget::new(Place::Worker, &|| false, None);
+    assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::Lane));
 }
 
 #[test]
 fn ascii_by_default_and_unicode_on_request() {
     let find = |pattern: &str, nocase: bool, text: &[u8]| {
-        let compiled = Pattern::new(pattern.as_bytes(), nocase).unwrap();
-        let mut m = Matcher::new(&compiled);
-        (end(&mut m, text), m.counts.quits)
+        let pattern = compiled(pattern, nocase, DFA_BYTES_MAX);
+        let mut m = Matcher::default();
+        (end(&mut m, &pattern, text), m.counts.quits)
     };
     assert_eq!(find(r"\bcaf", false, "un café".as_bytes()), (Some(6), 0));
     assert_eq!(find(r"f\b", false, "café".as_bytes()), (Some(3), 0));
@@ -113,11 +147,15 @@ fn ascii_by_default_and_unicode_on_request() {
     assert_eq!(find("", false, b""), (Some(0), 0));
     assert_eq!(find("^b", false, b"a\nb"), (None, 0));
     assert_eq!(find("(?m)^b", false, b"a\nb"), (Some(3), 0));
+    assert!(compiled(r"(?u:f\b)", false, DFA_BYTES_MAX).machine.is_prone_to_quit());
+    let unicode = Options { unicode: true, ..Options::once(true) };
+    let pattern = Pattern::new(r"\bÉTÉ\b".as_bytes(), unicode).unwrap();
+    assert_eq!(end(&mut Matcher::default(), &pattern, "cet été-là".as_bytes()), Some(9));
 }
 
 #[test]
 fn bad_patterns_say_where_and_why() {
-    let fail = |pattern: &[u8]| Pattern::new(pattern, false).unwrap_err().to_string();
+    let fail = |pattern: &[u8]| Pattern::new(pattern, Options::once(false)).unwrap_err().to_string();
     assert_eq!(fail(b"ab(c"), "ERR Bad pattern at offset 2: unclosed group");
     assert_eq!(
         fail(b"a{2,1}"),
@@ -128,45 +166,140 @@ fn bad_patterns_say_where_and_why() {
     assert!(fail(br"a\p{Nope}").starts_with("ERR Bad pattern at offset 1: "), "{}", fail(br"a\p{Nope}"));
     assert_eq!(
         fail(&vec![b'a'; PATTERN_BYTES_MAX + 1]),
-        "ERR The pattern is too long: 16385 bytes, at most 16384 are allowed"
+        "ERR The pattern is too long: 65537 bytes, at most 65536 are allowed"
     );
     assert_eq!(
         fail(b"((a{100}){100}){100}"),
         "ERR The pattern is too big: its automaton exceeds 4194304 bytes"
     );
     assert!(fail("(".repeat(200).as_bytes()).starts_with("ERR Bad pattern at offset "));
+    assert!(matches!(Pattern::new(b"(", Options::once(false)), Err(SearchError::Pattern { offset: 0, .. })));
 }
 
 fn pattern() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
-        "a", "b", "c", ".", "[ab]", "[^a]", r"\b", r"\w", r"\n", "^", "$", "(?m:^)", "abc",
+        "a",
+        "b",
+        "c",
+        ".",
+        "[ab]",
+        "[^a]",
+        r"\b",
+        r"\B",
+        r"\w",
+        r"\n",
+        "^",
+        "$",
+        "(?m:^)",
+        "(?mR:$)",
+        "abc",
+        "(?u:[é-ö])",
     ]);
     leaf.prop_map(String::from).prop_recursive(4, 24, 3, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 1..4).prop_map(|v| v.concat()),
-            prop::collection::vec(inner.clone(), 1..4).prop_map(|v| format!("(?:{})", v.join("|"))),
+            prop::collection::vec(inner.clone(), 1..4).prop_map(|v| format!("({})", v.join("|"))),
             (inner, prop::sample::select(vec!["*", "+", "?", "{2}", "{1,3}", "*?"]))
                 .prop_map(|(p, q)| format!("(?:{p}){q}")),
         ]
     })
 }
 
+/// All matches, by the engines.
+fn all(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Vec<Range<usize>> {
+    let budget = Budget::whole(&|| false);
+    let (mut progress, mut found) = (Progress::default(), Vec::new());
+    while let Some(span) = progress.next(text.len(), |at| m.find(pattern, text, at, &budget)).unwrap() {
+        found.push(span);
+    }
+    found
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn finds_what_the_pikevm_finds(p in pattern(), texts in prop::collection::vec("[abc\n é]{0,40}", 1..6), nocase: bool) {
-        let full = Pattern::new(p.as_bytes(), nocase).unwrap();
-        let lazy = Pattern::with_dfa_limit(p.as_bytes(), nocase, 0).unwrap();
-        let (mut full, mut lazy) = (Matcher::new(&full), Matcher::new(&lazy));
+    fn finds_what_the_pikevm_finds(p in pattern(), texts in prop::collection::vec("[abc\n\r é]{0,40}", 1..6), nocase: bool) {
+        let (full, lazy) = (compiled(&p, nocase, DFA_BYTES_MAX), compiled(&p, nocase, 0));
+        let (mut f, mut l, mut s) = (Matcher::default(), Matcher::default(), Simulation::default());
+        let pike = pike(&p, nocase);
+        let mut cache = pike.create_cache();
+        let whole = Budget::whole(&|| false);
         for text in &texts {
-            let want = pike_end(&p, nocase, text.as_bytes());
-            prop_assert_eq!(end(&mut full, text.as_bytes()), want, "{} on {:?}", p, text);
-            prop_assert_eq!(end(&mut lazy, text.as_bytes()), want, "{} on {:?}", p, text);
-            prop_assert_eq!(lazy.step(&Input::new(text.as_bytes()), &|| false).unwrap(), want, "{} stepped on {:?}", p, text);
-            let some = full.find_end(text.as_bytes(), true, &|| false).unwrap();
-            prop_assert_eq!(some.is_some(), want.is_some());
-            let some = lazy.find_end(text.as_bytes(), true, &|| false).unwrap();
-            prop_assert_eq!(some.is_some(), want.is_some());
+            let text = text.as_bytes();
+            let want: Vec<Range<usize>> = pike.find_iter(&mut cache, text).map(|m| m.range()).collect();
+            prop_assert_eq!(&all(&mut f, &full, text), &want, "{} on {:?}", p, text);
+            prop_assert_eq!(&all(&mut l, &lazy, text), &want, "{} lazily on {:?}", p, text);
+            for (m, pattern) in [(&mut f, &full), (&mut l, &lazy)] {
+                let some = m.find_end(pattern, text, true, &whole).unwrap();
+                prop_assert_eq!(some.is_some(), !want.is_empty());
+            }
+            let mut slots = [NONE; 2];
+            let found = s.leftmost(&full.machine.nfa, None, &Input::new(text), &mut slots, &whole).unwrap();
+            prop_assert_eq!(found.then(|| slots[0]..slots[1]), want.first().cloned(), "{} simulated on {:?}", p, text);
+            if let Some(first) = want.first() {
+                let mut captures = pike.create_captures();
+                pike.captures(&mut cache, text, &mut captures);
+                let got = f.groups(&full, text, first.clone(), &whole).unwrap();
+                let want: Vec<Option<usize>> = captures.slots().iter().map(|s| s.map(|s| s.get())).collect();
+                let got: Vec<Option<usize>> = got.iter().map(|s| (*s != NONE).then_some(*s)).collect();
+                prop_assert_eq!(got, want, "groups of {} in {:?}", p, text);
+            }
+        }
+    }
+
+    #[test]
+    fn sets_and_streams_find_what_each_pattern_finds(
+        patterns in prop::collection::vec(pattern(), 1..4), text in "[abc\n\r]{0,30}", cuts in prop::collection::vec(0usize..30, 0..4)
+    ) {
+        let text = text.as_bytes();
+        let options = Options::once(false);
+        let hirs: Vec<_> = patterns.iter().map(|p| parse(p.as_bytes(), options).unwrap()).collect();
+        let want: Vec<bool> = patterns.iter().map(|p| pike_end(p, false, text).is_some()).collect();
+        for dfa_bytes in [DFA_BYTES_MAX, 0] {
+            let machine = build_many(&hirs, Options { dfa_bytes, ..options }).unwrap();
+            let mut found = PatternSet::new(hirs.len());
+            let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
+            machine.which(&mut cache, text, &mut found, &mut counts, &Budget::whole(&|| false)).unwrap();
+            let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
+            prop_assert_eq!(&got, &want, "{:?} in {:?}", patterns, text);
+            found.clear();
+            cache.simulation().which(&machine.nfa, None, text, &mut found, &Budget::whole(&|| false)).unwrap();
+            let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
+            prop_assert_eq!(&got, &want, "{:?} simulated in {:?}", patterns, text);
+        }
+        // Every end of every pattern, whole and in pieces.
+        let machine = build_many(&hirs, Options { dfa_bytes: 0, ..options }).unwrap();
+        let feed = |pieces: &[&[u8]]| {
+            let (mut s, mut state, mut ends, mut before) = (Simulation::default(), StreamState::default(), Vec::new(), 0);
+            for (i, piece) in pieces.iter().enumerate() {
+                let is_last = i + 1 == pieces.len();
+                let mut each = |p: regex_automata::PatternID, at: usize| ends.push((before + at, p.as_usize()));
+                s.feed(&machine.nfa, &mut state, piece, is_last, &mut each, &Budget::whole(&|| false)).unwrap();
+                before += piece.len();
+            }
+            ends.sort_unstable();
+            ends.dedup();
+            ends
+        };
+        let whole = feed(&[text, b""]);
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let mut pieces: Vec<&[u8]> = cuts.windows(2).map(|w| &text[w[0]..w[1]]).collect();
+        pieces.push(b"");
+        prop_assert_eq!(&feed(&pieces), &whole, "{:?} in {:?}", patterns, pieces);
+        for (i, hir) in hirs.iter().enumerate() {
+            // By the library: the offsets at which an anchored search of the reversed pattern finds anything.
+            let config = regex_automata::nfa::thompson::Config::new().utf8(false).reverse(true).which_captures(WhichCaptures::None);
+            let nfa = Compiler::new().configure(config).build_from_hir(hir).unwrap();
+            let how = Build { kind: MatchKind::All, reverse: true, dfa_bytes: 0, tiers: &SMALL };
+            let reverse = Machine::new(nfa, None, &how).unwrap();
+            let ends: Vec<usize> = (0..=text.len()).filter(|end| {
+                let (mut cache, mut counts) = (MachineCache::default(), Counts::default());
+                reverse.start(&mut cache, (text, 0..*end), &mut counts, &Budget::whole(&|| false)).unwrap().is_some()
+            }).collect();
+            let got: Vec<usize> = whole.iter().filter(|e| e.1 == i).map(|e| e.0).collect();
+            prop_assert_eq!(got, ends, "{} of {:?} in {:?}", i, patterns, text);
         }
     }
 }

@@ -4,14 +4,17 @@ mod commands;
 mod following;
 mod grep;
 mod model;
+mod regexes;
 mod replies;
+mod trigrams;
 
 use crate::Search;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall};
-use strand_commands::spec::{Access, ServiceCommand};
+use strand_commands::call::{KeyRights, LaneCall, Place, Served};
+use strand_commands::dispatch;
+use strand_commands::spec::{Access, Handler};
 use strand_keyspace::{HashValue, Keyspace, Str, Value as Stored};
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
@@ -29,6 +32,8 @@ struct World {
     db: usize,
     cancel: AtomicBool,
     rights: Option<Prefix>,
+    place: Place,
+    client: u64,
 }
 
 /// Rights on keys that begin with this.
@@ -45,27 +50,43 @@ impl World {
         let keyspace = Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4]));
         let search = Search::new(keyspace.clone());
         let cancel = AtomicBool::new(false);
-        World { keyspace, search, now_ms: START_MS, protocol: Protocol::Resp2, db: 0, cancel, rights: None }
+        World {
+            keyspace,
+            search,
+            now_ms: START_MS,
+            protocol: Protocol::Resp2,
+            db: 0,
+            cancel,
+            rights: None,
+            place: Place::Lane,
+            client: 1,
+        }
     }
 
-    /// Runs a command; its reply.
+    /// Runs a command; its reply. It must be done where it is, or on the hard lane.
     fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
-        let command = match args[0].as_ref() {
-            b"FT.CREATE" => ServiceCommand::FtCreate,
-            b"FT.DROPINDEX" => ServiceCommand::FtDropIndex,
-            b"FT.INFO" => ServiceCommand::FtInfo,
-            b"FT._LIST" => ServiceCommand::FtList,
-            b"FT.SEARCH" => ServiceCommand::FtSearch,
-            b"RX.GREP" => ServiceCommand::RxGrep,
-            other => panic!("{}", String::from_utf8_lossy(other)),
-        };
+        match self.serve(args, self.place) {
+            Ok(value) => value,
+            Err(_) => self.serve(args, Place::Hard).expect("the hard lane does everything"),
+        }
+    }
+
+    /// Runs a command; its reply, or where it wants to run.
+    fn serve<T: AsRef<[u8]>>(&self, args: &[T], place: Place) -> Result<Value, Served> {
         let argv = Argv::from_slices(args);
+        let command = match dispatch::resolve(argv.args()).map(|found| found.spec.handler) {
+            Ok(Handler::Service(command)) => command,
+            Ok(other) => panic!("{other:?}"),
+            Err(text) => return Ok(Value::Error(text)),
+        };
         let mut out = Chain::new();
         let mut reply = Reply::new(&mut out, self.protocol);
-        self.search.run(
+        let served = self.search.run(
             command,
             &mut LaneCall {
                 args: argv.args(),
+                client: self.client,
+                place,
                 db: self.db,
                 now_ms: self.now_ms,
                 keyspace: &self.keyspace,
@@ -79,9 +100,13 @@ impl World {
                 yield_now: &|| {},
             },
         );
+        if served != Served::Done {
+            assert_eq!(out.len(), 0, "nothing is written");
+            return Err(served);
+        }
         let value = ReplyParser::new().next(&mut out).expect("RESP").expect("one whole reply");
         assert_eq!(out.len(), 0, "more than one reply");
-        value
+        Ok(value)
     }
 
     /// As [`World::run`], from a line: words parted by blanks, `'...'` is one word.

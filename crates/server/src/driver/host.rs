@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use strand_commands::call::LaneCall;
+use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{Config, CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
 use strand_search::Search;
@@ -105,8 +105,11 @@ impl ServerHost {
 }
 
 impl Host for ServerHost {
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) {
-        self.search.run(command, call);
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+        self.search.run(command, call)
+    }
+    fn client_gone(&self, client: u64) {
+        self.search.client_gone(client);
     }
     fn memory(&self) -> MemoryFacts {
         // jemalloc's figures are those of its last epoch; without statistics they are 0.

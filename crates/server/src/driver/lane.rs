@@ -2,7 +2,9 @@
 //!
 //! A session has at most one job here, and one that goes leaves at most one that has not begun and counts as a client
 //! until it has; so the queue is never longer than there may be connections. What may take seconds (searches, LCS) has its
-//! own queue and some of the threads: a long HGETALL or a flush does not wait behind it. [`Reclaimer`] is one more thread
+//! own queue and some of the threads: a long HGETALL or a flush does not wait behind it. What has turned out to be hard (a
+//! pattern on a text that its automaton is no help with) has a queue and threads of its own, at the lowest priority, which
+//! hold no shard: a worker on the same core preempts them at once. [`Reclaimer`] is one more thread
 //! that only drops what takes long to free.
 //!
 //! Helper threads have the workers' priority and yield the processor between slices (a job's `yield_now`): on a kernel
@@ -33,6 +35,10 @@ pub fn lane_threads(workers: usize) -> usize {
     workers.clamp(LANE_THREADS_MIN, LANE_THREADS_MAX)
 }
 
+/// Helper threads for hard jobs, and their priority.
+const HARD_THREADS: usize = 2;
+const HARD_NICE: i32 = 19;
+
 /// Helper threads that take no heavy job.
 const LIGHT_THREADS: usize = 2;
 
@@ -46,6 +52,7 @@ struct Ticket {
 struct Jobs {
     light: VecDeque<Ticket>,
     heavy: VecDeque<Ticket>,
+    hard: VecDeque<Ticket>,
     heavy_running: usize,
     /// No handle is left.
     closed: bool,
@@ -54,6 +61,7 @@ struct Jobs {
 struct Queue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
+    hard_came: Condvar,
     heavy_max: usize,
 }
 
@@ -78,6 +86,36 @@ impl Queue {
             self.changed.wait(&mut jobs);
         }
     }
+    /// The next hard job; `None` at the end.
+    fn take_hard(&self) -> Option<Ticket> {
+        let mut jobs = self.jobs.lock();
+        loop {
+            match jobs.hard.pop_front() {
+                Some(ticket) => return Some(ticket),
+                None if jobs.closed => return None,
+                None => self.hard_came.wait(&mut jobs),
+            }
+        }
+    }
+    fn push(&self, ticket: Ticket) {
+        let mut jobs = self.jobs.lock();
+        let came = match () {
+            () if ticket.job.is_hard() => {
+                jobs.hard.push_back(ticket);
+                &self.hard_came
+            }
+            () if ticket.job.is_heavy() => {
+                jobs.heavy.push_back(ticket);
+                &self.changed
+            }
+            () => {
+                jobs.light.push_back(ticket);
+                &self.changed
+            }
+        };
+        drop(jobs);
+        came.notify_one();
+    }
     fn heavy_ended(&self) {
         self.jobs.lock().heavy_running -= 1;
         self.changed.notify_all();
@@ -91,6 +129,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.0.jobs.lock().closed = true;
         self.0.changed.notify_all();
+        self.0.hard_came.notify_all();
     }
 }
 
@@ -106,42 +145,50 @@ impl LanePool {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(heavy_max: usize, clock: Clock) -> io::Result<LanePool> {
-        let queue = Arc::new(Queue { jobs: Mutex::default(), changed: Condvar::new(), heavy_max });
+        let (changed, hard_came) = (Condvar::new(), Condvar::new());
+        let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_came, heavy_max });
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
         for i in 0..heavy_max + LIGHT_THREADS {
             let queue = queue.clone();
-            thread::Builder::new().name(format!("lane-{i}")).spawn(move || serve(&queue, clock))?;
+            thread::Builder::new().name(format!("lane-{i}")).spawn(move || {
+                while let Some((ticket, is_heavy)) = queue.take() {
+                    serve(&queue, ticket, clock);
+                    if is_heavy {
+                        queue.heavy_ended();
+                    }
+                }
+            })?;
+        }
+        for i in 0..HARD_THREADS {
+            let queue = queue.clone();
+            thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
+                // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
+                let _ = rustix::process::setpriority_process(None, HARD_NICE);
+                while let Some(ticket) = queue.take_hard() {
+                    serve(&queue, ticket, clock);
+                }
+            })?;
         }
         Ok(pool)
     }
     /// Queues `job`, whose result goes to `wake`.
     pub fn submit(&self, job: LaneJob, wake: Arc<WakeCell>) {
-        let Queue { jobs, changed, .. } = &*self.queue.0;
-        let is_heavy = job.is_heavy();
-        let ticket = Ticket { job, wake };
-        let mut jobs = jobs.lock();
-        match is_heavy {
-            true => jobs.heavy.push_back(ticket),
-            false => jobs.light.push_back(ticket),
-        }
-        drop(jobs);
-        changed.notify_one();
+        self.queue.0.push(Ticket { job, wake });
     }
 }
 
-fn serve(queue: &Queue, clock: Clock) {
-    while let Some((Ticket { job, wake }, is_heavy)) = queue.take() {
-        let name = job.name();
-        let done = catch_unwind(AssertUnwindSafe(|| job.run(clock.now(), &thread::yield_now)))
-            .unwrap_or_else(|_| {
-                tracing::error!("the command {name} panicked on a helper thread");
-                LaneDone::panicked()
-            });
-        wake.lane_done(done);
-        if is_heavy {
-            queue.heavy_ended();
+fn serve(queue: &Queue, Ticket { job, wake }: Ticket, clock: Clock) {
+    let name = job.name();
+    let ran = catch_unwind(AssertUnwindSafe(|| job.try_run(clock.now(), &thread::yield_now)));
+    let done = match ran {
+        Ok(Ok(done)) => done,
+        Ok(Err(hard)) => return queue.push(Ticket { job: *hard, wake }),
+        Err(_) => {
+            tracing::error!("the command {name} panicked on a helper thread");
+            LaneDone::panicked()
         }
-    }
+    };
+    wake.lane_done(done);
 }
 
 /// A handle to the thread that frees large things.

@@ -1,11 +1,12 @@
 //! `make cliffs`: what must stay flat, measured on Strand and on redis-server in the same run.
 //!
-//! Two tables. *Costs* are figures of one thing alone: nanoseconds a byte, allocations a command, memory gained. *Stalls*
+//! Three tables. *Costs* are figures of one thing alone: nanoseconds a byte, allocations a command, memory gained. *Stalls*
 //! are what another client feels while an event runs ([`probe`] says how that is measured). Servers have core 0, the
 //! client core 1. `Lab` is one server under measurement; a stage fills it once and runs several rows on it, first on
 //! Strand, then on redis-server.
 
 mod bytes;
+mod creep;
 mod crowds;
 mod event;
 mod frames;
@@ -215,11 +216,11 @@ fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duratio
     Ok((took, took.saturating_sub(taken)))
 }
 
-/// Runs every row that is wanted; the tables of costs and of stalls.
+/// Runs every row that is wanted; the tables of costs, of stalls, and of the creep test.
 ///
 /// # Errors
 /// When a server does not start. A row that fails says so in its cell.
-pub fn run(options: &Options) -> Result<[Report; 2]> {
+pub fn run(options: &Options) -> Result<[Report; 3]> {
     let mut costs = Report::new("Costs", &["row", "strand", "redis-server"]);
     let sizes = [KEYS, FIELDS, EXPIRING, MANY, LARGE_MB].map(|s| grouped(options.size(s) as f64));
     let [keys, fields, expiring, many, large] = sizes;
@@ -239,7 +240,7 @@ pub fn run(options: &Options) -> Result<[Report; 2]> {
             add(&mut costs, &mut stalls, name, [take(&mut strand, name), take(&mut redis, name)]);
         }
     }
-    Ok([costs, stalls])
+    Ok([costs, stalls, creep::run(options)?])
 }
 
 fn measure(options: &Options, stage: &Stage, kind: Kind) -> Result<Vec<(&'static str, Cell)>> {

@@ -1,0 +1,177 @@
+//! RX.GREP with and without a trigram index, over real mails where they are (`../shared/data` beside the repository, or
+//! STRAND_DATA), repeated to so many megabytes: `cargo bench -p strand-search --bench grep -- 300`; as a test over a few.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use strand_chain::Chain;
+use strand_commands::call::{Alone, LaneCall, Place};
+use strand_commands::dispatch;
+use strand_commands::spec::Handler;
+use strand_keyspace::{Keyspace, Str, Value};
+use strand_search::Search;
+use strand_wire::args::Argv;
+use strand_wire::client::{ReplyParser, Value as Reply};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+/// Without the mails, so many made ones.
+const MADE: usize = 500;
+
+fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Reply) {
+    let argv = Argv::from_slices(line);
+    let Ok(Handler::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.handler) else {
+        panic!("{line:?} is no command of a service")
+    };
+    let mut out = Chain::new();
+    let start = Instant::now();
+    search.run(
+        command,
+        &mut LaneCall {
+            args: argv.args(),
+            client: 1,
+            place: Place::Hard,
+            db: 0,
+            now_ms: NOW_MS,
+            keyspace,
+            holds: &Alone,
+            reply: &mut strand_wire::reply::Reply::new(&mut out, strand_wire::reply::Protocol::Resp2),
+            rng: &mut fastrand::Rng::with_seed(1),
+            cancel: &AtomicBool::new(false),
+            no_touch: false,
+            rights: None,
+            lookups: Default::default(),
+            yield_now: &|| {},
+        },
+    );
+    let took = start.elapsed();
+    let reply = ReplyParser::new().next(&mut out).expect("RESP").expect("one reply");
+    assert!(!matches!(reply, Reply::Error(_)), "{line:?}: {reply:?}");
+    (took, reply)
+}
+
+/// The mails, or as many texts of their shape.
+fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let data = std::env::var_os("STRAND_DATA").map_or(root, PathBuf::from);
+    let folder = std::env::temp_dir().join(format!("strand-grep-{}", std::process::id()));
+    let mut texts = Vec::new();
+    for name in ["mail-easy-ham-1.tar.gz", "mail-spam-1.tar.gz"] {
+        let archive = data.join(name);
+        if !is_bench || !archive.exists() || std::fs::create_dir_all(&folder).is_err() {
+            continue;
+        }
+        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&folder).status();
+        assert!(unpacked.is_ok_and(|s| s.success()), "tar unpacks {}", archive.display());
+    }
+    let mut folders = vec![folder.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path().is_dir() {
+                true => folders.push(entry.path()),
+                false => texts.extend(std::fs::read(entry.path())),
+            }
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    if !texts.is_empty() {
+        return (texts, "mails");
+    }
+    let rng = &mut fastrand::Rng::with_seed(4);
+    let mut text = || {
+        let words = (0..200).map(|_| format!("word{}", (20_000f64.powf(rng.f64())) as u64));
+        words.collect::<Vec<_>>().join(" ").into_bytes()
+    };
+    ((0..MADE).map(|_| text()).collect(), "made texts (the mails are not there)")
+}
+
+/// Some words that one or two of the texts have.
+fn rare_words(texts: &[Vec<u8>]) -> Vec<String> {
+    let mut counts = std::collections::BTreeMap::<&[u8], usize>::new();
+    for text in texts {
+        let words = text.split(|b| !b.is_ascii_alphanumeric());
+        let own: std::collections::BTreeSet<&[u8]> = words.filter(|w| (8..=14).contains(&w.len())).collect();
+        own.into_iter().for_each(|w| *counts.entry(w).or_default() += 1);
+    }
+    let is_word = |w: &[u8]| w.iter().all(u8::is_ascii_lowercase) || w.starts_with(b"word");
+    let rare: Vec<&[u8]> =
+        counts.into_iter().filter(|(w, n)| *n <= 2 && is_word(w)).map(|(w, _)| w).collect();
+    rare.iter()
+        .step_by((rare.len() / 5).max(1))
+        .take(5)
+        .map(|w| String::from_utf8_lossy(w).into_owned())
+        .collect()
+}
+
+fn main() {
+    let is_bench = std::env::args().any(|a| a == "--bench");
+    let given = std::env::args().filter_map(|a| a.parse::<usize>().ok()).next();
+    let bytes_max = given.unwrap_or(if is_bench { 100 } else { 1 }) << 20;
+    let rounds = if is_bench { 7 } else { 1 };
+    let (texts, what) = mails(is_bench);
+    let keyspace = Arc::new(Keyspace::new(128, 16, [1, 2, 3, 4]));
+    let search = Search::new(keyspace.clone());
+    let (mut bytes, mut n) = (0, 0);
+    while bytes < bytes_max {
+        let text = &texts[n % texts.len()];
+        let key = format!("mail:{n}");
+        let key = keyspace.key(key.as_bytes());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, Value::Str(Str::from_slice(text)), None);
+        (bytes, n) = (bytes + text.len(), n + 1);
+    }
+    println!("{n} values of {} {what}, {} MB", texts.len(), bytes >> 20);
+
+    // Selective: what is in one or two of the texts. Then what is in many, or whose parts are.
+    let mut patterns: Vec<String> =
+        rare_words(&texts).iter().map(|w| format!("{w}[a-z]{{0,3}}\\b")).collect();
+    patterns.extend(rare_words(&texts).iter().take(2).map(|w| format!("(?i){w}")));
+    patterns.push("(?i)viagra.{1,40}free".into());
+    patterns.push("unsubscribe-[0-9a-f]{6}@".into());
+    patterns.push(r"[0-9]{1,3}\.[0-9]{1,3}\.254\.[0-9]{1,3}".into());
+    let grep = |pattern: &str| {
+        let line = ["RX.GREP", "VALUES", pattern, "PREFIX", "mail:"];
+        let mut runs: Vec<(Duration, Reply)> = (0..rounds).map(|_| run(&keyspace, &search, &line)).collect();
+        runs.sort_by_key(|r| r.0);
+        let (took, reply) = runs.swap_remove(runs.len() / 2);
+        let Reply::Array(keys) = reply else { panic!("no array") };
+        let mut keys: Vec<String> = keys.iter().map(|k| format!("{k:?}")).collect();
+        keys.sort();
+        (took, keys)
+    };
+    let scanned: Vec<_> = patterns.iter().map(|p| grep(p)).collect();
+    run(&keyspace, &search, &["RX.INDEX", "CREATE", "mails", "PREFIX", "mail:"]);
+    let figure = |name: &str| {
+        let (_, Reply::Array(all)) = run(&keyspace, &search, &["RX.INDEX", "INFO", "mails"]) else {
+            panic!()
+        };
+        let at = all.chunks(2).find(|p| p[0] == Reply::Bulk(name.into())).expect("a figure");
+        if let Reply::Int(n) = at[1] { n as f64 } else { f64::NAN }
+    };
+    let start = Instant::now();
+    for _ in 0..1_000_000 {
+        search.tick(NOW_MS);
+        if figure("scanning") == 0.0 {
+            break;
+        }
+    }
+    let scanned_in = start.elapsed().as_secs_f64();
+    (0..100).for_each(|_| search.tick(NOW_MS));
+    println!("indexed in {scanned_in:.1} s, {:.1} MB/s", bytes as f64 / 1e6 / scanned_in);
+    println!(
+        "index: {:.3} of the text ({:.1} MB in {} segments)",
+        figure("index_bytes") / figure("text_bytes"),
+        figure("index_bytes") / 1e6,
+        figure("segments"),
+    );
+    for (pattern, (before, want)) in patterns.iter().zip(scanned) {
+        let (after, keys) = grep(pattern);
+        assert_eq!(keys, want, "{pattern}: the same keys both ways");
+        let [before_ms, after_ms] = [before, after].map(|t| t.as_secs_f64() * 1e3);
+        println!(
+            "grep {pattern}: {} keys, scan {before_ms:.1} ms, index {after_ms:.2} ms, {:.0} times faster",
+            keys.len(),
+            before_ms / after_ms
+        );
+    }
+}

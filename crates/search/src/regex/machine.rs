@@ -1,0 +1,352 @@
+//! [`Machine`]: one automaton with its engines, immutable but for what it has learned about itself; [`MachineCache`]: what
+//! one thread needs to run it.
+//!
+//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]). A pattern starts with the smallest; a search that fills its cache
+//! and gains nothing moves it to the next that its memory allows, once. Where the largest does not help either, the
+//! pattern is *hopeless*: back to the smallest, and texts that are hard for it go to the simulation without that work.
+
+use super::budget::{Budget, Halt};
+use super::matcher::Counts;
+use super::simulate::{NONE, Simulation};
+use super::walk::{Failed, Full, Lazy, PIECE_BYTES, Steps, walk};
+use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::hybrid::dfa as lazy;
+use regex_automata::nfa::thompson::NFA;
+use regex_automata::util::prefilter::Prefilter;
+use regex_automata::{Anchored, Input, MatchErrorKind, MatchKind, PatternID, PatternSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// The sizes of a lazy DFA's cache, in bytes.
+pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
+/// Searches that must have gained nothing from a full cache before the next size is tried.
+const OVERFLOWS_PER_TIER: u32 = 1;
+
+/// The sizes that fit into so many bytes; the smallest always.
+pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
+    let fit = TIERS_BYTES.iter().take_while(|tier| **tier <= bytes).count();
+    &TIERS_BYTES[..fit.max(1)]
+}
+
+/// A compiled automaton.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) nfa: NFA,
+    pub(crate) prefilter: Option<Prefilter>,
+    anchored: Anchored,
+    engine: Engine,
+    tiers: &'static [usize],
+    tier: AtomicUsize,
+    overflows: AtomicU32,
+    hopeless: AtomicBool,
+}
+
+/// What searches first.
+#[derive(Debug)]
+enum Engine {
+    /// Every state is built: constant cost for ever.
+    Full(Box<dense::DFA<Vec<u32>>>),
+    /// States are built as they are met; one for each size of its cache.
+    Lazy(Vec<lazy::DFA>),
+}
+
+/// How to build a [`Machine`].
+pub(crate) struct Build {
+    pub(crate) kind: MatchKind,
+    pub(crate) reverse: bool,
+    /// Most bytes of a full DFA, and of the work to build it.
+    pub(crate) dfa_bytes: usize,
+    /// Sizes of a lazy DFA's cache, of which there is one at least.
+    pub(crate) tiers: &'static [usize],
+}
+
+/// One thread's caches for a machine.
+#[derive(Debug, Default)]
+pub(crate) struct MachineCache {
+    lazy: Option<(usize, Box<lazy::Cache>)>,
+    /// Made when first needed.
+    simulation: Option<Box<Simulation>>,
+}
+
+impl MachineCache {
+    /// Bytes of heap.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lazy.as_ref().map_or(0, |l| l.1.memory_usage())
+            + self.simulation.as_ref().map_or(0, |s| s.heap_bytes())
+    }
+    pub(crate) fn simulation(&mut self) -> &mut Simulation {
+        self.simulation.get_or_insert_default()
+    }
+}
+
+impl Machine {
+    /// Builds the engines of `nfa`, which is that of the reversed patterns where `how` says so.
+    ///
+    /// # Errors
+    /// The library's reason.
+    pub(crate) fn new(nfa: NFA, prefilter: Option<Prefilter>, how: &Build) -> Result<Machine, String> {
+        let prefilter = prefilter.filter(Prefilter::is_fast);
+        let anchored = if how.reverse { Anchored::Yes } else { Anchored::No };
+        let config = dense::Config::new()
+            .match_kind(how.kind)
+            .start_kind(if how.reverse { StartKind::Anchored } else { StartKind::Unanchored })
+            .prefilter(prefilter.clone())
+            .specialize_start_states(prefilter.is_some())
+            .accelerate(!how.reverse && how.kind == MatchKind::LeftmostFirst)
+            .dfa_size_limit(Some(how.dfa_bytes))
+            .determinize_size_limit(Some(how.dfa_bytes));
+        let build = || dense::Builder::new().configure(config).build_from_nfa(&nfa).ok();
+        let engine = match (how.dfa_bytes > 0).then(build).flatten() {
+            Some(dfa) => Engine::Full(Box::new(dfa)),
+            _ => {
+                let build = |bytes: &usize| {
+                    let config = lazy::Config::new()
+                        .match_kind(how.kind)
+                        .prefilter(prefilter.clone())
+                        .specialize_start_states(prefilter.is_some())
+                        .unicode_word_boundary(true)
+                        .cache_capacity(*bytes)
+                        .skip_cache_capacity_check(true);
+                    lazy::Builder::new()
+                        .configure(config)
+                        .build_from_nfa(nfa.clone())
+                        .map_err(|e| e.to_string())
+                };
+                Engine::Lazy(how.tiers.iter().map(build).collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Machine {
+            nfa,
+            prefilter,
+            anchored,
+            engine,
+            tiers: how.tiers,
+            tier: AtomicUsize::new(0),
+            overflows: AtomicU32::new(0),
+            hopeless: AtomicBool::new(false),
+        })
+    }
+
+    /// Bytes of heap of what is compiled.
+    pub(crate) fn bytes(&self) -> usize {
+        let engine = match &self.engine {
+            Engine::Full(dfa) => dfa.memory_usage(),
+            Engine::Lazy(tiers) => tiers.iter().map(lazy::DFA::memory_usage).sum(),
+        };
+        engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
+    }
+    /// True when every state is built.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.engine, Engine::Full(_))
+    }
+    /// Bytes of the full DFA; 0 without.
+    pub(crate) fn full_bytes(&self) -> usize {
+        match &self.engine {
+            Engine::Full(dfa) => dfa.memory_usage(),
+            Engine::Lazy(_) => 0,
+        }
+    }
+    /// States of its NFA.
+    pub(crate) fn states(&self) -> usize {
+        self.nfa.states().len()
+    }
+    /// True when some texts have it quit: Unicode word boundaries beside text that is not ASCII.
+    pub(crate) fn is_prone_to_quit(&self) -> bool {
+        !self.is_full() && self.nfa.look_set_any().contains_word_unicode()
+    }
+    /// True when no cache was large enough.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.hopeless.load(Relaxed)
+    }
+    /// Bytes of cache that it has grown to be allowed.
+    pub(crate) fn tier_bytes(&self) -> usize {
+        self.tiers[self.tier.load(Relaxed)]
+    }
+
+    /// Where the first match ends: leftmost-first, or the earliest end there is.
+    pub(crate) fn end(
+        &self,
+        cache: &mut MachineCache,
+        (haystack, span): (&[u8], Range<usize>),
+        earliest: bool,
+        counts: &mut Counts,
+        budget: &Budget<'_>,
+    ) -> Result<Option<usize>, Halt> {
+        budget.spend(span.len())?;
+        let input = Input::new(haystack).span(span.clone()).earliest(earliest);
+        let found = match &self.engine {
+            // The library's own loop is the fastest, and that long nobody needs to wait.
+            Engine::Full(dfa) if span.len() <= PIECE_BYTES => match dfa.try_search_fwd(&input) {
+                Ok(m) => Ok(m.map(|m| m.offset())),
+                Err(e) => Err(match e.kind() {
+                    MatchErrorKind::Quit { .. } => Failed::Quit,
+                    _ => Failed::GaveUp,
+                }),
+            },
+            Engine::Full(dfa) => self.last::<_, false>(&mut Full(dfa), &input, earliest, budget),
+            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa| {
+                self.last::<_, false>(dfa, &input, earliest, budget)
+            }),
+        };
+        match found {
+            Ok(end) => Ok(end),
+            Err(failed) => {
+                self.afford(failed, span.len(), counts, budget)?;
+                let mut slots = [NONE; 2];
+                let found = cache.simulation().leftmost(
+                    &self.nfa,
+                    self.prefilter.as_ref(),
+                    &input,
+                    &mut slots,
+                    budget,
+                )?;
+                Ok(found.then_some(slots[1]))
+            }
+        }
+    }
+
+    /// Where a match that ends at the span's end begins: for a machine of the reversed pattern. `None`: find it in another
+    /// way.
+    pub(crate) fn start(
+        &self,
+        cache: &mut MachineCache,
+        (haystack, span): (&[u8], Range<usize>),
+        counts: &mut Counts,
+        budget: &Budget<'_>,
+    ) -> Result<Option<usize>, Halt> {
+        budget.spend(span.len())?;
+        let input = Input::new(haystack).span(span).anchored(self.anchored);
+        let found = match &self.engine {
+            Engine::Full(dfa) => self.last::<_, true>(&mut Full(dfa), &input, false, budget),
+            Engine::Lazy(tiers) => self
+                .lazily(tiers, cache, counts, budget, |dfa| self.last::<_, true>(dfa, &input, false, budget)),
+        };
+        match found {
+            Ok(start) => Ok(start),
+            Err(Failed::Halt(halt)) => Err(halt),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Adds to `found` the patterns that match anywhere; stops when `enough` says so.
+    pub(crate) fn which(
+        &self,
+        cache: &mut MachineCache,
+        haystack: &[u8],
+        found: &mut PatternSet,
+        counts: &mut Counts,
+        budget: &Budget<'_>,
+    ) -> Result<(), Halt> {
+        budget.spend(haystack.len())?;
+        let input = Input::new(haystack);
+        let (prefilter, builds) = (self.prefilter.as_ref(), budget.builds(self.states(), self.is_hopeless()));
+        let add = |pattern: PatternID, found: &mut PatternSet| {
+            found.insert(pattern);
+            !found.is_full()
+        };
+        let passed = match &self.engine {
+            Engine::Full(dfa) => {
+                walk::<_, false>(&mut Full(dfa), &input, prefilter, builds, budget, &mut |dfa, id, _| {
+                    dfa.matches(id, &mut |p| add(p, found))
+                })
+            }
+            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa| {
+                walk::<_, false>(dfa, &input, prefilter, builds, budget, &mut |dfa, id, _| {
+                    dfa.matches(id, &mut |p| add(p, found))
+                })
+            }),
+        };
+        let Err(failed) = passed else { return Ok(()) };
+        self.afford(failed, haystack.len(), counts, budget)?;
+        cache.simulation().which(&self.nfa, prefilter, haystack, found, budget)
+    }
+
+    /// Before a simulation.
+    fn afford(
+        &self,
+        failed: Failed,
+        bytes: usize,
+        counts: &mut Counts,
+        budget: &Budget<'_>,
+    ) -> Result<(), Halt> {
+        match failed {
+            Failed::Halt(halt) => return Err(halt),
+            Failed::GaveUp => counts.give_ups += 1,
+            Failed::Quit => counts.quits += 1,
+        }
+        budget.afford(self.states(), bytes)?;
+        counts.simulations += 1;
+        Ok(())
+    }
+
+    /// The full DFA's state for a stream, where there is one.
+    pub(crate) fn full(&self) -> Option<&dense::DFA<Vec<u32>>> {
+        match &self.engine {
+            Engine::Full(dfa) => Some(dfa),
+            Engine::Lazy(_) => None,
+        }
+    }
+
+    /// The offset of the last match before the automaton dies, or of the first.
+    fn last<S: Steps, const REV: bool>(
+        &self,
+        dfa: &mut S,
+        input: &Input<'_>,
+        first: bool,
+        budget: &Budget<'_>,
+    ) -> Result<Option<usize>, Failed> {
+        let mut last = None;
+        let builds = budget.builds(self.states(), self.is_hopeless());
+        walk::<S, REV>(dfa, input, self.prefilter.as_ref(), builds, budget, &mut |_, _, offset| {
+            last = Some(offset);
+            !first
+        })?;
+        Ok(last)
+    }
+
+    /// Runs `search` on the lazy DFA of the size in use, and learns from how it went.
+    fn lazily<T>(
+        &self,
+        tiers: &[lazy::DFA],
+        cache: &mut MachineCache,
+        counts: &mut Counts,
+        budget: &Budget<'_>,
+        search: impl FnOnce(&mut Lazy<'_>) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        budget.check().map_err(Failed::Halt)?;
+        let tier = self.tier.load(Relaxed);
+        let dfa = &tiers[tier];
+        if cache.lazy.as_ref().is_none_or(|held| held.0 != tier) {
+            cache.lazy = Some((tier, Box::new(dfa.create_cache())));
+        }
+        let Some((_, held)) = &mut cache.lazy else { return Err(Failed::GaveUp) };
+        let mut lazy = Lazy::new(dfa, held);
+        let found = search(&mut lazy);
+        let (builds, clears) = lazy.built();
+        counts.builds += builds;
+        counts.clears += clears as u64;
+        let gave_up = matches!(found, Err(Failed::GaveUp));
+        if gave_up && clears > 0 && !self.is_hopeless() {
+            self.overflowed(tier, tiers.len());
+        } else if gave_up && self.is_hopeless() && held.memory_usage() > self.tiers[tier] / 2 {
+            // What it learned from hard texts is worth nothing, and the easy ones need the room.
+            held.reset(dfa);
+            counts.resets += 1;
+        }
+        found
+    }
+
+    fn overflowed(&self, tier: usize, tiers: usize) {
+        if self.overflows.fetch_add(1, Relaxed) + 1 < OVERFLOWS_PER_TIER {
+            return;
+        }
+        self.overflows.store(0, Relaxed);
+        let larger = tier + 1 < tiers;
+        if !larger {
+            self.hopeless.store(true, Relaxed);
+        }
+        // Somebody may have moved it meanwhile: once is enough.
+        let next = if larger { tier + 1 } else { 0 };
+        let _ = self.tier.compare_exchange(tier, next, Relaxed, Relaxed);
+    }
+}

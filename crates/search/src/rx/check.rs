@@ -1,0 +1,73 @@
+//! RX.CHECK: what a pattern will cost, before it is used.
+
+use crate::error::{SearchError, lossy};
+use crate::regex::budget::simulation_ns;
+use crate::regex::{KEPT_DFA_BYTES_MAX, Options, Pattern};
+use crate::service::check_arity;
+use crate::trigram::Query;
+use regex_syntax::hir::literal::Extractor;
+use strand_commands::call::LaneCall;
+
+/// A full DFA's time for a byte, in nanoseconds, at worst.
+const FULL_NS: f64 = 3.0;
+
+/// `RX.CHECK pattern [UNICODE] [NOCASE]`: a map of the engine that it gets, sizes, the literals that it begins with or must
+/// contain, its worst time for 1,000 bytes, and whether it is prone to quit.
+///
+/// # Errors
+/// What is wrong with the pattern.
+pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 2)?;
+    let mut options = Options { groups: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..Options::once(false) };
+    for at in 2..call.args.len() {
+        match () {
+            () if call.args.is(at, "UNICODE") => options.unicode = true,
+            () if call.args.is(at, "NOCASE") => options.nocase = true,
+            () => {
+                return Err(SearchError::Refused(format!(
+                    "ERR Unknown argument `{}`",
+                    lossy(call.args.at(at))
+                )));
+            }
+        }
+    }
+    let pattern = Pattern::new(call.args.at(1), options)?;
+    let machine = &pattern.machine;
+    let groups = machine.nfa.group_info().all_group_len();
+    let worst_us = match machine.is_full() {
+        true => FULL_NS,
+        false => simulation_ns(machine.states(), 1000) as f64 / 1000.0,
+    };
+    let prefixes = Extractor::new().extract(&pattern.hir);
+    let prefix = prefixes.longest_common_prefix().filter(|p| !p.is_empty());
+    let trigrams = Query::of(&pattern.hir);
+    let reply = &mut *call.reply;
+    reply.map(13);
+    let mut text = |name: &str, value: Option<&[u8]>| {
+        reply.bulk(name.as_bytes());
+        match value {
+            Some(value) => reply.bulk(value),
+            None => reply.null(),
+        }
+    };
+    text("engine", Some(if machine.is_full() { b"full-dfa" } else { b"lazy-dfa" }));
+    text("literal_prefix", prefix);
+    text("literal", pattern.literal.as_ref().map(|l| l.needle()));
+    text("trigrams", trigrams.as_ref().map(|q| q.to_string()).as_deref().map(str::as_bytes));
+    reply.bulk(b"worst_us_per_kb");
+    reply.double(worst_us);
+    for (name, n) in [
+        ("nfa_states", machine.states()),
+        ("nfa_bytes", machine.nfa.memory_usage()),
+        ("dfa_bytes", machine.full_bytes()),
+        ("compiled_bytes", pattern.bytes()),
+        ("groups", groups.saturating_sub(1)),
+        ("unicode_word_boundary", usize::from(machine.nfa.look_set_any().contains_word_unicode())),
+        ("prone_to_quit", usize::from(machine.is_prone_to_quit())),
+        ("indexable", usize::from(trigrams.is_some())),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.int(n as i64);
+    }
+    Ok(())
+}

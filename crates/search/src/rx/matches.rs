@@ -1,0 +1,295 @@
+//! RX.MATCH, RX.FINDALL, RX.CAPTURES, RX.REPLACE: a text against a set. Results are gathered before the reply is begun, so
+//! that a search which turns out to be too much where it is can be done elsewhere.
+
+use super::commands::number;
+use super::registry::{Held, Seat};
+use super::set::Set;
+use super::*;
+use crate::error::{SearchError, lossy};
+use crate::regex::{Budget, Counts, Halt, NONE, Progress};
+use crate::service::{Search, check_arity};
+use regex_automata::util::interpolate;
+use regex_automata::{PatternID, PatternSet};
+use std::ops::Range;
+use std::sync::Arc;
+use strand_commands::call::{LaneCall, Place};
+
+/// `RX.MATCH name text`: the ids of the patterns that match anywhere in the text, in the set's order.
+///
+/// # Errors
+/// When there is no such set, or the search must stop.
+pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let (seat, text) = begin(search, call)?;
+    let found = seat.search(call, text, |set, held, budget| which(&seat, set, held, text, budget))?;
+    call.reply.array(found.len());
+    found.iter().for_each(|p| call.reply.bulk(&seat.set.members[p.as_usize()].id));
+    Ok(())
+}
+
+/// `RX.FINDALL name text [LIMIT n] [SPANS]`: rows `[id, match]` or, with SPANS, `[id, start, end]` in bytes, pattern after
+/// pattern in the set's order, the matches of each from left to right, none overlapping another of it.
+///
+/// # Errors
+/// As [`matching`]; more than [`MATCHES_MAX`] matches.
+pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let (seat, text) = begin(search, call)?;
+    let (mut limit, mut spans, mut at) = (None, false, 3);
+    while at < call.args.len() {
+        if call.args.is(at, "LIMIT") {
+            limit = Some(number("LIMIT", call.args.get(at + 1), 1..=MATCHES_MAX as u64)? as usize);
+            at += 1;
+        } else if call.args.is(at, "SPANS") {
+            spans = true;
+        } else {
+            return Err(unknown(call, at));
+        }
+        at += 1;
+    }
+    let mut rows = Vec::new();
+    seat.search(call, text, |set, held, budget| {
+        each_match(&seat, set, held, text, budget, limit, &mut |_, _, pattern, span| {
+            rows.push((pattern, span));
+            Ok(())
+        })
+    })?;
+    check_count(rows.len(), limit)?;
+    call.reply.array(rows.len());
+    for (pattern, span) in rows {
+        let id = &seat.set.members[pattern].id;
+        call.reply.array(if spans { 3 } else { 2 });
+        call.reply.bulk(id);
+        if spans {
+            call.reply.int(span.start as i64);
+            call.reply.int(span.end as i64);
+        } else {
+            call.reply.bulk(&text[span]);
+        }
+    }
+    Ok(())
+}
+
+/// `RX.CAPTURES name text [LIMIT n]`: as RX.FINDALL, rows `[id, groups]`: a map of each group that took part, by its name or
+/// number (0 is the whole match), to what it matched.
+///
+/// # Errors
+/// As [`find_all`].
+pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let (seat, text) = begin(search, call)?;
+    let limit = parse_limit(call, 3)?;
+    let mut rows = Vec::new();
+    seat.search(call, text, |set, held, budget| {
+        each_match(&seat, set, held, text, budget, limit, &mut |held, budget, pattern, span| {
+            let slots =
+                held.matcher(set, pattern).groups(&set.members[pattern].pattern, text, span, budget)?;
+            rows.push((pattern, slots));
+            Ok(())
+        })
+    })?;
+    check_count(rows.len(), limit)?;
+    call.reply.array(rows.len());
+    for (pattern, slots) in rows {
+        let member = &seat.set.members[pattern];
+        let info = member.pattern.machine.nfa.group_info();
+        let took_part = |group: usize| slots[2 * group] != NONE && slots[2 * group + 1] != NONE;
+        let groups: Vec<usize> = (0..slots.len() / 2).filter(|g| took_part(*g)).collect();
+        call.reply.array(2);
+        call.reply.bulk(&member.id);
+        call.reply.map(groups.len());
+        for group in groups {
+            match info.to_name(PatternID::ZERO, group) {
+                Some(name) => call.reply.bulk(name.as_bytes()),
+                None => call.reply.bulk(group.to_string().as_bytes()),
+            }
+            call.reply.bulk(&text[slots[2 * group]..slots[2 * group + 1]]);
+        }
+    }
+    Ok(())
+}
+
+/// `RX.REPLACE name text replacement [LIMIT n]`: the text with every match replaced (the first `n` of each pattern);
+/// `$1` and `${name}` stand for groups, `$$` for a dollar. Of several patterns each works on what the one before left.
+///
+/// # Errors
+/// As [`find_all`]; a result over [`REPLACED_BYTES_MAX`].
+pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 4)?;
+    let (seat, text) = begin(search, call)?;
+    let limit = parse_limit(call, 4)?;
+    let (replacement, mut changed, mut replaced, mut too_long) = (call.args.at(3), None, 0, false);
+    seat.search(call, text, |set, held, budget| {
+        for i in 0..set.members.len() {
+            let now: &[u8] = changed.as_deref().unwrap_or(text);
+            if let Some(next) = replace_one(set, held, i, now, replacement, limit, &mut replaced, budget)? {
+                too_long = next.len() > REPLACED_BYTES_MAX;
+                changed = Some(next);
+            }
+            if too_long || replaced > MATCHES_MAX {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    check_count(replaced, None)?;
+    if too_long {
+        let text = format!("ERR The text would have more than {REPLACED_BYTES_MAX} bytes");
+        return Err(SearchError::Refused(text));
+    }
+    call.reply.bulk(changed.as_deref().unwrap_or(text));
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)] // One step of the above.
+fn replace_one(
+    set: &Set,
+    held: &mut Held,
+    i: usize,
+    text: &[u8],
+    replacement: &[u8],
+    limit: Option<usize>,
+    replaced: &mut usize,
+    budget: &Budget<'_>,
+) -> Result<Option<Vec<u8>>, Halt> {
+    let pattern = &set.members[i].pattern;
+    let has_groups = replacement.contains(&b'$');
+    let (mut out, mut copied, mut n) = (None::<Vec<u8>>, 0, 0);
+    let mut progress = Progress::default();
+    while limit.is_none_or(|limit| n < limit) {
+        let matcher = held.matcher(set, i);
+        let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
+            break;
+        };
+        let out = out.get_or_insert_default();
+        out.extend_from_slice(&text[copied..span.start]);
+        copied = span.end;
+        if has_groups {
+            let slots = matcher.groups(pattern, text, span, budget)?;
+            let group = |g: usize, out: &mut Vec<u8>| {
+                if let Some([start, end]) = slots.get(2 * g..2 * g + 2)
+                    && *start != NONE
+                    && *end != NONE
+                {
+                    out.extend_from_slice(&text[*start..*end]);
+                }
+            };
+            let info = pattern.machine.nfa.group_info();
+            interpolate::bytes(replacement, group, |name| info.to_index(PatternID::ZERO, name), out);
+        } else {
+            out.extend_from_slice(replacement);
+        }
+        (n, *replaced) = (n + 1, *replaced + 1);
+        check_place(*replaced, budget)?;
+        if *replaced > MATCHES_MAX || out.len() > REPLACED_BYTES_MAX {
+            return Ok(Some(std::mem::take(out)));
+        }
+    }
+    Ok(out.map(|mut out| {
+        out.extend_from_slice(&text[copied..]);
+        out
+    }))
+}
+
+/// The seat and the text of a command whose arguments begin with a set's name and a text.
+fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<Seat>, &'a [u8]), SearchError> {
+    check_arity(call, 3)?;
+    let text = call.args.at(2);
+    if text.len() > TEXT_BYTES_MAX {
+        let text = format!("ERR The text is too long: at most {TEXT_BYTES_MAX} bytes are allowed");
+        return Err(SearchError::Refused(text));
+    }
+    Ok((search.regexes.seat(call.args.at(1))?, text))
+}
+
+/// Which patterns match anywhere.
+fn which(
+    seat: &Seat,
+    set: &Set,
+    held: &mut Held,
+    text: &[u8],
+    budget: &Budget<'_>,
+) -> Result<Vec<PatternID>, Halt> {
+    if let Some(together) = set.together() {
+        let (mut found, mut counts) = (PatternSet::new(set.members.len()), Counts::default());
+        let result = together.which(&mut held.together, text, &mut found, &mut counts, budget);
+        seat.stats.add(&counts);
+        result?;
+        return Ok(found.iter().collect());
+    }
+    let mut found = Vec::new();
+    for (i, member) in set.members.iter().enumerate() {
+        if held.matcher(set, i).find_end(&member.pattern, text, true, budget)?.is_some() {
+            found.push(PatternID::must(i));
+        }
+    }
+    Ok(found)
+}
+
+/// What [`each_match`] calls for a match: the caches, the budget, the pattern's number, the match.
+type OnMatch<'f> = &'f mut dyn FnMut(&mut Held, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
+
+/// Calls `each` for every match, up to `limit` or one more than [`MATCHES_MAX`].
+fn each_match(
+    seat: &Seat,
+    set: &Set,
+    held: &mut Held,
+    text: &[u8],
+    budget: &Budget<'_>,
+    limit: Option<usize>,
+    each: OnMatch<'_>,
+) -> Result<(), Halt> {
+    let matching = match set.members.len() {
+        1 => vec![PatternID::ZERO],
+        _ => which(seat, set, held, text, budget)?,
+    };
+    let mut n = 0;
+    for i in matching.into_iter().map(|p| p.as_usize()) {
+        let pattern = &set.members[i].pattern;
+        let mut progress = Progress::default();
+        if budget.place() == Place::Worker && !pattern.has_reverse() {
+            // Its other half is not compiled yet, which takes too long here.
+            return Err(Halt::Lane);
+        }
+        loop {
+            let matcher = held.matcher(set, i);
+            let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
+                break;
+            };
+            n += 1;
+            check_place(n, budget)?;
+            each(held, budget, i, span)?;
+            if limit.is_some_and(|limit| n == limit) || n > MATCHES_MAX {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Many matches are not for a worker; between them it is asked whether to go on.
+fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
+    match budget.place() {
+        Place::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),
+        _ if matches.is_multiple_of(256) => budget.check(),
+        _ => Ok(()),
+    }
+}
+
+fn check_count(matches: usize, limit: Option<usize>) -> Result<(), SearchError> {
+    if limit.is_none() && matches > MATCHES_MAX {
+        return Err(SearchError::Refused(format!("ERR More than {MATCHES_MAX} matches: use LIMIT")));
+    }
+    Ok(())
+}
+
+fn parse_limit(call: &LaneCall<'_>, at: usize) -> Result<Option<usize>, SearchError> {
+    match call.args.len() - at {
+        0 => Ok(None),
+        n if n <= 2 && call.args.is(at, "LIMIT") => {
+            number("LIMIT", call.args.get(at + 1), 1..=MATCHES_MAX as u64).map(|n| Some(n as usize))
+        }
+        n => Err(unknown(call, if n > 2 && call.args.is(at, "LIMIT") { at + 2 } else { at })),
+    }
+}
+
+fn unknown(call: &LaneCall<'_>, at: usize) -> SearchError {
+    SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(call.args.at(at))))
+}

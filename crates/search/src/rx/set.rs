@@ -1,0 +1,140 @@
+//! [`Set`]: patterns with ids, compiled together and one by one.
+
+use super::*;
+use crate::error::{SearchError, lossy};
+use crate::regex::{KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse, tiers_within};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// A pattern of a set with many gets a full DFA up to this, in bytes.
+const SMALL_DFA_BYTES: usize = 16 << 10;
+
+/// What RX.SET was given.
+#[derive(Debug)]
+pub(crate) struct Definition<'a> {
+    pub(crate) patterns: Vec<(&'a [u8], &'a [u8])>,
+    pub(crate) unicode: bool,
+    pub(crate) nocase: bool,
+    pub(crate) memory_bytes: usize,
+    pub(crate) deadline_ms: u64,
+}
+
+/// A compiled set.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) members: Vec<Member>,
+    /// All patterns in one pass, for a set of several that fits.
+    together: Option<Machine>,
+    /// Every end of every match, for streams: [`Set::together`] or, for a single pattern, made when first needed.
+    ends: OnceLock<Option<Machine>>,
+    pub(crate) unicode: bool,
+    pub(crate) nocase: bool,
+    pub(crate) memory_bytes: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) compile_us: u64,
+    /// Bytes of the caches of all threads.
+    pub(crate) cache_bytes: AtomicU64,
+    options: Options,
+}
+
+/// A pattern and its id.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) pattern: Pattern,
+}
+
+impl Set {
+    /// Compiles; `cancelled` is asked between patterns.
+    ///
+    /// # Errors
+    /// Which pattern is wrong and why, or which limit is exceeded.
+    pub(crate) fn new(definition: &Definition<'_>, cancelled: &dyn Fn() -> bool) -> Result<Set, SearchError> {
+        let (start, n) = (Instant::now(), definition.patterns.len());
+        let options = Options {
+            unicode: definition.unicode,
+            nocase: definition.nocase,
+            groups: true,
+            dfa_bytes: (KEPT_DFA_BYTES_MAX / n).max(SMALL_DFA_BYTES),
+            // A pattern has a cache for each direction.
+            tiers: tiers_within(definition.memory_bytes / 2),
+        };
+        let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
+        for (id, text) in &definition.patterns {
+            if cancelled() {
+                return Err(SearchError::Cancelled);
+            }
+            let compiled = parse(text, options).and_then(|hir| Pattern::from_hir(hir, options));
+            let pattern = compiled.map_err(|e| of_pattern(e, id, n))?;
+            bytes += pattern.bytes();
+            if bytes > COMPILED_BYTES_MAX {
+                let text = format!(
+                    "ERR The set is too big: it exceeds {COMPILED_BYTES_MAX} bytes when it is compiled"
+                );
+                return Err(SearchError::Refused(text));
+            }
+            if n > 1 {
+                hirs.push(pattern.hir.clone());
+            }
+            members.push(Member { id: id.to_vec(), text: text.to_vec(), pattern });
+        }
+        // What is too big together is searched for one by one.
+        let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
+        let together = (n > 1).then(|| build_many(&hirs, kept).ok()).flatten();
+        Ok(Set {
+            members,
+            together,
+            ends: OnceLock::new(),
+            unicode: definition.unicode,
+            nocase: definition.nocase,
+            memory_bytes: definition.memory_bytes,
+            deadline: Duration::from_millis(definition.deadline_ms),
+            compile_us: start.elapsed().as_micros() as u64,
+            cache_bytes: AtomicU64::new(0),
+            options: kept,
+        })
+    }
+
+    /// The machine for all patterns in one pass.
+    pub(crate) fn together(&self) -> Option<&Machine> {
+        self.together.as_ref()
+    }
+
+    /// The machine that finds every end of every match; makes it where it is not there yet.
+    pub(crate) fn ends(&self) -> Option<&Machine> {
+        let make = || build_many(&[self.members[0].pattern.hir.clone()], self.options).ok();
+        match (&self.together, self.members.len()) {
+            (Some(together), _) => Some(together),
+            (None, 1) => self.ends.get_or_init(make).as_ref(),
+            (None, _) => None,
+        }
+    }
+
+    /// Bytes of heap of what is compiled.
+    pub(crate) fn compiled_bytes(&self) -> usize {
+        let members: usize = self.members.iter().map(|m| m.id.len() + m.text.len() + m.pattern.bytes()).sum();
+        let ends = self.ends.get().and_then(|m| m.as_ref());
+        members + [self.together.as_ref(), ends].into_iter().flatten().map(Machine::bytes).sum::<usize>()
+    }
+
+    /// The machines that are searched with first.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
+        let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
+        self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
+    }
+}
+
+/// Says which pattern of several an error is about.
+fn of_pattern(error: SearchError, id: &[u8], patterns: usize) -> SearchError {
+    match error {
+        SearchError::Pattern { offset, why } if patterns > 1 => {
+            SearchError::Pattern { offset, why: format!("{why}, in `{}`", lossy(id)) }
+        }
+        SearchError::Refused(text) if patterns > 1 => {
+            SearchError::Refused(format!("{text}, in `{}`", lossy(id)))
+        }
+        other => other,
+    }
+}

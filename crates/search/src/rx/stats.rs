@@ -1,0 +1,175 @@
+//! [`SeatStats`]: what a thread's searches with a set went through; RX.STATS adds them up.
+//!
+//! Only the thread that has the seat writes, so a counter is a load and a store; readers may be a search behind.
+
+use super::registry::Seat;
+use crate::error::SearchError;
+use crate::regex::{Counts, Halt};
+use crate::service::{Search, check_arity};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use strand_commands::call::{LaneCall, Place};
+
+/// Buckets of nanoseconds a byte: under 1, 2, 4 ... and the rest.
+const BUCKETS: usize = 20;
+/// Shorter texts say nothing about the time of a byte.
+const TIMED_BYTES_MIN: usize = 64;
+/// Each text that had to go to the hard lane counts so much against the set on this thread, each other one for it ...
+const TROUBLE: u64 = 16;
+/// ... and with so much, most texts go there at once; one in a few is still tried.
+const TROUBLE_MAX: u64 = 128;
+const TRIED: u64 = 8;
+
+/// The counters of a seat.
+#[derive(Debug, Default)]
+pub(crate) struct SeatStats {
+    searches: AtomicU64,
+    bytes: AtomicU64,
+    builds: AtomicU64,
+    clears: AtomicU64,
+    give_ups: AtomicU64,
+    quits: AtomicU64,
+    resets: AtomicU64,
+    simulations: AtomicU64,
+    to_lane: AtomicU64,
+    to_hard: AtomicU64,
+    deadlines: AtomicU64,
+    evictions: AtomicU64,
+    trouble: AtomicU64,
+    asked: AtomicU64,
+    ns_per_byte: [AtomicU64; BUCKETS],
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.store(counter.load(Relaxed) + n, Relaxed);
+    }
+}
+
+impl SeatStats {
+    /// What an engine counted.
+    pub(crate) fn add(&self, c: &Counts) {
+        for (counter, n) in [
+            (&self.builds, c.builds),
+            (&self.clears, c.clears),
+            (&self.give_ups, c.give_ups),
+            (&self.quits, c.quits),
+            (&self.resets, c.resets),
+            (&self.simulations, c.simulations),
+        ] {
+            add(counter, n);
+        }
+    }
+    /// A search is over, or goes elsewhere.
+    pub(crate) fn searched(&self, bytes: usize, start: Instant, halt: Option<Halt>, place: Place) {
+        match halt {
+            Some(Halt::Lane) => return add(&self.to_lane, 1),
+            Some(Halt::Hard) => {
+                add(&self.to_hard, 1);
+                return self
+                    .trouble
+                    .store((self.trouble.load(Relaxed) + TROUBLE).min(2 * TROUBLE_MAX), Relaxed);
+            }
+            Some(Halt::Deadline) => add(&self.deadlines, 1),
+            Some(Halt::Cancelled) => return,
+            None if place != Place::Hard => {
+                self.trouble.store(self.trouble.load(Relaxed).saturating_sub(1), Relaxed);
+            }
+            None => {}
+        }
+        add(&self.searches, 1);
+        add(&self.bytes, bytes as u64);
+        if bytes >= TIMED_BYTES_MIN {
+            let ns = start.elapsed().as_nanos() as u64 / bytes as u64;
+            let bucket = (u64::BITS - ns.leading_zeros()) as usize;
+            add(&self.ns_per_byte[bucket.min(BUCKETS - 1)], 1);
+        }
+    }
+    /// Its caches went over the set's memory and were dropped.
+    pub(crate) fn evicted(&self) {
+        add(&self.evictions, 1);
+    }
+    /// True when most texts of late were too hard, and this one is not the one in a few that is tried all the same.
+    pub(crate) fn is_troubled(&self) -> bool {
+        if self.trouble.load(Relaxed) < TROUBLE_MAX {
+            return false;
+        }
+        let asked = self.asked.load(Relaxed);
+        self.asked.store(asked + 1, Relaxed);
+        !asked.is_multiple_of(TRIED)
+    }
+}
+
+/// RX.STATS.
+///
+/// # Errors
+/// When there is no such set.
+pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 2)?;
+    let set = search.regexes.set(call.args.at(1))?;
+    let seats = search.regexes.seats_at(&set);
+    let sum = |f: fn(&SeatStats) -> &AtomicU64| seats.iter().map(|s| f(&s.stats).load(Relaxed)).sum::<u64>();
+    let full = set.machines().filter(|m| m.is_full()).count();
+    let hopeless = set.machines().filter(|m| m.is_hopeless()).count();
+    let tier = set.machines().filter(|m| !m.is_full()).map(|m| m.tier_bytes()).max().unwrap_or(0);
+    let numbers = [
+        ("patterns", set.members.len() as u64),
+        ("unicode", u64::from(set.unicode)),
+        ("nocase", u64::from(set.nocase)),
+        ("compile_us", set.compile_us),
+        ("compiled_bytes", set.compiled_bytes() as u64),
+        ("cache_bytes", set.cache_bytes.load(Relaxed)),
+        ("memory_bytes_max", set.memory_bytes as u64),
+        ("deadline_ms", set.deadline.as_millis() as u64),
+        ("machines", set.machines().count() as u64),
+        ("machines_full", full as u64),
+        ("machines_hopeless", hopeless as u64),
+        ("cache_tier_bytes", tier as u64),
+        ("threads", seats.len() as u64),
+        ("searches", sum(|s| &s.searches)),
+        ("bytes", sum(|s| &s.bytes)),
+        ("states_built", sum(|s| &s.builds)),
+        ("cache_clears", sum(|s| &s.clears)),
+        ("cache_resets", sum(|s| &s.resets)),
+        ("cache_evictions", sum(|s| &s.evictions)),
+        ("give_ups", sum(|s| &s.give_ups)),
+        ("quits", sum(|s| &s.quits)),
+        ("simulations", sum(|s| &s.simulations)),
+        ("moved_to_lane", sum(|s| &s.to_lane)),
+        ("moved_to_hard_lane", sum(|s| &s.to_hard)),
+        ("deadlines", sum(|s| &s.deadlines)),
+    ];
+    let histogram = histogram(&seats);
+    call.reply.map(numbers.len() + 3);
+    for (name, n) in numbers {
+        call.reply.bulk(name.as_bytes());
+        call.reply.int(n as i64);
+    }
+    for (name, share) in [("ns_per_byte_p50", 0.5), ("ns_per_byte_p99", 0.99), ("ns_per_byte_max", 1.0)] {
+        call.reply.bulk(name.as_bytes());
+        call.reply.int(quantile(&histogram, share) as i64);
+    }
+    Ok(())
+}
+
+fn histogram(seats: &[Arc<Seat>]) -> [u64; BUCKETS] {
+    let mut all = [0; BUCKETS];
+    for seat in seats {
+        seat.stats.ns_per_byte.iter().zip(&mut all).for_each(|(n, sum)| *sum += n.load(Relaxed));
+    }
+    all
+}
+
+/// The upper end of the bucket in which that share of all lies; 0 without any.
+fn quantile(histogram: &[u64; BUCKETS], share: f64) -> u64 {
+    let wanted = (histogram.iter().sum::<u64>() as f64 * share).ceil() as u64;
+    let mut seen = 0;
+    histogram
+        .iter()
+        .position(|n| {
+            seen += n;
+            wanted > 0 && seen >= wanted
+        })
+        .map_or(0, |bucket| 1 << bucket)
+}

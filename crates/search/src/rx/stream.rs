@@ -1,0 +1,239 @@
+//! RX.STREAM: a text that comes in pieces. A stream reports where matches *end*, every end of every pattern, as its
+//! automaton passes them; where they begin it cannot know without keeping the text.
+//!
+//! Streams belong to the client that opened them, and go with it. One runs on the set as it was when it was opened: on the
+//! full DFA where there is one, else on the simulation, whose state between two pieces is a list of states.
+
+use super::set::Set;
+use super::*;
+use crate::error::SearchError;
+use crate::regex::{Budget, Halt, Machine, Simulation, StreamState};
+use crate::service::{Search, check_arity};
+use parking_lot::Mutex;
+use regex_automata::dfa::Automaton;
+use regex_automata::util::primitives::StateID;
+use regex_automata::{Input, PatternID};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use strand_commands::call::{LaneCall, Place};
+
+/// Most streams that a client has open.
+pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
+/// Most ends that one piece is answered with; the others are counted.
+pub(crate) const ENDS_MAX: usize = 10_000;
+/// Bytes between two looks at whether to go on.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// All open streams.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    clients: Mutex<HashMap<u64, Client>>,
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    next: u64,
+    open: HashMap<u64, Arc<Mutex<Stream>>>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    set: Arc<Set>,
+    state: State,
+    /// Bytes fed.
+    position: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Full(StateID),
+    Simulated(Box<(Simulation, StreamState)>),
+}
+
+/// What a piece gave.
+#[derive(Debug, Default)]
+struct Ends {
+    count: u64,
+    rows: Vec<(PatternID, u64)>,
+}
+
+impl Ends {
+    fn add(&mut self, pattern: PatternID, at: u64) {
+        self.count += 1;
+        if self.rows.len() < ENDS_MAX {
+            self.rows.push((pattern, at));
+        }
+    }
+}
+
+impl Streams {
+    /// Bytes of heap of all streams.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        self.clients.lock().values().map(|c| c.open.len()).sum()
+    }
+    /// Closes those of a client that is gone.
+    pub(crate) fn client_gone(&self, client: u64) {
+        let gone = self.clients.lock().remove(&client);
+        gone.into_iter().flat_map(|c| c.open.into_values()).for_each(|s| self.forget(&s));
+    }
+    fn forget(&self, stream: &Mutex<Stream>) {
+        let held = std::mem::take(&mut stream.lock().bytes);
+        self.bytes.fetch_sub(held, Relaxed);
+    }
+    fn get(&self, client: u64, id: u64) -> Result<Arc<Mutex<Stream>>, SearchError> {
+        let clients = self.clients.lock();
+        clients.get(&client).and_then(|c| c.open.get(&id)).cloned().ok_or_else(no_such_stream)
+    }
+    fn take(&self, client: u64, id: u64) -> Result<Arc<Mutex<Stream>>, SearchError> {
+        let mut clients = self.clients.lock();
+        clients.get_mut(&client).and_then(|c| c.open.remove(&id)).ok_or_else(no_such_stream)
+    }
+}
+
+/// `RX.STREAM OPEN name`: the stream's number, for this client alone.
+///
+/// # Errors
+/// When there is no such set, or it cannot be streamed, or too many streams are open.
+pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let set = search.regexes.set(call.args.at(2))?;
+    let too_big = || SearchError::refused("ERR The set is too big for a stream: use fewer patterns");
+    let machine = set.ends().ok_or_else(too_big)?;
+    if machine.nfa.look_set_any().contains_word_unicode() {
+        let text = "ERR Unicode word boundaries are not looked for in streams; use (?-u:\\b)";
+        return Err(SearchError::refused(text));
+    }
+    let start = machine.full().and_then(|dfa| dfa.start_state_forward(&Input::new(b"")).ok());
+    let state = start.map_or_else(|| State::Simulated(Box::default()), State::Full);
+    let stream = Arc::new(Mutex::new(Stream { set: set.clone(), state, position: 0, bytes: 0 }));
+    let mut clients = search.streams.clients.lock();
+    if call.cancelled() {
+        // The client is gone, and its streams with it: nobody would close this one.
+        return Err(SearchError::Cancelled);
+    }
+    let client = clients.entry(call.client).or_default();
+    if client.open.len() == STREAMS_PER_CLIENT_MAX {
+        let text = format!("ERR Too many streams: at most {STREAMS_PER_CLIENT_MAX} are open at a time");
+        return Err(SearchError::Refused(text));
+    }
+    client.next += 1;
+    client.open.insert(client.next, stream);
+    call.reply.int(client.next as i64);
+    Ok(())
+}
+
+/// `RX.STREAM FEED stream text`: an array of the bytes fed so far, the number of ends found in this piece, and the first
+/// [`ENDS_MAX`] of them as rows `[id, offset]`, counted from the beginning of the stream. An end is reported when what
+/// follows it is there to be looked at.
+///
+/// # Errors
+/// When there is no such stream, or its deadline passes, which closes it.
+pub(crate) fn feed(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_arity(call, 4)?;
+    let text = call.args.at(3);
+    if text.len() > TEXT_BYTES_MAX {
+        let text = format!("ERR The text is too long: at most {TEXT_BYTES_MAX} bytes are allowed");
+        return Err(SearchError::Refused(text));
+    }
+    pass(search, call, text, false)
+}
+
+/// `RX.STREAM CLOSE stream`: as FEED, for what ends where the text does.
+///
+/// # Errors
+/// When there is no such stream.
+pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    pass(search, call, b"", true)
+}
+
+fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) -> Result<(), SearchError> {
+    let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let shared = search.streams.get(call.client, id)?;
+    // A client has one command at a time, so nobody else has it but who closes it.
+    let mut stream = shared.lock();
+    let set = stream.set.clone();
+    let machine = set.ends().ok_or_else(no_such_stream)?;
+    let cancelled = || {
+        call.pause();
+        call.cancelled()
+    };
+    let deadline = (call.place != Place::Worker).then(|| Instant::now() + set.deadline);
+    let budget = Budget::new(call.place, &cancelled, deadline);
+    let (mut ends, from) = (Ends::default(), stream.position);
+    budget.spend(text.len())?;
+    if !machine.is_full() {
+        budget.afford(machine.states(), text.len())?;
+    }
+    let passed = match &mut stream.state {
+        State::Full(state) => full(machine, state, text, is_last, from, &mut ends, &budget),
+        State::Simulated(both) => {
+            let (simulation, state) = &mut **both;
+            let mut each = |pattern, at: usize| ends.add(pattern, from + at as u64);
+            simulation.feed(&machine.nfa, state, text, is_last, &mut each, &budget)
+        }
+    };
+    stream.position += text.len() as u64;
+    let held = match &stream.state {
+        State::Full(_) => size_of::<Stream>(),
+        State::Simulated(both) => size_of::<Stream>() + both.0.heap_bytes() + both.1.heap_bytes(),
+    } as u64;
+    search.streams.bytes.fetch_add(held, Relaxed);
+    search.streams.bytes.fetch_sub(std::mem::replace(&mut stream.bytes, held), Relaxed);
+    let position = stream.position;
+    drop(stream);
+    if is_last || passed.is_err() {
+        search.streams.forget(&*search.streams.take(call.client, id)?);
+    }
+    passed?;
+    call.reply.array(3);
+    call.reply.int(position as i64);
+    call.reply.int(ends.count as i64);
+    call.reply.array(ends.rows.len());
+    for (pattern, at) in &ends.rows {
+        call.reply.array(2);
+        call.reply.bulk(&set.members[pattern.as_usize()].id);
+        call.reply.int(*at as i64);
+    }
+    Ok(())
+}
+
+/// Passes a piece with the full DFA, whose matches come one byte late.
+fn full(
+    machine: &Machine,
+    state: &mut StateID,
+    text: &[u8],
+    is_last: bool,
+    from: u64,
+    ends: &mut Ends,
+    budget: &Budget<'_>,
+) -> Result<(), Halt> {
+    let Some(dfa) = machine.full() else { return Ok(()) };
+    let mut report = |state: StateID, at: u64| {
+        if dfa.is_special_state(state) && dfa.is_match_state(state) {
+            (0..dfa.match_len(state)).for_each(|i| ends.add(dfa.match_pattern(state, i), at));
+        }
+    };
+    for (n, piece) in text.chunks(PIECE_BYTES).enumerate() {
+        for (i, byte) in piece.iter().enumerate() {
+            *state = dfa.next_state(*state, *byte);
+            report(*state, from + (n * PIECE_BYTES + i) as u64);
+        }
+        budget.check()?;
+    }
+    if is_last {
+        *state = dfa.next_eoi_state(*state);
+        report(*state, from + text.len() as u64);
+    }
+    Ok(())
+}
+
+fn no_such_stream() -> SearchError {
+    SearchError::refused("ERR No such stream")
+}

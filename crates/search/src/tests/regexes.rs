@@ -1,0 +1,238 @@
+//! The regex service: definitions, searches on every place, redefinition, streams, limits.
+
+use super::{World, text};
+use crate::rx;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::call::{Place, Served};
+use strand_wire::client::Value;
+
+/// A reply in short: strings as they are, arrays in brackets.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Int(n) => n.to_string(),
+        Value::Null => "nil".into(),
+        Value::Array(all) => format!("[{}]", all.iter().map(short).collect::<Vec<_>>().join(" ")),
+        Value::Error(text) => format!("!{}", String::from_utf8_lossy(text)),
+        other => text(other),
+    }
+}
+
+fn line(w: &World, line: &str) -> String {
+    short(&w.line(line))
+}
+
+/// A number of RX.STATS or RX.CHECK.
+fn number(w: &World, command: &str, name: &str) -> i64 {
+    let Value::Array(all) = w.line(command) else { panic!("{command}") };
+    let at = all.chunks(2).find(|pair| text(&pair[0]) == name).expect(name);
+    match &at[1] {
+        Value::Int(n) => *n,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn sets_are_defined_listed_and_removed() {
+    let w = World::new();
+    assert_eq!(line(&w, "RX.LIST"), "[]");
+    w.ok("RX.SET logs ID err 'error: .*' ID num '[0-9]+'");
+    w.ok("RX.SET a ID 1 x NOCASE UNICODE MEMORY 8388608 DEADLINE 50");
+    assert_eq!(line(&w, "RX.LIST"), "[a logs]");
+    assert_eq!(line(&w, "RX.MATCH logs 'error: none'"), "[err]");
+    assert_eq!(line(&w, "RX.MATCH logs 'error: 17'"), "[err num]");
+    assert_eq!(line(&w, "RX.MATCH logs nothing"), "[]");
+    assert_eq!(line(&w, "RX.MATCH a X"), "[1]");
+    w.ok("RX.SET logs ID only no");
+    assert_eq!(line(&w, "RX.MATCH logs 'error: no'"), "[only]");
+    assert_eq!(line(&w, "RX.DEL logs none a"), "2");
+    assert_eq!(line(&w, "RX.LIST"), "[]");
+    assert_eq!(w.error("RX.MATCH logs x"), "ERR No such set of patterns");
+    assert_eq!(w.error("RX.STATS logs"), "ERR No such set of patterns");
+}
+
+#[test]
+fn matches_spans_groups_and_replacements() {
+    let w = World::new();
+    w.ok("RX.SET d ID date '(?P<y>[0-9]{4})-([0-9]{2})(-[0-9]{2})?' ID word '[a-z]+'");
+    for place in [Place::Worker, Place::Lane, Place::Hard] {
+        let w = World { place, ..reopened(&w) };
+        assert_eq!(
+            line(&w, "RX.FINDALL d 'on 2026-11-21, 1999-01'"),
+            "[[date 2026-11-21] [date 1999-01] [word on]]"
+        );
+        assert_eq!(line(&w, "RX.FINDALL d 'on 2026-11' SPANS"), "[[date 3 10] [word 0 2]]");
+        assert_eq!(line(&w, "RX.FINDALL d 'a b c' LIMIT 2"), "[[word a] [word b]]");
+        assert_eq!(line(&w, "RX.CAPTURES d 'at 2026-11'"), "[[date [0 2026-11 y 2026 2 11]] [word [0 at]]]");
+        assert_eq!(line(&w, "RX.CAPTURES d 'at 2026-11' LIMIT 1"), "[[date [0 2026-11 y 2026 2 11]]]");
+        assert_eq!(line(&w, "RX.REPLACE d '2026-11 or 1999-01' '<$2/${y}>'"), "<11/2026> </> <01/1999>");
+        assert_eq!(line(&w, "RX.REPLACE d 'a b c' z LIMIT 2"), "z z c");
+        assert_eq!(line(&w, "RX.REPLACE d '...' z"), "...");
+    }
+    w.ok("RX.SET e ID e 'x*'");
+    assert_eq!(line(&w, "RX.FINDALL e axxb SPANS"), "[[e 0 0] [e 1 3] [e 4 4]]");
+    assert_eq!(line(&w, "RX.REPLACE e axxb -"), "-a-b-");
+}
+
+/// Another world with the same service.
+fn reopened(w: &World) -> World {
+    World { keyspace: w.keyspace.clone(), search: w.search.clone(), ..World::new() }
+}
+
+#[test]
+fn what_is_hard_leaves_the_worker_and_comes_back_with_the_same_result() {
+    let w = World::new();
+    w.ok("RX.SET h ID p '(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c' ID q '[ab]*a[ab]{18}d' MEMORY 4194304");
+    let rng = &mut fastrand::Rng::with_seed(11);
+    let mut hard: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
+    let easy = vec![b'x'; 200];
+    let serve = |text: &[u8], place| w.serve(&[b"RX.MATCH", &b"h"[..], text], place);
+    assert_eq!(serve(&easy, Place::Worker).map(|v| short(&v)), Ok("[]".into()));
+    assert_eq!(serve(&hard, Place::Worker), Err(Served::Hard));
+    assert_eq!(serve(&hard, Place::Hard).map(|v| short(&v)), Ok("[]".into()));
+    hard.extend_from_slice(b"c");
+    let found = serve(&hard, Place::Hard).map(|v| short(&v)).expect("done");
+    assert!(found == "[p]" || found == "[]", "{found}");
+    let long = vec![b'x'; 600 << 10];
+    assert_eq!(serve(&long, Place::Worker), Err(Served::Lane));
+    assert_eq!(serve(&long, Place::Lane).map(|v| short(&v)), Ok("[]".into()));
+    assert!(number(&w, "RX.STATS h", "moved_to_hard_lane") >= 1);
+    assert_eq!(number(&w, "RX.STATS h", "moved_to_lane"), 1);
+    assert_eq!(number(&w, "RX.STATS h", "searches"), 4);
+    assert!(number(&w, "RX.STATS h", "states_built") > 100);
+    // A thread on which nearly every text is hard stops trying each, and finds back.
+    for _ in 0..40 {
+        let text: Vec<u8> = (0..4096).map(|_| b"ab"[rng.usize(..2)]).collect();
+        let _ = serve(&text, Place::Worker);
+    }
+    let built = number(&w, "RX.STATS h", "states_built");
+    let refused = (0..8).filter(|_| serve(&easy, Place::Worker).is_err()).count();
+    assert_eq!(refused, 7);
+    assert_eq!(number(&w, "RX.STATS h", "states_built"), built);
+    (0..1200).for_each(|_| drop(serve(&easy, Place::Worker)));
+    assert!(serve(&easy, Place::Worker).is_ok(), "it has found back");
+}
+
+#[test]
+fn a_deadline_ends_a_search() {
+    let w = World { place: Place::Hard, ..World::new() };
+    w.ok("RX.SET h ID p '[ab]*a[ab]{400}c' DEADLINE 1");
+    let rng = &mut fastrand::Rng::with_seed(1);
+    let hard: Vec<u8> = (0..1 << 20).map(|_| b"ab"[rng.usize(..2)]).collect();
+    let reply = w.run(&[b"RX.MATCH", &b"h"[..], &hard]);
+    assert_eq!(short(&reply), "!ERR The deadline of the set has passed");
+    assert_eq!(number(&w, "RX.STATS h", "deadlines"), 1);
+}
+
+#[test]
+fn caches_are_counted_and_go_with_their_set() {
+    let w = World::new();
+    let before = w.search.caches_bytes();
+    let rng = &mut fastrand::Rng::with_seed(2);
+    let text: Vec<u8> = (0..4096).map(|_| b"ab"[rng.usize(..2)]).collect();
+    for round in 0..12 {
+        w.ok(&format!("RX.SET s ID {round} '[ab]*a[ab]{{18}}c'"));
+        w.run(&[b"RX.MATCH", &b"s"[..], &text]);
+        assert!(number(&w, "RX.STATS s", "cache_bytes") > 1000);
+    }
+    let one = w.search.caches_bytes() - before;
+    assert!(one < 8 << 20, "{one} bytes after 12 definitions");
+    assert_eq!(line(&w, "RX.DEL s"), "1");
+    assert_eq!(w.search.caches_bytes(), before);
+}
+
+#[test]
+fn streams_report_ends_across_pieces() {
+    let mut w = World::new();
+    w.ok("RX.SET s ID ab 'ab+' ID end 'c$' ID start ^x");
+    w.ok(r"RX.SET b ID w '\bcat\b'");
+    assert_eq!(line(&w, "RX.STREAM OPEN s"), "1");
+    assert_eq!(line(&w, "RX.STREAM OPEN b"), "2");
+    assert_eq!(line(&w, "RX.STREAM FEED 1 xa"), "[2 1 [[start 1]]]");
+    assert_eq!(
+        line(&w, "RX.STREAM FEED 1 bb"),
+        "[4 1 [[ab 3]]]",
+        "the second end is seen when a byte follows"
+    );
+    assert_eq!(line(&w, "RX.STREAM FEED 1 ''"), "[4 0 []]");
+    assert_eq!(line(&w, "RX.STREAM FEED 1 xc"), "[6 1 [[ab 4]]]");
+    assert_eq!(line(&w, "RX.STREAM CLOSE 1"), "[6 1 [[end 6]]]");
+    assert_eq!(w.error("RX.STREAM FEED 1 x"), "ERR No such stream");
+    assert_eq!(line(&w, "RX.STREAM FEED 2 'a ca'"), "[4 0 []]");
+    assert_eq!(line(&w, "RX.STREAM FEED 2 't, '"), "[7 1 [[w 5]]]");
+    // The set of a stream is the one it was opened on.
+    w.ok("RX.SET b ID other dog");
+    assert_eq!(line(&w, "RX.STREAM FEED 2 'cat '"), "[11 1 [[w 10]]]");
+    w.client = 2;
+    assert_eq!(w.error("RX.STREAM CLOSE 2"), "ERR No such stream", "it is another client's");
+    w.search.client_gone(1);
+    w.client = 1;
+    assert_eq!(w.error("RX.STREAM CLOSE 2"), "ERR No such stream");
+    for _ in 0..64 {
+        line(&w, "RX.STREAM OPEN s");
+    }
+    assert_eq!(w.error("RX.STREAM OPEN s"), "ERR Too many streams: at most 64 are open at a time");
+    w.search.client_gone(1);
+    assert_eq!(w.search.streams.bytes(), 0);
+    w.cancel.store(true, Relaxed);
+    assert_eq!(w.error("RX.STREAM OPEN s"), "Cancelled", "nobody would close it");
+    assert_eq!(w.search.streams.len(), 0);
+}
+
+#[test]
+fn patterns_are_judged() {
+    let w = World::new();
+    let check = |line: &str, name: &str| number(&w, line, name);
+    assert_eq!(check("RX.CHECK 'ticket-([0-9]+)'", "groups"), 1);
+    assert_eq!(check("RX.CHECK 'ticket-([0-9]+)'", "indexable"), 1);
+    assert_eq!(check("RX.CHECK '[0-9]+'", "indexable"), 0);
+    assert_eq!(check(r"RX.CHECK '\bx' UNICODE", "prone_to_quit"), 1);
+    assert_eq!(check(r"RX.CHECK '\bx' NOCASE", "prone_to_quit"), 0);
+    let reply = line(&w, "RX.CHECK 'ticket-([0-9]+)'");
+    assert!(
+        reply.starts_with("[engine full-dfa literal_prefix ticket- literal ticket- trigrams "),
+        "{reply}"
+    );
+    let reply = line(&w, "RX.CHECK '[ab]*a[ab]{18}c'");
+    assert!(reply.starts_with("[engine lazy-dfa literal_prefix nil literal nil trigrams ("), "{reply}");
+    assert_eq!(w.error("RX.CHECK a(b"), "ERR Bad pattern at offset 1: unclosed group");
+}
+
+#[test]
+fn refusals() {
+    let w = World::new();
+    w.ok("RX.SET s ID p x");
+    for (line, want) in [
+        ("RX.SET s ID p", "ERR wrong number of arguments for 'rx.set' command"),
+        ("RX.SET s UNICODE NOCASE UNICODE", "ERR A set needs at least one pattern: ID id pattern"),
+        ("RX.SET s ID p x ID q", "ERR ID needs an id and a pattern"),
+        ("RX.SET s ID p x ID p y", "ERR Duplicate id `p`"),
+        ("RX.SET s ID '' x", "ERR The id must have 1 to 256 bytes"),
+        ("RX.SET s ID p x BOGUS", "ERR Unknown argument `BOGUS`"),
+        ("RX.SET s ID p x MEMORY 1", "ERR MEMORY is not an integer from 4194304 to 4294967296"),
+        ("RX.SET s ID p x DEADLINE 0", "ERR DEADLINE is not an integer from 1 to 600000"),
+        ("RX.SET s ID p x ID q a(b", "ERR Bad pattern at offset 1: unclosed group, in `q`"),
+        ("RX.SET s ID p a{1000}{1000}", "ERR The pattern is too big: its automaton exceeds 4194304 bytes"),
+        ("RX.FINDALL s x LIMIT 0", "ERR LIMIT is not an integer from 1 to 100000"),
+        ("RX.FINDALL s x BOGUS", "ERR Unknown argument `BOGUS`"),
+        ("RX.CAPTURES s x LIMIT", "ERR LIMIT needs an argument"),
+        ("RX.CAPTURES s x LIMIT 1 x", "ERR Unknown argument `x`"),
+        ("RX.REPLACE s x", "ERR wrong number of arguments for 'rx.replace' command"),
+        ("RX.STREAM OPEN none", "ERR No such set of patterns"),
+        ("RX.STREAM FEED x y", "ERR No such stream"),
+        ("RX.CHECK x BOGUS", "ERR Unknown argument `BOGUS`"),
+    ] {
+        assert_eq!(w.error(line), want, "{line}");
+    }
+    assert_eq!(line(&w, "RX.MATCH s x"), "[p]", "what was refused changed nothing");
+    w.ok(r"RX.SET u ID p '\bx' UNICODE");
+    let refusal = "ERR Unicode word boundaries are not looked for in streams; use (?-u:\\b)";
+    assert_eq!(w.error("RX.STREAM OPEN u"), refusal);
+    let many = "x ".repeat(rx::MATCHES_MAX + 1);
+    let reply = w.run(&["RX.FINDALL", "s", &many]);
+    assert_eq!(short(&reply), "!ERR More than 100000 matches: use LIMIT");
+    let mut args: Vec<String> = vec!["RX.SET".into(), "m".into()];
+    for i in 0..=rx::PATTERNS_MAX {
+        args.extend(["ID".into(), i.to_string(), "x".into()]);
+    }
+    assert_eq!(short(&w.run(&args)), "!ERR Too many patterns: at most 1024 are allowed in a set");
+}

@@ -1,0 +1,259 @@
+//! [`Trigrams`]: the indexes by name, how they follow the keyspace, and RX.INDEX.
+
+use super::index::{INDEXED_BYTES_MAX, Index, Scratch};
+use crate::error::{SearchError, lossy};
+use crate::follow::Scan;
+use crate::grep::{Held, hold};
+use crate::service::Search;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::call::LaneCall;
+use strand_keyspace::{Keyspace, ValueRef};
+
+/// Most trigram indexes at a time.
+pub(crate) const INDEXES_MAX: usize = 64;
+/// Longest name of an index, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// Records visited by one slice of a first scan, under one hold of a shard's lock.
+const SCAN_RECORDS: usize = 64;
+/// Fields of a large hash read under one hold of its shard's lock.
+const FIELDS_SLICE: usize = 64;
+
+/// An index and how far its first scan is.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) index: Index,
+    scan: Mutex<Scan>,
+}
+
+impl Entry {
+    fn new(prefix: Vec<u8>, field: Option<Vec<u8>>) -> Arc<Entry> {
+        Arc::new(Entry { index: Index::new(prefix, field), scan: Mutex::new(Scan::At(0, 0)) })
+    }
+    /// True when all keys are in it.
+    pub(crate) fn is_whole(&self) -> bool {
+        *self.scan.lock() == Scan::Done
+    }
+    /// True when it covers a search of values under `prefix`, in `field` alone or in all.
+    fn covers(&self, prefix: &[u8], field: Option<&[u8]>) -> bool {
+        prefix.starts_with(&self.index.prefix)
+            && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
+    }
+    /// Reads a key's value anew; `held` is what was found at it.
+    pub(crate) fn put(
+        &self,
+        keyspace: &Keyspace,
+        scratch: &mut Scratch,
+        key: &[u8],
+        held: Held,
+        now_ms: i64,
+    ) {
+        let texts: Vec<_> = match held {
+            Held::Name => Vec::new(),
+            Held::Text(text) => vec![text],
+            Held::Fields(fields) => fields.into_iter().map(|f| f.1).collect(),
+            Held::Large => match large(keyspace, key, now_ms) {
+                Some(texts) => texts,
+                None => return self.index.delete(key),
+            },
+        };
+        let bytes = texts.iter().map(|t| t.len()).sum();
+        let grams = (bytes <= INDEXED_BYTES_MAX).then(|| scratch.grams(texts.iter().map(|t| &t[..])));
+        self.index.put(key, grams, bytes);
+    }
+}
+
+/// The values of a large hash, a slice at a time; a field that changes meanwhile has the key read again.
+fn large(keyspace: &Keyspace, key: &[u8], now_ms: i64) -> Option<Vec<strand_chain::Blob>> {
+    let (mut cursor, mut texts) = (0, Vec::new());
+    loop {
+        let key = keyspace.key(key);
+        let mut locked = keyspace.lock(&[key.hash], now_ms);
+        let mut db = locked.db(0);
+        let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else { return None };
+        cursor = hash.scan(cursor, FIELDS_SLICE, &mut |_, value| texts.push(crate::follow::to_blob(value)));
+        if cursor == 0 {
+            return Some(texts);
+        }
+    }
+}
+
+/// All trigram indexes.
+#[derive(Debug, Default)]
+pub(crate) struct Trigrams {
+    indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
+    /// Made with the first index.
+    scratch: Mutex<Option<Box<Scratch>>>,
+}
+
+impl Trigrams {
+    /// All indexes.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.indexes.read().values().cloned().collect()
+    }
+    /// The best whole index for a search of values under `prefix`.
+    pub(crate) fn covering(&self, prefix: &[u8], field: Option<&[u8]>) -> Option<Arc<Entry>> {
+        let indexes = self.indexes.read();
+        let covering = indexes.values().filter(|e| e.covers(prefix, field) && e.is_whole());
+        covering.max_by_key(|e| (e.index.prefix.len(), e.index.field.is_some())).cloned()
+    }
+    /// The database was emptied or swapped: all begin anew.
+    pub(crate) fn begin_anew(&self) {
+        for entry in self.indexes.write().values_mut() {
+            *entry = Entry::new(entry.index.prefix.clone(), entry.index.field.clone());
+        }
+    }
+    /// Bytes of all indexes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let indexes: usize = self.entries().iter().map(|e| e.index.figures().bytes).sum();
+        (indexes + self.scratch.lock().as_ref().map_or(0, |s| s.heap_bytes())) as u64
+    }
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.indexes.read().len()
+    }
+    /// Lends the scratch room.
+    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+        work(self.scratch.lock().get_or_insert_default())
+    }
+}
+
+impl Search {
+    /// A slice of the first scan of a trigram index; false when it is done. The caller holds the lock of following.
+    pub(crate) fn scan_trigrams(&self, entry: &Entry, now_ms: i64) -> bool {
+        let mut scan = entry.scan.lock();
+        let Scan::At(cursor, mut visited) = *scan else { return false };
+        let mut found = Vec::new();
+        let next = self.keyspace.scan(0, cursor, SCAN_RECORDS, now_ms, &mut |record| {
+            visited += 1;
+            if record.key().starts_with(&entry.index.prefix)
+                && let Some(held) = hold(record, entry.index.field.as_deref())
+            {
+                found.push((record.key().to_vec(), held));
+            }
+        });
+        self.trigrams.with_scratch(|scratch| {
+            for (key, held) in found {
+                entry.put(&self.keyspace, scratch, &key, held, now_ms);
+            }
+        });
+        *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
+        next != 0
+    }
+
+    /// Replaces an index that is mostly dead documents by an empty one that scans anew. The caller holds the lock of
+    /// following.
+    pub(crate) fn renew_worn(&self) {
+        for entry in self.trigrams.indexes.write().values_mut() {
+            if entry.is_whole() && entry.index.is_worn() {
+                *entry = Entry::new(entry.index.prefix.clone(), entry.index.field.clone());
+            }
+        }
+    }
+}
+
+/// `RX.INDEX CREATE name PREFIX prefix [FIELD field]`: the values under the prefix are indexed in the background; until then
+/// RX.GREP goes through all of them.
+///
+/// # Errors
+/// When the name is taken, or the arguments are wrong.
+pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let args = call.args;
+    let name = args.at(2);
+    let mut field = None;
+    match args.len() {
+        n if n < 5 => {}
+        _ if !args.is(3, "PREFIX") => return Err(unknown(call, 3)),
+        5 => {}
+        _ if !args.is(5, "FIELD") => return Err(unknown(call, 5)),
+        6 => return Err(SearchError::refused("ERR FIELD needs an argument")),
+        7 => field = Some(args.at(6).to_vec()),
+        _ => return Err(unknown(call, 7)),
+    }
+    if call.db != 0 {
+        return Err(SearchError::refused("ERR Cannot create an index on a database other than 0"));
+    }
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(SearchError::Refused(format!("ERR The name must have 1 to {NAME_BYTES_MAX} bytes")));
+    }
+    let _follow = search.follow.lock();
+    {
+        let mut indexes = search.trigrams.indexes.write();
+        if indexes.contains_key(name) {
+            return Err(SearchError::IndexExists);
+        }
+        if indexes.len() == INDEXES_MAX {
+            return Err(SearchError::TooManyIndexes(INDEXES_MAX));
+        }
+        indexes.insert(name.to_vec(), Entry::new(args.at(4).to_vec(), field));
+    }
+    search.track();
+    call.reply.ok();
+    Ok(())
+}
+
+/// `RX.INDEX DROP name`.
+///
+/// # Errors
+/// When there is no such index.
+pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let _follow = search.follow.lock();
+    let dropped = search.trigrams.indexes.write().remove(call.args.at(2));
+    dropped.ok_or(SearchError::UnknownIndex)?;
+    if search.trigrams.len() == 0 {
+        *search.trigrams.scratch.lock() = None;
+    }
+    search.track();
+    call.reply.ok();
+    Ok(())
+}
+
+/// `RX.INDEX LIST`: the names, sorted.
+///
+/// # Errors
+/// None of its own.
+pub(crate) fn list(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    let names: Vec<Vec<u8>> = search.trigrams.indexes.read().keys().cloned().collect();
+    call.reply.array(names.len());
+    names.iter().for_each(|name| call.reply.bulk(name));
+    Ok(())
+}
+
+/// `RX.INDEX INFO name`: a map of what it covers, how large it is and how far it has come.
+///
+/// # Errors
+/// When there is no such index.
+pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    search.drain(call.now_ms);
+    let entry =
+        search.trigrams.indexes.read().get(call.args.at(2)).cloned().ok_or(SearchError::UnknownIndex)?;
+    let (index, f, is_whole) = (&entry.index, entry.index.figures(), entry.is_whole());
+    call.reply.map(10);
+    call.reply.bulk(b"prefix");
+    call.reply.bulk(&index.prefix);
+    call.reply.bulk(b"field");
+    match &index.field {
+        Some(field) => call.reply.bulk(field),
+        None => call.reply.null(),
+    }
+    for (name, n) in [
+        ("documents", f.documents as u64),
+        ("text_bytes", f.text_bytes),
+        ("index_bytes", f.bytes as u64),
+        ("segments", f.segments as u64),
+        ("tail_documents", f.tail_documents as u64),
+        ("dead_documents", f.dead as u64),
+        ("scanning", u64::from(!is_whole)),
+        ("uses", index.uses.load(Relaxed)),
+    ] {
+        call.reply.bulk(name.as_bytes());
+        call.reply.int(n as i64);
+    }
+    Ok(())
+}
+
+fn unknown(call: &LaneCall<'_>, at: usize) -> SearchError {
+    SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(call.args.at(at))))
+}

@@ -1,0 +1,195 @@
+//! Who takes the creep test: Strand over its sockets, the `regex` crate and RE2 in processes of their own kind, without any.
+
+use super::super::Result;
+use super::texts::Subject;
+use crate::process::{Kind, Server};
+use crate::quoting;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use strand_wire::client::Value;
+
+/// One search.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) took: Duration,
+    /// How many of the patterns match.
+    pub(super) matches: usize,
+}
+
+/// An engine with a set of patterns.
+pub(super) trait Contestant {
+    /// Searches `texts[order[i]]` for each i: thread t of `threads` does those at t, t + threads ... one after the other.
+    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>>;
+}
+
+/// Name of the set on the server.
+pub(super) const SET: &str = "creep";
+
+/// Strand: every search is a request, and what it takes is the round trip.
+pub(super) struct Strand {
+    pub(super) server: Server,
+}
+
+impl Strand {
+    pub(super) fn start(binary: &Path, subject: &Subject) -> Result<Strand> {
+        let server = Server::measured(Kind::Strand, binary, &["--workers", "1"], "0", &[])?;
+        define(&server, subject, &[])?;
+        Ok(Strand { server })
+    }
+}
+
+/// RX.SET of a subject's patterns.
+pub(super) fn define(server: &Server, subject: &Subject, options: &[&str]) -> Result<()> {
+    let mut args: Vec<String> = vec!["RX.SET".into(), SET.into()];
+    for (i, pattern) in subject.patterns.iter().enumerate() {
+        args.extend(["ID".into(), i.to_string(), pattern.clone()]);
+    }
+    args.extend(options.iter().map(|o| o.to_string()));
+    args.extend(["DEADLINE".into(), "60000".into()]);
+    match server.connect()?.call(&args)? {
+        Value::Simple(_) => Ok(()),
+        other => Err(format!("RX.SET: {}", quoting::join(&[format!("{other:?}").into_bytes()])).into()),
+    }
+}
+
+impl Contestant for Strand {
+    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
+        let server = &self.server;
+        in_threads(threads, order, |t| {
+            let mut client = server.connect()?;
+            let mut samples = Vec::new();
+            for text in order.iter().skip(t).step_by(threads) {
+                let start = Instant::now();
+                let reply = client.call(&[b"RX.MATCH", SET.as_bytes(), &texts[*text]])?;
+                let Value::Array(found) = reply else { return Err(format!("{reply:?}").into()) };
+                samples.push(Sample { took: start.elapsed(), matches: found.len() });
+            }
+            Ok(samples)
+        })
+    }
+}
+
+/// The `regex` crate as anybody uses it: one object for all threads.
+pub(super) enum Stock {
+    One(regex::bytes::Regex),
+    Set(regex::bytes::RegexSet),
+}
+
+impl Stock {
+    pub(super) fn new(subject: &Subject, unicode: bool) -> Result<Stock> {
+        const SIZE: usize = 1 << 28;
+        let patterns = &subject.patterns;
+        Ok(match &patterns[..] {
+            [one] => {
+                Stock::One(regex::bytes::RegexBuilder::new(one).unicode(unicode).size_limit(SIZE).build()?)
+            }
+            _ => Stock::Set(
+                regex::bytes::RegexSetBuilder::new(patterns).unicode(unicode).size_limit(SIZE).build()?,
+            ),
+        })
+    }
+}
+
+impl Contestant for Stock {
+    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
+        let this = &*self;
+        in_threads(threads, order, |t| {
+            let search = |text: &usize| {
+                let start = Instant::now();
+                let matches = match this {
+                    Stock::One(regex) => usize::from(regex.is_match(&texts[*text])),
+                    Stock::Set(set) => set.matches(&texts[*text]).iter().count(),
+                };
+                Sample { took: start.elapsed(), matches }
+            };
+            Ok(order.iter().skip(t).step_by(threads).map(search).collect())
+        })
+    }
+}
+
+/// Runs `each` on so many threads and puts their samples in the order of the texts.
+fn in_threads(
+    threads: usize,
+    order: &[usize],
+    each: impl Fn(usize) -> Result<Vec<Sample>> + Sync,
+) -> Result<Vec<Sample>> {
+    let each = &each;
+    let parts: Vec<Vec<Sample>> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|t| scope.spawn(move || each(t))).collect();
+        let joined =
+            running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err("a thread panicked".into())));
+        joined.collect::<Result<_>>()
+    })?;
+    Ok((0..order.len()).map(|i| parts[i % threads][i / threads]).collect())
+}
+
+/// RE2 in a small C++ program.
+pub(super) struct Re2 {
+    child: Child,
+    /// Texts it has been given.
+    texts: usize,
+}
+
+impl Re2 {
+    /// Compiles the program; the error says what to install.
+    pub(super) fn build() -> Result<PathBuf> {
+        let binary = std::env::temp_dir().join(format!("strand-creep-re2-{}", std::process::id()));
+        let args = ["-O2", "-x", "c++", "-", "-pthread", "-lre2", "-o"];
+        let spawned =
+            Command::new("g++").args(args).arg(&binary).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let missing = "RE2 is not installed: apt-get install g++ libre2-dev";
+        let mut child = spawned.map_err(|_| missing)?;
+        let mut input = child.stdin.take().ok_or(missing)?;
+        input.write_all(include_bytes!("re2.cc"))?;
+        drop(input);
+        let done = child.wait_with_output()?;
+        if !done.status.success() {
+            let why = String::from_utf8_lossy(&done.stderr);
+            return Err(if why.contains("re2/re2.h") { missing.into() } else { why.into_owned().into() });
+        }
+        Ok(binary)
+    }
+
+    pub(super) fn start(binary: &Path, subject: &Subject) -> Result<Re2> {
+        let mut child = Command::new(binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.as_mut().ok_or("no input")?;
+        for pattern in &subject.patterns {
+            // RE2 has no Unicode mode to turn off here: it reads bytes.
+            let pattern = pattern.replace("(?-u)", "").replace("(?s-u)", "(?s)");
+            write!(input, "P {}\n{pattern}\n", pattern.len())?;
+        }
+        Ok(Re2 { child, texts: 0 })
+    }
+}
+
+impl Contestant for Re2 {
+    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
+        let input = self.child.stdin.as_mut().ok_or("no input")?;
+        for text in &texts[self.texts..] {
+            writeln!(input, "T {}", text.len())?;
+            input.write_all(text)?;
+        }
+        self.texts = texts.len();
+        let numbers: Vec<String> = order.iter().map(usize::to_string).collect();
+        writeln!(input, "R {threads} {} {}", order.len(), numbers.join(" "))?;
+        input.flush()?;
+        let mut lines = BufReader::new(self.child.stdout.as_mut().ok_or("no output")?).lines();
+        (0..order.len())
+            .map(|_| {
+                let line = lines.next().ok_or("RE2's program ended")??;
+                let (ns, matches) = line.split_once(' ').ok_or("two numbers")?;
+                Ok(Sample { took: Duration::from_nanos(ns.parse()?), matches: matches.parse()? })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Re2 {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,153 @@
+//! The patterns of the creep test, and texts that are easy and hard for them.
+//!
+//! A pattern is hard where its DFA has more states than any cache; beware of one whose every match contains a rare literal:
+//! each engine looks for that first, and nothing is measured.
+
+use fastrand::Rng;
+
+/// One of P1 to P6.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) name: &'static str,
+    pub(super) patterns: Vec<String>,
+    /// A text that matches.
+    witness: String,
+    easy: fn(&mut Rng, usize) -> Vec<u8>,
+    hard: fn(&mut Rng, usize) -> Vec<u8>,
+}
+
+impl Subject {
+    pub(super) fn easy(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
+        (self.easy)(rng, bytes)
+    }
+    pub(super) fn hard(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
+        (self.hard)(rng, bytes)
+    }
+    /// A hard text with something in it that matches, or nearly.
+    pub(super) fn planted(&self, rng: &mut Rng, bytes: usize) -> Vec<u8> {
+        let mut witness = self.witness.clone().into_bytes();
+        if rng.bool() {
+            witness.remove(rng.usize(..witness.len()));
+        }
+        let (before, after) = ((self.hard)(rng, rng.clone().usize(..bytes)), (self.hard)(rng, bytes / 2));
+        [&before[..], b" ", &witness, b" ", &after].concat()
+    }
+}
+
+/// All of them.
+pub(super) fn subjects() -> Vec<Subject> {
+    let one = |name, pattern: &str, witness: &str, easy, hard| Subject {
+        name,
+        patterns: vec![pattern.into()],
+        witness: witness.into(),
+        easy,
+        hard,
+    };
+    let gap = |k: usize| format!("[^\\n]{{0,{k}}}");
+    let logs = |i: usize| {
+        let (k, rest) = (gap(3 * i), gap(40 - 3 * i));
+        format!("(?i)(?:error|fail|warn){k}(?:db|disk|net|node)[0-9]{{1,4}}{rest}timeout[#;]{i}")
+    };
+    let words = (0..3000).map(word).collect::<Vec<_>>().join("|");
+    vec![
+        one("P1", "(?-u)[ab]*a[ab]{18}c", "abababababababababbc", prose, letters_ab),
+        one("P2", "(?-u)(a|b)*a(a|b){20}[cd]", "abababababababababbbbd", prose, letters_ab),
+        one(
+            "P3",
+            "(?-u)[A-Za-z]{4}\\s+[\\s\\S]{0,60}[0-9]{3}[\\s\\S]{0,60}\\s+[A-Za-z]{12}[#;]",
+            "abcd 123 abcdefghijkl#",
+            unspaced,
+            alphanumeric,
+        ),
+        one("P4", "(?s-u)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c", "axxxxxbc", prose_no_a, letters_ab),
+        Subject {
+            name: "P5",
+            patterns: (1..=12).map(logs).collect(),
+            witness: "error db12 timeout#4".into(),
+            easy: prose,
+            hard: log_soup,
+        },
+        one("P6", &format!("(?i)\\b(?:{words})\\b"), &word(17), words_ascii, words_accented),
+    ]
+}
+
+fn from(rng: &mut Rng, alphabet: &[u8], bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|_| alphabet[rng.usize(..alphabet.len())]).collect()
+}
+fn letters_ab(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    from(rng, b"ab", bytes)
+}
+fn prose(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    from(rng, b"abcdefghijklmnopqrstuvwxyz   \n", bytes)
+}
+fn prose_no_a(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    from(rng, b"bcdefghijklmnopqrstuvwxyz   \n", bytes)
+}
+fn unspaced(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEF#;,.0123", bytes)
+}
+fn alphanumeric(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    from(rng, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    ", bytes)
+}
+
+/// Words until there are so many bytes.
+fn soup(rng: &mut Rng, bytes: usize, mut next: impl FnMut(&mut Rng) -> String) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes + 32);
+    while text.len() < bytes {
+        text.extend_from_slice(next(rng).as_bytes());
+        text.push(b' ');
+    }
+    text
+}
+
+fn log_soup(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    const WORDS: [&str; 12] =
+        ["error", "fail", "warn", "db1", "disk22", "net333", "node4444", "time", "timeout", "xx", "y", "zzz"];
+    soup(rng, bytes, |rng| WORDS[rng.usize(..WORDS.len())].into())
+}
+
+/// A word of the dictionary: it has a `q` that no word of the texts has.
+fn word(i: usize) -> String {
+    let mut rng = Rng::with_seed(i as u64);
+    let mut letters = from(&mut rng, b"abcdefghijklmnoprstuvwxyz", 4 + i % 6);
+    letters.insert(2 + i % 3, b'q');
+    String::from_utf8(letters).unwrap_or_default()
+}
+
+fn any_word(rng: &mut Rng) -> String {
+    let len = rng.usize(2..9);
+    String::from_utf8(from(rng, b"abcdefghijklmnoprstuvwxyz", len)).unwrap_or_default()
+}
+fn words_ascii(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    soup(rng, bytes, any_word)
+}
+fn words_accented(rng: &mut Rng, bytes: usize) -> Vec<u8> {
+    soup(rng, bytes, |rng| if rng.usize(..15) == 0 { any_word(rng) + "\u{e9}t\u{e9}" } else { any_word(rng) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(subject: &Subject) -> regex::bytes::RegexSet {
+        let mut builder = regex::bytes::RegexSetBuilder::new(&subject.patterns);
+        builder.unicode(false).size_limit(1 << 28).build().expect("they compile")
+    }
+
+    #[test]
+    fn no_text_matches_and_every_pattern_can() {
+        let rng = &mut Rng::with_seed(1);
+        for subject in subjects() {
+            let set = set(&subject);
+            for text in [subject.easy(rng, 4096), subject.hard(rng, 4096)] {
+                assert!(text.len() >= 4096 && !set.is_match(&text), "{}", subject.name);
+            }
+        }
+        for subject in subjects() {
+            let set = set(&subject);
+            let found = (0..100).filter(|_| set.is_match(&subject.planted(rng, 64))).count();
+            assert!((20..100).contains(&found), "{}: {found} of 100 match", subject.name);
+        }
+        assert!(word(17).contains('q') && word(17) == word(17));
+    }
+}
