@@ -8,6 +8,7 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
     let mut server = Server::new();
     let mut peer = server.connect();
     server.step_us.store(20_000, Relaxed);
+    let (many, values) = (format!("MGET{}", " k".repeat(16)), format!("*16|{}", "$1|v|".repeat(16)));
     peer.script(
         &server,
         &[
@@ -15,12 +16,15 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
             ("SLOWLOG RESET", "+OK|"),
             ("SET k v", "+OK|"),
             ("MGET k k", "*2|$1|v|$1|v|"),
+            ("PING", "+PONG|"),
+            (&many, &values),
             ("KEYS *", "*1|$1|k|"),
         ],
     );
     let want = "*3|*6|:3|:1700000000|:20000|*2|$4|KEYS|$1|*|$15|127.0.0.1:40001|$2|me|\
-                *6|:2|:1700000000|:20000|*3|$4|MGET|$1|k|$1|k|$15|127.0.0.1:40001|$2|me|\
+                *6|:2|:1700000000|:20000|*17|$4|MGET|KEYS$15|127.0.0.1:40001|$2|me|\
                 *6|:1|:1700000000|:20000|*2|$7|SLOWLOG|$5|RESET|$15|127.0.0.1:40001|$2|me|";
+    let want = want.replace("MGET|KEYS", &format!("MGET|{}", "$1|k|".repeat(16)));
     assert_eq!(peer.run(&server, "SLOWLOG GET"), want);
     assert_eq!(peer.run(&server, "SLOWLOG LEN"), ":4|");
     // With a low threshold every command is timed; with none, nothing is.

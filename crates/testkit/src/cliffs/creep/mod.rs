@@ -241,9 +241,6 @@ fn memory(options: &Options) -> Cell {
     let mut client = server.connect()?;
     let (rounds, mut at_fifth) = (options.size(REDEFINITIONS) as usize, 0);
     for first in (0..rounds).step_by(PART) {
-        if at_fifth == 0 && first >= rounds / 5 {
-            at_fifth = server.status_kb("VmRSS")?;
-        }
         let mut batch = Vec::new();
         for i in first..first + PART {
             let pattern = format!("(?:error|warn)-{i}[0-9]{{1,3}}|[a-f]{{2,4}}{i}");
@@ -255,6 +252,9 @@ fn memory(options: &Options) -> Cell {
             if let Value::Error(e) = client.reply()? {
                 return Err(String::from_utf8_lossy(&e).into_owned().into());
             }
+        }
+        if at_fifth == 0 && first + PART >= rounds / 5 {
+            at_fifth = server.status_kb("VmRSS")?;
         }
     }
     let at_end = server.status_kb("VmRSS")?;
