@@ -10,6 +10,7 @@ use crate::room::{Desk, desks};
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_keyspace::Keyspace;
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(crate) desks: Box<[Desk]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
+    /// Held by a CONFIG SET of `tls-*` options, on a helper thread: what it tries and takes back is no other's.
+    pub(crate) tls_change: Mutex<()>,
 }
 
 impl Engine {
@@ -67,6 +70,7 @@ impl Engine {
             holds: Holds::default(),
             started: now,
             active_expire: true.into(),
+            tls_change: Mutex::new(()),
         };
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());

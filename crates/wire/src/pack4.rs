@@ -112,6 +112,8 @@ pub struct Decoder {
     frame: Frame,
     /// Bytes of the frame that were taken from the input and not decoded.
     held: Chain,
+    /// Bytes of refused frames, until somebody asks.
+    dropped_bytes: usize,
     in_frame: bool,
 }
 
@@ -125,6 +127,7 @@ impl Decoder {
             frame_bytes_max: 0,
             frame: Frame::Length,
             held: Chain::new(),
+            dropped_bytes: 0,
             in_frame: false,
         };
         decoder.set_limits(limits, frame_bytes_max);
@@ -161,6 +164,19 @@ impl Decoder {
     /// True when part of a frame has been consumed or examined: the driver arms `TCP_QUICKACK` then.
     pub fn in_frame(&self) -> bool {
         self.in_frame
+    }
+    /// Bytes that were taken from the input and are still to be decoded: while there are any, [`Decoder::decode`] may find
+    /// a command although nothing more comes.
+    pub fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+    /// Bytes of refused frames that were dropped since this was last asked.
+    pub fn take_dropped_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.dropped_bytes)
+    }
+    /// Drops what is held: nothing more is decoded.
+    pub fn end(&mut self) {
+        self.held.clear();
     }
     /// As [`resp::Decoder::body_spare`], never past the end of the frame.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
@@ -253,6 +269,7 @@ impl Decoder {
                 Frame::Refused { left } => {
                     let n = left.min(input.len());
                     input.advance(n);
+                    self.dropped_bytes += n;
                     self.frame = match left - n {
                         0 => Frame::Length,
                         left => Frame::Refused { left },

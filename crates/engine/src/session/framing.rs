@@ -40,13 +40,19 @@ impl Requests {
             Requests::Pack4(decoder) => decoder.set_limits(limits, settings.frame_bytes_max()),
         }
     }
+    /// `counted_bytes` is the caller's count of what has come of the request in hand: what is dropped is taken off it.
     #[inline]
-    pub(super) fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, Broken> {
+    pub(super) fn decode(
+        &mut self,
+        input: &mut Chain,
+        argv: &mut Argv,
+        counted_bytes: &mut usize,
+    ) -> Result<Progress, Broken> {
         match self {
             Requests::Resp(decoder) => {
                 decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: false })
             }
-            Requests::Pack4(decoder) => decode_frame(decoder, input, argv),
+            Requests::Pack4(decoder) => decode_frame(decoder, input, argv, counted_bytes),
         }
     }
     #[inline]
@@ -66,6 +72,21 @@ impl Requests {
         match self {
             Requests::Resp(decoder) => decoder.in_frame(),
             Requests::Pack4(decoder) => decoder.in_frame(),
+        }
+    }
+    /// Bytes that were taken from the input and are still to be decoded.
+    #[inline]
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Requests::Resp(_) => 0,
+            Requests::Pack4(decoder) => decoder.held_bytes(),
+        }
+    }
+    /// Nothing more is decoded.
+    pub(super) fn end(&mut self) {
+        match self {
+            Requests::Resp(_) => {}
+            Requests::Pack4(decoder) => decoder.end(),
         }
     }
     #[inline]
@@ -89,8 +110,11 @@ fn decode_frame(
     decoder: &mut pack4::Decoder,
     input: &mut Chain,
     argv: &mut Argv,
+    counted_bytes: &mut usize,
 ) -> Result<Progress, Broken> {
-    decoder.decode(input, argv).map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
+    let decoded = decoder.decode(input, argv);
+    *counted_bytes = counted_bytes.saturating_sub(decoder.take_dropped_bytes());
+    decoded.map_err(|e| Broken { text: e.message(), goes_on: !e.is_lost() })
 }
 
 /// What is on its way to the client.
@@ -125,6 +149,13 @@ impl Replies {
         match self.framing {
             Framing::Resp => bytes_max,
             Framing::Pack4 => bytes_max.saturating_sub(self.out.len()).min(pack4::FRAME_BYTES_MAX),
+        }
+    }
+    /// The most bytes of a reply that is made elsewhere, while what waits for the client goes out.
+    pub(super) fn job_bytes_max(&self, bytes_max: usize) -> usize {
+        match self.framing {
+            Framing::Resp => bytes_max,
+            Framing::Pack4 => bytes_max.min(pack4::FRAME_BYTES_MAX),
         }
     }
     /// True when the client wants the reply of the command in hand.

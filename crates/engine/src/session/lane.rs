@@ -331,7 +331,7 @@ impl Session {
             rng_seed: self.rng.u64(..),
             no_touch: self.no_touch,
             client: self.client.clone(),
-            reply_bytes_max: self.replies.bytes_max(self.settings.reply_bytes_max),
+            reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
             rights,
             unchecked: None,
             place,

@@ -124,7 +124,7 @@ impl Session {
                 return Turn::Flush;
             }
             self.look_ahead();
-            match self.requests.decode(&mut self.input, &mut self.argv) {
+            match self.requests.decode(&mut self.input, &mut self.argv, &mut self.frame_bytes) {
                 Ok(Progress::Command) => {}
                 Ok(Progress::Incomplete) => return self.half_frame(),
                 Ok(Progress::More) => return Turn::Again,
@@ -139,14 +139,14 @@ impl Session {
             }
             if self.argv.is_empty() {
                 // Empty requests are no part of one that is too long.
-                self.frame_bytes = self.input.len();
+                self.frame_bytes = self.input.len() + self.requests.held_bytes();
                 continue;
             }
             if let Next::Stop(turn) = self.execute(now) {
                 return turn;
             }
         }
-        if self.input.is_empty() { Turn::Read } else { Turn::Again }
+        if self.input.is_empty() && self.requests.held_bytes() == 0 { Turn::Read } else { Turn::Again }
     }
 
     /// Asks for the memory that a lone request will need. True when it was asked for: let other sessions do something
@@ -404,12 +404,14 @@ impl Session {
     pub(super) fn close(&mut self) -> Turn {
         self.state = State::Closing;
         self.input.clear();
+        self.requests.end();
         Turn::Close
     }
     fn abort(&mut self) {
         self.cancel_job();
         self.state = State::Aborted;
         self.input.clear();
+        self.requests.end();
     }
 
     /// Hands the turn's counts to everybody.

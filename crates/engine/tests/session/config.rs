@@ -1,6 +1,6 @@
 //! CONFIG against a running engine. Texts are those of redis-server 7.0.15.
 
-use crate::fixture::{Asked, Server};
+use crate::fixture::{Asked, Server, Stop, command};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
@@ -103,4 +103,43 @@ fn rewrite_and_resetstat() {
     );
     assert!(peer.run(&server, "INFO errorstats").contains("errorstat_ERR:count=1|"));
     peer.script(&server, &[("CONFIG RESETSTAT", "+OK|"), ("INFO errorstats", "$14|# Errorstats||")]);
+}
+
+#[test]
+fn changes_of_tls_come_one_after_another_and_take_back_only_their_own() {
+    let mut server = Server::new();
+    let (mut bad, mut good, mut other) = (server.connect(), server.connect(), server.connect());
+    let mut jobs = Vec::new();
+    for (peer, line) in [
+        (&mut bad, "CONFIG SET tls-cert-file bad timeout 9 hz 20"),
+        (&mut good, "CONFIG SET tls-key-file good"),
+    ] {
+        peer.hold_jobs = true;
+        peer.feed(&command(line), usize::MAX);
+        assert_eq!(peer.drive(&server), Stop::Parked);
+        jobs.push(peer.job.take().expect("files are read"));
+    }
+    let (second, first) = (jobs.pop().expect("two"), jobs.pop().expect("two"));
+    let (now, reloads) = (server.now, server.reloads.clone());
+    let first = std::thread::spawn(move || first.run(now, &|| {}));
+    while reloads.load(Relaxed) == 0 && !first.is_finished() {
+        std::thread::yield_now();
+    }
+    assert_eq!(other.run(&server, "CONFIG SET timeout 5"), "+OK|");
+    good.session.lane_done(second.run(now, &|| {}));
+    bad.session.lane_done(first.join().expect("no panic"));
+    for peer in [&mut bad, &mut good] {
+        peer.drive(&server);
+    }
+    assert!(bad.replies().contains("Unable to update TLS configuration"));
+    assert_eq!(good.replies(), "+OK|");
+    other.script(
+        &server,
+        &[
+            ("CONFIG GET tls-cert-file", "*2|$13|tls-cert-file|$0||"),
+            ("CONFIG GET tls-key-file", "*2|$12|tls-key-file|$4|good|"),
+            ("CONFIG GET timeout", "*2|$7|timeout|$1|5|"),
+            ("CONFIG GET hz", "*2|$2|hz|$2|10|"),
+        ],
+    );
 }

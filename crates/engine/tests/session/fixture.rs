@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, Place, Served};
 use strand_commands::spec::ServiceCommand;
+use strand_engine::config::Opt;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
 
@@ -21,6 +22,9 @@ pub enum Asked {
     ClientGone(u64),
 }
 
+/// How long the host reads a bad certificate, while nobody else reads one.
+const SLOW_RELOAD_MS: usize = 300;
+
 pub struct TestHost {
     /// What the allocator has given out.
     used_bytes: Arc<AtomicU64>,
@@ -29,6 +33,7 @@ pub struct TestHost {
     step_us: Arc<AtomicU64>,
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
     acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
+    reloads: Arc<AtomicUsize>,
 }
 
 impl Host for TestHost {
@@ -87,6 +92,17 @@ impl Host for TestHost {
     fn config_changed(&self, name: &str) {
         let _ = self.asked.lock().send(Asked::ConfigChanged(name.into()));
     }
+    fn reload_tls(&self, config: &Config) -> Result<(), String> {
+        let is_bad = config.text(Opt::TlsCertFile) == b"bad";
+        self.reloads.fetch_add(1, Relaxed);
+        for _ in 0..SLOW_RELOAD_MS {
+            if !is_bad || self.reloads.load(Relaxed) > 1 {
+                break;
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        if is_bad { Err("no".into()) } else { Ok(()) }
+    }
     fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
         bytes.fill(0xa5);
         Ok(())
@@ -132,6 +148,8 @@ pub struct Server {
     /// How long every command takes that is timed.
     pub step_us: Arc<AtomicU64>,
     pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
+    /// How often the host was told to read certificates.
+    pub reloads: Arc<AtomicUsize>,
     connections: usize,
 }
 
@@ -152,18 +170,20 @@ impl Server {
         let used_bytes = Arc::new(AtomicU64::new(1 << 20));
         let step_us = Arc::new(AtomicU64::new(0));
         let acl_files = Arc::new(parking_lot::Mutex::new(BTreeMap::from([("users.acl".into(), acl.into())])));
+        let reloads = Arc::new(AtomicUsize::new(0));
         let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
             used_bytes: used_bytes.clone(),
             mono_us: AtomicU64::new(0),
             step_us: step_us.clone(),
             acl_files: acl_files.clone(),
+            reloads: reloads.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
         let engine = Engine::new(config, keyspace, host, facts, now);
         engine.load_users()?;
-        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, connections: 0 })
+        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, reloads, connections: 0 })
     }
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;

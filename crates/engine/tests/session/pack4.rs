@@ -127,3 +127,70 @@ fn a_reply_that_no_frame_can_hold_is_an_error() {
     assert_eq!(u32::from_be_bytes(length) as usize + 4, peer.session.output().len());
     assert!(bytes(peer.session.output())[4..].starts_with(b"*2\r\n$67108864\r\n"));
 }
+
+#[test]
+fn a_command_behind_more_empty_ones_than_a_turn_takes_is_found() {
+    let mut server = Server::new();
+    for empties in [1, 255, 256, 257, 1000] {
+        let mut peer = server.connect_framed();
+        let body = [&b"*0\r\n".repeat(empties)[..], &command("ECHO last")].concat();
+        let sent = [frame(b"PING").repeat(255), frame(&body)].concat();
+        peer.feed(&sent, usize::MAX);
+        assert_eq!(peer.drive(&server), Stop::Read);
+        let got = replies(&peer.received_bytes());
+        assert_eq!((got.len(), got[255..].join("")), (256, "$4|last|".to_string()), "{empties}");
+    }
+}
+
+#[test]
+fn what_is_dropped_of_a_refused_frame_does_not_count_for_the_next() {
+    const KB: usize = 1 << 10;
+    let mut server = Server::with("client-query-buffer-limit 1mb");
+    let mut peer = server.connect_framed();
+    let refused = [&command("PING")[..], &vec![b'x'; 900 * KB]].concat();
+    let echo = |kb: usize| {
+        [format!("*2\r\n$4\r\nECHO\r\n${}\r\n", kb * KB).into_bytes(), vec![b'e'; kb * KB]].concat()
+    };
+    let good = [echo(200), b"\r\n".to_vec()].concat();
+    for piece in [KB, 100 * KB] {
+        let got = exchange(&mut peer, &server, &[&refused, &good], piece);
+        assert_eq!(got.len(), 2, "{:?}", peer.ended);
+        assert!(got[0].contains("goes on after its command") && got[1].starts_with("$204800|e"));
+    }
+    // Half way through, nothing is held of it.
+    let sent = frame(&refused);
+    for piece in sent[..500 * KB].chunks(10 * KB) {
+        peer.feed(piece, usize::MAX);
+        peer.drive(&server);
+    }
+    let mut admin = server.connect();
+    let id = peer.session.id();
+    assert!(admin.run(&server, &format!("CLIENT LIST ID {id}")).contains(" qbuf=0 "), "it is dropped");
+    let line = admin.run(&server, &format!("CLIENT LIST ID {id}"));
+    assert!(line.contains(" argv-mem=0 "), "{line}");
+}
+
+#[test]
+fn a_long_command_s_reply_is_bounded_as_over_resp() {
+    let mut server = Server::with("client-output-buffer-limit normal 300kb 0 0");
+    for framing in [Framing::Resp, Framing::Pack4] {
+        let mut peer = server.try_connect_by(framing, true).expect("the server takes it");
+        let wrap = |line: &str| match framing {
+            Framing::Resp => command(line),
+            Framing::Pack4 => frame(&command(line)),
+        };
+        for i in 0..10 {
+            peer.send(&server, &wrap(&format!("SET {i}{} v", "k".repeat(10_000))));
+        }
+        (peer.hold_jobs, peer.hold_output) = (true, true);
+        let wait = wrap(&format!("ECHO {}", "w".repeat(250_000)));
+        peer.feed(&[wait, wrap("KEYS *")].concat(), usize::MAX);
+        assert_eq!(peer.drive(&server), Stop::Parked);
+        // The client reads while the job runs.
+        peer.take_output(usize::MAX);
+        let job = peer.job.take().expect("KEYS");
+        peer.session.lane_done(job.run(server.now, &|| {}));
+        assert_eq!(peer.drive(&server), Stop::Read, "{framing:?}");
+        assert_eq!(peer.ended, None);
+    }
+}

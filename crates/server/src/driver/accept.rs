@@ -60,7 +60,8 @@ pub async fn accept_until_stopped(
                 return Ok(grace);
             }
             _ = hangups.recv() => match tls.reload(engine.config()) {
-                Ok(()) => tracing::info!("SIGHUP: certificates are read again"),
+                Ok(true) => tracing::info!("SIGHUP: certificates are read again"),
+                Ok(false) => tracing::info!("SIGHUP: no port takes TLS, there are no certificates to read"),
                 Err(why) => tracing::warn!("SIGHUP: the TLS configuration stays as it was: {why}"),
             },
             request = inbox.recv() => match request {

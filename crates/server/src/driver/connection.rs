@@ -102,8 +102,8 @@ enum State {
     Sleeping(u64),
     /// It ends when its output has drained, or then, in monotonic microseconds.
     Closing(u64),
-    /// It ends now.
-    Aborted,
+    /// It ends now, for this reason.
+    Aborted(&'static str),
 }
 
 struct Connection<'c> {
@@ -150,8 +150,7 @@ impl Connection<'_> {
                 State::Fed | State::Running => self.run_turn(),
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
-                State::Aborted if self.greets_until.is_some() => return Ok("no TLS handshake in time"),
-                State::Aborted => return Ok("killed"),
+                State::Aborted(why) => return Ok(why),
                 State::Reading if self.ended && drained => return self.finish("peer closed"),
                 State::Reading if drained && stops => return self.finish("stopped"),
                 _ if self.unread && self.wants_read() => {
@@ -214,7 +213,7 @@ impl Connection<'_> {
                 State::Closing(until) => State::Closing(until),
                 _ => State::Closing(now.mono_us + LINGER_US),
             },
-            Turn::Abort => State::Aborted,
+            Turn::Abort => State::Aborted("killed"),
         };
     }
 
@@ -224,7 +223,7 @@ impl Connection<'_> {
             _ if self.ended => false,
             State::Reading => true,
             State::Draining | State::Parked | State::Sleeping(_) => self.session.wants_read(),
-            State::Fed | State::Running | State::Closing(_) | State::Aborted => false,
+            State::Fed | State::Running | State::Closing(_) | State::Aborted(_) => false,
         }
     }
 
@@ -346,10 +345,10 @@ impl Connection<'_> {
         let now_us = self.context.clock.now().mono_us;
         let greets_too_long = self.greeting_deadline_us().is_some_and(|until| until <= now_us);
         match self.state {
-            State::Closing(until) if until <= now_us => self.state = State::Aborted,
+            State::Closing(until) if until <= now_us => self.state = State::Aborted("killed"),
             State::Sleeping(until) if until <= now_us => self.run_turn(),
             State::Closing(_) | State::Sleeping(_) => {}
-            _ if greets_too_long => self.state = State::Aborted,
+            _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
             // The idle deadline, perhaps moved on meanwhile: the session looks again.
             _ => self.run_turn(),
         }

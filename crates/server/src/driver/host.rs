@@ -182,6 +182,7 @@ impl Host for ServerHost {
     fn reload_tls(&self, config: &Config) -> Result<(), String> {
         self.tls
             .reload(config)
+            .map(|_| ())
             .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
     }
     fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {

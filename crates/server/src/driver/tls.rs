@@ -4,7 +4,7 @@
 //! new one, the others keep theirs; what cannot be used changes nothing. The cryptography is ring's: it builds in
 //! seconds with a C compiler alone, where aws-lc takes ten times as long and wants cmake.
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -21,6 +21,10 @@ use strand_engine::config::Opt;
 
 /// Most certificates in `tls-ca-cert-file` and `tls-ca-cert-dir` together.
 const CA_CERTIFICATES_MAX: usize = 10_000;
+
+/// Most sessions that are kept for resumption, whatever `tls-session-cache-size` says: room for as many is taken at once, some
+/// 25 MB for these.
+const SESSIONS_MAX: i64 = 1 << 18;
 
 /// How an encrypted key begins.
 const ENCRYPTED_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
@@ -46,6 +50,8 @@ const CIPHERSUITES: &[(&str, CipherSuite)] = &[
 pub struct Tls {
     /// None where no door wants it.
     current: RwLock<Option<Arc<ServerConfig>>>,
+    /// Held by whoever reads the files again: what is in use is then what the last of them read.
+    reloading: Mutex<()>,
 }
 
 impl Tls {
@@ -60,16 +66,18 @@ impl Tls {
         }
         Ok(tls)
     }
-    /// Reads files and options again, where a door wants it.
+    /// Reads files and options again, where a door wants it; false where none does.
     ///
     /// # Errors
     /// When they cannot be used: what was in use still is.
-    pub fn reload(&self, config: &Config) -> Result<(), String> {
-        if self.current().is_some() {
-            let new = Arc::new(server_config(config)?);
-            *self.current.write() = Some(new);
+    pub fn reload(&self, config: &Config) -> Result<bool, String> {
+        let _one = self.reloading.lock();
+        if self.current().is_none() {
+            return Ok(false);
         }
-        Ok(())
+        let new = Arc::new(server_config(config)?);
+        *self.current.write() = Some(new);
+        Ok(true)
     }
     /// For a connection that comes now.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
@@ -111,7 +119,9 @@ fn server_config(config: &Config) -> Result<ServerConfig, String> {
     server.ignore_client_order = config.number(Opt::TlsPreferServerCiphers) == 1;
     server.session_storage = match config.number(Opt::TlsSessionCaching) {
         1 => Arc::new(Sessions {
-            kept: ServerSessionMemoryCache::new(config.number(Opt::TlsSessionCacheSize) as usize),
+            kept: ServerSessionMemoryCache::new(
+                config.number(Opt::TlsSessionCacheSize).clamp(1, SESSIONS_MAX) as usize,
+            ),
             kept_s: config.number(Opt::TlsSessionCacheTimeout) as u64,
             start: Instant::now(),
         }),

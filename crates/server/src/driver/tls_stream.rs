@@ -91,7 +91,7 @@ impl TlsStream {
         self.tls.is_handshaking()
     }
     /// Reads once into `target`, which may take several reads of the socket; the second value says that there is no more
-    /// now. 0 bytes are the end.
+    /// now. 0 bytes are the end: a read of its own, also when it came with the last bytes.
     ///
     /// # Errors
     /// Those of the socket ([`ErrorKind::WouldBlock`] when there is nothing) and [`TlsError`], the peer told of it.
@@ -99,7 +99,7 @@ impl TlsStream {
         let (mut filled, mut dry) = (0, false);
         loop {
             match self.tls.reader().read(&mut target[filled..]) {
-                Ok(0) => return Ok((filled, true)),
+                Ok(0) => return Ok((filled, filled == 0)),
                 Ok(n) => {
                     filled += n;
                     if filled == target.len() {
@@ -109,7 +109,7 @@ impl TlsStream {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 // Many clients go without a word; requests have ends of their own.
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok((filled, true)),
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok((filled, filled == 0)),
                 Err(e) => return Err(e),
             }
             match dry {

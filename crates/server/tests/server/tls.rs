@@ -330,3 +330,59 @@ fn limits_hold_before_keys_are_agreed_on() {
     comes_true(|| plain.bulk("CLIENT LIST").lines().count() == 1);
     call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
 }
+
+#[test]
+fn an_end_that_comes_with_the_last_request_is_seen_at_once() {
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let mut stream = fixture.trusted();
+    call(&mut stream, &command("PING"), b"+PONG\r\n");
+    // Both in one segment, and the socket stays open.
+    let mut last = Vec::new();
+    stream.conn.writer().write_all(&command("ECHO last")).expect("room for it");
+    stream.conn.send_close_notify();
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut last).expect("a vector");
+    }
+    stream.sock.write_all(&last).expect("it takes bytes");
+    call(&mut stream, b"", b"$4\r\nlast\r\n");
+    assert_eq!(stream.read(&mut [0; 1]).expect("its end, too"), 0);
+}
+
+#[test]
+fn who_vanishes_while_its_command_sleeps_is_forgotten() {
+    let fixture = start(&["--tls-port"], &["--workers", "1", "--enable-debug-command", "yes"]);
+    let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
+    call(&mut stream, &command("PING"), b"+PONG\r\n");
+    // More than is read ahead: the server has stopped reading when the peer goes.
+    let sent = [command("DEBUG SLEEP 600"), command("PING").repeat(100_000)].concat();
+    let _ = stream.sock.set_write_timeout(Some(Duration::from_millis(500)));
+    let _ = stream.write_all(&sent);
+    socket2::SockRef::from(&stream.sock).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+    drop(stream);
+    comes_true(|| plain.bulk("CLIENT LIST").lines().count() == 1);
+}
+
+#[test]
+fn the_log_says_truly_why_a_connection_ended_and_what_a_hangup_did() {
+    let fixture = start(&["--tls-port"], &["--workers", "1", "--loglevel", "debug"]);
+    let (mut stream, mut plain) = (fixture.trusted(), fixture.server.connect());
+    call(&mut stream, &command("PING"), b"+PONG\r\n");
+    let at = stream.sock.local_addr().expect("it is bound");
+    plain.call(&format!("CLIENT KILL ADDR {at}"), ":1\r\n");
+    fixture.logs(&format!("connection from {at}"));
+    fixture.logs(": killed");
+    assert!(!fixture.server.folder.log_text().contains("handshake in time"));
+    let without = Server::start(&["--workers", "1"]);
+    without.signal(rustix::process::Signal::HUP);
+    comes_true(|| without.folder.log_text().contains("SIGHUP: no port takes TLS"));
+}
+
+#[test]
+fn any_size_of_the_session_cache_is_taken() {
+    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let mut plain = fixture.server.connect();
+    plain.call("CONFIG SET tls-session-cache-size 2147483647", "+OK\r\n");
+    assert_eq!(plain.line_of("CONFIG GET tls-session-cache-size", 4), "2147483647");
+    call(&mut fixture.trusted(), &command("PING"), b"+PONG\r\n");
+    assert!(fixture.server.memory("VmRSS") < 200 << 20);
+}

@@ -106,21 +106,29 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
         let head: &[u8] = b"ERR CONFIG SET failed (possibly related to argument '";
         [head, name, b"') - ", reason.as_bytes()].concat()
     };
-    let before: Vec<_> =
-        pairs.iter().filter_map(|(name, _)| find(name)).map(|o| (o, engine.config.text(o))).collect();
+    let options: Vec<Opt> = pairs.iter().filter_map(|(name, _)| find(name)).collect();
+    let _one = options.iter().any(|option| is_tls(*option)).then(|| engine.tls_change.lock());
+    let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
+    let before = values();
     let changed = engine.config.set(&pairs).map_err(|error| match error {
         SetError::Unknown(name) => {
             [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
         }
         SetError::Refused { name, reason } => failed(&name, &reason),
     })?;
-    if let Some(option) = changed.iter().find(|option| is_tls(**option))
+    let tls = changed.iter().find(|option| is_tls(**option));
+    let tried = tls.map(|option| (option, values()));
+    if let Some((option, tried)) = tried
         && engine.host.reload_tls(&engine.config).is_err()
     {
-        let before: Vec<(&[u8], &[u8])> =
-            before.iter().map(|(option, text)| (option.spec().name.as_bytes(), &text[..])).collect();
+        let now = values();
+        let back = options.iter().zip(&before).zip(tried.iter().zip(&now));
+        // What somebody else has set meanwhile stays.
+        let back = back.filter(|(_, (tried, now))| tried == now);
+        let back: Vec<(&[u8], &[u8])> =
+            back.map(|((option, text), _)| (option.spec().name.as_bytes(), &text[..])).collect();
         // They were values before.
-        let _ = engine.config.set(&before);
+        let _ = engine.config.set(&back);
         let reason = "Unable to update TLS configuration. Check server logs.";
         return Err(failed(option.spec().name.as_bytes(), reason));
     }
