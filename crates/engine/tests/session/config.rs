@@ -121,13 +121,17 @@ fn changes_of_tls_come_one_after_another_and_take_back_only_their_own() {
     }
     let (second, first) = (jobs.pop().expect("two"), jobs.pop().expect("two"));
     let (now, reloads) = (server.now, server.reloads.clone());
-    let first = std::thread::spawn(move || first.run(now, &|| {}));
-    while reloads.load(Relaxed) == 0 && !first.is_finished() {
-        std::thread::yield_now();
-    }
-    assert_eq!(other.run(&server, "CONFIG SET timeout 5"), "+OK|");
-    good.session.lane_done(second.run(now, &|| {}));
-    bad.session.lane_done(first.join().expect("no panic"));
+    let (did_first, did_second) = std::thread::scope(|threads| {
+        let first = threads.spawn(move || first.run(now, &|| {}));
+        while reloads.load(Relaxed) == 0 && !first.is_finished() {
+            std::thread::yield_now();
+        }
+        assert_eq!(other.run(&server, "CONFIG SET timeout 5"), "+OK|");
+        let did_second = second.run(now, &|| {});
+        (first.join().expect("no panic"), did_second)
+    });
+    bad.session.lane_done(did_first);
+    good.session.lane_done(did_second);
     for peer in [&mut bad, &mut good] {
         peer.drive(&server);
     }
