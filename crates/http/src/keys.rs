@@ -160,6 +160,12 @@ async fn other(
 }
 
 /// When a PUT's value goes.
+/// The longest time to live: half of what an expiry can be, as now is added to it.
+const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
+/// Parts of a chunked body that are shorter are put together, up to so many bytes.
+const SMALL_PART_BYTES: usize = 4 * 1024;
+const GATHERED_BYTES: usize = 64 * 1024;
+
 enum Expiry {
     Never,
     Keep,
@@ -173,7 +179,10 @@ impl Expiry {
         if text.eq_ignore_ascii_case("keep") {
             return Ok(Expiry::Keep);
         }
-        let ms = text.parse().ok().filter(|ms| *ms > 0 && text.bytes().all(|b| b.is_ascii_digit()));
+        let ms = text
+            .parse()
+            .ok()
+            .filter(|ms| (1..=TTL_MS_MAX).contains(ms) && text.bytes().all(|b| b.is_ascii_digit()));
         ms.map(Expiry::AfterMs).ok_or_else(|| {
             Problem::bad_request("Strand-TTL-Ms is a number of milliseconds above 0, or `keep`")
         })
@@ -361,7 +370,8 @@ async fn gather(link: &Link, request: &mut Request, bytes_max: usize) -> Result<
     if announced.is_some_and(|n| n > bytes_max as u64) {
         return Err(Problem::too_large(bytes_max as u64));
     }
-    let (mut parts, mut len) = (Vec::new(), 0);
+    // Small ones together: a body in chunks of one byte would cost 32 bytes a byte.
+    let (mut parts, mut small, mut len) = (Vec::new(), Vec::new(), 0);
     while let Some(part) = request.data().await? {
         len += part.len();
         if len > bytes_max {
@@ -371,8 +381,17 @@ async fn gather(link: &Link, request: &mut Request, bytes_max: usize) -> Result<
                 false => problem.member("hint", "a body with a Content-Length may be longer"),
             });
         }
-        parts.push(part);
+        if part.len() < SMALL_PART_BYTES {
+            small.extend_from_slice(&part);
+        }
+        if part.len() >= SMALL_PART_BYTES || small.len() >= GATHERED_BYTES {
+            parts.extend((!small.is_empty()).then(|| Bytes::from(std::mem::take(&mut small))));
+        }
+        if part.len() >= SMALL_PART_BYTES {
+            parts.push(part);
+        }
         link.front().hold(len);
     }
+    parts.extend((!small.is_empty()).then(|| Bytes::from(small)));
     Ok(parts)
 }

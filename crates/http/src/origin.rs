@@ -2,11 +2,11 @@
 //!
 //! A page of any site can send requests to 127.0.0.1. Those that change something need a media type (or a method) that makes
 //! the browser ask first, which is refused by not being answered; here its `Origin` is checked as well. And a name that
-//! the site made to mean 127.0.0.1 (DNS rebinding) would make the page ours: from this machine and without credentials
-//! the server is asked for by address or as localhost.
+//! the site made to mean 127.0.0.1 (DNS rebinding) would make the page ours, whatever credentials it makes up where none
+//! are needed: from this machine the server is asked for by address or as localhost (a proxy in front of it says so in `Host`).
 
 use crate::problem::Problem;
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::header::{HOST, HeaderMap, ORIGIN};
 use hyper::{StatusCode, http::HeaderName};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,12 +23,10 @@ pub fn check(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
         return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
     }
     match host {
-        Some(host) if peer_is_local && !headers.contains_key(AUTHORIZATION) && !is_local_name(host) => {
-            Err(Problem::new(
-                StatusCode::MISDIRECTED_REQUEST,
-                "without credentials ask for this server by its address or as localhost",
-            ))
-        }
+        Some(host) if peer_is_local && !is_local_name(host) => Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask for this server by its address or as localhost",
+        )),
         _ => Ok(()),
     }
 }
@@ -67,7 +65,7 @@ mod tests {
         ] {
             assert_eq!(status(&[(HOST, host)], local), want, "{host}");
         }
-        assert_eq!(status(&[(HOST, "name"), (AUTHORIZATION, "Bearer x")], true), 200);
+        assert_eq!(status(&[(HOST, "name"), (hyper::header::AUTHORIZATION, "Bearer x")], true), 421);
         assert_eq!(status(&[], true), 200);
         let from = |origin: &str| status(&[(HOST, "127.0.0.1:8379"), (ORIGIN, origin)], true);
         assert_eq!(from("http://127.0.0.1:8379"), 200);

@@ -18,7 +18,7 @@ use crate::serve::{Context, Request, Response};
 use crate::xml::{Node, Place, Source, Xml, at};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 use strand_wire::events::Event;
@@ -194,7 +194,7 @@ impl Update {
     }
     async fn document<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
         let place = xml.place();
-        let mut fields: Vec<(String, Change)> = Vec::new();
+        let (mut fields, mut places) = (Vec::<(String, Change)>::new(), HashMap::new());
         let (mut id, mut bytes) = (None::<String>, 0);
         while let Some((element, attributes)) = self.child(xml).await? {
             match element.as_str() {
@@ -224,21 +224,29 @@ impl Update {
             if name == "id" {
                 id = Some(value.clone());
             }
-            self.gather(&mut fields, name, make(value.into_bytes()));
+            self.gather(&mut fields, &mut places, name, make(value.into_bytes()));
         }
         let missing = || at(Problem::bad_request("Document is missing mandatory uniqueKey field: id"), place);
         self.write(id.ok_or_else(missing)?.trim(), fields, place).await
     }
     /// Adds a field to a document, joined with the one of its name.
-    fn gather(&self, fields: &mut Vec<(String, Change)>, name: &str, change: Change) {
-        // Values of one name mostly follow one another.
-        let same = fields.iter_mut().rev().find(|(n, _)| n == name);
+    fn gather(
+        &self,
+        fields: &mut Vec<(String, Change)>,
+        places: &mut HashMap<String, usize>,
+        name: &str,
+        change: Change,
+    ) {
+        let same = places.get(name).map(|at| &mut fields[*at]);
         match (same, change) {
             (Some((_, Change::Put(old) | Change::Set(old))), Change::Put(more) | Change::Set(more)) => {
                 old.extend_from_slice(&self.separator);
                 old.extend_from_slice(&more);
             }
-            (_, change) => fields.push((name.into(), change)),
+            (_, change) => {
+                places.insert(name.into(), fields.len());
+                fields.push((name.into(), change));
+            }
         }
     }
     async fn write(&mut self, id: &str, fields: Vec<(String, Change)>, place: Place) -> Result<(), Problem> {

@@ -153,7 +153,8 @@ impl LaneJob {
             Handler::Data(_) => long::run(spec, &mut call),
             Handler::Container => unreachable!("no job is made of it"),
         }
-        if served != Served::Done && place != Place::Hard {
+        let is_left = || parcel.cancel.load(Relaxed) && !is_done_for_nobody(spec);
+        if served != Served::Done && place != Place::Hard && !is_left() {
             parcel.load.lock().args = Some((argv, charge));
             return Err(Box::new(LaneJob {
                 engine,

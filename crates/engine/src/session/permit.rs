@@ -14,6 +14,8 @@ use strand_wire::args::Args;
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
+/// So much of a key that was denied is kept for the log.
+const SHOWN_BYTES_MAX: usize = 4096;
 /// Comparisons of a key with a pattern that count as one element of work.
 const MATCHES_PER_ELEMENT: usize = 4;
 /// A check that may take more of them runs on a helper thread, together with its command.
@@ -36,7 +38,9 @@ impl Engine {
                 let text = format!("NOPERM this user has no permissions to run the '{name}' command");
                 (Reason::Command, name.clone().into_bytes(), text)
             }
-            Denied::Key(at) => (Reason::Key, args.at(at).to_vec(), NO_KEY.into()),
+            Denied::Key(at) => {
+                (Reason::Key, args.at(at)[..args.at(at).len().min(SHOWN_BYTES_MAX)].to_vec(), NO_KEY.into())
+            }
             Denied::Unfinished => return b"ERR the client is gone".to_vec(),
         };
         self.note_denial(client, reason, object, user.name().to_vec(), now);

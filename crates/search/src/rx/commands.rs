@@ -16,9 +16,10 @@ use strand_wire::args::Args;
 pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 3)?;
     let definition = parse(call.args)?;
+    // It is done although its client has gone, as every command that changes something; what it may cost is bounded.
     let cancelled = || {
         call.pause();
-        call.cancelled()
+        false
     };
     let set = Set::new(&definition, &cancelled)?;
     search.regexes.put(call.args.at(1), set)?;

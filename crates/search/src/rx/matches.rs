@@ -162,13 +162,20 @@ fn replace_one(
         out.extend_from_slice(&text[copied..span.start]);
         copied = span.end;
         if has_groups {
+            let grows = replacement.iter().filter(|b| **b == b'$').count() * (span.end - span.start);
+            if budget.place() == Place::Worker && out.len() + grows > WORKER_REPLACED_BYTES_MAX {
+                return Err(Halt::Lane);
+            }
             let slots = matcher.groups(pattern, text, span, budget)?;
             let group = |g: usize, out: &mut Vec<u8>| {
                 if let Some([start, end]) = slots.get(2 * g..2 * g + 2)
                     && *start != NONE
                     && *end != NONE
                 {
-                    out.extend_from_slice(&text[*start..*end]);
+                    // Once it is too long it is not made longer: `$0` may stand there any number of times.
+                    if out.len() <= REPLACED_BYTES_MAX {
+                        out.extend_from_slice(&text[*start..*end]);
+                    }
                 }
             };
             let info = pattern.machine.nfa.group_info();
@@ -265,6 +272,9 @@ fn each_match(
 }
 
 /// Many matches are not for a worker; between them it is asked whether to go on.
+/// Text that a worker makes of a text, at most; more is made on the lane.
+const WORKER_REPLACED_BYTES_MAX: usize = 1 << 20;
+
 fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
     match budget.place() {
         Place::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),

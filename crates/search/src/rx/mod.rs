@@ -23,6 +23,8 @@ pub(crate) use stream::{Streams, close, feed, open};
 pub(crate) const SETS_MAX: usize = 1024;
 /// Most patterns of a set.
 pub(crate) const PATTERNS_MAX: usize = 1024;
+/// Groups in one pattern, the whole match included: where groups are asked for, each state keeps a place for each.
+pub(crate) const GROUPS_MAX: usize = 256;
 /// Longest name of a set, and id of a pattern, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
 /// Most bytes that a set may become when it is compiled.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::error::{SearchError, lossy};
 use crate::regex::{KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse, tiers_within};
+use regex_automata::PatternID;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -68,6 +69,10 @@ impl Set {
             }
             let compiled = parse(text, options).and_then(|hir| Pattern::from_hir(hir, options));
             let pattern = compiled.map_err(|e| of_pattern(e, id, n))?;
+            if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
+                let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
+                return Err(SearchError::Refused(text));
+            }
             bytes += pattern.bytes();
             if bytes > COMPILED_BYTES_MAX {
                 let text = format!(
