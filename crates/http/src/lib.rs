@@ -32,4 +32,4 @@ pub mod text;
 pub mod update;
 mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, refusal};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, refusal};

@@ -25,7 +25,8 @@ pub struct Link {
     /// Replies that have not ended.
     owed: Cell<usize>,
     /// Whose commands the session runs; `None` before the first request.
-    identity: RefCell<Option<Option<Credentials>>>,
+    /// Who the session is, and since which state of the users.
+    identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
 }
 
@@ -236,16 +237,22 @@ impl Link {
         })
         .await
     }
-    /// Makes the session that of this request's sender, in database `db`.
+    /// Makes the session that of this request's sender, in database `db`. Credentials that were good before are asked again
+    /// when the users have changed, which `version` tells.
     ///
     /// # Errors
     /// 401 when it may not enter, 400 when there is no such database.
-    pub async fn enter(&self, credentials: Option<Credentials>, db: u64) -> Result<(), Problem> {
+    pub async fn enter(
+        &self,
+        credentials: Option<Credentials>,
+        version: u64,
+        db: u64,
+    ) -> Result<(), Problem> {
         self.settle().await?;
         self.front.hold(0);
-        let same = self.identity.borrow().as_ref() == Some(&credentials);
+        let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
-            self.login(credentials).await?;
+            self.login(credentials, version).await?;
         }
         if self.db.get() != db {
             self.command(&[b"SELECT", db.to_string().as_bytes()]);
@@ -254,7 +261,7 @@ impl Link {
         }
         Ok(())
     }
-    async fn login(&self, credentials: Option<Credentials>) -> Result<(), Problem> {
+    async fn login(&self, credentials: Option<Credentials>, version: u64) -> Result<(), Problem> {
         let was = self.identity.replace(None);
         if was.is_some() {
             self.command(&[b"RESET"]);
@@ -266,7 +273,7 @@ impl Link {
             None => self.command(&[b"HELLO", b"3"]),
         }
         self.line().await?;
-        *self.identity.borrow_mut() = Some(credentials);
+        *self.identity.borrow_mut() = Some((credentials, version));
         Ok(())
     }
     /// Counts the replies that have ended.

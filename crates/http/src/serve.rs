@@ -46,6 +46,18 @@ pub struct Settings {
     pub update_prefix: String,
     /// The connection comes from this machine.
     pub peer_is_local: bool,
+    /// What users may do, and their passwords, have changed when it says another number.
+    pub users_version: Version,
+}
+
+/// Says a number that moves on.
+#[derive(Clone)]
+pub struct Version(pub Rc<dyn Fn() -> u64>);
+
+impl std::fmt::Debug for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Version({})", self.0())
+    }
 }
 
 /// A response of ours.
@@ -198,7 +210,8 @@ async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Resu
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     if route.needs_session {
         let db = query.number("db", 0, 0, i32::MAX as u64)?;
-        context.link.enter(credentials(&parts.headers)?, db).await?;
+        let version = context.settings.users_version.0();
+        context.link.enter(credentials(&parts.headers)?, version, db).await?;
     }
     (route.run)(context, Request { parts, query, body, body_bytes_left: bytes_max }, rest).await
 }

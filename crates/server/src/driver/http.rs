@@ -22,10 +22,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
 use strand_chain::Chain;
-use strand_engine::{Config, Session};
+use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
 use strand_http::pipe::{Joined, Watch, pipe};
-use strand_http::{Connection, Settings};
+use strand_http::{Connection, Settings, Version};
 use tokio::time::{Instant, Sleep};
 
 /// Bytes read or written in one turn of the task, as for every connection.
@@ -62,7 +62,12 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
     let side = HttpSide {
-        connection: Connection::new(Io(socket.clone()), front, settings(config, peer_is_local), outgoing),
+        connection: Connection::new(
+            Io(socket.clone()),
+            front,
+            settings(&context.engine, peer_is_local),
+            outgoing,
+        ),
         socket,
         context,
         told_to_end: false,
@@ -80,7 +85,8 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     .await
 }
 
-fn settings(config: &Config, peer_is_local: bool) -> Settings {
+fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
+    let (config, of) = (engine.config(), engine.clone());
     static ETAG_SEED: OnceLock<u64> = OnceLock::new();
     Settings {
         body_bytes_max: config.http_body_bytes_max(),
@@ -90,6 +96,7 @@ fn settings(config: &Config, peer_is_local: bool) -> Settings {
         etag_seed: *ETAG_SEED.get_or_init(|| RandomState::new().build_hasher().finish()),
         update_prefix: config.http_update_prefix(),
         peer_is_local,
+        users_version: Version(Rc::new(move || of.config().generation())),
     }
 }
 

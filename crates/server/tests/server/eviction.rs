@@ -164,7 +164,8 @@ fn without_eviction_writes_are_denied_until_there_is_room() {
     for mut peer in both(&[]) {
         peer.limit(4 << 20);
         let stored = (0..2000).take_while(|i| peer.set(&format!("key{i}"), 10_000)).count();
-        assert!((200..600).contains(&stored), "{}: {stored}", peer.name);
+        // What else is allocated meanwhile (buffers, caches of threads) takes its share of the 4 MiB.
+        assert!((150..600).contains(&stored), "{}: {stored}", peer.name);
         assert_eq!(peer.call("GET none"), Value::Null);
         peer.comes_true(|peer| !peer.set("key", 10_000));
         assert_eq!(peer.info("evicted_keys"), 0);

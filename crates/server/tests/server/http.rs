@@ -392,6 +392,11 @@ fn who_may_enter_is_seen_at_each_request() {
         br#"[["AUTH","x"],["CLIENT","REPLY","OFF"],["GET","k"]]"#,
     );
     assert!(hello.text().ends_with("{\"result\":\"v\"}]"), "{}", hello.text());
+    // Nor may one enter whose password was good before, on the same connection.
+    let mut resp = site.resp();
+    resp.call("AUTH sesame", "+OK\r\n");
+    resp.call("CONFIG SET requirepass other", "+OK\r\n");
+    assert_eq!(http.ask("GET /v1/keys/k", header, b"").status, 401);
 }
 
 #[test]
