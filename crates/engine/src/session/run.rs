@@ -19,8 +19,8 @@ use strand_wire::resp::Progress;
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
 /// What every command counts as.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
-/// A command whose cost is that of its arguments is as good as one of constant cost up to so many: reading the clock twice
-/// took 75 of PING's 300 ns, and every HSET's and MGET's as well.
+/// A command whose cost is that of its arguments is as good as one of constant cost up to so many: the clock would be read
+/// twice for every small HSET and MGET.
 const UNTIMED_ARGUMENTS: usize = 16;
 /// Of a reply about the server itself, so many bytes count as an element: they are formatted.
 const TEXT_BYTES: usize = 16;
