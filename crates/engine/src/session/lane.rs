@@ -48,7 +48,7 @@ pub struct LaneJob {
     pub(super) client: Arc<Client>,
     pub(super) rights: Option<Rights>,
     /// Whether this user may run it has not been checked yet.
-    pub(super) unchecked: Option<(Arc<User>, Arc<Client>)>,
+    pub(super) unchecked: Option<Arc<User>>,
     pub(super) place: Place,
 }
 
@@ -76,20 +76,8 @@ impl LaneJob {
     /// # Errors
     /// The job again, for the hard lane.
     pub fn try_run(self, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
-        let LaneJob {
-            engine,
-            parcel,
-            spec,
-            db,
-            protocol,
-            rng_seed,
-            no_touch,
-            reply_bytes_max,
-            client,
-            rights,
-            unchecked,
-            place,
-        } = self;
+        let LaneJob { engine, parcel, spec, place, .. } = &self;
+        let (spec, place) = (*spec, *place);
         let mut out = Chain::new();
         let Load { args, left } =
             std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
@@ -109,28 +97,28 @@ impl LaneJob {
             });
         };
         let began_us = (engine.config.number(Opt::SlowlogLogSlowerThan) >= 0).then(|| engine.host.mono_us());
-        let mut reply = Reply::bounded(&mut out, protocol, reply_bytes_max);
+        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
-        let rng = &mut fastrand::Rng::with_seed(rng_seed);
+        let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
         let mut call = LaneCall {
             args,
-            client: client.id,
+            client: self.client.id,
             place,
-            db,
+            db: self.db,
             now_ms,
             keyspace: &engine.keyspace,
             holds: &engine.holds,
             reply: &mut reply,
             rng,
             cancel: &parcel.cancel,
-            no_touch,
-            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
+            no_touch: self.no_touch,
+            rights: self.rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
             yield_now,
         };
-        let verdict = match &unchecked {
+        let verdict = match &self.unchecked {
             None => Verdict::Known,
-            Some((user, client)) => {
+            Some(user) => {
                 let mut go_on = || {
                     yield_now();
                     is_done_for_nobody(spec) || !parcel.cancel.load(Relaxed)
@@ -138,7 +126,7 @@ impl LaneJob {
                 match user.check(spec, args, &mut go_on) {
                     Ok(()) => Verdict::Allowed,
                     Err(denied) => {
-                        call.reply.error_bytes(&engine.deny(client, user, spec, denied, args, now));
+                        call.reply.error_bytes(&engine.deny(&self.client, user, spec, denied, args, now));
                         Verdict::Denied
                     }
                 }
@@ -149,33 +137,20 @@ impl LaneJob {
             _ if verdict == Verdict::Denied => {}
             Handler::Lane(run) => run(&mut call),
             Handler::Service(command) => served = engine.host.run_service(command, &mut call),
-            Handler::Session(command) => commands::detached(&engine, command, args, db, now, call.reply),
+            Handler::Session(command) => commands::detached(engine, command, args, self.db, now, call.reply),
             Handler::Data(_) => long::run(spec, &mut call),
             Handler::Container => unreachable!("no job is made of it"),
         }
         let is_left = || parcel.cancel.load(Relaxed) && !is_done_for_nobody(spec);
         if served != Served::Done && place != Place::Hard && !is_left() {
             parcel.load.lock().args = Some((argv, charge));
-            return Err(Box::new(LaneJob {
-                engine,
-                parcel,
-                spec,
-                db,
-                protocol,
-                rng_seed,
-                no_touch,
-                reply_bytes_max,
-                client,
-                rights,
-                unchecked,
-                place: Place::Hard,
-            }));
+            return Err(Box::new(LaneJob { place: Place::Hard, ..self }));
         }
         let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
         if let Some(began_us) = began_us {
             let took_us = engine.host.mono_us().saturating_sub(began_us);
-            engine.slow_log.note(&engine.config, &client, args, now, took_us);
+            engine.slow_log.note(&engine.config, &self.client, args, now, took_us);
         }
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
@@ -340,7 +315,7 @@ impl Session {
     }
     /// The same of one whose check is part of the job.
     pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> LaneJob {
-        let unchecked = Some((self.user.clone(), self.client.clone()));
+        let unchecked = Some(self.user.clone());
         LaneJob { unchecked, ..self.park(spec) }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
