@@ -107,6 +107,12 @@ impl Doors {
     }
 }
 
+/// Bytes that the kernel takes from a connection beyond what it could send by now. Without a bound it takes megabytes, and
+/// whenever a slow reader opens its window they are sent by whoever gives the kernel a moment: the worker, in one go.
+/// While 256 MB go out on one connection the p99.9 of another's GET was 0.35 to 0.67 ms, and is 0.12 to 0.18 with it
+/// (`make cliffs ARGS='--only "9 GET of a large value"'`, three pairs; quiet: 0.15 to 0.2), the transfer as fast.
+const NOT_SENT_BYTES_MAX: u32 = 128 << 10;
+
 /// Gives a new socket its options and a worker.
 fn hand_over(
     engine: &Engine,
@@ -119,6 +125,7 @@ fn hand_over(
     let options = SockRef::from(&socket);
     // A socket that refuses an option is closed already: its worker will find out.
     let _ = options.set_tcp_nodelay(true);
+    let _ = options.set_tcp_notsent_lowat(NOT_SENT_BYTES_MAX);
     let keepalive_s = engine.config().tcp_keepalive_s();
     if keepalive_s > 0 {
         // As redis-server: three probes in as many thirds of the time.

@@ -20,10 +20,10 @@ use strand_engine::{Session, Turn};
 use tokio::time::Sleep;
 
 /// Bytes of one read or write, and bytes moved after which the task lets the worker's other connections go first. Fresh
-/// memory costs a page fault for each 4 KiB, and on loopback a write runs the receiver's side of TCP too, for as long as
-/// the peer takes bytes. While 256 MB went out, others waited for up to 18 ms with no bound, 0.6 ms with 256 KiB and
-/// 0.1 ms (p99.9; as long as without it) with 64 KiB; the transfer took as long with either.
-const MOVED_BYTES_MAX: usize = 64 * 1024;
+/// memory costs a page fault for each 4 KiB, and on loopback a write runs the receiver's side of TCP too. While 256 MB went
+/// out, others waited for up to 18 ms with no bound and 0.6 ms with 256 KiB; while they came in, p99.9 was 0.5 to 0.9 ms
+/// with 64 KiB and 0.16 to 0.33 with 32; the transfers took as long with either.
+const MOVED_BYTES_MAX: usize = 32 * 1024;
 /// Turns (of reading, running or writing) after which the task lets the worker's other connections go first.
 const TURNS_MAX: u32 = 16;
 /// Bytes of one write while closing: its end is what tells that the peer takes anything at all, so a peer is slow only
