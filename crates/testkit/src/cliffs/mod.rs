@@ -39,8 +39,8 @@ const IDLE: f64 = 10_000.0;
 const ARRIVALS: f64 = 5_000.0;
 /// How long a row's quiet probing lasts before the event.
 const QUIET: Duration = Duration::from_millis(250);
-/// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses (a
-/// guest's processors stand still for 2 to 5 ms several times a minute, which no counter here sees); up to this.
+/// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses ([`noise`]
+/// sees those of a busy core only); up to this.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 /// What a server puts off is done by then.
 const CALM_MS: u64 = 500;
@@ -212,7 +212,7 @@ impl Lab<'_> {
 fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
     noise.mark();
     let took = probe.get()?;
-    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken() } else { Duration::ZERO };
+    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken(took) } else { Duration::ZERO };
     Ok((took, took.saturating_sub(taken)))
 }
 

@@ -1,34 +1,128 @@
-//! How much of a slow probe was the machine's fault: the kernel counts for every thread how long it was ready to run and
-//! did not (`schedstat`).
+//! How much of a slow probe was the machine's fault: the kernel counts for every thread how long it ran and how long it was
+//! ready to run and did not (`schedstat`), and for every core how long it was idle (`cpuidle`).
 //!
-//! Of a probe's time this takes away what the thread that serves the probe waited for its core while no other thread of
-//! the server ran (a lane thread that takes the worker's core *is* the server's fault), and what the probe's own thread
-//! waited for core 1. What a hypervisor takes is not seen here and stays in the figures.
+//! Of a probe's time this takes away, of the server's core, what the thread that serves the probe waited for it while no
+//! other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault); of the client's
+//! core, what the probe's own thread waited for it; and once, the greater of what the two cores lost otherwise: time in
+//! which a core was not idle and none of the two programs ran. That is what the hypervisor takes from a busy core (the
+//! kernel leaves it out of a thread's time); guests' cores stand still for 2 to 9 ms several times a minute. What it takes
+//! from an idle core, by waking it late, looks like idleness and stays in the figures, as it all does on a machine that
+//! does not count idle time.
+//!
+//! A thread's counters stand still while it runs undisturbed. So they are read by a thread on the server's core
+//! ([`Sampler`]): once that runs, nobody else does. Those of the mark may be old, which makes the server's time longer.
 
 use super::Result;
 use crate::process::{Kind, Server};
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The cores of the server and of the client.
+const SERVER_CORE: usize = 0;
+const CLIENT_CORE: usize = 1;
+
+/// A shorter time is not worth waking a thread on the server's core to see what was stolen of it.
+const STOLEN_MIN: Duration = Duration::from_micros(400);
 
 /// The counters of a server's threads and of the calling one.
 pub(super) struct Noise {
-    serving: Vec<File>,
-    others: Vec<File>,
+    server: Arc<ServerFiles>,
+    sampler: Sampler,
+    idle: Vec<File>,
     own: File,
-    last: Counters,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Counters {
-    serving_waited_ns: u64,
-    others_ran_ns: u64,
-    own_waited_ns: u64,
+    last: (ServerSide, ClientSide),
 }
 
 impl Noise {
     /// Opens the counters; the server's threads are those it has now.
     pub(super) fn watch(server: &Server) -> Result<Noise> {
+        let server = Arc::new(ServerFiles::open(server)?);
+        let mut noise = Noise {
+            sampler: Sampler::start(server.clone())?,
+            server,
+            idle: idle_files(CLIENT_CORE)?,
+            own: File::open("/proc/thread-self/schedstat")?,
+            last: Default::default(),
+        };
+        noise.mark();
+        Ok(noise)
+    }
+
+    /// From here on it is counted.
+    pub(super) fn mark(&mut self) {
+        self.last = (self.server.now(), self.client_side());
+    }
+
+    /// What the machine took of `took`, the time since the mark; a new mark.
+    pub(super) fn taken(&mut self, took: Duration) -> Duration {
+        let may_be_stolen = took >= STOLEN_MIN;
+        let sampled = if may_be_stolen { self.sampler.sample() } else { None };
+        let server = sampled.unwrap_or_else(|| self.server.now());
+        let (before, now) = (self.last, (server, self.client_side()));
+        self.last = now;
+        let since = |before: u64, now: u64| now.saturating_sub(before);
+        let by_own_threads = since(before.0.others_ran_ns, now.0.others_ran_ns);
+        let waited =
+            since(before.0.serving_waited_ns, now.0.serving_waited_ns).saturating_sub(by_own_threads);
+        let at_the_client = since(before.1.own_waited_ns, now.1.own_waited_ns);
+        let stolen = |[before, now]: [Core; 2], waited_ns: u64| {
+            let (Some(idle), Some(idle_before)) = (now.idle_ns, before.idle_ns) else { return 0 };
+            let (Some(at), Some(at_before)) = (now.at, before.at) else { return 0 };
+            let window = at.saturating_duration_since(at_before).as_nanos() as u64;
+            let used = since(before.ran_ns, now.ran_ns) + since(idle_before, idle) + waited_ns;
+            window.saturating_sub(used)
+        };
+        let stolen = stolen([before.0.core, now.0.core], waited)
+            .max(stolen([before.1.core, now.1.core], at_the_client));
+        Duration::from_nanos(waited + at_the_client + if may_be_stolen { stolen } else { 0 })
+    }
+
+    fn client_side(&self) -> ClientSide {
+        let ran = clock_gettime(ClockId::ProcessCPUTime);
+        let ran_ns = Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32).as_nanos() as u64;
+        let core = Core { at: Some(Instant::now()), ran_ns, idle_ns: idle_ns(&self.idle) };
+        ClientSide { own_waited_ns: counter(&self.own, WAITED), core }
+    }
+}
+
+/// A core, as far as one program uses it.
+#[derive(Clone, Copy, Default)]
+struct Core {
+    at: Option<Instant>,
+    ran_ns: u64,
+    /// `None`: nobody counts it.
+    idle_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ServerSide {
+    serving_waited_ns: u64,
+    others_ran_ns: u64,
+    core: Core,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ClientSide {
+    own_waited_ns: u64,
+    core: Core,
+}
+
+/// The counters of a server's threads and of its core.
+struct ServerFiles {
+    serving: Vec<File>,
+    others: Vec<File>,
+    idle: Vec<File>,
+}
+
+impl ServerFiles {
+    fn open(server: &Server) -> Result<ServerFiles> {
         let (mut serving, mut others) = (Vec::new(), Vec::new());
         for task in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {
             let path = task?.path();
@@ -40,34 +134,41 @@ impl Noise {
             let counters = File::open(path.join("schedstat"))?;
             if serves { serving.push(counters) } else { others.push(counters) }
         }
-        let own = File::open("/proc/thread-self/schedstat")?;
-        let mut noise = Noise { serving, others, own, last: Counters::default() };
-        noise.mark();
-        Ok(noise)
+        Ok(ServerFiles { serving, others, idle: idle_files(SERVER_CORE)? })
     }
 
-    /// From here on it is counted.
-    pub(super) fn mark(&mut self) {
-        self.last = self.now();
+    fn now(&self) -> ServerSide {
+        let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum::<u64>();
+        let others_ran_ns = sum(&self.others, RAN);
+        let ran_ns = sum(&self.serving, RAN) + others_ran_ns;
+        let core = Core { at: Some(Instant::now()), ran_ns, idle_ns: idle_ns(&self.idle) };
+        ServerSide { serving_waited_ns: sum(&self.serving, WAITED), others_ran_ns, core }
+    }
+}
+
+/// A thread on the server's core that reads the server's counters when asked; it ends with its handle.
+struct Sampler {
+    ask: SyncSender<()>,
+    answers: Receiver<ServerSide>,
+}
+
+impl Sampler {
+    fn start(server: Arc<ServerFiles>) -> Result<Sampler> {
+        let (ask, asked) = sync_channel::<()>(1);
+        let (answer, answers) = sync_channel(1);
+        thread::Builder::new().name("sampler".into()).spawn(move || {
+            let mut cores = CpuSet::new();
+            cores.set(SERVER_CORE);
+            // Where it may not, what it reads is older, and less is taken away.
+            let _ = rustix::thread::sched_setaffinity(None, &cores);
+            while asked.recv().is_ok() && answer.send(server.now()).is_ok() {}
+        })?;
+        Ok(Sampler { ask, answers })
     }
 
-    /// What the machine took since the mark; a new mark.
-    pub(super) fn taken(&mut self) -> Duration {
-        let now = self.now();
-        let waited = now.serving_waited_ns.saturating_sub(self.last.serving_waited_ns);
-        let by_own_threads = now.others_ran_ns.saturating_sub(self.last.others_ran_ns);
-        let at_the_client = now.own_waited_ns.saturating_sub(self.last.own_waited_ns);
-        self.last = now;
-        Duration::from_nanos(waited.saturating_sub(by_own_threads) + at_the_client)
-    }
-
-    fn now(&self) -> Counters {
-        let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum();
-        Counters {
-            serving_waited_ns: sum(&self.serving, WAITED),
-            others_ran_ns: sum(&self.others, RAN),
-            own_waited_ns: counter(&self.own, WAITED),
-        }
+    fn sample(&self) -> Option<ServerSide> {
+        self.ask.send(()).ok()?;
+        self.answers.recv().ok()
     }
 }
 
@@ -77,8 +178,29 @@ const WAITED: usize = 1;
 
 /// A thread that has ended counts nothing.
 fn counter(file: &File, field: usize) -> u64 {
+    number(file, field).unwrap_or(0)
+}
+
+/// The times a core has spent in each kind of idleness, in microseconds; none where nobody counts them.
+fn idle_files(core: usize) -> Result<Vec<File>> {
+    let states = format!("/sys/devices/system/cpu/cpu{core}/cpuidle");
+    if !Path::new(&states).exists() {
+        return Ok(Vec::new());
+    }
+    let mut files = Vec::new();
+    for state in std::fs::read_dir(states)? {
+        files.push(File::open(state?.path().join("time"))?);
+    }
+    Ok(files)
+}
+
+fn idle_ns(files: &[File]) -> Option<u64> {
+    let times: Option<Vec<u64>> = files.iter().map(|f| number(f, 0)).collect();
+    times.filter(|t| !t.is_empty()).map(|t| t.iter().sum::<u64>() * 1000)
+}
+
+fn number(file: &File, field: usize) -> Option<u64> {
     let mut text = [0; 96];
-    let n = file.read_at(&mut text, 0).unwrap_or(0);
-    let text = std::str::from_utf8(&text[..n]).unwrap_or_default();
-    text.split_whitespace().nth(field).and_then(|n| n.parse().ok()).unwrap_or(0)
+    let n = file.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..n]).ok()?.split_whitespace().nth(field)?.parse().ok()
 }
