@@ -83,7 +83,7 @@ fn an_index_follows_what_is_written() {
     assert_eq!(w.line("RX.INDEX LIST"), Value::Array(vec![Value::Bulk(b"i".to_vec())]));
     let bytes = w.search.indexes_bytes();
     w.ok("RX.INDEX DROP i");
-    assert!(bytes > 2 << 20 && w.search.indexes_bytes() == 0, "{bytes}");
+    assert!(bytes > 256 << 10 && w.search.indexes_bytes() == 0, "{bytes}");
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), ["mail:6"]);
 }
 
