@@ -285,6 +285,12 @@ impl Index {
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
     }
 
+    /// Its locks, held.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        (self.writer.lock(), self.inner.lock())
+    }
+
     /// How it stands.
     pub(crate) fn figures(&self) -> Figures {
         let inner = self.inner.lock();

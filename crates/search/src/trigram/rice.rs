@@ -34,9 +34,12 @@ impl Writer {
             let gap = number - next;
             next = number + 1;
             let quotient = gap >> k;
-            if quotient < QUOTIENT_MAX {
+            let low = u64::from(gap) & ((1 << k) - 1);
+            if quotient + k < QUOTIENT_MAX {
+                self.put(((1u64 << quotient) - 1) | (low << (quotient + 1)), quotient + 1 + k);
+            } else if quotient < QUOTIENT_MAX {
                 self.put((1u64 << quotient) - 1, quotient + 1);
-                self.put(u64::from(gap) & ((1 << k) - 1), k);
+                self.put(low, k);
             } else {
                 self.put((1u64 << QUOTIENT_MAX) - 1, QUOTIENT_MAX);
                 self.put(u64::from(gap), 32);
@@ -45,18 +48,25 @@ impl Writer {
         start
     }
     /// At most 41 bits, the lowest first.
+    #[inline]
     fn put(&mut self, bits: u64, n: u32) {
         self.held |= bits << self.held_bits;
         self.held_bits += n;
-        while self.held_bits >= 8 {
-            self.bytes.push(self.held as u8);
-            self.held >>= 8;
-            self.held_bits -= 8;
+        if self.held_bits >= 16 {
+            // All eight bytes are written and those that are not full yet taken back: that is one store.
+            let full = self.held_bits / 8;
+            let len = self.bytes.len() + full as usize;
+            self.bytes.extend_from_slice(&self.held.to_le_bytes());
+            self.bytes.truncate(len);
+            self.held >>= full * 8;
+            self.held_bits %= 8;
         }
     }
     fn align(&mut self) {
         if self.held_bits > 0 {
-            self.put(0, 8 - self.held_bits);
+            let full = self.held_bits.div_ceil(8) as usize;
+            self.bytes.extend_from_slice(&self.held.to_le_bytes()[..full]);
+            (self.held, self.held_bits) = (0, 0);
         }
     }
     /// All lists.

@@ -17,6 +17,8 @@ use strand_keyspace::{Keyspace, ValueRef};
 pub(crate) const INDEXES_MAX: usize = 64;
 /// Longest name of an index, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+/// Longest prefix and name of a field, in bytes.
+const PREFIX_BYTES_MAX: usize = 4096;
 /// Records visited by one slice of a first scan, under one hold of a shard's lock.
 const SCAN_RECORDS: usize = 64;
 /// Fields of a large hash read under one hold of its shard's lock.
@@ -198,6 +200,12 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(SearchError::Refused(format!("ERR The name must have 1 to {NAME_BYTES_MAX} bytes")));
     }
+    let too_long = |what: &str, bytes: &[u8]| {
+        let error = || SearchError::Refused(format!("ERR {what} must have at most {PREFIX_BYTES_MAX} bytes"));
+        if bytes.len() > PREFIX_BYTES_MAX { Err(error()) } else { Ok(()) }
+    };
+    too_long("The prefix", args.at(4))?;
+    too_long("The field's name", field.as_deref().unwrap_or_default())?;
     let _follow = search.follow.lock();
     {
         let mut indexes = search.trigrams.indexes.write();
@@ -284,4 +292,26 @@ pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
 
 fn unknown(call: &LaneCall<'_>, at: usize) -> SearchError {
     SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(call.args.at(at))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn info_waits_for_no_lock_of_an_index() {
+        let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
+        let entry = Entry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
+        search.trigrams.put(&entry, &search.keyspace, b"key", Held::Text("some text".as_bytes().into()), 0);
+        let before = (search.info(), search.indexes_bytes());
+        assert!(before.1 > 0);
+        let _held = (entry.index.hold(), entry.scan.lock(), search.follow.lock());
+        let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
+        let (tell, told) = std::sync::mpsc::channel();
+        let other = search.clone();
+        // A thread of its own, which is left alone where it waits for ever.
+        std::thread::spawn(move || tell.send((other.info(), other.indexes_bytes())));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
+    }
 }
