@@ -5,9 +5,9 @@
 //! off the lock that searches take, which hold it for a moment too. Documents that were replaced or deleted are marked, and
 //! dropped by merges. When most numbers are of such documents, the index says that it should be built anew.
 
-use super::grams::Gram;
+use super::grams::{GRAM_BITS, Gram};
 use super::lookup;
-use super::postings::Segment;
+use super::postings::{PARTS_MAX, PLACE_BITS, Segment};
 use super::query::Query;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ const TAIL_GRAMS_MAX: usize = 256 << 10;
 /// ... or with so many documents.
 const TAIL_DOCUMENTS_MAX: usize = 4096;
 /// So many neighbouring segments of a size are merged.
-const FAN_OUT: usize = 8;
+const FAN_OUT: usize = PARTS_MAX;
 /// Segments of more bytes are not merged: positions in them have 32 bits.
 const MERGED_BYTES_MAX: usize = 1 << 30;
 /// Of a value with more text than this, in bytes, no trigrams are taken: it is looked at by every search.
@@ -202,8 +202,8 @@ impl Index {
             (inner.tail_first, inner.tail.clone(), inner.tail_grams)
         };
         let mut pairs = Vec::with_capacity(grams);
-        for (document, grams) in (u64::from(first)..).zip(&tail) {
-            pairs.extend(grams.iter().flat_map(|g| g.iter()).map(|gram| u64::from(*gram) << 32 | document));
+        for (place, grams) in (0..).zip(&tail) {
+            pairs.extend(grams.iter().flat_map(|g| g.iter()).map(|gram| gram << PLACE_BITS | place));
         }
         sort_by_gram(&mut pairs);
         pairs.dedup();
@@ -344,11 +344,11 @@ fn key_at<'k>(keys: &'k [u8], ends: &[u64], id: u32) -> &'k [u8] {
     &keys[start as usize..ends[id as usize] as usize]
 }
 
-/// Sorts pairs by their upper halves and leaves them in order where those are the same: by 11 bits at a time.
+/// Sorts pairs by their grams and leaves them in order where those are the same: by 10 bits at a time.
 fn sort_by_gram(pairs: &mut Vec<u64>) {
-    const BITS: u32 = 11;
+    const BITS: u32 = GRAM_BITS / 4;
     let mut other = vec![0; pairs.len()];
-    for shift in [32, 32 + BITS, 32 + 2 * BITS] {
+    for shift in (0..4).map(|pass| PLACE_BITS + pass * BITS) {
         let digit = |pair: u64| (pair >> shift) as usize & ((1 << BITS) - 1);
         let mut places = [0usize; 1 << BITS];
         pairs.iter().for_each(|pair| places[digit(*pair)] += 1);
@@ -375,8 +375,9 @@ mod tests {
     #[test]
     fn pairs_are_sorted_by_gram_and_stay_in_order() {
         let rng = &mut fastrand::Rng::with_seed(5);
-        let mut pairs: Vec<u64> =
-            (0..5000).map(|i| u64::from(rng.u32(..) >> rng.u32(..32)) << 32 | i).collect();
+        let mut pairs: Vec<u64> = (0..5000)
+            .map(|i| (rng.u64(..1 << GRAM_BITS) >> rng.u32(..GRAM_BITS)) << PLACE_BITS | i)
+            .collect();
         let mut want = pairs.clone();
         want.sort_unstable();
         sort_by_gram(&mut pairs);

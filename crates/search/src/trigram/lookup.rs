@@ -3,7 +3,7 @@
 //! The lists of all that must hold are read from the shortest on, as long as reading one costs less than looking at the
 //! documents that are left.
 
-use super::grams::{Gram, trigram};
+use super::grams::{GRAM_BYTES, Gram, gram};
 use super::postings::{Lists, Segment};
 use super::query::Query;
 
@@ -72,11 +72,11 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
 
 /// Adds the lists in all of which a document is that has `text`; `None` when none is.
 fn lists_of(segment: &Segment, text: &[u8], out: &mut Vec<Lists>) -> Option<()> {
-    for (at, window) in text.windows(3).enumerate() {
-        let next = text.get(at + 3).copied();
-        let lists = segment.find(trigram(window), next)?;
+    for at in 0..text.len() - 2 {
+        let known = &text[at..text.len().min(at + GRAM_BYTES)];
+        let lists = segment.find(known)?;
         // Behind the text any byte may follow; reading the lists of all is worth it only where there is nothing else.
-        if next.is_some() || at == 0 || lists.are_plain() {
+        if known.len() == GRAM_BYTES || at == 0 || lists.are_few() {
             out.push(lists);
         }
     }
@@ -97,11 +97,11 @@ fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
 pub(crate) fn has(grams: &[Gram], query: &Query) -> bool {
     match query {
         Query::All => true,
-        Query::Text(text) if text.len() == 3 => grams.iter().any(|g| *g >> 8 == trigram(text)),
-        Query::Text(text) => {
-            let gram = |w: &[u8]| trigram(w) << 8 | Gram::from(w[3]);
-            text.windows(4).all(|w| grams.contains(&gram(w)))
+        Query::Text(text) if text.len() < GRAM_BYTES => {
+            let missing = 8 * (GRAM_BYTES - text.len());
+            grams.iter().any(|g| g >> missing == gram(text) >> missing)
         }
+        Query::Text(text) => text.windows(GRAM_BYTES).all(|w| grams.contains(&gram(w))),
         Query::And(all) => all.iter().all(|q| has(grams, q)),
         Query::Or(all) => all.iter().any(|q| has(grams, q)),
     }

@@ -1,23 +1,29 @@
 //! [`Segment`]: for each trigram of a range of documents, which of them have it.
 //!
-//! A trigram that few documents have is one *plain* list. One that many have is *split*: a list for each byte that
-//! follows it, so that a longer literal finds few documents although its trigrams are in many. A merge may meet a trigram
-//! that is split in one part and plain in another: then it has lists of both kinds, and each document is in the plain one
-//! or in split ones. What is split too thinly for the merged size becomes plain.
+//! A trigram that few documents have is one list. One that many have is *split* by the byte that follows it, and where many
+//! have those four bytes, by the one behind: so a longer literal finds few documents although its trigrams are in many. A
+//! merge may meet a trigram that is split in one part and not in another: then it has lists of both kinds, and each
+//! document is in the one that is not split, its *rest*, or in the others. What is split too thinly for the merged size
+//! is put together again.
 
-use super::grams::{Gram, Trigram};
+use super::grams::{GRAM_BYTES, Gram, gram};
 use super::rice::{Reader, Writer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A trigram is split when one document in so many has it ...
+/// Three bytes are split when one document in so many has them, four when one in half as many has ...
 const SPLIT_SHARE: u32 = 16;
 /// ... or half of that in a segment with fewer documents than this, which will be merged, ...
 const SMALL_DOCUMENTS: u32 = 4096;
-/// ... and at least so many have it.
+/// ... and at least so many have them.
 const SPLIT_POSTINGS_MIN: u32 = 8;
-/// Marks a plain list in [`Segment::counts`].
-const PLAIN: u32 = 1 << 31;
+/// Low bits of a pair that [`Segment::build`] is given.
+pub(crate) const PLACE_BITS: u32 = 24;
+/// Of a list, in [`Segment::counts`]: of how many bytes it is the list, as 5 less these.
+const MISSING_SHIFT: u32 = 30;
+const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
+/// Most segments that are merged at a time.
+pub(crate) const PARTS_MAX: usize = 8;
 /// Postings decoded between two pauses.
 const PIECE_POSTINGS: usize = 1 << 15;
 
@@ -28,50 +34,35 @@ pub(crate) struct Segment {
     pub(crate) first: u32,
     /// ... and it has room for so many.
     pub(crate) documents: u32,
-    /// Of each list, ascending: the gram, or of a plain one the trigram and 0 (before the split one with 0).
+    /// Of each list, ascending: its bytes, with zeros for those it does not have; the fewer of them the sooner.
     grams: Vec<Gram>,
     /// Where each list begins in `bits`, in bytes.
     starts: Vec<u32>,
-    /// How many documents each has, and [`PLAIN`].
+    /// How many documents each has, and how many bytes it has not.
     counts: Vec<u32>,
     bits: Vec<u8>,
 }
 
-/// Lists of a segment, one or more: which documents have a trigram, or a gram.
+/// Lists of a segment, one or more: where all documents are that have three, four or five bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lists {
-    /// One list, and neighbouring ones.
-    plain: Option<usize>,
-    split: Range<usize>,
+    /// Those of the first three and four bytes, which hold documents that have other bytes behind them, too.
+    rests: [Option<usize>; 2],
+    /// Those of the bytes.
+    own: Range<usize>,
     /// Documents in all of them; one may be in several.
     pub(crate) count: u32,
 }
 
 impl Segment {
-    /// From pairs of a gram (the upper half) and a document's number, sorted, each once.
+    /// From pairs of a gram and, in [`PLACE_BITS`] below it, how far behind `first` a document is; sorted, each once.
     pub(crate) fn build(first: u32, documents: u32, pairs: &[u64]) -> Segment {
         let mut builder = Builder::new(first, documents);
-        let mut list = Vec::new();
-        for of_trigram in pairs.chunk_by(|a, b| a >> 40 == b >> 40) {
-            let trigram = (of_trigram[0] >> 40) as Trigram;
-            if builder.is_split(of_trigram.len()) {
-                for of_gram in of_trigram.chunk_by(|a, b| a >> 32 == b >> 32) {
-                    list.clear();
-                    list.extend(of_gram.iter().map(|p| *p as u32));
-                    builder.list((of_gram[0] >> 32) as Gram, 0, &list);
-                }
-            } else {
-                list.clear();
-                list.extend(of_trigram.iter().map(|p| *p as u32));
-                list.sort_unstable();
-                list.dedup();
-                builder.list(trigram << 8, PLAIN, &list);
-            }
-        }
+        builder.build(pairs, 3, &mut Vec::new());
         builder.finish()
     }
 
-    /// Neighbouring segments as one, without the documents that `is_dead`.
+    /// Neighbouring segments, at most [`PARTS_MAX`], as one, without the documents that `is_dead`.
     pub(crate) fn merge(
         parts: &[Arc<Segment>],
         is_dead: &dyn Fn(u32) -> bool,
@@ -79,45 +70,12 @@ impl Segment {
     ) -> Option<Segment> {
         let (first, last) = (parts.first()?, parts.last()?);
         let mut builder = Builder::new(first.first, last.first + last.documents - first.first);
-        let mut at = vec![0usize; parts.len()];
+        let merge = Merge { parts, is_dead };
+        let mut all: Group = std::array::from_fn(|i| 0..parts.get(i).map_or(0, |p| p.grams.len()));
         let (mut list, mut passed) = (Vec::new(), 0);
-        let next = |at: &[usize]| parts.iter().zip(at).filter_map(|(p, at)| p.grams.get(*at)).min().copied();
-        while let Some(gram) = next(&at) {
-            let trigram = gram >> 8;
-            let ends: Vec<usize> = parts.iter().zip(&at).map(|(p, at)| p.end_of(trigram, *at)).collect();
-            let ranges = || parts.iter().zip(at.iter().zip(&ends));
-            let count: usize = ranges().map(|(p, (at, end))| p.count(*at..*end)).sum();
-            if builder.is_split(count) {
-                // Plain lists first: each is the first of its part's.
-                let mut heads = at.clone();
-                for plain in [PLAIN, 0] {
-                    while let Some(gram) = lowest(parts, &heads, &ends, plain) {
-                        list.clear();
-                        for ((part, head), end) in parts.iter().zip(&mut heads).zip(&ends) {
-                            if *head < *end && part.is(*head, gram, plain) {
-                                part.decode(*head, &mut list);
-                                *head += 1;
-                            }
-                        }
-                        list.retain(|d| !is_dead(*d));
-                        builder.list(gram, plain, &list);
-                    }
-                }
-            } else {
-                list.clear();
-                for (part, (at, end)) in ranges() {
-                    let from = list.len();
-                    (*at..*end).for_each(|i| part.decode(i, &mut list));
-                    if end - at > 1 {
-                        list[from..].sort_unstable();
-                    }
-                }
-                list.dedup();
-                list.retain(|d| !is_dead(*d));
-                builder.list(trigram << 8, PLAIN, &list);
-            }
-            at = ends;
-            passed += count;
+        while let Some(group) = merge.next(&mut all, 3) {
+            passed += merge.count(&group);
+            builder.merge(&merge, group, 3, &mut list);
             if passed >= PIECE_POSTINGS {
                 passed = 0;
                 pause();
@@ -126,46 +84,52 @@ impl Segment {
         Some(builder.finish())
     }
 
-    /// Where the lists of a trigram end that begin at `at`.
-    fn end_of(&self, trigram: Trigram, at: usize) -> usize {
-        at + self.grams[at..].iter().take_while(|g| **g >> 8 == trigram).count()
-    }
-
-    /// True when that list is of this gram and kind.
-    fn is(&self, list: usize, gram: Gram, plain: u32) -> bool {
-        self.grams[list] == gram && self.counts[list] & PLAIN == plain
-    }
-
     /// Postings in lists.
     fn count(&self, lists: Range<usize>) -> usize {
-        self.counts[lists].iter().map(|c| (c & !PLAIN) as usize).sum()
+        self.counts[lists].iter().map(|c| (c & COUNT_MASK) as usize).sum()
     }
 
-    /// Where documents are that have a trigram, and behind it `next` if that is known; `None`: nowhere. Then they are all in
-    /// these lists, and of a plain trigram also others.
-    pub(crate) fn find(&self, trigram: Trigram, next: Option<u8>) -> Option<Lists> {
-        let from = self.grams.partition_point(|g| *g < trigram << 8);
-        let plain = (*self.grams.get(from)? == trigram << 8 && self.counts[from] & PLAIN > 0).then_some(from);
-        let from = from + usize::from(plain.is_some());
-        let split = match next {
-            None => from..self.end_of(trigram, from),
-            Some(next) => {
-                let gram = trigram << 8 | Gram::from(next);
-                // At most 256 are of this trigram.
-                let near = &self.grams[from..self.grams.len().min(from + 256)];
-                near.binary_search(&gram).map_or(from..from, |i| from + i..from + i + 1)
-            }
-        };
-        let count = plain.map_or(0, |i| self.count(i..i + 1)) + self.count(split.clone());
-        (count > 0).then_some(Lists { plain, split, count: count.min(u32::MAX as usize) as u32 })
+    /// The list of exactly these bytes, if it is the first of `lists`, and the others.
+    fn own(&self, lists: Range<usize>, bytes: usize) -> (Option<usize>, Range<usize>) {
+        let is = |i: &usize| self.counts[*i] >> MISSING_SHIFT == (GRAM_BYTES - bytes) as u32;
+        let own = lists.clone().next().filter(is);
+        (own, lists.start + usize::from(own.is_some())..lists.end)
+    }
+
+    /// Those of `lists` whose grams begin with the first `n` of these bytes.
+    fn beginning(&self, lists: Range<usize>, bytes: &[u8], n: usize) -> Range<usize> {
+        let missing = 8 * (GRAM_BYTES - n);
+        let wanted = gram(bytes) >> missing;
+        let grams = &self.grams[lists.clone()];
+        let from = grams.partition_point(|g| g >> missing < wanted);
+        // They are few, so their end is near.
+        let (mut near, is) = (1, |g: &Gram| g >> missing == wanted);
+        while grams[from..].get(near).is_some_and(is) {
+            near *= 2;
+        }
+        let len = grams[from..grams.len().min(from + near)].partition_point(is);
+        lists.start + from..lists.start + from + len
+    }
+
+    /// Where all documents are that have these bytes, three to five; `None`: there are none.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<Lists> {
+        let mut own = self.beginning(0..self.grams.len(), bytes, 3);
+        let mut rests = [None; 2];
+        for (n, rest) in (3..bytes.len()).zip(&mut rests) {
+            (*rest, own) = self.own(own, n);
+            own = self.beginning(own, bytes, n + 1);
+        }
+        let count =
+            rests.iter().flatten().map(|i| self.count(*i..i + 1)).sum::<usize>() + self.count(own.clone());
+        (count > 0).then_some(Lists { rests, own, count: count.min(u32::MAX as usize) as u32 })
     }
 
     /// Which documents are in these lists, ascending, each once, in the place of what `out` had.
     pub(crate) fn decode_all(&self, lists: &Lists, out: &mut Vec<u32>) {
         out.clear();
-        let all = lists.plain.into_iter().chain(lists.split.clone());
+        let all = lists.rests.into_iter().flatten().chain(lists.own.clone());
         all.for_each(|list| self.decode(list, out));
-        if lists.split.len() + usize::from(lists.plain.is_some()) > 1 {
+        if lists.lists() > 1 {
             out.sort_unstable();
             out.dedup();
         }
@@ -173,27 +137,76 @@ impl Segment {
 
     /// Adds the documents of a list to `out`, ascending.
     fn decode(&self, list: usize, out: &mut Vec<u32>) {
-        let count = self.counts[list] & !PLAIN;
+        let count = self.counts[list] & COUNT_MASK;
         Reader::new(&self.bits, self.starts[list] as usize).list(self.first, self.documents, count, out);
     }
 
     /// Bytes of heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.grams.capacity() + self.starts.capacity() + self.counts.capacity()) * 4 + self.bits.capacity()
+        self.grams.capacity() * 8
+            + (self.starts.capacity() + self.counts.capacity()) * 4
+            + self.bits.capacity()
     }
 }
 
-/// The lowest gram of the lists at these places, in front of the ends, that are plain or that are not.
-fn lowest(parts: &[Arc<Segment>], heads: &[usize], ends: &[usize], plain: u32) -> Option<Gram> {
-    let heads = parts.iter().zip(heads).zip(ends).filter(|((_, head), end)| head < end);
-    let grams = heads.map(|((part, head), _)| (part.grams[*head], part.counts[*head] & PLAIN));
-    grams.filter(|g| g.1 == plain).map(|g| g.0).min()
+impl Lists {
+    fn lists(&self) -> usize {
+        self.own.len() + self.rests.iter().flatten().count()
+    }
+    /// True when reading them costs no more than reading what they are of would.
+    pub(crate) fn are_few(&self) -> bool {
+        self.own.len() <= 1
+    }
 }
 
-impl Lists {
-    /// True when whoever is in them has the trigram with the byte behind it, or that byte was not asked for.
-    pub(crate) fn are_plain(&self) -> bool {
-        self.split.is_empty()
+/// Neighbouring lists of each part.
+type Group = [Range<usize>; PARTS_MAX];
+
+/// Segments that are made one.
+struct Merge<'m> {
+    parts: &'m [Arc<Segment>],
+    is_dead: &'m dyn Fn(u32) -> bool,
+}
+
+impl Merge<'_> {
+    /// Takes the lists with the lowest first `n` bytes off the beginnings of `lists`, which are one range for each part.
+    fn next(&self, lists: &mut Group, n: usize) -> Option<Group> {
+        let missing = 8 * (GRAM_BYTES - n);
+        let each = || self.parts.iter().zip(lists.iter());
+        let lowest = each().filter_map(|(p, l)| p.grams[l.clone()].first()).min()? >> missing;
+        let same = |p: &Segment, l: &Range<usize>| {
+            l.start + p.grams[l.clone()].iter().take_while(|g| **g >> missing == lowest).count()
+        };
+        let mut group = Group::default();
+        for ((part, lists), own) in self.parts.iter().zip(lists).zip(&mut group) {
+            let end = same(part, lists);
+            *own = std::mem::replace(&mut lists.start, end)..end;
+        }
+        Some(group)
+    }
+
+    fn count(&self, lists: &[Range<usize>]) -> usize {
+        self.parts.iter().zip(lists).map(|(p, l)| p.count(l.clone())).sum()
+    }
+
+    /// Puts the documents in these lists into `out`, ascending, each once; what their grams begin with, of `n` bytes.
+    fn together(&self, lists: &Group, n: usize, out: &mut Vec<u32>) -> Gram {
+        out.clear();
+        let mut gram = 0;
+        let missing = 8 * (GRAM_BYTES - n);
+        for (part, lists) in self.parts.iter().zip(lists) {
+            let from = out.len();
+            for list in lists.clone() {
+                part.decode(list, out);
+                gram = part.grams[list] >> missing << missing;
+            }
+            if lists.len() > 1 {
+                out[from..].sort_unstable();
+            }
+        }
+        out.dedup();
+        out.retain(|d| !(self.is_dead)(*d));
+        gram
     }
 }
 
@@ -208,19 +221,55 @@ impl Builder {
         let segment = Segment { first, documents, grams, starts, counts, bits };
         Builder { segment, bits: Writer::default() }
     }
-    /// True when a trigram with so many postings is split.
-    fn is_split(&self, postings: usize) -> bool {
+    /// True when `n` bytes with so many postings are split.
+    fn is_split(&self, postings: usize, n: usize) -> bool {
         let documents = self.segment.documents;
-        let share = documents / if documents < SMALL_DOCUMENTS { 2 * SPLIT_SHARE } else { SPLIT_SHARE };
-        postings >= share.max(SPLIT_POSTINGS_MIN) as usize
+        let share = if n == 3 { SPLIT_SHARE } else { SPLIT_SHARE / 2 };
+        let share = if documents < SMALL_DOCUMENTS { 2 * share } else { share };
+        n < GRAM_BYTES && postings >= (documents / share).max(SPLIT_POSTINGS_MIN) as usize
     }
-    fn list(&mut self, gram: Gram, plain: u32, documents: &[u32]) {
+    /// Adds the lists of pairs, by the first `n` bytes of their grams.
+    fn build(&mut self, pairs: &[u64], n: usize, list: &mut Vec<u32>) {
+        let missing = 8 * (GRAM_BYTES - n);
+        let begin = |pair: u64| pair >> PLACE_BITS >> missing;
+        for same in pairs.chunk_by(|a, b| begin(*a) == begin(*b)) {
+            if self.is_split(same.len(), n) {
+                self.build(same, n + 1, list);
+                continue;
+            }
+            let place = |pair: &u64| self.segment.first + (*pair as u32 & ((1 << PLACE_BITS) - 1));
+            list.clear();
+            list.extend(same.iter().map(place));
+            list.sort_unstable();
+            list.dedup();
+            self.list(begin(same[0]) << missing, n, list);
+        }
+    }
+    /// Adds the lists of `group`, which have the same first `n` bytes.
+    fn merge(&mut self, merge: &Merge<'_>, mut group: Group, n: usize, list: &mut Vec<u32>) {
+        if !self.is_split(merge.count(&group), n) {
+            let gram = merge.together(&group, n, list);
+            return self.list(gram, n, list);
+        }
+        let mut rests = group.clone();
+        for ((part, lists), rest) in merge.parts.iter().zip(&mut group).zip(&mut rests) {
+            (_, *lists) = part.own(lists.clone(), n);
+            rest.end = lists.start;
+        }
+        let gram = merge.together(&rests, n, list);
+        self.list(gram, n, list);
+        while let Some(group) = merge.next(&mut group, n + 1) {
+            self.merge(merge, group, n + 1, list);
+        }
+    }
+    /// Adds the list of `n` bytes.
+    fn list(&mut self, gram: Gram, n: usize, documents: &[u32]) {
         if documents.is_empty() {
             return;
         }
         self.segment.grams.push(gram);
         self.segment.starts.push(self.bits.list(self.segment.first, self.segment.documents, documents));
-        self.segment.counts.push(documents.len() as u32 | plain);
+        self.segment.counts.push(documents.len() as u32 | ((GRAM_BYTES - n) as u32) << MISSING_SHIFT);
     }
     fn finish(mut self) -> Segment {
         let s = &mut self.segment;
@@ -235,60 +284,70 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trigram::grams::trigram;
     use std::collections::{BTreeMap, BTreeSet};
 
     /// Of each gram the documents, as a plain twin has them.
     type Twin = BTreeMap<Gram, BTreeSet<u32>>;
 
+    const TEXTS: [(&[u8; 3], f64); 4] = [(b"the", 0.0), (b"her", 0.05), (b"zyx", 0.001), (b"qqq", 1.0)];
+    const NEXT: [u8; 4] = [0, b'a', b'z', 255];
+
     fn segment(first: u32, documents: u32, share: f64, twin: &mut Twin, rng: &mut fastrand::Rng) -> Segment {
         let mut pairs = Vec::new();
-        for (text, share) in [(b"the", share), (b"her", 0.05), (b"zyx", 0.001), (b"qqq", 1.0)] {
-            for document in first..first + documents {
-                for _ in 0..if rng.f64() < share { rng.u8(1..4) } else { 0 } {
-                    let next = [0, b'a', b'b', b'z', 255][rng.usize(..5)];
-                    pairs.push(u64::from(trigram(text) << 8 | Gram::from(next)) << 32 | u64::from(document));
+        for (text, own) in TEXTS {
+            for place in 0..documents {
+                for _ in 0..if rng.f64() < own.max(if own == 0.0 { share } else { 0.0 }) {
+                    rng.u8(1..4)
+                } else {
+                    0
+                } {
+                    // The first of the four often, so that it is split too.
+                    let next = NEXT[rng.usize(..4).saturating_sub(rng.usize(..3))];
+                    let gram = gram(&[text[0], text[1], text[2], next, NEXT[rng.usize(..4)]]);
+                    pairs.push(gram << PLACE_BITS | u64::from(place));
+                    twin.entry(gram).or_default().insert(first + place);
                 }
             }
         }
         pairs.sort_unstable();
         pairs.dedup();
-        for pair in &pairs {
-            twin.entry((pair >> 32) as Gram).or_default().insert(*pair as u32);
-        }
         Segment::build(first, documents, &pairs)
     }
 
-    /// What is found has all that there is, is ascending, and is exact where the trigram is split.
+    /// What is found has all that there is, is ascending, and is exact where nothing is in a rest.
     fn check(segment: &Segment, twin: &Twin, is_dead: &dyn Fn(u32) -> bool) {
+        let texts = TEXTS.map(|t| t.0.to_vec()).into_iter().chain([b"non".to_vec()]);
+        let longer = |t: Vec<u8>| NEXT.iter().chain(b"b").map(move |b| [&t[..], &[*b]].concat());
+        let texts: Vec<Vec<u8>> = texts.collect();
+        let fours: Vec<Vec<u8>> = texts.iter().cloned().flat_map(longer).collect();
+        let fives: Vec<Vec<u8>> = fours.iter().cloned().flat_map(longer).collect();
+        let of = |bytes: &[u8]| -> BTreeSet<u32> {
+            let missing = 8 * (GRAM_BYTES - bytes.len());
+            let lists = twin.iter().filter(|(g, _)| *g >> missing == gram(bytes) >> missing);
+            lists.flat_map(|l| l.1).copied().filter(|d| !is_dead(*d)).collect()
+        };
         let mut got = Vec::new();
-        for text in [b"the", b"her", b"zyx", b"qqq", b"non"] {
-            let trigram = trigram(text);
-            let of = |gram: Gram| twin.get(&gram).into_iter().flatten().copied().filter(|d| !is_dead(*d));
-            let of_trigram: BTreeSet<u32> = (0..256).flat_map(|next| of(trigram << 8 | next)).collect();
-            for next in (0..=255).map(Some).chain([None]) {
-                let want =
-                    next.map_or(of_trigram.clone(), |n: u8| of(trigram << 8 | Gram::from(n)).collect());
-                let lists = segment.find(trigram, next);
-                match &lists {
-                    Some(lists) => segment.decode_all(lists, &mut got),
-                    None => got.clear(),
-                }
-                assert!(got.is_sorted_by(|a, b| a < b), "ascending, each once");
-                let got: BTreeSet<u32> = got.iter().copied().collect();
-                assert!(got.is_superset(&want) && of_trigram.is_superset(&got), "{text:?} {next:?}");
-                let is_exact = next.is_none() || lists.is_none_or(|l| l.plain.is_none());
-                assert!(!is_exact || got == want, "{text:?} {next:?}");
+        for bytes in texts.iter().chain(&fours).chain(&fives) {
+            let (want, of_trigram) = (of(bytes), of(&bytes[..3]));
+            let lists = segment.find(bytes);
+            match &lists {
+                Some(lists) => segment.decode_all(lists, &mut got),
+                None => got.clear(),
             }
+            assert!(got.is_sorted_by(|a, b| a < b), "ascending, each once");
+            let got: BTreeSet<u32> = got.iter().copied().collect();
+            assert!(got.is_superset(&want) && of_trigram.is_superset(&got), "{bytes:?}");
+            let is_exact = lists.is_none_or(|l| l.rests == [None; 2]);
+            assert!(!is_exact || got == want, "{bytes:?}");
         }
     }
 
     #[test]
     fn documents_are_found_in_what_is_built_and_in_what_is_merged() {
         let (rng, twin) = (&mut fastrand::Rng::with_seed(9), &mut Twin::new());
-        // `the` is split in some parts and plain in others.
+        // `the` is split in some parts and not in others.
         let (mut parts, mut first) = (Vec::new(), 7);
-        for (documents, share) in [(1, 1.0), (200, 0.9), (3000, 0.01), (5000, 0.3), (1, 0.0), (4000, 0.001)] {
+        for (documents, share) in [(1, 1.0), (200, 0.9), (3000, 0.01), (2500, 0.025), (5000, 0.3), (1, 0.0)] {
             let mut own = Twin::new();
             let part = segment(first, documents, share, &mut own, rng);
             check(&part, &own, &|_| false);
@@ -298,17 +357,20 @@ mod tests {
         }
         let merged = Arc::new(Segment::merge(&parts, &|_| false, &|| {}).expect("some"));
         check(&merged, twin, &|_| false);
-        let the = merged.find(trigram(b"the"), Some(b'z')).expect("there");
-        assert!(the.plain.is_some() && the.split.len() == 1 && !the.are_plain(), "{the:?}");
-        let zyx = merged.find(trigram(b"zyx"), Some(b'z')).expect("there");
-        assert!(zyx.are_plain(), "rare: not split");
+        let the = merged.find(b"the\0z").expect("there");
+        assert!(
+            the.rests.iter().all(Option::is_some) && the.own.len() == 1,
+            "split twice, not in all: {the:?}"
+        );
+        let zyx = merged.find(b"zyxza").expect("there");
+        assert!(zyx.own.is_empty() && zyx.are_few(), "rare: not split");
         let even = Segment::merge(&parts, &|d| d % 2 == 1, &|| {}).expect("some");
         check(&even, twin, &|d| d % 2 == 1);
         // Most are dead: what is left is too few to be split, and nothing is left of the rest.
         let few = Segment::merge(&[merged], &|d| d % 1000 != 0, &|| {}).expect("some");
         check(&few, twin, &|d| d % 1000 != 0);
         let none = Segment::merge(&[Arc::new(few)], &|_| true, &|| {}).expect("some");
-        assert!(none.heap_bytes() < 64 && none.find(trigram(b"the"), None).is_none());
+        assert!(none.heap_bytes() < 64 && none.find(b"the").is_none());
         assert!(Segment::merge(&[], &|_| true, &|| {}).is_none());
     }
 }

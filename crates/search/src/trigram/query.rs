@@ -6,7 +6,7 @@
 //! verified with the pattern itself: a query may be too wide, never too narrow. What is known of a part is bounded, and
 //! each part is read once, so that planning takes time in proportion to the pattern.
 
-use super::grams::fold;
+use super::grams::{GRAM_BYTES, fold};
 use memchr::memmem;
 use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 use std::collections::{BTreeSet, HashSet};
@@ -18,8 +18,8 @@ const STRINGS_MAX: usize = 16;
 const STRING_BYTES_MAX: usize = 64;
 /// Strings where two parts meet; more say nothing.
 const MEETING_MAX: usize = 64;
-/// Of a beginning or an end, what can become part of a trigram and the byte behind it.
-const EDGE_BYTES: usize = 3;
+/// Of a beginning or an end, what can become part of a gram.
+const EDGE_BYTES: usize = GRAM_BYTES - 1;
 /// A repetition is unrolled so often.
 const UNROLLED_MAX: u32 = 3;
 /// Deeper patterns (the parser's limit is 100 groups, but classes and repetitions nest too) are not looked into.
@@ -472,7 +472,10 @@ mod tests {
             ("xab?cy", r#"(("xab" "abc" "bcy") | ("xac" "acy"))"#),
             ("abc.*def", r#"("abc" "def")"#),
             ("ab[01]cd", r#"(("ab0" "b0c" "0cd") | ("ab1" "b1c" "1cd"))"#),
-            ("xyzab[01]cd", r#"("xyz" "yza" "zab" (("zab" "ab0" "b0c" "0cd") | ("zab" "ab1" "b1c" "1cd")))"#),
+            (
+                "xyzab[01]cd",
+                r#"("xyz" "yza" "zab" (("yza" "zab" "ab0" "b0c" "0cd") | ("yza" "zab" "ab1" "b1c" "1cd")))"#,
+            ),
             ("[01]end", r#"("end" (("0en" "end") | ("1en" "end")))"#),
             ("(abc)+d", r#"("abc" "bcd")"#),
             ("a{3}", r#""aaa""#),
