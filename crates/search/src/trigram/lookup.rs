@@ -55,10 +55,10 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
         }
     }
     // The shortest first: what is left costs little to look at.
-    demands.sort_unstable_by_key(|lists| lists.count);
+    demands.sort_unstable_by_key(Lists::cost);
     let (mut left, mut list) = (None::<Vec<u32>>, Vec::new());
     for lists in demands {
-        if left.as_ref().is_some_and(|l| l.len() * LIST_PER_CANDIDATE_MAX < lists.count as usize) {
+        if left.as_ref().is_some_and(|l| l.len() * LIST_PER_CANDIDATE_MAX < lists.cost()) {
             break;
         }
         segment.decode_all(&lists, &mut list);

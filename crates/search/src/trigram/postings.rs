@@ -22,6 +22,8 @@ pub(crate) const PLACE_BITS: u32 = 24;
 /// Of a list, in [`Segment::counts`]: of how many bytes it is the list, as 5 less these.
 const MISSING_SHIFT: u32 = 30;
 const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
+/// Sorting a document into several lists costs as much as reading so many.
+const SORTED_COST: usize = 5;
 /// Most segments that are merged at a time.
 pub(crate) const PARTS_MAX: usize = 8;
 /// Postings decoded between two pauses.
@@ -51,7 +53,7 @@ pub(crate) struct Lists {
     /// Those of the bytes.
     own: Range<usize>,
     /// Documents in all of them; one may be in several.
-    pub(crate) count: u32,
+    count: usize,
 }
 
 impl Segment {
@@ -121,7 +123,7 @@ impl Segment {
         }
         let count =
             rests.iter().flatten().map(|i| self.count(*i..i + 1)).sum::<usize>() + self.count(own.clone());
-        (count > 0).then_some(Lists { rests, own, count: count.min(u32::MAX as usize) as u32 })
+        (count > 0).then_some(Lists { rests, own, count })
     }
 
     /// Which documents are in these lists, ascending, each once, in the place of what `out` had.
@@ -152,6 +154,10 @@ impl Segment {
 impl Lists {
     fn lists(&self) -> usize {
         self.own.len() + self.rests.iter().flatten().count()
+    }
+    /// What reading them costs, in documents of one list: what is in several lists must be sorted.
+    pub(crate) fn cost(&self) -> usize {
+        self.count * if self.lists() > 1 { SORTED_COST } else { 1 }
     }
     /// True when reading them costs no more than reading what they are of would.
     pub(crate) fn are_few(&self) -> bool {
