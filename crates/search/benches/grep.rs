@@ -1,5 +1,6 @@
 //! RX.GREP with and without a trigram index, over real mails where they are (`../shared/data` beside the repository, or
 //! STRAND_DATA), repeated to so many megabytes: `cargo bench -p strand-search --bench grep -- 300`; as a test over a few.
+//! A second number is how many rare words are looked for, each as it is and with NOCASE.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +17,8 @@ use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value as Reply};
 
 const NOW_MS: i64 = 1_700_000_000_000;
+/// A pattern is selective when no more than one value in so many matches.
+const SELECTIVE: usize = 500;
 /// Without the mails, so many made ones.
 const MADE: usize = 500;
 
@@ -86,8 +89,8 @@ fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
     ((0..MADE).map(|_| text()).collect(), "made texts (the mails are not there)")
 }
 
-/// Some words that one or two of the texts have.
-fn rare_words(texts: &[Vec<u8>]) -> Vec<String> {
+/// `n` of the words that one or two of the texts have.
+fn rare_words(texts: &[Vec<u8>], n: usize) -> Vec<String> {
     let mut counts = std::collections::BTreeMap::<&[u8], usize>::new();
     for text in texts {
         let words = text.split(|b| !b.is_ascii_alphanumeric());
@@ -98,16 +101,17 @@ fn rare_words(texts: &[Vec<u8>]) -> Vec<String> {
     let rare: Vec<&[u8]> =
         counts.into_iter().filter(|(w, n)| *n <= 2 && is_word(w)).map(|(w, _)| w).collect();
     rare.iter()
-        .step_by((rare.len() / 5).max(1))
-        .take(5)
+        .step_by((rare.len() / n).max(1))
+        .take(n)
         .map(|w| String::from_utf8_lossy(w).into_owned())
         .collect()
 }
 
 fn main() {
     let is_bench = std::env::args().any(|a| a == "--bench");
-    let given = std::env::args().filter_map(|a| a.parse::<usize>().ok()).next();
-    let bytes_max = given.unwrap_or(if is_bench { 100 } else { 1 }) << 20;
+    let mut given = std::env::args().filter_map(|a| a.parse::<usize>().ok());
+    let bytes_max = given.next().unwrap_or(if is_bench { 100 } else { 1 }) << 20;
+    let words = given.next().unwrap_or(5).max(1);
     let rounds = if is_bench { 7 } else { 1 };
     let (texts, what) = mails(is_bench);
     let keyspace = Arc::new(Keyspace::new(128, 16, [1, 2, 3, 4]));
@@ -122,22 +126,30 @@ fn main() {
     }
     println!("{n} values of {} {what}, {} MB", texts.len(), bytes >> 20);
 
-    // Selective: what is in one or two of the texts. Then what is in many, or whose parts are.
-    let mut patterns: Vec<String> =
-        rare_words(&texts).iter().map(|w| format!("{w}[a-z]{{0,3}}\\b")).collect();
-    patterns.extend(rare_words(&texts).iter().take(2).map(|w| format!("(?i){w}")));
+    // What is in one or two of the texts. Then what is in many, or whose parts are.
+    let words = rare_words(&texts, words);
+    let mut patterns: Vec<String> = words.iter().map(|w| format!("{w}[a-z]{{0,3}}\\b")).collect();
+    patterns.extend(words.iter().map(|w| format!("(?i){w}")));
     patterns.push("(?i)viagra.{1,40}free".into());
     patterns.push("unsubscribe-[0-9a-f]{6}@".into());
+    patterns.push("(?i)x-mailer: [a-z ]{1,20} 9\\.[0-9]".into());
     patterns.push(r"[0-9]{1,3}\.[0-9]{1,3}\.254\.[0-9]{1,3}".into());
+    let looked_at = || {
+        let info = search.info();
+        let n = info.iter().find(|(name, _)| name == "regex_searches").expect("a line of INFO");
+        n.1.parse::<usize>().expect("a number")
+    };
     let grep = |pattern: &str| {
         let line = ["RX.GREP", "VALUES", pattern, "PREFIX", "mail:"];
+        let before = looked_at();
         let mut runs: Vec<(Duration, Reply)> = (0..rounds).map(|_| run(&keyspace, &search, &line)).collect();
         runs.sort_by_key(|r| r.0);
+        let candidates = (looked_at() - before) / rounds;
         let (took, reply) = runs.swap_remove(runs.len() / 2);
         let Reply::Array(keys) = reply else { panic!("no array") };
         let mut keys: Vec<String> = keys.iter().map(|k| format!("{k:?}")).collect();
         keys.sort();
-        (took, keys)
+        (took, keys, candidates)
     };
     let scanned: Vec<_> = patterns.iter().map(|p| grep(p)).collect();
     run(&keyspace, &search, &["RX.INDEX", "CREATE", "mails", "PREFIX", "mail:"]);
@@ -164,14 +176,23 @@ fn main() {
         figure("index_bytes") / 1e6,
         figure("segments"),
     );
-    for (pattern, (before, want)) in patterns.iter().zip(scanned) {
-        let (after, keys) = grep(pattern);
+    let mut times = Vec::new();
+    for (pattern, (before, want, _)) in patterns.iter().zip(scanned) {
+        let (after, keys, candidates) = grep(pattern);
         assert_eq!(keys, want, "{pattern}: the same keys both ways");
         let [before_ms, after_ms] = [before, after].map(|t| t.as_secs_f64() * 1e3);
+        let is_selective = keys.len() * SELECTIVE <= n;
+        times.extend(is_selective.then_some(before_ms / after_ms));
         println!(
-            "grep {pattern}: {} keys, scan {before_ms:.1} ms, index {after_ms:.2} ms, {:.0} times faster",
+            "grep {pattern}: {} keys of {candidates} looked at, scan {before_ms:.1} ms, index {after_ms:.2} ms, {:.0} times faster{}",
             keys.len(),
-            before_ms / after_ms
+            before_ms / after_ms,
+            if is_selective { "" } else { " (not selective)" }
         );
+    }
+    times.sort_by(f64::total_cmp);
+    if let [least, ..] = times[..] {
+        let median = times[times.len() / 2];
+        println!("{} selective patterns: at least {least:.0} times faster, median {median:.0}", times.len());
     }
 }

@@ -215,14 +215,12 @@ impl Search {
                     }
                 }
             }
-            self.trigrams.with_scratch(|scratch| {
-                for (entry, key, held) in jobs {
-                    match held {
-                        Some(held) => entry.put(&self.keyspace, scratch, key, held, now_ms),
-                        None => entry.index.delete(key),
-                    }
+            for (entry, key, held) in jobs {
+                match held {
+                    Some(held) => self.trigrams.put(entry, &self.keyspace, key, held, now_ms),
+                    None => entry.index.delete(key),
                 }
-            });
+            }
         }
     }
 }

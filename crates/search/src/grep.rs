@@ -15,9 +15,10 @@
 
 use crate::error::{SearchError, lossy};
 use crate::follow::to_blob;
-use crate::regex::{Budget, Counts, Matcher, Options, Pattern};
+use crate::regex::{Budget, Counts, DFA_BYTES_MAX, Matcher, Options, Pattern, parse as parse_pattern};
 use crate::service::Search;
 use crate::trigram::{Entry, Query};
+use regex_syntax::hir::Hir;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,6 +34,11 @@ pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
 /// Records visited under one hold of a shard's lock.
 const SLICE_RECORDS: usize = 64;
+/// Keys that an index found whose records are asked for together.
+const SLICE_FOUND: usize = 16;
+/// For each key that an index found, so much of a full DFA is worth its time to build, in bytes; this at least.
+const DFA_BYTES_PER_FOUND: usize = 64;
+const DFA_BYTES_MIN: usize = 16 << 10;
 /// Fields of a hash read under one hold of its shard's lock; a larger hash is read in several.
 const SLICE_FIELDS: usize = 64;
 
@@ -111,12 +117,24 @@ pub(crate) enum Held {
     Large,
 }
 
+/// The documents of an index that may match.
+struct Found {
+    entry: Arc<Entry>,
+    ids: Vec<u32>,
+}
+
 /// Runs the command.
 pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let request = parse(call)?;
-    let pattern = Pattern::new(call.args.at(2), Options::once(request.nocase))?;
-    let index = index_for(search, &request, &pattern, call);
-    let rows = walk(&search.keyspace, &search.grep, &request, &pattern, index, call)?;
+    let mut options = Options::once(request.nocase);
+    let hir = parse_pattern(call.args.at(2), options)?;
+    let found = find(search, &request, &hir, call);
+    if let Some(found) = &found {
+        let worth = found.ids.len().saturating_mul(DFA_BYTES_PER_FOUND);
+        options.dfa_bytes = worth.clamp(DFA_BYTES_MIN, DFA_BYTES_MAX);
+    }
+    let pattern = Pattern::from_hir(hir, options)?;
+    let rows = walk(&search.keyspace, &search.grep, &request, &pattern, found, call)?;
     call.reply.array(rows.len());
     for row in &rows {
         if request.with_values {
@@ -140,7 +158,7 @@ fn walk(
     totals: &Grep,
     request: &Request,
     pattern: &Pattern,
-    index: Option<(Arc<Entry>, Query)>,
+    found: Option<Found>,
     call: &LaneCall<'_>,
 ) -> Result<Vec<Row>, SearchError> {
     let mut walk = Walk {
@@ -161,10 +179,10 @@ fn walk(
         row_bytes: 0,
         seen: HashSet::new(),
     };
-    let result = match index {
-        Some((entry, query)) => {
+    let result = match found {
+        Some(found) => {
             totals.indexed.fetch_add(1, Relaxed);
-            walk.run_indexed(&entry, &query)
+            walk.run_found(&found)
         }
         None => walk.run(),
     };
@@ -172,22 +190,18 @@ fn walk(
     result.map(|()| walk.rows)
 }
 
-/// The index that serves a request, up to date, and what to ask of it.
-fn index_for(
-    search: &Search,
-    request: &Request,
-    pattern: &Pattern,
-    call: &LaneCall<'_>,
-) -> Option<(Arc<Entry>, Query)> {
+/// Asks the index that serves a request, up to date, if there is one and the pattern needs a trigram.
+fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) -> Option<Found> {
     if !request.values || call.db != 0 || search.trigrams.len() == 0 {
         return None;
     }
-    let query = Query::of(&pattern.hir)?;
+    let query = Query::of(pattern)?;
     let covering = || search.trigrams.covering(&request.prefix, request.field.as_deref());
     covering()?;
     search.drain(call.now_ms);
     // A flush that the drain has met makes another of it, which is not whole yet.
-    covering().map(|entry| (entry, query))
+    let entry = covering()?;
+    Some(Found { ids: entry.index.candidates(&query), entry })
 }
 
 fn parse(call: &LaneCall<'_>) -> Result<Request, SearchError> {
@@ -284,23 +298,25 @@ impl Walk<'_> {
         }
     }
 
-    /// The same over the keys that an index finds.
-    fn run_indexed(&mut self, entry: &Entry, query: &Query) -> Result<(), SearchError> {
-        for ids in entry.index.candidates(query).chunks(SLICE_RECORDS) {
+    /// The same over the keys that an index has found.
+    fn run_found(&mut self, found: &Found) -> Result<(), SearchError> {
+        for ids in found.ids.chunks(SLICE_FOUND) {
             self.caches.set(self.matcher.cache_bytes() as u64);
             let (request, may_read) = (self.request, self.may_read);
-            let keys = entry.index.keys(ids).into_iter();
-            for key in keys.filter(|k| k.starts_with(&request.prefix) && may_read(k)) {
+            let mut names = found.entry.index.keys(ids);
+            names.retain(|name| name.starts_with(&request.prefix) && may_read(name));
+            let keys: Vec<_> = names.iter().map(|name| self.keyspace.key(name)).collect();
+            self.keyspace.prefetch(self.db, &keys);
+            for key in keys {
                 let held = {
-                    let key = self.keyspace.key(&key);
                     let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
                     let mut db = locked.db(self.db);
-                    db.peek(&key).and_then(|record| hold(record, self.request.field.as_deref()))
+                    db.peek(&key).and_then(|record| hold(record, request.field.as_deref()))
                 };
                 if let Some(held) = held {
-                    self.look_at(key, held)?;
+                    self.look_at(key.bytes.to_vec(), held)?;
                 }
-                if self.request.limit.is_some_and(|l| self.rows.len() >= l) {
+                if request.limit.is_some_and(|l| self.rows.len() >= l) {
                     return Ok(());
                 }
             }

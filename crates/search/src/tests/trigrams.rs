@@ -2,6 +2,8 @@
 
 use super::{World, text};
 use proptest::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_keyspace::Value as Stored;
 use strand_wire::client::Value;
 
 fn sorted(value: Value) -> Vec<String> {
@@ -83,7 +85,7 @@ fn an_index_follows_what_is_written() {
     assert_eq!(w.line("RX.INDEX LIST"), Value::Array(vec![Value::Bulk(b"i".to_vec())]));
     let bytes = w.search.indexes_bytes();
     w.ok("RX.INDEX DROP i");
-    assert!(bytes > 2 << 20 && w.search.indexes_bytes() == 0, "{bytes}");
+    assert!(bytes > 256 << 10 && w.search.indexes_bytes() == 0, "{bytes}");
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), ["mail:6"]);
 }
 
@@ -122,12 +124,26 @@ fn refusals() {
         ("RX.INDEX CREATE j PREFIX a FOO b", "ERR Unknown argument `FOO`"),
         ("RX.INDEX CREATE j PREFIX a FIELD b c", "ERR Unknown argument `c`"),
         ("RX.INDEX CREATE '' PREFIX a", "ERR The name must have 1 to 256 bytes"),
+        ("RX.INDEX CREATE j PREFIX a PREFIX b", "ERR Unknown argument `PREFIX`"),
+        ("RX.INDEX CREATE j", "ERR wrong number of arguments for 'rx.index|create' command"),
+        ("RX.INDEX LIST x", "ERR wrong number of arguments for 'rx.index|list' command"),
+        ("RX.INDEX DROP", "ERR wrong number of arguments for 'rx.index|drop' command"),
+        ("RX.INDEX INFO i x", "ERR wrong number of arguments for 'rx.index|info' command"),
         ("RX.INDEX DROP j", "Unknown index name"),
         ("RX.INDEX INFO j", "Unknown index name"),
         ("RX.GREP KEYS x FIELD f", "ERR FIELD goes with VALUES only"),
     ] {
         assert_eq!(w.error(line), want, "{line}");
     }
+    let long = "x".repeat(4097);
+    assert_eq!(
+        w.error(&format!("RX.INDEX CREATE j PREFIX {long}")),
+        "ERR The prefix must have at most 4096 bytes"
+    );
+    assert_eq!(
+        w.error(&format!("RX.INDEX CREATE j PREFIX a FIELD {long}")),
+        "ERR The field's name must have at most 4096 bytes"
+    );
     for i in 1..64 {
         w.ok(&format!("RX.INDEX CREATE n{i} PREFIX a"));
     }
@@ -152,34 +168,193 @@ fn pattern() -> impl Strategy<Value = String> {
     })
 }
 
+/// What happens to a key.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    Set,
+    Hset,
+    /// A hash of so many fields that it is read in slices.
+    HsetMany,
+    Hdel,
+    Del,
+    Rename,
+    Copy,
+    Expire,
+    /// The clock moves on past what expires.
+    Wait,
+    Flush,
+    Swap,
+    Tick,
+    DropIndex,
+    CreateIndex,
+}
+
+const EDITS: [Edit; 20] = [
+    Edit::Set,
+    Edit::Set,
+    Edit::Set,
+    Edit::Hset,
+    Edit::Hset,
+    Edit::HsetMany,
+    Edit::Hdel,
+    Edit::Hdel,
+    Edit::Del,
+    Edit::Rename,
+    Edit::Rename,
+    Edit::Copy,
+    Edit::Expire,
+    Edit::Wait,
+    Edit::Flush,
+    Edit::Swap,
+    Edit::Tick,
+    Edit::Tick,
+    Edit::DropIndex,
+    Edit::CreateIndex,
+];
+
+/// The same edit in a world with indexes and in one without.
+fn edit(w: &mut World, (edit, from, to, text): &(Edit, usize, usize, String), has_indexes: bool) {
+    let key = |n: &usize| format!("{}{n}", if n % 9 == 8 { "other" } else { "k" });
+    let (from, to) = (key(from), key(to));
+    let kind = {
+        let key = w.keyspace.key(from.as_bytes());
+        let mut locked = w.keyspace.lock(&[key.hash], w.now_ms);
+        locked.db(0).peek(&key).map(|r| (r.expire_at_ms(), r.value().to_value()))
+    };
+    match edit {
+        Edit::Set => w.set(&from, text.as_bytes()),
+        Edit::Hset => w.hset(&from, &[("a", text), ("b", "abcabc")]),
+        Edit::HsetMany => {
+            let names: Vec<String> = (0..70).map(|i| format!("f{i}")).collect();
+            let mut pairs: Vec<(&str, &str)> = names.iter().map(|n| (n.as_str(), "aab")).collect();
+            pairs.push(("a", text));
+            w.hset(&from, &pairs);
+        }
+        Edit::Hdel if matches!(&kind, Some((_, Stored::Hash(hash))) if hash.len() > 1) => w.hdel(&from, "a"),
+        Edit::Del => w.del(&from),
+        Edit::Rename if kind.is_some() && from != to => w.rename(&from, &to),
+        Edit::Copy => {
+            if let Some((expire_at_ms, value)) = kind {
+                let key = w.keyspace.key(to.as_bytes());
+                w.keyspace.lock(&[key.hash], w.now_ms).db(0).insert(&key, value, expire_at_ms);
+            }
+        }
+        Edit::Expire => w.expire_at(&from, Some(w.now_ms + 5)),
+        Edit::Wait => w.now_ms += 10,
+        Edit::Flush => drop(w.keyspace.flush(0)),
+        Edit::Swap => w.keyspace.swap(0, 1),
+        Edit::Tick if has_indexes => w.search.tick(w.now_ms),
+        Edit::DropIndex if has_indexes => drop(w.line("RX.INDEX DROP j")),
+        Edit::CreateIndex if has_indexes => drop(w.line("RX.INDEX CREATE j PREFIX k FIELD a")),
+        _ => {}
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn greps_find_the_same_with_and_without(
-        texts in prop::collection::vec("[abcABC\u{e9}\n]{0,12}", 1..40),
-        edits in prop::collection::vec((0usize..40, "[abcABC\u{e9}]{0,12}", 0u8..4), 0..20),
-        patterns in prop::collection::vec(pattern(), 1..12),
+        edits in prop::collection::vec(
+            (prop::sample::select(EDITS.to_vec()), 0usize..30, 0usize..30, "[abcABC\u{e9}\n]{0,12}"), 20..150),
+        patterns in prop::collection::vec(pattern(), 1..16),
         nocase: bool,
+        settled: bool,
     ) {
-        let (with, without) = (World::new(), World::new());
+        let (mut with, mut without) = (World::new(), World::new());
         with.ok("RX.INDEX CREATE i PREFIX k");
-        for w in [&with, &without] {
-            texts.iter().enumerate().for_each(|(i, t)| w.set(&format!("k{i}"), t.as_bytes()));
-        }
-        settle(&with);
-        let mut edits = edits.iter();
-        for p in &patterns {
-            let line = ["RX.GREP", "VALUES", p, "PREFIX", "k"].into_iter().chain(nocase.then_some("NOCASE"));
-            let line: Vec<&str> = line.collect();
-            prop_assert_eq!(sorted(with.run(&line)), sorted(without.run(&line)), "{}", p);
-            let Some((i, text, how)) = edits.next() else { continue };
-            for w in [&with, &without] {
-                match how {
-                    0 => w.del(&format!("k{i}")),
-                    1 => w.hset(&format!("kh{i}"), &[("a", text), ("b", "abcabc")]),
-                    _ => w.set(&format!("k{i}"), text.as_bytes()),
-                }
+        let each = edits.len().div_ceil(patterns.len());
+        for (p, edits) in patterns.iter().zip(edits.chunks(each)) {
+            for e in edits {
+                edit(&mut with, e, true);
+                edit(&mut without, e, false);
+            }
+            if settled {
+                settle(&with);
+            }
+            for end in [&["PREFIX", "k"][..], &["PREFIX", "k1"], &["PREFIX", "k", "FIELD", "a"], &[]] {
+                let mut line = vec!["RX.GREP", "VALUES", p];
+                line.extend(end);
+                line.extend(nocase.then_some("NOCASE"));
+                prop_assert_eq!(sorted(with.run(&line)), sorted(without.run(&line)), "{:?}", line);
             }
         }
     }
+}
+
+#[test]
+fn what_matches_all_the_time_is_found_whatever_others_do() {
+    const KEYS: usize = 300;
+    let w = World::new();
+    let keys: Vec<String> = (0..KEYS).map(|i| format!("mail:{i}")).collect();
+    keys.iter().for_each(|key| w.set(key, format!("{key} has ticket-1234").as_bytes()));
+    w.ok("RX.INDEX CREATE i PREFIX mail:");
+    w.ok("RX.INDEX CREATE all PREFIX ''");
+    settle(&w);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let background = || {
+            while !done.load(Relaxed) {
+                w.search.tick(w.now_ms);
+                std::thread::yield_now();
+            }
+        };
+        // Writes each key again and again, so that tails become segments and segments are merged.
+        let writer = || {
+            for round in 0.. {
+                for key in &keys {
+                    w.set(key, format!("{key} has ticket-1234 in round {round}").as_bytes());
+                }
+                if done.load(Relaxed) {
+                    break;
+                }
+            }
+        };
+        let dropper = || {
+            while !done.load(Relaxed) {
+                w.ok("RX.INDEX DROP i");
+                w.ok("RX.INDEX CREATE i PREFIX mail:");
+                std::thread::yield_now();
+            }
+        };
+        let searcher = || -> Vec<usize> {
+            let grep = || sorted(w.line("RX.GREP VALUES ticket-[0-9]{4} PREFIX mail:")).len();
+            (0..60).map(|_| grep()).collect()
+        };
+        scope.spawn(background);
+        scope.spawn(writer);
+        scope.spawn(dropper);
+        let searchers = [scope.spawn(searcher), scope.spawn(searcher)];
+        let found = searchers.map(|s| s.join());
+        // Before anything is asserted, so that the others end in any case.
+        done.store(true, Relaxed);
+        for found in found {
+            assert_eq!(found.expect("no panic"), [KEYS; 60]);
+        }
+    });
+    assert_ne!(info(&w, "regex_greps_indexed"), "0");
+}
+
+#[test]
+fn a_hash_with_more_text_than_is_indexed_is_always_looked_at() {
+    let w = World::new();
+    let value = "some words ".repeat(800);
+    let fields: Vec<String> = (0..2500).map(|i| format!("f{i}")).collect();
+    let pairs: Vec<(&str, &str)> = fields.iter().map(|f| (f.as_str(), value.as_str())).collect();
+    w.hset("large", &pairs);
+    w.hset("large", &[("last", "a ticket")]);
+    w.set("small", b"a ticket");
+    w.ok("RX.INDEX CREATE i PREFIX ''");
+    settle(&w);
+    assert_eq!(figure(&w, "text_bytes"), (value.len() * fields.len() + 16) as i64, "over 16 MiB");
+    assert!(
+        w.search.indexes_bytes() < 1 << 20,
+        "it has no lists and was not copied: {}",
+        w.search.indexes_bytes()
+    );
+    assert_eq!(sorted(w.line("RX.GREP VALUES ticket")), ["large", "small"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 'some words'")), ["large"]);
+    assert_eq!(sorted(w.line("RX.GREP VALUES 'no such words'")), Vec::<String>::new());
+    assert_eq!(info(&w, "regex_greps_indexed"), "3");
+    w.del("large");
+    assert_eq!((sorted(w.line("RX.GREP VALUES ticket")), figure(&w, "documents")), (vec!["small".into()], 1));
 }

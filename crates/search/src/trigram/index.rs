@@ -1,28 +1,30 @@
 //! [`Index`]: the trigrams of the values under a prefix, and which keys may match a [`Query`].
 //!
 //! A document is a key as it was when it was read last; its number is never used again. New documents are in the *tail*,
-//! with their trigrams as they are; a tail that is long enough becomes a [`Segment`], and segments of a size are merged, off
-//! the lock. Documents that were replaced or deleted are marked, and dropped by merges. When most numbers are of such
-//! documents, the index says that it should be built anew.
+//! with their grams as they are; a tail that is long enough becomes a [`Segment`], and segments of a size are merged, both
+//! off the lock that searches take, which hold it for a moment too. Documents that were replaced or deleted are marked, and
+//! dropped by merges. When most numbers are of such documents, the index says that it should be built anew.
 
-use super::postings::Segment;
-use super::query::{Gram, Query, fold};
+use super::grams::{GRAM_BITS, Gram};
+use super::lookup;
+use super::postings::{PARTS_MAX, PLACE_BITS, Segment};
+use super::query::Query;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A tail with so many trigrams becomes a segment.
+/// A tail with so many grams becomes a segment ...
 const TAIL_GRAMS_MAX: usize = 256 << 10;
+/// ... or with so many documents.
+const TAIL_DOCUMENTS_MAX: usize = 4096;
 /// So many neighbouring segments of a size are merged.
-const FAN_OUT: usize = 8;
+const FAN_OUT: usize = PARTS_MAX;
 /// Segments of more bytes are not merged: positions in them have 32 bits.
 const MERGED_BYTES_MAX: usize = 1 << 30;
 /// Of a value with more text than this, in bytes, no trigrams are taken: it is looked at by every search.
 pub(crate) const INDEXED_BYTES_MAX: usize = 16 << 20;
-/// A list so many times as long as the candidates left costs more to read than they do to look at.
-const LIST_PER_CANDIDATE_MAX: usize = 300;
 /// Numbers of documents that are no more, on top of four for each that is.
 const DEAD_MAX: usize = 200_000;
 
@@ -32,12 +34,41 @@ pub(crate) struct Index {
     pub(crate) prefix: Vec<u8>,
     /// Only this field of hashes; without: strings, and all fields.
     pub(crate) field: Option<Vec<u8>>,
+    /// Whoever puts, deletes or makes a segment of the tail.
+    writer: Mutex<()>,
     inner: Mutex<Inner>,
     merging: AtomicBool,
     tail_grams_max: usize,
     hasher: RandomState,
     /// Searches that it was used for.
     pub(crate) uses: AtomicU64,
+    bytes: Share,
+}
+
+/// One part of the bytes of all indexes, which INFO reads without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    all: Arc<AtomicU64>,
+    own: AtomicU64,
+}
+
+impl Share {
+    /// Nothing yet, of `all`.
+    pub(crate) fn of(all: Arc<AtomicU64>) -> Share {
+        Share { all, own: AtomicU64::new(0) }
+    }
+    /// It is so many now.
+    pub(crate) fn set(&self, bytes: usize) {
+        let before = self.own.swap(bytes as u64, Relaxed);
+        // Wraps where it shrinks, as it should.
+        self.all.fetch_add((bytes as u64).wrapping_sub(before), Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -51,14 +82,25 @@ struct Inner {
     dead_count: usize,
     text_bytes: u64,
     by_key: HashTable<u32>,
-    segments: Vec<Arc<Segment>>,
+    parts: Vec<Part>,
+    parts_bytes: usize,
     /// Documents from here on are in the tail.
     tail_first: u32,
-    /// Their trigrams, sorted; `None` for one that is dead or always looked at.
-    tail: Vec<Option<Box<[Gram]>>>,
+    /// Their grams; `None` for one that is dead or always looked at.
+    tail: Vec<Option<Arc<[Gram]>>>,
     tail_grams: usize,
-    /// Documents that are always looked at.
+    /// Documents that are always looked at, ascending.
     always: Vec<u32>,
+}
+
+/// A segment and how much of it is left.
+#[derive(Clone, Debug)]
+struct Part {
+    segment: Arc<Segment>,
+    /// Documents that it had when it was made, ...
+    made_of: u32,
+    /// ... and those that are not dead.
+    alive: u32,
 }
 
 /// Figures for RX.INDEX INFO.
@@ -72,87 +114,63 @@ pub(crate) struct Figures {
     pub(crate) dead: usize,
 }
 
-/// Which of all trigrams a text has: 2 MiB.
-#[derive(Debug)]
-pub(crate) struct Scratch {
-    seen: Vec<u64>,
-}
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch { seen: vec![0; 1 << 18] }
-    }
-}
-
-impl Scratch {
-    /// The trigrams of `texts`, each once, sorted.
-    pub(crate) fn grams<'t>(&mut self, texts: impl Iterator<Item = &'t [u8]>) -> Box<[Gram]> {
-        let mut out = Vec::new();
-        for text in texts {
-            let mut gram = 0;
-            for (i, byte) in text.iter().enumerate() {
-                gram = (gram << 8 | Gram::from(fold(*byte))) & 0xff_ffff;
-                if i >= 2 {
-                    let (word, bit) = (&mut self.seen[gram as usize / 64], 1u64 << (gram % 64));
-                    if *word & bit == 0 {
-                        *word |= bit;
-                        out.push(gram);
-                    }
-                }
-            }
-        }
-        out.iter().for_each(|gram| self.seen[*gram as usize / 64] = 0);
-        out.sort_unstable();
-        out.into_boxed_slice()
-    }
-    /// Bytes of heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.seen.len() * 8
-    }
-}
-
 impl Index {
-    /// An empty index.
-    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>) -> Index {
+    /// An empty index, whose bytes are added to `all_bytes` as long as it is there.
+    pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, all_bytes: Arc<AtomicU64>) -> Index {
         Index {
             prefix,
             field,
+            writer: Mutex::default(),
             inner: Mutex::default(),
             merging: AtomicBool::new(false),
             tail_grams_max: TAIL_GRAMS_MAX,
             hasher: RandomState::new(),
             uses: AtomicU64::new(0),
+            bytes: Share::of(all_bytes),
         }
     }
 
-    /// Puts a document in the place of the one that the key had. Without trigrams it is always looked at.
-    pub(crate) fn put(&self, key: &[u8], grams: Option<Box<[Gram]>>, text_bytes: usize) {
-        let inner = &mut *self.inner.lock();
-        self.remove(inner, key);
-        let id = inner.ends.len() as u32;
-        inner.keys.extend_from_slice(key);
-        inner.ends.push(inner.keys.len() as u64);
-        inner.sizes.push(text_bytes.min(u32::MAX as usize) as u32);
-        inner.text_bytes += text_bytes as u64;
-        if inner.dead.len() * 64 <= id as usize {
-            inner.dead.push(0);
-        }
-        let Inner { by_key, keys, ends, .. } = inner;
-        let hash = |id: &u32| self.hasher.hash_one(key_at(keys, ends, *id));
-        by_key.insert_unique(self.hasher.hash_one(key), id, hash);
-        if grams.is_none() {
-            inner.always.push(id);
-        }
-        inner.tail_grams += grams.as_ref().map_or(0, |g| g.len());
-        inner.tail.push(grams);
-        if inner.tail_grams >= self.tail_grams_max {
-            inner.flush();
+    /// An empty index of the same values.
+    pub(crate) fn anew(&self) -> Index {
+        Index::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
+    }
+
+    /// Puts a document in the place of the one that the key had. Without grams it is always looked at.
+    pub(crate) fn put(&self, key: &[u8], grams: Option<Arc<[Gram]>>, text_bytes: usize) {
+        let _writer = self.writer.lock();
+        let is_full = {
+            let inner = &mut *self.inner.lock();
+            self.remove(inner, key);
+            let id = inner.ends.len() as u32;
+            inner.keys.extend_from_slice(key);
+            inner.ends.push(inner.keys.len() as u64);
+            inner.sizes.push(text_bytes.min(u32::MAX as usize) as u32);
+            inner.text_bytes += u64::from(inner.sizes[id as usize]);
+            if inner.dead.len() * 64 <= id as usize {
+                inner.dead.push(0);
+            }
+            let Inner { by_key, keys, ends, .. } = inner;
+            let hash = |id: &u32| self.hasher.hash_one(key_at(keys, ends, *id));
+            by_key.insert_unique(self.hasher.hash_one(key), id, hash);
+            if grams.is_none() {
+                inner.always.push(id);
+            }
+            inner.tail_grams += grams.as_ref().map_or(0, |g| g.len());
+            inner.tail.push(grams);
+            self.bytes.set(inner.heap_bytes());
+            inner.tail_grams >= self.tail_grams_max || inner.tail.len() >= TAIL_DOCUMENTS_MAX
+        };
+        if is_full {
+            self.flush();
         }
     }
 
     /// Forgets a key's document.
     pub(crate) fn delete(&self, key: &[u8]) {
-        self.remove(&mut self.inner.lock(), key);
+        let _writer = self.writer.lock();
+        let inner = &mut *self.inner.lock();
+        self.remove(inner, key);
+        self.bytes.set(inner.heap_bytes());
     }
 
     fn remove(&self, inner: &mut Inner, key: &[u8]) {
@@ -163,29 +181,63 @@ impl Index {
         inner.dead[id as usize / 64] |= 1 << (id % 64);
         inner.dead_count += 1;
         inner.text_bytes -= u64::from(inner.sizes[id as usize]);
-        if let Some(place) = id.checked_sub(inner.tail_first) {
-            inner.tail_grams -= inner.tail[place as usize].take().map_or(0, |g| g.len());
+        match id.checked_sub(inner.tail_first) {
+            Some(place) => inner.tail_grams -= inner.tail[place as usize].take().map_or(0, |g| g.len()),
+            None => {
+                let at = inner.parts.partition_point(|p| p.segment.first <= id);
+                if let Some(part) = at.checked_sub(1).and_then(|at| inner.parts.get_mut(at)) {
+                    part.alive -= 1;
+                }
+            }
         }
-        inner.always.retain(|always| *always != id);
+        if let Ok(at) = inner.always.binary_search(&id) {
+            inner.always.remove(at);
+        }
+    }
+
+    /// Makes a segment of the tail. The caller is the writer; searches go on.
+    fn flush(&self) {
+        let (first, tail, grams) = {
+            let inner = self.inner.lock();
+            (inner.tail_first, inner.tail.clone(), inner.tail_grams)
+        };
+        let mut pairs = Vec::with_capacity(grams);
+        for (place, grams) in (0..).zip(&tail) {
+            pairs.extend(grams.iter().flat_map(|g| g.iter()).map(|gram| gram << PLACE_BITS | place));
+        }
+        sort_by_gram(&mut pairs);
+        pairs.dedup();
+        let segment = Arc::new(Segment::build(first, tail.len() as u32, &pairs));
+        let mut inner = self.inner.lock();
+        inner.parts_bytes += segment.heap_bytes();
+        let alive = alive_of(&segment, &inner.dead);
+        inner.parts.push(Part { segment, made_of: alive, alive });
+        inner.tail_first += tail.len() as u32;
+        // Nobody has written meanwhile, so these are all.
+        inner.tail.clear();
+        inner.tail_grams = 0;
+        self.bytes.set(inner.heap_bytes());
     }
 
     /// Documents that may match, by their numbers, ascending.
     pub(crate) fn candidates(&self, query: &Query) -> Vec<u32> {
         self.uses.fetch_add(1, Relaxed);
-        let inner = self.inner.lock();
-        let mut found = inner.always.clone();
-        for segment in &inner.segments {
-            match in_segment(segment, query) {
+        // What is dead now is: a document that dies later is looked at all the same, for its key may have another.
+        let (mut found, parts, dead) = {
+            let inner = self.inner.lock();
+            let tail = (inner.tail_first..).zip(&inner.tail);
+            let fits =
+                tail.filter(|(_, grams)| grams.as_ref().is_some_and(|grams| lookup::has(grams, query)));
+            let found: Vec<u32> = inner.always.iter().copied().chain(fits.map(|(id, _)| id)).collect();
+            (found, inner.parts.clone(), inner.dead.clone())
+        };
+        for Part { segment, .. } in &parts {
+            match lookup::candidates(segment, query) {
                 Some(ids) => found.extend(ids),
                 None => found.extend(segment.first..segment.first + segment.documents),
             }
         }
-        for (place, grams) in inner.tail.iter().enumerate() {
-            if grams.as_ref().is_some_and(|grams| has(grams, query)) {
-                found.push(inner.tail_first + place as u32);
-            }
-        }
-        found.retain(|id| !inner.is_dead(*id));
+        found.retain(|id| !is_dead(&dead, *id));
         found.sort_unstable();
         found.dedup();
         found
@@ -205,15 +257,23 @@ impl Index {
         }
         let picked = {
             let inner = self.inner.lock();
-            inner.pick().map(|at| (inner.segments[at.clone()].to_vec(), inner.dead.clone(), at))
+            inner.pick().map(|at| {
+                let parts: Vec<_> = inner.parts[at.clone()].iter().map(|p| p.segment.clone()).collect();
+                (parts, inner.dead.clone(), at)
+            })
         };
         let merged = picked.is_some();
-        if let Some((parts, dead, at)) = picked {
-            let is_dead = |id: u32| dead.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1);
-            let one = Segment::merge(&parts, &is_dead, pause).map(Arc::new);
+        if let Some((segments, dead, at)) = picked {
+            let part = Segment::merge(&segments, &|id| is_dead(&dead, id), pause).map(|segment| {
+                let alive = alive_of(&segment, &dead);
+                Part { segment: Arc::new(segment), made_of: alive, alive }
+            });
             let mut inner = self.inner.lock();
-            // Segments are added behind these only, and nobody else merges.
-            inner.segments.splice(at, one);
+            // Segments are added behind these only, and nobody else merges; documents may have died.
+            let alive = inner.parts[at.clone()].iter().map(|p| p.alive).sum();
+            inner.parts.splice(at, part.map(|p| Part { alive, ..p }));
+            inner.parts_bytes = inner.parts.iter().map(|p| p.segment.heap_bytes()).sum();
+            self.bytes.set(inner.heap_bytes());
         }
         self.merging.store(false, Relaxed);
         merged
@@ -225,20 +285,20 @@ impl Index {
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
     }
 
+    /// Its locks, held.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        (self.writer.lock(), self.inner.lock())
+    }
+
     /// How it stands.
     pub(crate) fn figures(&self) -> Figures {
         let inner = self.inner.lock();
-        let segments: usize = inner.segments.iter().map(|s| s.heap_bytes()).sum();
-        let documents = inner.keys.capacity()
-            + (inner.ends.capacity() + inner.dead.capacity()) * 8
-            + (inner.sizes.capacity() + inner.always.capacity()) * 4
-            + inner.by_key.allocation_size();
-        let tail = inner.tail_grams * 4 + inner.tail.capacity() * size_of::<Option<Box<[Gram]>>>();
         Figures {
             documents: inner.by_key.len(),
             text_bytes: inner.text_bytes,
-            bytes: segments + documents + tail,
-            segments: inner.segments.len(),
+            bytes: inner.heap_bytes(),
+            segments: inner.parts.len(),
             tail_documents: inner.tail.len(),
             dead: inner.dead_count,
         }
@@ -246,37 +306,37 @@ impl Index {
 }
 
 impl Inner {
-    fn is_dead(&self, id: u32) -> bool {
-        self.dead[id as usize / 64] >> (id % 64) & 1 == 1
-    }
-    /// Makes a segment of the tail.
-    fn flush(&mut self) {
-        let mut pairs = Vec::with_capacity(self.tail_grams);
-        for (place, grams) in self.tail.drain(..).enumerate() {
-            let id = u64::from(self.tail_first) + place as u64;
-            pairs.extend(grams.iter().flat_map(|g| g.iter()).map(|gram| u64::from(*gram) << 32 | id));
-        }
-        pairs.sort_unstable();
-        let next = self.ends.len() as u32;
-        self.segments.push(Arc::new(Segment::build(self.tail_first, next - self.tail_first, &pairs)));
-        (self.tail_first, self.tail_grams) = (next, 0);
+    /// Bytes of heap, in no more time than it takes to add a few numbers.
+    fn heap_bytes(&self) -> usize {
+        let documents = self.keys.capacity()
+            + (self.ends.capacity() + self.dead.capacity()) * 8
+            + (self.sizes.capacity() + self.always.capacity()) * 4
+            + self.by_key.allocation_size();
+        let tail = self.tail_grams * size_of::<Gram>()
+            + self.tail.capacity() * size_of::<Option<Arc<[Gram]>>>()
+            + self.tail.len() * 2 * size_of::<usize>();
+        self.parts_bytes + self.parts.capacity() * size_of::<Part>() + documents + tail
     }
     /// Which segments to merge: so many of a size, or one that is mostly dead.
     fn pick(&self) -> Option<std::ops::Range<usize>> {
         // None is as large as all others together: each document is merged a number of times that is a logarithm.
-        let gains = |all: &[Arc<Segment>]| {
-            let sizes = all.iter().map(|s| s.heap_bytes());
+        let gains = |all: &[Part]| {
+            let sizes = all.iter().map(|p| p.segment.heap_bytes());
             let sum = sizes.clone().sum::<usize>();
             sizes.max().is_some_and(|max| 2 * max <= sum) && sum < MERGED_BYTES_MAX
         };
-        let run = self.segments.windows(FAN_OUT).position(gains);
-        let mostly_dead = || {
-            let dead = |s: &Segment| (s.first..s.first + s.documents).filter(|id| self.is_dead(*id)).count();
-            // Its numbers stay, so it is judged by what it has gained once already: nothing is left of it.
-            self.segments.iter().position(|s| s.heap_bytes() > 64 && dead(s) == s.documents as usize)
-        };
+        let run = self.parts.windows(FAN_OUT).position(gains);
+        let mostly_dead = || self.parts.iter().position(|p| 2 * p.alive < p.made_of);
         run.map(|at| at..at + FAN_OUT).or_else(|| mostly_dead().map(|at| at..at + 1))
     }
+}
+
+fn is_dead(dead: &[u64], id: u32) -> bool {
+    dead.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+}
+
+fn alive_of(segment: &Segment, dead: &[u64]) -> u32 {
+    (segment.first..segment.first + segment.documents).filter(|id| !is_dead(dead, *id)).count() as u32
 }
 
 fn key_at<'k>(keys: &'k [u8], ends: &[u64], id: u32) -> &'k [u8] {
@@ -284,75 +344,24 @@ fn key_at<'k>(keys: &'k [u8], ends: &[u64], id: u32) -> &'k [u8] {
     &keys[start as usize..ends[id as usize] as usize]
 }
 
-/// The documents of a segment that may match; `None`: all.
-fn in_segment(segment: &Segment, query: &Query) -> Option<Vec<u32>> {
-    match query {
-        Query::All => None,
-        Query::Gram(gram) => {
-            let mut out = Vec::new();
-            if let Some((list, _)) = segment.find(*gram) {
-                segment.decode(list, &mut out);
-            }
-            Some(out)
+/// Sorts pairs by their grams and leaves them in order where those are the same: by 10 bits at a time.
+fn sort_by_gram(pairs: &mut Vec<u64>) {
+    const BITS: u32 = GRAM_BITS / 4;
+    let mut other = vec![0; pairs.len()];
+    for shift in (0..4).map(|pass| PLACE_BITS + pass * BITS) {
+        let digit = |pair: u64| (pair >> shift) as usize & ((1 << BITS) - 1);
+        let mut places = [0usize; 1 << BITS];
+        pairs.iter().for_each(|pair| places[digit(*pair)] += 1);
+        let mut sum = 0;
+        for place in &mut places {
+            sum += std::mem::replace(place, sum);
         }
-        Query::Or(all) => {
-            let mut out = Vec::new();
-            for q in all {
-                out.extend(in_segment(segment, q)?);
-            }
-            out.sort_unstable();
-            out.dedup();
-            Some(out)
+        for pair in pairs.iter() {
+            let place = &mut places[digit(*pair)];
+            other[*place] = *pair;
+            *place += 1;
         }
-        Query::And(all) => {
-            let mut lists = Vec::new();
-            for q in all {
-                if let Query::Gram(gram) = q {
-                    let Some(found) = segment.find(*gram) else { return Some(Vec::new()) };
-                    lists.push(found);
-                }
-            }
-            // The shortest first: what is left costs little to look at.
-            lists.sort_unstable_by_key(|l| l.1);
-            let (mut left, mut list) = (None::<Vec<u32>>, Vec::new());
-            for (at, count) in lists {
-                if left.as_ref().is_some_and(|l| l.len() * LIST_PER_CANDIDATE_MAX < count as usize) {
-                    break;
-                }
-                list.clear();
-                segment.decode(at, &mut list);
-                left = Some(left.map_or_else(|| list.clone(), |left| both(left, &list)));
-            }
-            for q in all.iter().filter(|q| !matches!(q, Query::Gram(_))) {
-                if left.as_ref().is_some_and(Vec::is_empty) {
-                    break;
-                }
-                if let Some(found) = in_segment(segment, q) {
-                    left = Some(left.map_or_else(|| found.clone(), |left| both(left, &found)));
-                }
-            }
-            left
-        }
-    }
-}
-
-/// What two ascending lists have in common.
-fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
-    let mut at = 0;
-    a.retain(|id| {
-        at += b[at..].iter().take_while(|other| *other < id).count();
-        b.get(at) == Some(id)
-    });
-    a
-}
-
-/// True when trigrams fulfil a query.
-fn has(grams: &[Gram], query: &Query) -> bool {
-    match query {
-        Query::All => true,
-        Query::Gram(gram) => grams.binary_search(gram).is_ok(),
-        Query::And(all) => all.iter().all(|q| has(grams, q)),
-        Query::Or(all) => all.iter().any(|q| has(grams, q)),
+        std::mem::swap(pairs, &mut other);
     }
 }
 
@@ -360,7 +369,21 @@ fn has(grams: &[Gram], query: &Query) -> bool {
 mod tests {
     use super::*;
     use crate::regex::{Budget, Matcher, Options, Pattern};
+    use crate::trigram::grams::Scratch;
     use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn pairs_are_sorted_by_gram_and_stay_in_order() {
+        let rng = &mut fastrand::Rng::with_seed(5);
+        let mut pairs: Vec<u64> = (0..5000)
+            .map(|i| (rng.u64(..1 << GRAM_BITS) >> rng.u32(..GRAM_BITS)) << PLACE_BITS | i)
+            .collect();
+        let mut want = pairs.clone();
+        want.sort_unstable();
+        sort_by_gram(&mut pairs);
+        assert_eq!(pairs, want);
+        sort_by_gram(&mut Vec::new());
+    }
 
     /// Texts of a few words, so that patterns match some of them.
     fn text(rng: &mut fastrand::Rng) -> Vec<u8> {
@@ -387,7 +410,9 @@ mod tests {
             "(?:ticket|error)(?:warning)*mail",
         ];
         let rng = &mut fastrand::Rng::with_seed(31);
-        let index = Index { tail_grams_max: 300, ..Index::new(Vec::new(), None) };
+        let all_bytes = Arc::new(AtomicU64::new(7));
+        let mut index = Index::new(Vec::new(), None, all_bytes.clone());
+        index.tail_grams_max = 300;
         let (mut scratch, mut now) = (Scratch::default(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
         let (mut most_segments, mut narrow) = (0, 0);
         for round in 0..60 {
@@ -398,7 +423,8 @@ mod tests {
                     now.remove(&key);
                 } else {
                     let text = text(rng);
-                    let grams = (rng.usize(..50) > 0).then(|| scratch.grams([&text[..]].into_iter()));
+                    scratch.add(&text);
+                    let grams = scratch.take().filter(|_| rng.usize(..50) > 0);
                     index.put(&key, grams, text.len());
                     now.insert(key, text);
                 }
@@ -428,5 +454,10 @@ mod tests {
         now.keys().for_each(|k| index.delete(k));
         while index.merge_some(&|| {}) {}
         assert!(index.candidates(&Query::All).is_empty());
+        let f = index.figures();
+        assert!(f.segments < 8 && f.text_bytes == 0, "{f:?}: what is dead is dropped");
+        assert_eq!(all_bytes.load(Relaxed), 7 + f.bytes as u64);
+        drop(index);
+        assert_eq!(all_bytes.load(Relaxed), 7);
     }
 }

@@ -1,16 +1,31 @@
 //! [`Segment`]: for each trigram of a range of documents, which of them have it.
 //!
-//! A list is the gaps between its documents' numbers, Rice-coded: a unary quotient and `k` low bits, where `k` follows from
-//! how many there are, so it is not stored. That is within a bit or so of the least possible for gaps of that mean: some
-//! two bits for a trigram that half the documents have, ten for one in a thousand.
+//! A trigram that few documents have is one list. One that many have is *split* by the byte that follows it, and where many
+//! have those four bytes, by the one behind: so a longer literal finds few documents although its trigrams are in many. A
+//! merge may meet a trigram that is split in one part and not in another: then it has lists of both kinds, and each
+//! document is in the one that is not split, its *rest*, or in the others. What is split too thinly for the merged size
+//! is put together again.
 
-use super::query::Gram;
+use super::grams::{GRAM_BYTES, Gram, gram};
+use super::rice::{Reader, Writer};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Bits behind the last list, so that eight bytes can be read from any position.
-const PADDING_BYTES: usize = 8;
-/// Longest run of ones that is written as such; a longer quotient is an escape and the number in 32 bits.
-const QUOTIENT_MAX: u32 = 40;
+/// Three bytes are split when one document in so many has them, four when one in half as many has ...
+const SPLIT_SHARE: u32 = 16;
+/// ... or half of that in a segment with fewer documents than this, which will be merged, ...
+const SMALL_DOCUMENTS: u32 = 4096;
+/// ... and at least so many have them.
+const SPLIT_POSTINGS_MIN: u32 = 8;
+/// Low bits of a pair that [`Segment::build`] is given.
+pub(crate) const PLACE_BITS: u32 = 24;
+/// Of a list, in [`Segment::counts`]: of how many bytes it is the list, as 5 less these.
+const MISSING_SHIFT: u32 = 30;
+const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
+/// Sorting a document into several lists costs as much as reading so many.
+const SORTED_COST: usize = 5;
+/// Most segments that are merged at a time.
+pub(crate) const PARTS_MAX: usize = 8;
 /// Postings decoded between two pauses.
 const PIECE_POSTINGS: usize = 1 << 15;
 
@@ -21,140 +36,250 @@ pub(crate) struct Segment {
     pub(crate) first: u32,
     /// ... and it has room for so many.
     pub(crate) documents: u32,
+    /// Of each list, ascending: its bytes, with zeros for those it does not have; the fewer of them the sooner.
     grams: Vec<Gram>,
     /// Where each list begins in `bits`, in bytes.
     starts: Vec<u32>,
+    /// How many documents each has, and how many bytes it has not.
     counts: Vec<u32>,
     bits: Vec<u8>,
 }
 
+/// Lists of a segment, one or more: where all documents are that have three, four or five bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Lists {
+    /// Those of the first three and four bytes, which hold documents that have other bytes behind them, too.
+    rests: [Option<usize>; 2],
+    /// Those of the bytes.
+    own: Range<usize>,
+    /// Documents in all of them; one may be in several.
+    count: usize,
+}
+
 impl Segment {
-    /// From pairs of a trigram (the upper half) and a document's number, sorted.
+    /// From pairs of a gram and, in [`PLACE_BITS`] below it, how far behind `first` a document is; sorted, each once.
     pub(crate) fn build(first: u32, documents: u32, pairs: &[u64]) -> Segment {
-        let mut writer = Writer::new(first, documents);
-        let mut list = Vec::new();
-        for same in pairs.chunk_by(|a, b| a >> 32 == b >> 32) {
-            list.clear();
-            list.extend(same.iter().map(|p| *p as u32));
-            writer.list((same[0] >> 32) as Gram, &list);
-        }
-        writer.finish()
+        let mut builder = Builder::new(first, documents);
+        builder.build(pairs, 3, &mut Vec::new());
+        builder.finish()
     }
 
-    /// Neighbouring segments as one, without the documents that `is_dead`.
+    /// Neighbouring segments, at most [`PARTS_MAX`], as one, without the documents that `is_dead`.
     pub(crate) fn merge(
         parts: &[Arc<Segment>],
         is_dead: &dyn Fn(u32) -> bool,
         pause: &dyn Fn(),
     ) -> Option<Segment> {
         let (first, last) = (parts.first()?, parts.last()?);
-        let mut writer = Writer::new(first.first, last.first + last.documents - first.first);
-        let mut at = vec![0usize; parts.len()];
+        let mut builder = Builder::new(first.first, last.first + last.documents - first.first);
+        let merge = Merge { parts, is_dead };
+        let mut all: Group = std::array::from_fn(|i| 0..parts.get(i).map_or(0, |p| p.grams.len()));
         let (mut list, mut passed) = (Vec::new(), 0);
-        while let Some(gram) = parts.iter().zip(&at).filter_map(|(p, at)| p.grams.get(*at)).min().copied() {
-            list.clear();
-            for (part, at) in parts.iter().zip(&mut at) {
-                if part.grams.get(*at) == Some(&gram) {
-                    part.decode(*at, &mut list);
-                    *at += 1;
-                }
-            }
-            passed += list.len();
-            list.retain(|d| !is_dead(*d));
-            if !list.is_empty() {
-                writer.list(gram, &list);
-            }
+        while let Some(group) = merge.next(&mut all, 3) {
+            passed += merge.count(&group);
+            builder.merge(&merge, group, 3, &mut list);
             if passed >= PIECE_POSTINGS {
                 passed = 0;
                 pause();
             }
         }
-        Some(writer.finish())
+        Some(builder.finish())
     }
 
-    /// Which list is that of `gram`, and how many documents it has.
-    pub(crate) fn find(&self, gram: Gram) -> Option<(usize, u32)> {
-        let at = self.grams.binary_search(&gram).ok()?;
-        Some((at, self.counts[at]))
+    /// Postings in lists.
+    fn count(&self, lists: Range<usize>) -> usize {
+        self.counts[lists].iter().map(|c| (c & COUNT_MASK) as usize).sum()
+    }
+
+    /// The list of exactly these bytes, if it is the first of `lists`, and the others.
+    fn own(&self, lists: Range<usize>, bytes: usize) -> (Option<usize>, Range<usize>) {
+        let is = |i: &usize| self.counts[*i] >> MISSING_SHIFT == (GRAM_BYTES - bytes) as u32;
+        let own = lists.clone().next().filter(is);
+        (own, lists.start + usize::from(own.is_some())..lists.end)
+    }
+
+    /// Those of `lists` whose grams begin with the first `n` of these bytes.
+    fn beginning(&self, lists: Range<usize>, bytes: &[u8], n: usize) -> Range<usize> {
+        let missing = 8 * (GRAM_BYTES - n);
+        let wanted = gram(bytes) >> missing;
+        let grams = &self.grams[lists.clone()];
+        let from = grams.partition_point(|g| g >> missing < wanted);
+        // They are few, so their end is near.
+        let (mut near, is) = (1, |g: &Gram| g >> missing == wanted);
+        while grams[from..].get(near).is_some_and(is) {
+            near *= 2;
+        }
+        let len = grams[from..grams.len().min(from + near)].partition_point(is);
+        lists.start + from..lists.start + from + len
+    }
+
+    /// Where all documents are that have these bytes, three to five; `None`: there are none.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<Lists> {
+        let mut own = self.beginning(0..self.grams.len(), bytes, 3);
+        let mut rests = [None; 2];
+        for (n, rest) in (3..bytes.len()).zip(&mut rests) {
+            (*rest, own) = self.own(own, n);
+            own = self.beginning(own, bytes, n + 1);
+        }
+        let count =
+            rests.iter().flatten().map(|i| self.count(*i..i + 1)).sum::<usize>() + self.count(own.clone());
+        (count > 0).then_some(Lists { rests, own, count })
+    }
+
+    /// Which documents are in these lists, ascending, each once, in the place of what `out` had.
+    pub(crate) fn decode_all(&self, lists: &Lists, out: &mut Vec<u32>) {
+        out.clear();
+        let all = lists.rests.into_iter().flatten().chain(lists.own.clone());
+        all.for_each(|list| self.decode(list, out));
+        if lists.lists() > 1 {
+            out.sort_unstable();
+            out.dedup();
+        }
     }
 
     /// Adds the documents of a list to `out`, ascending.
-    pub(crate) fn decode(&self, list: usize, out: &mut Vec<u32>) {
-        let count = self.counts[list];
-        let k = low_bits(self.documents, count);
-        let mut reader = Reader { bits: &self.bits, at: self.starts[list] as usize * 8 };
-        let mut next = self.first;
-        out.reserve(count as usize);
-        for _ in 0..count {
-            let document = next + reader.gap(k);
-            out.push(document);
-            next = document + 1;
-        }
+    fn decode(&self, list: usize, out: &mut Vec<u32>) {
+        let count = self.counts[list] & COUNT_MASK;
+        Reader::new(&self.bits, self.starts[list] as usize).list(self.first, self.documents, count, out);
     }
 
     /// Bytes of heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.grams.capacity() + self.starts.capacity() + self.counts.capacity()) * 4 + self.bits.capacity()
+        self.grams.capacity() * 8
+            + (self.starts.capacity() + self.counts.capacity()) * 4
+            + self.bits.capacity()
     }
 }
 
-/// The low bits of a gap: the logarithm of the mean gap's 0.69.
-fn low_bits(documents: u32, count: u32) -> u32 {
-    let mean = (u64::from(documents) / u64::from(count.max(1))).saturating_sub(1) * 69 / 100;
-    if mean < 2 { 0 } else { mean.ilog2() }
-}
-
-struct Writer {
-    segment: Segment,
-    held: u64,
-    held_bits: u32,
-}
-
-impl Writer {
-    fn new(first: u32, documents: u32) -> Writer {
-        let (grams, starts, counts, bits) = Default::default();
-        Writer { segment: Segment { first, documents, grams, starts, counts, bits }, held: 0, held_bits: 0 }
+impl Lists {
+    fn lists(&self) -> usize {
+        self.own.len() + self.rests.iter().flatten().count()
     }
-    fn list(&mut self, gram: Gram, documents: &[u32]) {
-        self.align();
-        self.segment.grams.push(gram);
-        self.segment.starts.push(self.segment.bits.len() as u32);
-        self.segment.counts.push(documents.len() as u32);
-        let k = low_bits(self.segment.documents, documents.len() as u32);
-        let mut next = self.segment.first;
-        for document in documents {
-            let gap = document - next;
-            next = document + 1;
-            let quotient = gap >> k;
-            if quotient < QUOTIENT_MAX {
-                self.put((1u64 << quotient) - 1, quotient + 1);
-                self.put(u64::from(gap) & ((1 << k) - 1), k);
-            } else {
-                self.put((1u64 << QUOTIENT_MAX) - 1, QUOTIENT_MAX);
-                self.put(u64::from(gap), 32);
+    /// What reading them costs, in documents of one list: what is in several lists must be sorted.
+    pub(crate) fn cost(&self) -> usize {
+        self.count * if self.lists() > 1 { SORTED_COST } else { 1 }
+    }
+    /// True when reading them costs no more than reading what they are of would.
+    pub(crate) fn are_few(&self) -> bool {
+        self.own.len() <= 1
+    }
+}
+
+/// Neighbouring lists of each part.
+type Group = [Range<usize>; PARTS_MAX];
+
+/// Segments that are made one.
+struct Merge<'m> {
+    parts: &'m [Arc<Segment>],
+    is_dead: &'m dyn Fn(u32) -> bool,
+}
+
+impl Merge<'_> {
+    /// Takes the lists with the lowest first `n` bytes off the beginnings of `lists`, which are one range for each part.
+    fn next(&self, lists: &mut Group, n: usize) -> Option<Group> {
+        let missing = 8 * (GRAM_BYTES - n);
+        let each = || self.parts.iter().zip(lists.iter());
+        let lowest = each().filter_map(|(p, l)| p.grams[l.clone()].first()).min()? >> missing;
+        let same = |p: &Segment, l: &Range<usize>| {
+            l.start + p.grams[l.clone()].iter().take_while(|g| **g >> missing == lowest).count()
+        };
+        let mut group = Group::default();
+        for ((part, lists), own) in self.parts.iter().zip(lists).zip(&mut group) {
+            let end = same(part, lists);
+            *own = std::mem::replace(&mut lists.start, end)..end;
+        }
+        Some(group)
+    }
+
+    fn count(&self, lists: &[Range<usize>]) -> usize {
+        self.parts.iter().zip(lists).map(|(p, l)| p.count(l.clone())).sum()
+    }
+
+    /// Puts the documents in these lists into `out`, ascending, each once; what their grams begin with, of `n` bytes.
+    fn together(&self, lists: &Group, n: usize, out: &mut Vec<u32>) -> Gram {
+        out.clear();
+        let mut gram = 0;
+        let missing = 8 * (GRAM_BYTES - n);
+        for (part, lists) in self.parts.iter().zip(lists) {
+            let from = out.len();
+            for list in lists.clone() {
+                part.decode(list, out);
+                gram = part.grams[list] >> missing << missing;
+            }
+            if lists.len() > 1 {
+                out[from..].sort_unstable();
             }
         }
+        out.dedup();
+        out.retain(|d| !(self.is_dead)(*d));
+        gram
     }
-    /// At most 41 bits, the lowest first.
-    fn put(&mut self, bits: u64, n: u32) {
-        self.held |= bits << self.held_bits;
-        self.held_bits += n;
-        while self.held_bits >= 8 {
-            self.segment.bits.push(self.held as u8);
-            self.held >>= 8;
-            self.held_bits -= 8;
+}
+
+struct Builder {
+    segment: Segment,
+    bits: Writer,
+}
+
+impl Builder {
+    fn new(first: u32, documents: u32) -> Builder {
+        let (grams, starts, counts, bits) = Default::default();
+        let segment = Segment { first, documents, grams, starts, counts, bits };
+        Builder { segment, bits: Writer::default() }
+    }
+    /// True when `n` bytes with so many postings are split.
+    fn is_split(&self, postings: usize, n: usize) -> bool {
+        let documents = self.segment.documents;
+        let share = if n == 3 { SPLIT_SHARE } else { SPLIT_SHARE / 2 };
+        let share = if documents < SMALL_DOCUMENTS { 2 * share } else { share };
+        n < GRAM_BYTES && postings >= (documents / share).max(SPLIT_POSTINGS_MIN) as usize
+    }
+    /// Adds the lists of pairs, by the first `n` bytes of their grams.
+    fn build(&mut self, pairs: &[u64], n: usize, list: &mut Vec<u32>) {
+        let missing = 8 * (GRAM_BYTES - n);
+        let begin = |pair: u64| pair >> PLACE_BITS >> missing;
+        for same in pairs.chunk_by(|a, b| begin(*a) == begin(*b)) {
+            if self.is_split(same.len(), n) {
+                self.build(same, n + 1, list);
+                continue;
+            }
+            let place = |pair: &u64| self.segment.first + (*pair as u32 & ((1 << PLACE_BITS) - 1));
+            list.clear();
+            list.extend(same.iter().map(place));
+            list.sort_unstable();
+            list.dedup();
+            self.list(begin(same[0]) << missing, n, list);
         }
     }
-    fn align(&mut self) {
-        if self.held_bits > 0 {
-            self.put(0, 8 - self.held_bits);
+    /// Adds the lists of `group`, which have the same first `n` bytes.
+    fn merge(&mut self, merge: &Merge<'_>, mut group: Group, n: usize, list: &mut Vec<u32>) {
+        if !self.is_split(merge.count(&group), n) {
+            let gram = merge.together(&group, n, list);
+            return self.list(gram, n, list);
         }
+        let mut rests = group.clone();
+        for ((part, lists), rest) in merge.parts.iter().zip(&mut group).zip(&mut rests) {
+            (_, *lists) = part.own(lists.clone(), n);
+            rest.end = lists.start;
+        }
+        let gram = merge.together(&rests, n, list);
+        self.list(gram, n, list);
+        while let Some(group) = merge.next(&mut group, n + 1) {
+            self.merge(merge, group, n + 1, list);
+        }
+    }
+    /// Adds the list of `n` bytes.
+    fn list(&mut self, gram: Gram, n: usize, documents: &[u32]) {
+        if documents.is_empty() {
+            return;
+        }
+        self.segment.grams.push(gram);
+        self.segment.starts.push(self.bits.list(self.segment.first, self.segment.documents, documents));
+        self.segment.counts.push(documents.len() as u32 | ((GRAM_BYTES - n) as u32) << MISSING_SHIFT);
     }
     fn finish(mut self) -> Segment {
-        self.align();
         let s = &mut self.segment;
-        s.bits.extend_from_slice(&[0; PADDING_BYTES]);
-        s.bits.shrink_to_fit();
+        s.bits = self.bits.finish();
         s.grams.shrink_to_fit();
         s.starts.shrink_to_fit();
         s.counts.shrink_to_fit();
@@ -162,84 +287,96 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
-    bits: &'a [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    /// The next 57 bits or more.
-    #[inline]
-    fn window(&self) -> u64 {
-        let bytes = self.bits.get(self.at / 8..).and_then(|b| b.first_chunk::<8>());
-        bytes.map_or(0, |b| u64::from_le_bytes(*b)) >> (self.at % 8)
-    }
-    #[inline]
-    fn gap(&mut self, k: u32) -> u32 {
-        let quotient = self.window().trailing_ones();
-        if quotient < QUOTIENT_MAX {
-            self.at += quotient as usize + 1;
-            let low = self.window() & ((1 << k) - 1);
-            self.at += k as usize;
-            return quotient << k | low as u32;
-        }
-        self.at += QUOTIENT_MAX as usize;
-        let gap = self.window() as u32;
-        self.at += 32;
-        gap
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
 
-    fn lists(segment: &Segment) -> Vec<(Gram, Vec<u32>)> {
-        let list = |i: usize| {
-            let mut out = Vec::new();
-            segment.decode(i, &mut out);
-            (segment.grams[i], out)
+    /// Of each gram the documents, as a plain twin has them.
+    type Twin = BTreeMap<Gram, BTreeSet<u32>>;
+
+    const TEXTS: [(&[u8; 3], f64); 4] = [(b"the", 0.0), (b"her", 0.05), (b"zyx", 0.001), (b"qqq", 1.0)];
+    const NEXT: [u8; 4] = [0, b'a', b'z', 255];
+
+    fn segment(first: u32, documents: u32, share: f64, twin: &mut Twin, rng: &mut fastrand::Rng) -> Segment {
+        let mut pairs = Vec::new();
+        for (text, own) in TEXTS {
+            for place in 0..documents {
+                for _ in 0..if rng.f64() < own.max(if own == 0.0 { share } else { 0.0 }) {
+                    rng.u8(1..4)
+                } else {
+                    0
+                } {
+                    // The first of the four often, so that it is split too.
+                    let next = NEXT[rng.usize(..4).saturating_sub(rng.usize(..3))];
+                    let gram = gram(&[text[0], text[1], text[2], next, NEXT[rng.usize(..4)]]);
+                    pairs.push(gram << PLACE_BITS | u64::from(place));
+                    twin.entry(gram).or_default().insert(first + place);
+                }
+            }
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        Segment::build(first, documents, &pairs)
+    }
+
+    /// What is found has all that there is, is ascending, and is exact where nothing is in a rest.
+    fn check(segment: &Segment, twin: &Twin, is_dead: &dyn Fn(u32) -> bool) {
+        let texts = TEXTS.map(|t| t.0.to_vec()).into_iter().chain([b"non".to_vec()]);
+        let longer = |t: Vec<u8>| NEXT.iter().chain(b"b").map(move |b| [&t[..], &[*b]].concat());
+        let texts: Vec<Vec<u8>> = texts.collect();
+        let fours: Vec<Vec<u8>> = texts.iter().cloned().flat_map(longer).collect();
+        let fives: Vec<Vec<u8>> = fours.iter().cloned().flat_map(longer).collect();
+        let of = |bytes: &[u8]| -> BTreeSet<u32> {
+            let missing = 8 * (GRAM_BYTES - bytes.len());
+            let lists = twin.iter().filter(|(g, _)| *g >> missing == gram(bytes) >> missing);
+            lists.flat_map(|l| l.1).copied().filter(|d| !is_dead(*d)).collect()
         };
-        (0..segment.grams.len()).map(list).collect()
+        let mut got = Vec::new();
+        for bytes in texts.iter().chain(&fours).chain(&fives) {
+            let (want, of_trigram) = (of(bytes), of(&bytes[..3]));
+            let lists = segment.find(bytes);
+            match &lists {
+                Some(lists) => segment.decode_all(lists, &mut got),
+                None => got.clear(),
+            }
+            assert!(got.is_sorted_by(|a, b| a < b), "ascending, each once");
+            let got: BTreeSet<u32> = got.iter().copied().collect();
+            assert!(got.is_superset(&want) && of_trigram.is_superset(&got), "{bytes:?}");
+            let is_exact = lists.is_none_or(|l| l.rests == [None; 2]);
+            assert!(!is_exact || got == want, "{bytes:?}");
+        }
     }
 
     #[test]
-    fn lists_come_back_whatever_their_density_and_merged() {
-        let rng = &mut fastrand::Rng::with_seed(9);
-        let (mut all, mut parts, mut first) = (Vec::<(Gram, Vec<u32>)>::new(), Vec::new(), 5);
-        for documents in [1, 10, 3000, 70_000] {
-            let mut pairs = Vec::new();
-            for (gram, share) in [(7u32, 1.0), (9, 0.5), (1 << 20, 0.01), (0xff_ffff, 0.0002)] {
-                let has = |_: &u32| share == 1.0 || rng.f64() < share;
-                pairs.extend(
-                    (first..first + documents).filter(has).map(|d| u64::from(gram) << 32 | u64::from(d)),
-                );
-            }
-            // A gap as wide as it gets.
-            pairs.extend([first, first + documents - 1].map(|d| 11u64 << 32 | u64::from(d)));
-            pairs.sort_unstable();
-            pairs.dedup();
-            for pair in &pairs {
-                let gram = (pair >> 32) as Gram;
-                match all.iter_mut().find(|l| l.0 == gram) {
-                    Some(list) => list.1.push(*pair as u32),
-                    None => all.push((gram, vec![*pair as u32])),
-                }
-            }
-            parts.push(Arc::new(Segment::build(first, documents, &pairs)));
+    fn documents_are_found_in_what_is_built_and_in_what_is_merged() {
+        let (rng, twin) = (&mut fastrand::Rng::with_seed(9), &mut Twin::new());
+        // `the` is split in some parts and not in others.
+        let (mut parts, mut first) = (Vec::new(), 7);
+        for (documents, share) in [(1, 1.0), (200, 0.9), (3000, 0.01), (2500, 0.025), (5000, 0.3), (1, 0.0)] {
+            let mut own = Twin::new();
+            let part = segment(first, documents, share, &mut own, rng);
+            check(&part, &own, &|_| false);
+            own.into_iter().for_each(|(gram, list)| twin.entry(gram).or_default().extend(list));
+            parts.push(Arc::new(part));
             first += documents;
         }
-        all.sort();
-        let merged = Segment::merge(&parts, &|_| false, &|| {}).expect("some");
-        assert_eq!(lists(&merged), all);
-        let last = lists(&parts[3]);
-        assert!(last.iter().all(|l| all.iter().any(|a| a.0 == l.0 && a.1.ends_with(&l.1))));
+        let merged = Arc::new(Segment::merge(&parts, &|_| false, &|| {}).expect("some"));
+        check(&merged, twin, &|_| false);
+        let the = merged.find(b"the\0z").expect("there");
+        assert!(
+            the.rests.iter().all(Option::is_some) && the.own.len() == 1,
+            "split twice, not in all: {the:?}"
+        );
+        let zyx = merged.find(b"zyxza").expect("there");
+        assert!(zyx.own.is_empty() && zyx.are_few(), "rare: not split");
         let even = Segment::merge(&parts, &|d| d % 2 == 1, &|| {}).expect("some");
-        all.iter_mut().for_each(|l| l.1.retain(|d| d % 2 == 0));
-        all.retain(|l| !l.1.is_empty());
-        assert_eq!(lists(&even), all);
-        let (at, count) = merged.find(9).expect("there");
-        assert!(merged.find(8).is_none() && count > 30_000 && merged.grams[at] == 9);
-        assert!(merged.heap_bytes() < 73_000 / 8 + 73_000 * 3 / 16 + 4000, "{} bytes", merged.heap_bytes());
+        check(&even, twin, &|d| d % 2 == 1);
+        // Most are dead: what is left is too few to be split, and nothing is left of the rest.
+        let few = Segment::merge(&[merged], &|d| d % 1000 != 0, &|| {}).expect("some");
+        check(&few, twin, &|d| d % 1000 != 0);
+        let none = Segment::merge(&[Arc::new(few)], &|_| true, &|| {}).expect("some");
+        assert!(none.heap_bytes() < 64 && none.find(b"the").is_none());
+        assert!(Segment::merge(&[], &|_| true, &|| {}).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! [`Trigrams`]: the indexes by name, how they follow the keyspace, and RX.INDEX.
 
-use super::index::{INDEXED_BYTES_MAX, Index, Scratch};
+use super::grams::Scratch;
+use super::index::{INDEXED_BYTES_MAX, Index, Share};
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
 use crate::grep::{Held, hold};
@@ -8,7 +9,7 @@ use crate::service::Search;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Keyspace, ValueRef};
 
@@ -16,6 +17,8 @@ use strand_keyspace::{Keyspace, ValueRef};
 pub(crate) const INDEXES_MAX: usize = 64;
 /// Longest name of an index, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+/// Longest prefix and name of a field, in bytes.
+const PREFIX_BYTES_MAX: usize = 4096;
 /// Records visited by one slice of a first scan, under one hold of a shard's lock.
 const SCAN_RECORDS: usize = 64;
 /// Fields of a large hash read under one hold of its shard's lock.
@@ -26,56 +29,65 @@ const FIELDS_SLICE: usize = 64;
 pub(crate) struct Entry {
     pub(crate) index: Index,
     scan: Mutex<Scan>,
+    is_whole: AtomicBool,
 }
 
 impl Entry {
-    fn new(prefix: Vec<u8>, field: Option<Vec<u8>>) -> Arc<Entry> {
-        Arc::new(Entry { index: Index::new(prefix, field), scan: Mutex::new(Scan::At(0, 0)) })
+    fn new(index: Index) -> Arc<Entry> {
+        Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)), is_whole: AtomicBool::new(false) })
     }
     /// True when all keys are in it.
     pub(crate) fn is_whole(&self) -> bool {
-        *self.scan.lock() == Scan::Done
+        self.is_whole.load(Relaxed)
     }
     /// True when it covers a search of values under `prefix`, in `field` alone or in all.
     fn covers(&self, prefix: &[u8], field: Option<&[u8]>) -> bool {
         prefix.starts_with(&self.index.prefix)
             && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
     }
-    /// Reads a key's value anew; `held` is what was found at it.
-    pub(crate) fn put(
-        &self,
-        keyspace: &Keyspace,
-        scratch: &mut Scratch,
-        key: &[u8],
-        held: Held,
-        now_ms: i64,
-    ) {
-        let texts: Vec<_> = match held {
-            Held::Name => Vec::new(),
-            Held::Text(text) => vec![text],
-            Held::Fields(fields) => fields.into_iter().map(|f| f.1).collect(),
-            Held::Large => match large(keyspace, key, now_ms) {
-                Some(texts) => texts,
-                None => return self.index.delete(key),
-            },
+    fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], held: Held, now_ms: i64) {
+        let mut bytes = 0;
+        let mut add = |text: &[u8]| {
+            bytes += text.len();
+            if bytes <= INDEXED_BYTES_MAX {
+                scratch.add(text);
+            }
         };
-        let bytes = texts.iter().map(|t| t.len()).sum();
-        let grams = (bytes <= INDEXED_BYTES_MAX).then(|| scratch.grams(texts.iter().map(|t| &t[..])));
-        self.index.put(key, grams, bytes);
+        let is_there = match held {
+            Held::Name => true,
+            Held::Text(text) => {
+                add(&text);
+                true
+            }
+            Held::Fields(fields) => {
+                fields.iter().for_each(|(_, text)| add(text));
+                true
+            }
+            Held::Large => each_of_large(keyspace, key, now_ms, &mut add),
+        };
+        let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
+        match is_there {
+            true => self.index.put(key, grams, bytes),
+            false => self.index.delete(key),
+        }
     }
 }
 
-/// The values of a large hash, a slice at a time; a field that changes meanwhile has the key read again.
-fn large(keyspace: &Keyspace, key: &[u8], now_ms: i64) -> Option<Vec<strand_chain::Blob>> {
-    let (mut cursor, mut texts) = (0, Vec::new());
+/// The values of a large hash, a slice at a time; false when it is none any more. A field that changes meanwhile has the
+/// key read again.
+fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
+    let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
-        let key = keyspace.key(key);
-        let mut locked = keyspace.lock(&[key.hash], now_ms);
-        let mut db = locked.db(0);
-        let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else { return None };
-        cursor = hash.scan(cursor, FIELDS_SLICE, &mut |_, value| texts.push(crate::follow::to_blob(value)));
+        {
+            let key = keyspace.key(key);
+            let mut locked = keyspace.lock(&[key.hash], now_ms);
+            let mut db = locked.db(0);
+            let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else { return false };
+            cursor = hash.scan(cursor, FIELDS_SLICE, &mut |_, text| texts.push(crate::follow::to_blob(text)));
+        }
+        texts.drain(..).for_each(|text| add(&text));
         if cursor == 0 {
-            return Some(texts);
+            return true;
         }
     }
 }
@@ -84,8 +96,11 @@ fn large(keyspace: &Keyspace, key: &[u8], now_ms: i64) -> Option<Vec<strand_chai
 #[derive(Debug, Default)]
 pub(crate) struct Trigrams {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
+    /// How many, and the bytes of all with the scratch room: what INFO shows waits for nobody.
+    len: AtomicUsize,
+    bytes: Arc<AtomicU64>,
     /// Made with the first index.
-    scratch: Mutex<Option<Box<Scratch>>>,
+    scratch: Mutex<Option<(Box<Scratch>, Share)>>,
 }
 
 impl Trigrams {
@@ -101,22 +116,32 @@ impl Trigrams {
     }
     /// The database was emptied or swapped: all begin anew.
     pub(crate) fn begin_anew(&self) {
-        for entry in self.indexes.write().values_mut() {
-            *entry = Entry::new(entry.index.prefix.clone(), entry.index.field.clone());
+        self.renew(&|_| true);
+    }
+    /// Puts empty indexes, which scan anew, in the place of some.
+    fn renew(&self, is_old: &dyn Fn(&Entry) -> bool) {
+        let mut old = Vec::new();
+        for entry in self.indexes.write().values_mut().filter(|e| is_old(e)) {
+            let new = Entry::new(entry.index.anew());
+            old.push(std::mem::replace(entry, new));
         }
+        // Freeing them may take long; nobody waits for it.
+        drop(old);
     }
     /// Bytes of all indexes.
     pub(crate) fn bytes(&self) -> u64 {
-        let indexes: usize = self.entries().iter().map(|e| e.index.figures().bytes).sum();
-        (indexes + self.scratch.lock().as_ref().map_or(0, |s| s.heap_bytes())) as u64
+        self.bytes.load(Relaxed)
     }
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.indexes.read().len()
+        self.len.load(Relaxed)
     }
-    /// Lends the scratch room.
-    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
-        work(self.scratch.lock().get_or_insert_default())
+    /// Reads a key's value, which is what was `held` of it, into an index.
+    pub(crate) fn put(&self, entry: &Entry, keyspace: &Keyspace, key: &[u8], held: Held, now_ms: i64) {
+        let mut scratch = self.scratch.lock();
+        let (scratch, share) = scratch.get_or_insert_with(|| (Box::default(), Share::of(self.bytes.clone())));
+        entry.put(scratch, keyspace, key, held, now_ms);
+        share.set(scratch.heap_bytes());
     }
 }
 
@@ -134,22 +159,19 @@ impl Search {
                 found.push((record.key().to_vec(), held));
             }
         });
-        self.trigrams.with_scratch(|scratch| {
-            for (key, held) in found {
-                entry.put(&self.keyspace, scratch, &key, held, now_ms);
-            }
-        });
+        for (key, held) in found {
+            self.trigrams.put(entry, &self.keyspace, &key, held, now_ms);
+        }
         *scan = if next == 0 { Scan::Done } else { Scan::At(next, visited) };
+        entry.is_whole.store(next == 0, Relaxed);
         next != 0
     }
 
     /// Replaces an index that is mostly dead documents by an empty one that scans anew. The caller holds the lock of
     /// following.
     pub(crate) fn renew_worn(&self) {
-        for entry in self.trigrams.indexes.write().values_mut() {
-            if entry.is_whole() && entry.index.is_worn() {
-                *entry = Entry::new(entry.index.prefix.clone(), entry.index.field.clone());
-            }
+        if self.trigrams.entries().iter().any(|e| e.is_whole() && e.index.is_worn()) {
+            self.trigrams.renew(&|e| e.is_whole() && e.index.is_worn());
         }
     }
 }
@@ -178,6 +200,12 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(SearchError::Refused(format!("ERR The name must have 1 to {NAME_BYTES_MAX} bytes")));
     }
+    let too_long = |what: &str, bytes: &[u8]| {
+        let error = || SearchError::Refused(format!("ERR {what} must have at most {PREFIX_BYTES_MAX} bytes"));
+        if bytes.len() > PREFIX_BYTES_MAX { Err(error()) } else { Ok(()) }
+    };
+    too_long("The prefix", args.at(4))?;
+    too_long("The field's name", field.as_deref().unwrap_or_default())?;
     let _follow = search.follow.lock();
     {
         let mut indexes = search.trigrams.indexes.write();
@@ -187,7 +215,9 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         if indexes.len() == INDEXES_MAX {
             return Err(SearchError::TooManyIndexes(INDEXES_MAX));
         }
-        indexes.insert(name.to_vec(), Entry::new(args.at(4).to_vec(), field));
+        let index = Index::new(args.at(4).to_vec(), field, search.trigrams.bytes.clone());
+        indexes.insert(name.to_vec(), Entry::new(index));
+        search.trigrams.len.store(indexes.len(), Relaxed);
     }
     search.track();
     call.reply.ok();
@@ -200,8 +230,14 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
 /// When there is no such index.
 pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let _follow = search.follow.lock();
-    let dropped = search.trigrams.indexes.write().remove(call.args.at(2));
-    dropped.ok_or(SearchError::UnknownIndex)?;
+    let dropped = {
+        let mut indexes = search.trigrams.indexes.write();
+        let dropped = indexes.remove(call.args.at(2)).ok_or(SearchError::UnknownIndex)?;
+        search.trigrams.len.store(indexes.len(), Relaxed);
+        dropped
+    };
+    // A search that runs may keep it a little longer.
+    drop(dropped);
     if search.trigrams.len() == 0 {
         *search.trigrams.scratch.lock() = None;
     }
@@ -256,4 +292,26 @@ pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
 
 fn unknown(call: &LaneCall<'_>, at: usize) -> SearchError {
     SearchError::Refused(format!("ERR Unknown argument `{}`", lossy(call.args.at(at))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn info_waits_for_no_lock_of_an_index() {
+        let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
+        let entry = Entry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
+        search.trigrams.put(&entry, &search.keyspace, b"key", Held::Text("some text".as_bytes().into()), 0);
+        let before = (search.info(), search.indexes_bytes());
+        assert!(before.1 > 0);
+        let _held = (entry.index.hold(), entry.scan.lock(), search.follow.lock());
+        let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
+        let (tell, told) = std::sync::mpsc::channel();
+        let other = search.clone();
+        // A thread of its own, which is left alone where it waits for ever.
+        std::thread::spawn(move || tell.send((other.info(), other.indexes_bytes())));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
+    }
 }
