@@ -16,11 +16,13 @@ use strand_wire::client::Value;
 const RANDOM_COMMANDS: usize = 12_000;
 /// Not in redis-server 7.0, or not comparable as documentation: left out of the comparison of COMMAND INFO.
 const NOT_IN_REDIS: &[&str] = &[
+    "delif",
     "ft._list",
     "ft.create",
     "ft.dropindex",
     "ft.info",
     "ft.search",
+    "hreplace",
     "import.version",
     "rx.captures",
     "rx.check",
@@ -34,6 +36,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "rx.set",
     "rx.stats",
     "rx.stream",
+    "setif",
 ];
 /// Subcommands of 7.2 that client libraries send on connecting.
 const SUBCOMMANDS_OF_7_2: &[&str] = &["client|setinfo", "client|no-touch"];
