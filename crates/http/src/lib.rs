@@ -15,6 +15,8 @@ pub mod body;
 pub mod commands;
 pub mod conditions;
 mod elements;
+#[doc(hidden)]
+pub mod fuzzing;
 mod import;
 mod json;
 pub mod keys;
@@ -32,4 +34,4 @@ pub mod text;
 pub mod update;
 mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, refusal};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, of_parser, refusal};

@@ -24,8 +24,9 @@ pub struct Link {
     events: RefCell<Events>,
     /// Replies that have not ended.
     owed: Cell<usize>,
-    /// Whose commands the session runs; `None` before the first request.
-    /// Who the session is, and since which state of the users.
+    /// Arguments of the last command that have not ended.
+    arguments_left: Cell<usize>,
+    /// `None` before the first request. Who the session is, and since which state of the users.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
 }
@@ -37,6 +38,7 @@ impl Link {
             front,
             events: RefCell::default(),
             owed: Cell::new(0),
+            arguments_left: Cell::new(0),
             identity: RefCell::new(None),
             db: Cell::new(0),
         }
@@ -49,6 +51,7 @@ impl Link {
     /// Begins a command of `args` arguments, which follow.
     pub fn begin_command(&self, args: usize) {
         self.owed.set(self.owed.get() + 1);
+        self.arguments_left.set(args);
         self.header(b'*', args);
     }
     /// One argument of a command that was begun.
@@ -63,6 +66,7 @@ impl Link {
     }
     /// Ends it.
     pub fn end_argument(&self) {
+        self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
         self.front.push(b"\r\n");
     }
     fn header(&self, kind: u8, n: usize) {
@@ -89,9 +93,10 @@ impl Link {
         })
         .await
     }
-    /// Replies that have been asked for and have not ended.
-    pub fn owed(&self) -> usize {
-        self.owed.get()
+    /// True while the session is at work: it has a whole command, and nothing of its reply has come that was not taken.
+    pub fn is_at_work(&self) -> bool {
+        let half = usize::from(self.arguments_left.get() > 0);
+        self.owed.get() > half && !self.front.has_replies() && !self.front.is_gone()
     }
     /// The next event of the replies.
     ///
@@ -249,7 +254,6 @@ impl Link {
         db: u64,
     ) -> Result<(), Problem> {
         self.settle().await?;
-        self.front.hold(0);
         let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
             self.login(credentials, version).await?;

@@ -3,10 +3,9 @@
 use crate::body::ResponseBody;
 use crate::problem::Problem;
 use crate::serve::{Context, Request, Response};
-use crate::{commands, import, keys, metrics, openapi, search, update};
+use crate::{commands, import, keys, metrics, openapi, search, text, update};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use percent_encoding::percent_decode_str;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -282,7 +281,7 @@ fn stem(path: &'static str) -> (&'static str, bool) {
 /// The route of a request. A slash at the end of a path without braces is as good as none.
 ///
 /// # Errors
-/// 404, or 405 with the methods that there are.
+/// 404, 405 with the methods that there are, or 400 when a key is not well encoded.
 pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
     let mut allowed = Vec::new();
     let wanted = if method == Method::HEAD { &Method::GET } else { method };
@@ -294,7 +293,7 @@ pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
             _ => continue,
         };
         if route.method == wanted {
-            return Ok(Found { route, rest: percent_decode_str(rest).collect() });
+            return Ok(Found { route, rest: text::percent_decode(rest, "path")? });
         }
         allowed.push(route.method.as_str());
         if route.method == Method::GET {
@@ -329,6 +328,9 @@ mod tests {
             (Method::GET, "/v1/updates", "404", ""),
             (Method::PATCH, "/v1/keys/a", "405", ""),
             (Method::GET, "/v1/update", "405", ""),
+            (Method::GET, "/v1/keys/100%", "400", ""),
+            (Method::GET, "/v1/keys/%4", "400", ""),
+            (Method::GET, "/v1/keys/%zz", "400", ""),
         ] {
             assert_eq!(found(method, path), (operation.to_string(), rest.to_string()), "{path}");
         }

@@ -2,9 +2,8 @@
 //!
 //! A `<doc>` becomes a hash at the prefix (`http-update-prefix`, or the query parameter `prefix`) and its `id`; a field that
 //! comes more than once is joined by the query parameter `separator` (a comma, as TAG fields part their values). As in Solr a
-//! document replaces the one with its id: DEL and HSET, so that a reader in between sees none (and none is left when the
-//! server refuses the HSET for want of memory). Fields with
-//! `update="set"` (or `null="true"`) and `update="inc"` change a document instead; other modifiers are refused by name, as
+//! document replaces the one with its id, by HREPLACE. Fields with `update="set"` (or `null="true"`) and `update="inc"`
+//! change a document instead, one command after the other up to the first that is refused; other modifiers are refused by name, as
 //! are child documents, `overwrite="false"` and rollback. `<commit>` and `<optimize>` have nothing to do: what was
 //! acknowledged is found by the next search. `<delete>` takes ids, and the queries `*:*` and `id:...`.
 //!
@@ -12,6 +11,7 @@
 //! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
 
 use crate::body::ResponseBody;
+use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::search::json_response;
 use crate::serve::{Context, Request, Response};
@@ -64,6 +64,8 @@ struct Update {
     separator: Vec<u8>,
     sent: VecDeque<Sent>,
     done: Done,
+    /// The document in hand.
+    holding: Holding,
 }
 
 /// Takes a message.
@@ -77,7 +79,9 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let separator = text("separator", ",");
-    let mut update = Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default() };
+    let holding = context.link.front().holding();
+    let mut update =
+        Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), holding };
     let taken = update.message(&mut Xml::new(request)).await;
     let settled = update.settle(0).await;
     let Done { added, deleted } = update.done;
@@ -218,6 +222,7 @@ impl Update {
             };
             let value = self.text(xml).await?;
             bytes += name.len() + value.len();
+            self.holding.set(bytes);
             if bytes > DOCUMENT_BYTES_MAX || fields.len() == FIELDS_MAX {
                 return Err(too_large(xml));
             }
@@ -253,18 +258,15 @@ impl Update {
         let key = self.key(id);
         let changes =
             fields.iter().any(|(_, c)| matches!(c, Change::Set(_) | Change::Remove | Change::Increment(_)));
-        if !changes {
-            self.send(&[b"DEL", &key], Sent::Part(place)).await?;
-        }
         for (name, change) in &fields {
-            match change {
-                Change::Remove => self.send(&[b"HDEL", &key, name.as_bytes()], Sent::Part(place)).await?,
-                Change::Increment(by) => {
-                    let by = by.trim_ascii();
-                    self.send(&[b"HINCRBYFLOAT", &key, name.as_bytes(), by], Sent::Part(place)).await?;
-                }
-                Change::Put(_) | Change::Set(_) => {}
-            }
+            let command: &[&[u8]] = match change {
+                Change::Remove => &[b"HDEL", &key, name.as_bytes()],
+                Change::Increment(by) => &[b"HINCRBYFLOAT", &key, name.as_bytes(), by.trim_ascii()],
+                Change::Put(_) | Change::Set(_) => continue,
+            };
+            self.send(command, Sent::Part(place)).await?;
+            // What is refused is followed by nothing.
+            self.settle(0).await?;
         }
         let values: Vec<(&[u8], &[u8])> = fields
             .iter()
@@ -275,14 +277,16 @@ impl Update {
             .collect();
         let link = &self.context.link;
         link.room().await?;
-        link.begin_command(2 + 2 * values.len());
-        link.argument(b"HSET");
-        link.argument(&key);
+        let (name, more): (&[u8], &[&[u8]]) =
+            if changes { (b"HSET", &[]) } else { (b"HREPLACE", &[b"FIELDS"]) };
+        link.begin_command(2 + more.len() + 2 * values.len());
+        [name, &key].iter().chain(more).for_each(|argument| link.argument(argument));
         for (name, value) in values {
             link.room().await?;
             link.argument(name);
             link.argument(value);
         }
+        self.holding.set(0);
         self.sent.push_back(Sent::Document(place));
         self.settle(OUTSTANDING_MAX).await
     }
