@@ -14,6 +14,7 @@ mod auth;
 pub mod body;
 pub mod commands;
 pub mod conditions;
+mod delete;
 mod elements;
 #[doc(hidden)]
 pub mod fuzzing;

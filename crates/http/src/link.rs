@@ -187,6 +187,39 @@ impl Link {
             }
         })
     }
+    /// A whole reply, for those that are short; what an error says otherwise.
+    ///
+    /// # Errors
+    /// The problem that the error is; [`Gone`] as one too.
+    pub async fn value(&self) -> Result<Value, Problem> {
+        // Lists that have begun, and how many values they miss.
+        let mut open: Vec<(Vec<Value>, usize)> = Vec::new();
+        loop {
+            let mut value = match self.event().await? {
+                Event::Open { values, .. } if values > 0 => {
+                    open.push((Vec::new(), values));
+                    continue;
+                }
+                Event::Open { .. } => Value::List(Vec::new()),
+                Event::Text { is_error: false, .. } => Value::Text(self.bytes().await?),
+                Event::Simple(text) | Event::Double(text) | Event::BigNumber(text) => Value::Text(text),
+                Event::Int(n) => Value::Text(n.to_string().into_bytes()),
+                Event::Bool(b) => Value::Text(b.to_string().into_bytes()),
+                Event::Null => Value::Null,
+                Event::Error(text) => return Err(Problem::of_reply(&text)),
+                Event::Text { .. } => return Err(Problem::of_reply(&self.bytes().await?)),
+            };
+            loop {
+                let Some((values, left)) = open.last_mut() else { return Ok(value) };
+                values.push(value);
+                *left -= 1;
+                if *left > 0 {
+                    break;
+                }
+                value = Value::List(open.pop().map(|(values, _)| values).unwrap_or_default());
+            }
+        }
+    }
     /// Skips to the end of the reply in hand.
     async fn skip_reply(&self) -> Result<(), Gone> {
         poll_fn(|_| {
@@ -283,6 +316,39 @@ impl Link {
     /// Counts the replies that have ended.
     fn count(&self, events: &mut Events) {
         self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
+    }
+}
+
+/// A reply: a text, a list (a map as its keys and values by turns) or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// Anything that is no list.
+    Text(Vec<u8>),
+    /// An aggregate.
+    List(Vec<Value>),
+}
+
+impl Value {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&[u8]> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+    /// The values, if it is a list; none otherwise.
+    pub fn list(&self) -> &[Value] {
+        match self {
+            Value::List(values) => values,
+            _ => &[],
+        }
+    }
+    /// What follows `name` in a map.
+    pub fn member(&self, name: &[u8]) -> Option<&Value> {
+        let pairs = self.list().chunks_exact(2);
+        pairs.into_iter().find(|pair| pair[0].text() == Some(name)).map(|pair| &pair[1])
     }
 }
 

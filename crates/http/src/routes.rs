@@ -121,8 +121,8 @@ pub static ROUTES: &[Route] = &[
         parameters: &[
             KEY,
             DB,
-            parameter("If-Match", "header", "string", "*: only when the key is there"),
-            parameter("If-None-Match", "header", "string", "*: only when the key is not there"),
+            IF_MATCH,
+            IF_NONE_MATCH,
             parameter(
                 "Strand-Type",
                 "header",
@@ -141,7 +141,7 @@ pub static ROUTES: &[Route] = &[
         path: "/v1/keys/{key}",
         operation: "deleteKey",
         summary: "Removes a key",
-        parameters: &[KEY, DB, parameter("If-Match", "header", "string", "*: 412 in place of 404")],
+        parameters: &[KEY, DB, IF_MATCH, IF_NONE_MATCH],
         takes: &[],
         gives: &[(204, "It was there", "")],
         needs_session: true,
