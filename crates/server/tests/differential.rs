@@ -301,9 +301,11 @@ fn acl_categories_hold_what_redis_says() {
             && !NOT_IN_REDIS.iter().any(|c| name.starts_with(&format!("{c}|")))
     });
     for category in &categories {
-        let [a, b] = [0, 1].map(|of| cat(of, &["ACL", "CAT", category]));
         let both = |names: &BTreeSet<String>| names.intersection(&known).cloned().collect::<BTreeSet<_>>();
-        assert_eq!(both(&a), both(&b), "{category}");
+        for words in [&["ACL", "CAT"][..], &["COMMAND", "LIST", "FILTERBY", "ACLCAT"]] {
+            let [a, b] = [0, 1].map(|of| cat(of, &[words, &[category.as_str()]].concat()));
+            assert_eq!(both(&a), both(&b), "{words:?} {category}");
+        }
     }
 }
 
