@@ -175,9 +175,12 @@ fn replies(data: &[u8], piece: usize) {
         }
         panic!("it never ends");
     };
-    let found = written(piece);
-    assert_eq!(found, written(data.len().max(1)));
-    if let Some(json) = found {
+    let (found, whole) = (written(piece), written(data.len().max(1)));
+    // What is broken right behind a value may be seen before that is written, or not.
+    if found.is_some() && whole.is_some() {
+        assert_eq!(found, whole);
+    }
+    for json in found.into_iter().chain(whole) {
         serde_json::from_slice::<serde_json::Value>(&json).expect("one JSON value");
     }
 }
@@ -293,6 +296,7 @@ mod tests {
             (3, "\u{2}\u{9}bytes=2-5"),
             (4, "%1\r\n$1\r\na\r\n*2\r\n:1\r\n$2\r\n\u{e9}\r\n"),
             (4, "*1\r\n%1\r\n*1\r\n+x\r\n!3\r\nbad\r\n"),
+            (4, "$3\r\n\n\r\n[["),
         ] {
             for piece in [0, 2, 255] {
                 fuzz_http_parsers(&[&[which, piece], text.as_bytes()].concat());
