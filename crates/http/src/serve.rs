@@ -214,8 +214,11 @@ pub fn refusal(reply: &[u8]) -> Vec<u8> {
 /// What the parser's own response becomes, which has no body: the same with a problem document. `None` for any other.
 /// `is_hello`: what it could not read was the begin of TLS.
 pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
-    let line = head.strip_prefix(b"HTTP/1.1 4")?;
-    memchr::memmem::find(line, b"\r\ncontent-length: 0\r\n")?;
+    let is_refusal = head.starts_with(b"HTTP/1.1 4");
+    let find = |text: &[u8]| memchr::memmem::find(head, text).filter(|_| is_refusal);
+    // All of what is to be written is one head.
+    find(b"\r\n\r\n").filter(|end| end + 4 == head.len())?;
+    find(b"\r\ncontent-length: 0\r\n")?;
     let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;
     let detail = match status {
         _ if is_hello => "this port takes no TLS".to_string(),
@@ -250,6 +253,7 @@ impl Service<hyper::Request<Incoming>> for Server {
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         let context = self.context.clone();
         context.begun.set(context.begun.get() + 1);
+        context.stalled.set(false);
         Box::pin(async move { Ok(answer(context, request).await.unwrap_or_else(Problem::response)) })
     }
 }
@@ -277,5 +281,29 @@ async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Resu
 impl From<Gone> for CutShort {
     fn from(_: Gone) -> CutShort {
         CutShort
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_parsers_own_answers_are_given_a_document() {
+        let bare =
+            "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        let text = |head: &str, hello| {
+            of_parser(head.as_bytes(), hello).map(|r| String::from_utf8(r).expect("text"))
+        };
+        let long = text(bare, false).expect("the parser's");
+        assert!(
+            long.starts_with("HTTP/1.1 431 ") && long.contains("\"status\":431") && long.contains("65536")
+        );
+        assert!(text(bare, true).expect("the parser's").contains("takes no TLS"));
+        let ok = "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n";
+        let ours = "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}";
+        for other in [ok, ours, &format!("{ours}{ok}"), &format!("{bare}{ok}"), "HTTP/1.1 4", ""] {
+            assert_eq!(text(other, false), None, "{other}");
+        }
     }
 }

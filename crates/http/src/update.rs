@@ -5,7 +5,7 @@
 //! document replaces the one with its id, by HREPLACE. Fields with `update="set"` (or `null="true"`) and `update="inc"`
 //! change a document instead, one command after the other up to the first that is refused; other modifiers are refused by name, as
 //! are child documents, `overwrite="false"` and rollback. `<commit>` and `<optimize>` have nothing to do: what was
-//! acknowledged is found by the next search. `<delete>` takes ids, and queries (see [`delete`](crate::delete)).
+//! acknowledged is found by the next search. `<delete>` takes ids, and queries of three kinds.
 //!
 //! The body is read as it comes, and documents are written as they are read: a message that breaks off has done what stands
 //! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
