@@ -33,6 +33,8 @@ pub enum Cost {
     Append,
     /// The same, to put argument 3 at the offset in argument 2.
     Overwrite,
+    /// Bytes of the string at its first key, all of which are looked at. Looked at with the key's shard held.
+    Digest,
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
@@ -121,7 +123,7 @@ impl Cost {
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite => 0,
-            Cost::Arguments => args.len(),
+            Cost::Arguments | Cost::Digest => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {
@@ -141,7 +143,7 @@ impl Cost {
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(self, Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite)
+        matches!(self, Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite | Cost::Digest)
     }
 }
 
@@ -159,6 +161,7 @@ pub fn elements_at(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usiz
             let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             edited_bytes(s, offset, args.at(3).len())
         }
+        (Cost::Digest, Some(ValueRef::Str(s))) => s.len(),
         // The zeros in front are the allocator's, who has them from the kernel.
         (Cost::Overwrite, None) => args.at(3).len(),
         _ => 0,

@@ -235,19 +235,6 @@ impl Body for ResponseBody {
     }
 }
 
-/// Lets others run before going on with something long.
-pub async fn step_aside() {
-    let mut stepped = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut stepped, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! result is an object with the member `result` or `error`, in order. Commands are sent on while they come, before
 //! the results of earlier ones are there. What breaks the body off ends the results with an object with the member `problem`.
 
-use crate::body::{ResponseBody, step_aside};
+use crate::body::ResponseBody;
 use crate::elements::{Elements, Form};
 use crate::json::JsonWriter;
 use crate::link::Gone;
@@ -20,6 +20,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
 use strand_wire::events::Event;
+use strand_wire::turns::step_back;
 
 /// Most commands that have been sent and not answered.
 const OUTSTANDING_MAX: usize = 1024;
@@ -81,7 +82,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     let first = poll_fn(|cx| source.poll_next(cx)).await?;
     let form = source.elements.form();
     let body = ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer).holding(HELD_BYTES_MAX);
+        let mut json = JsonWriter::new(writer, &context.link).holding(HELD_BYTES_MAX);
         let is_array = form == Form::Array;
         if is_array {
             json.raw("[");
@@ -96,7 +97,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
                     waiting.push_back(send(&context, &args));
                     sent += 1;
                     if sent % COMMANDS_PER_TURN == 0 {
-                        step_aside().await;
+                        step_back().await;
                     }
                     continue;
                 }
@@ -210,6 +211,7 @@ impl Source {
             if let Some(element) = self.elements.next()? {
                 return Poll::Ready(arguments(&element, self.elements.taken()).map(Some));
             }
+            self.request.hold(self.elements.held());
             match ready!(self.request.poll_data(cx))? {
                 Some(bytes) => self.elements.push(&bytes),
                 None => {

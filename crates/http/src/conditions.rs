@@ -1,18 +1,18 @@
 //! Entity tags, conditional requests and ranges (RFC 9110, sections 8.8.3, 13 and 14).
 //!
-//! The tag of a string is a hash of its bytes, so a strong one: XXH3 of 128 bits, keyed by the process, so that nobody can
-//! make two values with one tag. It costs a pass over the value, some 0.1 ns a byte, in slices between which others run;
+//! The tag of a string is its [`Digest`], keyed by the process, so a strong one: nobody can make two values with one tag.
+//! It costs a pass over the value, some 0.1 ns a byte, in slices between which others run;
 //! values above [`Settings::etag_bytes_max`](crate::Settings) have none, so that a range of a huge value costs what the
 //! range has. Hashes have no tag. One range is answered; several in one request, which may be answered with everything
 //! (section 14.2), are.
 
-use crate::body::step_aside;
 use crate::problem::Problem;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
 use std::ops::Range;
 use strand_chain::Chain;
-use xxhash_rust::xxh3::Xxh3;
+use strand_wire::digest::Digest;
+use strand_wire::turns::step_back;
 
 /// Bytes hashed between two looks at who else has something to do: some 30 us.
 const SLICE_BYTES: usize = 256 * 1024;
@@ -20,45 +20,28 @@ const SLICE_BYTES: usize = 256 * 1024;
 /// A strong entity tag, quotes included.
 pub type Tag = String;
 
-/// Makes the tag of a value that comes in parts.
-pub struct Tagger(Box<Xxh3>);
-
-impl Tagger {
-    /// Keyed by `seed`.
-    pub fn new(seed: u64) -> Tagger {
-        Tagger(Box::new(Xxh3::with_seed(seed)))
-    }
-    /// The next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-    /// The tag.
-    pub fn tag(&self) -> Tag {
-        tag_of(self.0.digest128())
-    }
-}
-
-fn tag_of(hash: u128) -> Tag {
-    format!("\"{hash:032x}\"")
+/// The tag of what has this digest.
+pub fn tag_of(digest: &str) -> Tag {
+    format!("\"{digest}\"")
 }
 
 /// The tag of `value`.
 pub async fn tag(value: &Chain, seed: u64) -> Tag {
     if value.front().len() == value.len() && value.len() <= SLICE_BYTES {
-        return tag_of(xxhash_rust::xxh3::xxh3_128_with_seed(value.front(), seed));
+        return tag_of(&Digest::of(value.front(), seed));
     }
-    let (mut tagger, mut done) = (Tagger::new(seed), 0);
+    let (mut digest, mut done) = (Digest::new(seed), 0);
     for slice in value.slices() {
         for part in slice.chunks(SLICE_BYTES) {
-            tagger.update(part);
+            digest.update(part);
             done += part.len();
             if done >= SLICE_BYTES {
                 done = 0;
-                step_aside().await;
+                step_back().await;
             }
         }
     }
-    tagger.tag()
+    tag_of(&digest.text())
 }
 
 /// What a request's conditions say of the value that is there.
@@ -79,6 +62,21 @@ pub enum Condition {
     Any,
     /// The value has one of these tags, weak ones with their `W/`.
     Tags(Vec<String>),
+}
+
+impl Condition {
+    /// The digests that SETIF and DELIF know its tags by, or `*`. By a strong comparison (not `weak`) no weak tag is
+    /// that of a value: it stays as it is, which no digest looks like.
+    pub fn digests(&self, weak: bool) -> Vec<&str> {
+        let Condition::Tags(tags) = self else { return vec!["*"] };
+        let digest = |tag| match Some(tag).and_then(|t: &str| t.strip_prefix('"')?.strip_suffix('"')) {
+            // `"*"` is a tag, and one that no value has.
+            None | Some("*") => tag,
+            Some(digest) => digest,
+        };
+        let strong = |tag| if weak { str::strip_prefix(tag, "W/").unwrap_or(tag) } else { tag };
+        tags.iter().map(|tag| digest(strong(tag.as_str()))).collect()
+    }
 }
 
 /// The conditions of a request.
@@ -230,6 +228,10 @@ mod tests {
         ] {
             assert_eq!(conditions.judge(value), verdict, "{conditions:?} on {value:?}");
         }
+        let tags = of(IF_MATCH, "\"a\", W/\"b\", \"*\"").matches.expect("there");
+        assert_eq!(tags.digests(true), ["a", "b", "\"*\""]);
+        assert_eq!(tags.digests(false), ["a", "W/\"b\"", "\"*\""]);
+        assert_eq!(Condition::Any.digests(false), ["*"]);
         for bad in ["", "a", "\"a", "\"a\" b"] {
             assert!(Conditions::of(&headers(&[(IF_MATCH, bad)])).is_err(), "{bad}");
         }
@@ -251,15 +253,13 @@ mod tests {
         let (mut one, mut many) = (Chain::new(), Chain::new());
         one.push_blob(bytes.as_slice().into());
         bytes.chunks(3000).for_each(|c| many.push_slice(c));
-        let mut tagger = Tagger::new(7);
-        bytes.chunks(100).for_each(|c| tagger.update(c));
+        let mut digest = Digest::new(7);
+        bytes.chunks(100).for_each(|c| digest.update(c));
         assert_eq!(now(&one), now(&many));
-        assert_eq!(now(&one), tagger.tag());
+        assert_eq!(now(&one), tag_of(&digest.text()));
         let mut short = Chain::new();
         short.push_slice(b"v");
-        let mut tagger = Tagger::new(7);
-        tagger.update(b"v");
-        assert_eq!(now(&short), tagger.tag());
+        assert_eq!(now(&short), tag_of(&Digest::of(b"v", 7)));
         assert_eq!(now(&short).len(), 34);
     }
 }

@@ -71,6 +71,10 @@ impl Elements {
         self.from = 0;
         self.buffer.extend_from_slice(bytes);
     }
+    /// Bytes that have come and are held.
+    pub fn held(&self) -> usize {
+        self.buffer.len()
+    }
     /// How the commands stand; an array as long as it is not known.
     pub fn form(&self) -> Form {
         self.form.unwrap_or(Form::Array)

@@ -25,7 +25,7 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
     }
     names.sort();
     Ok(json_response(ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer);
+        let mut json = JsonWriter::new(writer, &context.link);
         json.raw("{\"datasets\":[");
         for (i, name) in names.iter().enumerate() {
             let (folders, interrupted) = folders(&context, name).await?;

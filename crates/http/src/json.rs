@@ -5,13 +5,15 @@
 //! is an aggregate stands as `"?"`. A double that JSON has no number for, and a big number, are strings. An error inside a
 //! reply is an object with the one member `error`.
 
-use crate::body::{PIECE_BYTES_MAX, Writer, step_aside};
+use crate::body::{PIECE_BYTES_MAX, Writer};
 use crate::link::{Gone, Link};
+use crate::pipe::Holding;
 use crate::text;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
 use strand_wire::events::Event;
+use strand_wire::turns::step_back;
 
 /// Bytes that are gathered before they are sent.
 const GATHER_BYTES: usize = 16 * 1024;
@@ -20,6 +22,7 @@ const GATHER_BYTES: usize = 16 * 1024;
 pub struct JsonWriter {
     writer: Writer,
     buffer: Vec<u8>,
+    holding: Holding,
     /// So much is held before anybody waits for the client.
     held_bytes_max: usize,
 }
@@ -34,9 +37,10 @@ struct Open {
 }
 
 impl JsonWriter {
-    /// Writes to `writer`.
-    pub fn new(writer: Writer) -> JsonWriter {
-        JsonWriter { writer, buffer: Vec::new(), held_bytes_max: GATHER_BYTES }
+    /// Writes to `writer`; what waits there counts as the memory of the client of `link`.
+    pub fn new(writer: Writer, link: &Link) -> JsonWriter {
+        let holding = link.front().holding();
+        JsonWriter { writer, buffer: Vec::new(), holding, held_bytes_max: GATHER_BYTES }
     }
     /// The same writer, which makes nobody wait for the client before it holds `bytes`.
     pub fn holding(mut self, bytes: usize) -> JsonWriter {
@@ -64,8 +68,9 @@ impl JsonWriter {
         {
             self.flush().await;
             // So much JSON takes some 100 us.
-            step_aside().await;
+            step_back().await;
         }
+        self.holding.set(self.buffer.len());
     }
     /// Sends what was gathered.
     pub async fn flush(&mut self) {
@@ -225,7 +230,7 @@ async fn is_plain(chain: &Chain) -> bool {
             cut[..rest.len()].copy_from_slice(rest);
             held = rest.len();
         }
-        step_aside().await;
+        step_back().await;
     }
     held == 0
 }

@@ -3,17 +3,14 @@
 //! A string comes as its bytes, with `ETag` and `Range`; a hash as a JSON object. `Strand-Type` tells the type, `Strand-TTL-Ms`
 //! the milliseconds left, in a response and in a PUT (where `keep` keeps what is left). A PUT whose length is known goes
 //! straight into the value's own memory as it comes; one without (chunked) is gathered first, up to
-//! [`CHUNKED_BYTES_MAX`]. With `Strand-Type: hash` it is a JSON object that replaces the key: DEL and HSET, so that a
-//! reader in between sees no key.
+//! [`CHUNKED_BYTES_MAX`]. With `Strand-Type: hash` it is a JSON object that replaces the key, by HREPLACE.
 //!
-//! `If-Match: *` and `If-None-Match: *` of a PUT are SET's XX and NX, so nothing can come in between. Another condition on a
-//! PUT or DELETE would have to be looked at apart from the write, and is refused: a check that a second writer can slip
-//! through is worse than none.
+//! A write that depends on what is there is one command, so that nothing can come in between: SET with NX or XX for `*`,
+//! SETIF and DELIF for entity tags.
 
 use crate::body::ResponseBody;
-use crate::conditions::{self, Condition, Conditions, Tagger, Verdict};
+use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::json::JsonWriter;
-use crate::link::Link;
 use crate::problem::Problem;
 use crate::serve::{Context, Request, Response};
 use crate::text;
@@ -26,7 +23,7 @@ use hyper::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::rc::Rc;
 use strand_chain::Chain;
-use strand_wire::digits::Digits;
+use strand_wire::digest::Digest;
 use strand_wire::events::Event;
 
 /// Longest body of unknown length that is taken, in bytes.
@@ -54,11 +51,17 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
             let ttl_ms = ttl(&context).await?;
             other(context, &conditions, &key, ttl_ms).await
         }
-        Event::Error(text) => Err(Problem::of_reply(&text)),
-        _ if conditions.judge(None) == Verdict::Failed => {
-            Err(Problem::precondition_failed("there is no such key"))
+        other => {
+            // A reply that waits holds a block of memory.
+            link.settle().await?;
+            Err(match other {
+                Event::Error(text) => Problem::of_reply(&text),
+                _ if conditions.judge(None) == Verdict::Failed => {
+                    Problem::precondition_failed("there is no such key")
+                }
+                _ => Problem::not_found("there is no such key"),
+            })
         }
-        _ => Err(Problem::not_found("there is no such key")),
     }
 }
 
@@ -149,7 +152,7 @@ async fn other(
     };
     let streamed = context.clone();
     let mut response = Response::new(ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer);
+        let mut json = JsonWriter::new(writer, &streamed.link);
         json.value(&streamed.link, first).await?;
         json.flush().await;
         Ok(())
@@ -159,13 +162,13 @@ async fn other(
     Ok(response)
 }
 
-/// When a PUT's value goes.
 /// The longest time to live: half of what an expiry can be, as now is added to it.
 const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
 /// Parts of a chunked body that are shorter are put together, up to so many bytes.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
 
+/// When a PUT's value goes.
 enum Expiry {
     Never,
     Keep,
@@ -173,6 +176,14 @@ enum Expiry {
 }
 
 impl Expiry {
+    /// SET's options for it.
+    fn options(&self) -> Vec<Vec<u8>> {
+        match self {
+            Expiry::Never => Vec::new(),
+            Expiry::Keep => vec![b"KEEPTTL".to_vec()],
+            Expiry::AfterMs(ms) => vec![b"PX".to_vec(), ms.to_string().into_bytes()],
+        }
+    }
     fn of(headers: &HeaderMap) -> Result<Expiry, Problem> {
         let Some(value) = headers.get(TTL_MS) else { return Ok(Expiry::Never) };
         let text = value.to_str().unwrap_or_default();
@@ -192,48 +203,46 @@ impl Expiry {
 /// PUT.
 pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let expiry = Expiry::of(&request.parts.headers)?;
-    let only = presence(&Conditions::of(&request.parts.headers)?)?;
+    let conditions = Conditions::of(&request.parts.headers)?;
     match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {
-        None | Some(b"string") => {}
-        Some(b"hash") if only.is_some() => {
-            return Err(Problem::new(
-                StatusCode::NOT_IMPLEMENTED,
-                "a hash cannot be written under a condition",
-            ));
-        }
-        Some(b"hash") => return put_hash(&context, &mut request, &key, &expiry).await,
-        Some(_) => return Err(Problem::bad_request("Strand-Type is string or hash")),
+        None | Some(b"string") => put_string(&context, &mut request, &key, &expiry, &conditions).await,
+        Some(b"hash") => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
+        Some(_) => Err(Problem::bad_request("Strand-Type is string or hash")),
     }
+}
+
+async fn put_string(
+    context: &Context,
+    request: &mut Request,
+    key: &[u8],
+    expiry: &Expiry,
+    conditions: &Conditions,
+) -> Result<Response, Problem> {
     let link = &context.link;
     let known = request.body.size_hint().exact();
     let gathered = match known {
         Some(_) => None,
-        None => Some(gather(link, &mut request, CHUNKED_BYTES_MAX).await?),
+        None => Some(gather(request, CHUNKED_BYTES_MAX).await?),
     };
     let len = known.map_or_else(|| gathered.iter().flatten().map(Bytes::len).sum(), |n| n as usize);
     if len > context.settings.bulk_bytes_max {
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
-    let ttl = match expiry {
-        Expiry::AfterMs(ms) => Some(Digits::unsigned(ms)),
-        _ => None,
-    };
-    let mut options: Vec<&[u8]> = Vec::new();
-    options.extend(only);
-    match &ttl {
-        Some(ms) => options.extend([&b"PX"[..], ms.as_slice()]),
-        None if matches!(expiry, Expiry::Keep) => options.push(b"KEEPTTL"),
-        None => {}
+    let (rule, ttl) = (Rule::of(conditions, context), expiry.options());
+    let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
+    // SET does not say whether there was a value; its conditions do.
+    let asks = matches!(rule, Rule::None);
+    if asks {
+        link.command(&[b"EXISTS", key]);
     }
-    link.command(&[b"EXISTS", &key]);
     link.begin_command(3 + options.len());
-    link.argument(b"SET");
-    link.argument(&key);
+    link.argument(if matches!(rule, Rule::Digests(_)) { b"SETIF" } else { b"SET" });
+    link.argument(key);
     link.begin_argument(len);
-    let mut tagger =
-        (len <= context.settings.etag_bytes_max).then(|| Tagger::new(context.settings.etag_seed));
+    let mut digest =
+        (len <= context.settings.etag_bytes_max).then(|| Digest::new(context.settings.etag_seed));
     let mut pass = |part: Bytes| {
-        tagger.iter_mut().for_each(|t| t.update(&part));
+        digest.iter_mut().for_each(|d| d.update(&part));
         link.front().push_bytes(part);
     };
     match gathered {
@@ -249,7 +258,7 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
                 link.room().await?;
                 // A client that ends early leaves half a command, which ends with the connection.
                 let part = request.data().await?.ok_or_else(|| {
-                    context.link.front().close();
+                    link.front().close();
                     Problem::bad_request("the body is shorter than it was to be").closing()
                 })?;
                 left -= part.len().min(left);
@@ -259,32 +268,75 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
     }
     link.end_argument();
     options.iter().for_each(|option| link.argument(option));
-    let was_there = link.line().await?.is_some_and(|n| n != b"0");
-    let mut response = match link.line().await? {
-        Some(_) => Response::new(ResponseBody::Empty),
-        None => {
-            return Err(Problem::precondition_failed(if was_there {
-                "the key is there"
-            } else {
-                "there is no such key"
-            }));
-        }
+    // Who may write and not ask is not told which of the two it was.
+    let was_there = if asks { link.line().await.ok().flatten().map(|n| n != b"0") } else { None };
+    let done = link.line().await?;
+    let was_there = match (&rule, done) {
+        (Rule::None, _) => was_there,
+        (_, None) => return Err(rule.failed()),
+        (Rule::Absent, _) => Some(false),
+        (Rule::Present, _) => Some(true),
+        (Rule::Digests(_), Some(n)) => Some(n != b"0"),
     };
-    *response.status_mut() = if was_there { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
-    let tag = tagger.and_then(|t| HeaderValue::from_str(&t.tag()).ok());
+    let mut response = written(was_there);
+    let tag = digest.and_then(|d| HeaderValue::from_str(&conditions::tag_of(&d.text())).ok());
     response.headers_mut().extend(tag.map(|tag| (ETAG, tag)));
     Ok(response)
 }
 
-/// SET's option for the conditions, when they are of the kind that it has.
-fn presence(conditions: &Conditions) -> Result<Option<&'static [u8]>, Problem> {
-    match (&conditions.matches, &conditions.none_matches) {
-        (None, None) => Ok(None),
-        (Some(Condition::Any), None) => Ok(Some(b"XX")),
-        (None, Some(Condition::Any)) => Ok(Some(b"NX")),
-        _ => Err(Problem::unprocessable(
-            "a write can be made to depend on `If-Match: *` or `If-None-Match: *`, not on an entity tag",
-        )),
+/// 201 for a value where none was; 204 where there was one, or where that is not known.
+fn written(was_there: Option<bool>) -> Response {
+    let mut response = Response::new(ResponseBody::Empty);
+    let is_new = was_there == Some(false);
+    *response.status_mut() = if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+    response
+}
+
+/// What a write depends on, in the words of the commands that judge it and write in one step.
+enum Rule {
+    None,
+    /// `If-None-Match: *`
+    Absent,
+    /// `If-Match: *`
+    Present,
+    /// Tags: options of SETIF and DELIF.
+    Digests(Vec<Vec<u8>>),
+}
+
+impl Rule {
+    fn of(conditions: &Conditions, context: &Context) -> Rule {
+        match (&conditions.matches, &conditions.none_matches) {
+            (None, None) => return Rule::None,
+            (Some(Condition::Any), None) => return Rule::Present,
+            (None, Some(Condition::Any)) => return Rule::Absent,
+            _ => {}
+        }
+        let settings = &context.settings;
+        let seed = (settings.etag_seed as i64).to_string().into_bytes();
+        let limit = settings.etag_bytes_max.to_string().into_bytes();
+        let mut options = vec![b"SEED".to_vec(), seed, b"LIMIT".to_vec(), limit];
+        for (word, condition) in [("MATCH", &conditions.matches), ("NOMATCH", &conditions.none_matches)] {
+            for digest in condition.iter().flat_map(|c| c.digests(word == "NOMATCH")) {
+                options.extend([word.into(), digest.into()]);
+            }
+        }
+        Rule::Digests(options)
+    }
+    fn options(&self) -> impl Iterator<Item = &[u8]> {
+        let (word, options): (&[u8], &[Vec<u8>]) = match self {
+            Rule::None => (b"", &[]),
+            Rule::Absent => (b"NX", &[]),
+            Rule::Present => (b"XX", &[]),
+            Rule::Digests(options) => (b"", options),
+        };
+        Some(word).filter(|w| !w.is_empty()).into_iter().chain(options.iter().map(Vec::as_slice))
+    }
+    fn failed(&self) -> Problem {
+        Problem::precondition_failed(match self {
+            Rule::Absent => "the key is there",
+            Rule::Present => "there is no such key",
+            Rule::None | Rule::Digests(_) => "what is there is not what the condition says",
+        })
     }
 }
 
@@ -293,9 +345,16 @@ async fn put_hash(
     request: &mut Request,
     key: &[u8],
     expiry: &Expiry,
+    conditions: &Conditions,
 ) -> Result<Response, Problem> {
     let bad = |detail: String| Problem::bad_request(detail);
-    let body: Vec<u8> = gather(&context.link, request, HASH_BYTES_MAX).await?.concat();
+    let rule = Rule::of(conditions, context);
+    if matches!(rule, Rule::Digests(_)) {
+        let detail =
+            "a hash can be made to depend on `If-Match: *` or `If-None-Match: *`: hashes have no tags";
+        return Err(Problem::unprocessable(detail));
+    }
+    let body: Vec<u8> = gather(request, HASH_BYTES_MAX).await?.concat();
     let object = match serde_json::from_slice(&body) {
         Ok(Value::Object(object)) if !object.is_empty() => object,
         Ok(_) => return Err(bad("a hash is a JSON object with a member at least".into())),
@@ -317,55 +376,42 @@ async fn put_hash(
         };
         fields.extend([field, value]);
     }
-    let link = &context.link;
-    link.command(&[b"PTTL", key]);
-    let kept = link.line().await?.and_then(|t| String::from_utf8(t).ok()?.parse::<i64>().ok());
-    link.command(&[b"DEL", key]);
-    link.begin_command(2 + fields.len());
-    link.argument(b"HSET");
-    link.argument(key);
+    let (link, ttl) = (&context.link, expiry.options());
+    let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
+    link.begin_command(3 + options.len() + fields.len());
+    [&b"HREPLACE"[..], key].into_iter().chain(options).for_each(|a| link.argument(a));
+    link.argument(b"FIELDS");
     for field in &fields {
         link.room().await?;
         link.argument(field);
     }
-    let ttl_ms = match expiry {
-        Expiry::AfterMs(ms) => Some(*ms as i64),
-        Expiry::Keep => kept.filter(|ms| *ms > 0),
-        Expiry::Never => None,
-    };
-    if let Some(ms) = ttl_ms {
-        link.command(&[b"PEXPIRE", key, Digits::int(ms).as_slice()]);
+    match link.line().await? {
+        Some(n) => Ok(written(Some(n != b"0"))),
+        None => Err(rule.failed()),
     }
-    let was_there = link.line().await?.is_some_and(|n| n != b"0");
-    link.line().await?;
-    if ttl_ms.is_some() {
-        link.line().await?;
-    }
-    let mut response = Response::new(ResponseBody::Empty);
-    *response.status_mut() = if was_there { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
-    Ok(response)
 }
 
 /// DELETE.
 pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
-    let only = presence(&Conditions::of(&request.parts.headers)?)?;
-    if only == Some(b"NX") {
-        return Err(Problem::precondition_failed("what is not there cannot be deleted"));
-    }
-    context.link.command(&[b"DEL", &key]);
-    match context.link.line().await?.as_deref() {
-        Some(b"0") if only.is_some() => Err(Problem::precondition_failed("there is no such key")),
-        Some(b"0") => Err(Problem::not_found("there is no such key")),
-        _ => {
-            let mut response = Response::new(ResponseBody::Empty);
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            Ok(response)
+    let rule = Rule::of(&Conditions::of(&request.parts.headers)?, &context);
+    match &rule {
+        Rule::Absent => return Err(Problem::precondition_failed("what is not there cannot be deleted")),
+        Rule::None | Rule::Present => context.link.command(&[b"DEL", &key]),
+        Rule::Digests(_) => {
+            let command: Vec<&[u8]> = [&b"DELIF"[..], &key].into_iter().chain(rule.options()).collect();
+            context.link.command(&command);
         }
+    }
+    match context.link.line().await?.as_deref() {
+        None => Err(rule.failed()),
+        Some(b"0") if matches!(rule, Rule::Present) => Err(rule.failed()),
+        Some(b"0") => Err(Problem::not_found("there is no such key")),
+        Some(_) => Ok(written(None)),
     }
 }
 
 /// A whole body, in the parts that it came in.
-async fn gather(link: &Link, request: &mut Request, bytes_max: usize) -> Result<Vec<Bytes>, Problem> {
+async fn gather(request: &mut Request, bytes_max: usize) -> Result<Vec<Bytes>, Problem> {
     let announced = request.body.size_hint().exact();
     if announced.is_some_and(|n| n > bytes_max as u64) {
         return Err(Problem::too_large(bytes_max as u64));
@@ -390,7 +436,7 @@ async fn gather(link: &Link, request: &mut Request, bytes_max: usize) -> Result<
         if part.len() >= SMALL_PART_BYTES {
             parts.push(part);
         }
-        link.front().hold(len);
+        request.hold(len);
     }
     parts.extend((!small.is_empty()).then(|| Bytes::from(small)));
     Ok(parts)

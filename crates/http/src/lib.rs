@@ -14,7 +14,10 @@ mod auth;
 pub mod body;
 pub mod commands;
 pub mod conditions;
+mod delete;
 mod elements;
+#[doc(hidden)]
+pub mod fuzzing;
 mod import;
 mod json;
 pub mod keys;
@@ -32,4 +35,4 @@ pub mod text;
 pub mod update;
 mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, refusal};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, of_parser, refusal};

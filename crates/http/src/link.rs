@@ -24,8 +24,9 @@ pub struct Link {
     events: RefCell<Events>,
     /// Replies that have not ended.
     owed: Cell<usize>,
-    /// Whose commands the session runs; `None` before the first request.
-    /// Who the session is, and since which state of the users.
+    /// Arguments of the last command that have not ended.
+    arguments_left: Cell<usize>,
+    /// `None` before the first request. Who the session is, and since which state of the users.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
 }
@@ -37,6 +38,7 @@ impl Link {
             front,
             events: RefCell::default(),
             owed: Cell::new(0),
+            arguments_left: Cell::new(0),
             identity: RefCell::new(None),
             db: Cell::new(0),
         }
@@ -49,6 +51,7 @@ impl Link {
     /// Begins a command of `args` arguments, which follow.
     pub fn begin_command(&self, args: usize) {
         self.owed.set(self.owed.get() + 1);
+        self.arguments_left.set(args);
         self.header(b'*', args);
     }
     /// One argument of a command that was begun.
@@ -63,6 +66,7 @@ impl Link {
     }
     /// Ends it.
     pub fn end_argument(&self) {
+        self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
         self.front.push(b"\r\n");
     }
     fn header(&self, kind: u8, n: usize) {
@@ -89,9 +93,10 @@ impl Link {
         })
         .await
     }
-    /// Replies that have been asked for and have not ended.
-    pub fn owed(&self) -> usize {
-        self.owed.get()
+    /// True while the session is at work: it has a whole command, and nothing of its reply has come that was not taken.
+    pub fn is_at_work(&self) -> bool {
+        let half = usize::from(self.arguments_left.get() > 0);
+        self.owed.get() > half && !self.front.has_replies() && !self.front.is_gone()
     }
     /// The next event of the replies.
     ///
@@ -182,6 +187,39 @@ impl Link {
             }
         })
     }
+    /// A whole reply, for those that are short; what an error says otherwise.
+    ///
+    /// # Errors
+    /// The problem that the error is; [`Gone`] as one too.
+    pub async fn value(&self) -> Result<Value, Problem> {
+        // Lists that have begun, and how many values they miss.
+        let mut open: Vec<(Vec<Value>, usize)> = Vec::new();
+        loop {
+            let mut value = match self.event().await? {
+                Event::Open { values, .. } if values > 0 => {
+                    open.push((Vec::new(), values));
+                    continue;
+                }
+                Event::Open { .. } => Value::List(Vec::new()),
+                Event::Text { is_error: false, .. } => Value::Text(self.bytes().await?),
+                Event::Simple(text) | Event::Double(text) | Event::BigNumber(text) => Value::Text(text),
+                Event::Int(n) => Value::Text(n.to_string().into_bytes()),
+                Event::Bool(b) => Value::Text(b.to_string().into_bytes()),
+                Event::Null => Value::Null,
+                Event::Error(text) => return Err(Problem::of_reply(&text)),
+                Event::Text { .. } => return Err(Problem::of_reply(&self.bytes().await?)),
+            };
+            loop {
+                let Some((values, left)) = open.last_mut() else { return Ok(value) };
+                values.push(value);
+                *left -= 1;
+                if *left > 0 {
+                    break;
+                }
+                value = Value::List(open.pop().map(|(values, _)| values).unwrap_or_default());
+            }
+        }
+    }
     /// Skips to the end of the reply in hand.
     async fn skip_reply(&self) -> Result<(), Gone> {
         poll_fn(|_| {
@@ -249,7 +287,6 @@ impl Link {
         db: u64,
     ) -> Result<(), Problem> {
         self.settle().await?;
-        self.front.hold(0);
         let same = self.identity.borrow().as_ref().is_some_and(|(c, v)| *c == credentials && *v == version);
         if !same {
             self.login(credentials, version).await?;
@@ -279,6 +316,39 @@ impl Link {
     /// Counts the replies that have ended.
     fn count(&self, events: &mut Events) {
         self.owed.set(self.owed.get().saturating_sub(events.take_ended()));
+    }
+}
+
+/// A reply: a text, a list (a map as its keys and values by turns) or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// Anything that is no list.
+    Text(Vec<u8>),
+    /// An aggregate.
+    List(Vec<Value>),
+}
+
+impl Value {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&[u8]> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+    /// The values, if it is a list; none otherwise.
+    pub fn list(&self) -> &[Value] {
+        match self {
+            Value::List(values) => values,
+            _ => &[],
+        }
+    }
+    /// What follows `name` in a map.
+    pub fn member(&self, name: &[u8]) -> Option<&Value> {
+        let pairs = self.list().chunks_exact(2);
+        pairs.into_iter().find(|pair| pair[0].text() == Some(name)).map(|pair| &pair[1])
     }
 }
 

@@ -7,14 +7,24 @@
 
 use crate::problem::Problem;
 use hyper::header::{HOST, HeaderMap, ORIGIN};
-use hyper::{StatusCode, http::HeaderName};
+use hyper::http::HeaderName;
+use hyper::http::request::Parts;
+use hyper::{StatusCode, Version};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Refuses what comes from a page of another site. `peer_is_local`: the connection comes from this machine.
 ///
 /// # Errors
-/// 403 and 421.
-pub fn check(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
+/// 403 and 421; 400 when it cannot be told, because `Host` is missing or there are several (RFC 9112, 3.2).
+pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
+    let hosts = parts.headers.get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && parts.version >= Version::HTTP_11) {
+        return Err(Problem::bad_request("a request has one Host header"));
+    }
+    of_headers(&parts.headers, peer_is_local)
+}
+
+fn of_headers(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
     let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let host = text(HOST);
     if let Some(origin) = text(ORIGIN)
@@ -50,7 +60,7 @@ mod tests {
     fn pages_of_other_sites_are_refused() {
         let status = |pairs: &[(HeaderName, &str)], local: bool| {
             let headers = pairs.iter().map(|(n, v)| (n.clone(), v.parse().expect("a value"))).collect();
-            check(&headers, local).map_or_else(|p| p.status.as_u16(), |()| 200)
+            of_headers(&headers, local).map_or_else(|p| p.status.as_u16(), |()| 200)
         };
         for (host, local, want) in [
             ("127.0.0.1:8379", true, 200),

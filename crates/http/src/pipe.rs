@@ -53,7 +53,7 @@ struct Shared {
     rests: Cell<bool>,
     /// Turns of the task.
     turns: Cell<u64>,
-    /// Bytes of a request that the HTTP side gathers before it sends them.
+    /// Bytes of requests and responses that the HTTP side holds: the sum of its [`Holding`]s.
     held: Cell<usize>,
     meter: RefCell<Option<Arc<AtomicU64>>>,
 }
@@ -62,8 +62,11 @@ impl Shared {
     fn count(&self, request_bytes: usize) {
         self.request_bytes.set(request_bytes);
         self.moved.set(true);
+        self.tell();
+    }
+    fn tell(&self) {
         if let Some(meter) = &*self.meter.borrow() {
-            let bytes = request_bytes + self.replies.borrow().len() + self.held.get();
+            let bytes = self.request_bytes.get() + self.replies.borrow().len() + self.held.get();
             meter.store(bytes as u64, Relaxed);
         }
     }
@@ -71,6 +74,29 @@ impl Shared {
 
 /// The HTTP side's end. Dropping it ends the requests.
 pub struct Front(Rc<Shared>);
+
+/// Bytes that a part of the HTTP side holds: they count as the client's memory until this is dropped.
+pub struct Holding {
+    shared: Rc<Shared>,
+    bytes: usize,
+}
+
+impl Holding {
+    /// From now on so many.
+    pub fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if before != bytes {
+            self.shared.held.set(self.shared.held.get() - before + bytes);
+            self.shared.tell();
+        }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
 
 /// The session's end. Dropping it ends the replies.
 pub struct Back(Rc<Shared>);
@@ -106,11 +132,9 @@ impl Front {
         self.0.requests.borrow_mut().push_back(Stretch::Queued(bytes));
         self.0.count(self.0.request_bytes.get() + len);
     }
-    /// Says how many bytes of a request are held on this side: they count as the client's memory.
-    pub fn hold(&self, bytes: usize) {
-        if self.0.held.replace(bytes) != bytes {
-            self.0.count(self.0.request_bytes.get());
-        }
+    /// For saying how many bytes are held on this side.
+    pub fn holding(&self) -> Holding {
+        Holding { shared: self.0.clone(), bytes: 0 }
     }
     /// True while so little waits that more may be sent.
     pub fn has_room(&self) -> bool {
@@ -119,6 +143,10 @@ impl Front {
     /// True while there are requests that the session has not read.
     pub fn is_waiting(&self) -> bool {
         self.0.request_bytes.get() > 0
+    }
+    /// True while there are replies that were not taken.
+    pub fn has_replies(&self) -> bool {
+        !self.0.replies.borrow().is_empty()
     }
     /// The replies that have come, for taking.
     pub fn take<T>(&self, take: impl FnOnce(&mut Chain) -> T) -> T {
@@ -339,6 +367,15 @@ mod tests {
         assert_eq!(back.write(&mut out, 100_000), 100_000);
         assert_eq!(back.write(&mut out, usize::MAX), REPLY_BYTES_MAX - 100_000);
         assert_eq!((back.write(&mut out, 1), back.can_write()), (0, false));
+        assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64);
+        let (mut one, mut other) = (front.holding(), front.holding());
+        one.set(10);
+        other.set(20);
+        one.set(15);
+        assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64 + 35);
+        drop(other);
+        assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64 + 15);
+        drop(one);
         assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64);
         front.take(|replies| {
             assert!(replies.slices().all(|s| blob.as_slice().as_ptr_range().contains(&s.as_ptr())));

@@ -43,6 +43,11 @@ impl Problem {
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
+    /// 408; the connection ends.
+    pub fn stalled() -> Problem {
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "nothing came of the body for too long (http-keepalive)")
+            .closing()
+    }
     /// 412
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, detail)

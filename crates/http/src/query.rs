@@ -1,7 +1,7 @@
 //! [`Query`]: the query of a URI as names with or without a value, in order: what is read is written again as it was.
 
 use crate::problem::Problem;
-use percent_encoding::percent_decode;
+use crate::text;
 
 /// Most parameters of one query.
 pub const PARAMETERS_MAX: usize = 256;
@@ -17,7 +17,7 @@ impl Query {
     /// Reads what follows the `?` of a URI.
     ///
     /// # Errors
-    /// 400 when it is not UTF-8 or has too many parameters.
+    /// 400 when it is not well encoded, is not UTF-8 or has too many parameters.
     pub fn parse(text: &str) -> Result<Query, Problem> {
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
@@ -93,8 +93,8 @@ impl Query {
 
 fn decode(text: &str) -> Result<String, Problem> {
     let spaced = text.replace('+', " ");
-    let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
-    decoded.map(|t| t.into_owned()).map_err(|_| Problem::bad_request("the query is not UTF-8"))
+    let decoded = text::percent_decode(&spaced, "query")?;
+    String::from_utf8(decoded).map_err(|_| Problem::bad_request("the query is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -112,6 +112,7 @@ mod tests {
         assert_eq!((query.number("limit", 10, 1, 9).unwrap(), query.get("q")), (7, Some("é x")));
         assert!(query.number("limit", 10, 1, 6).is_err() && query.require("zz").is_err());
         assert_eq!(query.with("limit", "8".into()).text(), "nocase&limit=8&q=%C3%A9+x");
+        assert!(["%", "a=%4", "%zz"].iter().all(|text| Query::parse(text).is_err()));
         assert!(Query::parse("%ff").is_err() && Query::parse(&"a&".repeat(300)).is_err());
     }
 

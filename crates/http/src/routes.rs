@@ -3,10 +3,9 @@
 use crate::body::ResponseBody;
 use crate::problem::Problem;
 use crate::serve::{Context, Request, Response};
-use crate::{commands, import, keys, metrics, openapi, search, update};
+use crate::{commands, import, keys, metrics, openapi, search, text, update};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use percent_encoding::percent_decode_str;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -122,8 +121,8 @@ pub static ROUTES: &[Route] = &[
         parameters: &[
             KEY,
             DB,
-            parameter("If-Match", "header", "string", "*: only when the key is there"),
-            parameter("If-None-Match", "header", "string", "*: only when the key is not there"),
+            IF_MATCH,
+            IF_NONE_MATCH,
             parameter(
                 "Strand-Type",
                 "header",
@@ -142,7 +141,7 @@ pub static ROUTES: &[Route] = &[
         path: "/v1/keys/{key}",
         operation: "deleteKey",
         summary: "Removes a key",
-        parameters: &[KEY, DB, parameter("If-Match", "header", "string", "*: 412 in place of 404")],
+        parameters: &[KEY, DB, IF_MATCH, IF_NONE_MATCH],
         takes: &[],
         gives: &[(204, "It was there", "")],
         needs_session: true,
@@ -282,7 +281,7 @@ fn stem(path: &'static str) -> (&'static str, bool) {
 /// The route of a request. A slash at the end of a path without braces is as good as none.
 ///
 /// # Errors
-/// 404, or 405 with the methods that there are.
+/// 404, 405 with the methods that there are, or 400 when a key is not well encoded.
 pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
     let mut allowed = Vec::new();
     let wanted = if method == Method::HEAD { &Method::GET } else { method };
@@ -294,7 +293,7 @@ pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
             _ => continue,
         };
         if route.method == wanted {
-            return Ok(Found { route, rest: percent_decode_str(rest).collect() });
+            return Ok(Found { route, rest: text::percent_decode(rest, "path")? });
         }
         allowed.push(route.method.as_str());
         if route.method == Method::GET {
@@ -329,6 +328,9 @@ mod tests {
             (Method::GET, "/v1/updates", "404", ""),
             (Method::PATCH, "/v1/keys/a", "405", ""),
             (Method::GET, "/v1/update", "405", ""),
+            (Method::GET, "/v1/keys/100%", "400", ""),
+            (Method::GET, "/v1/keys/%4", "400", ""),
+            (Method::GET, "/v1/keys/%zz", "400", ""),
         ] {
             assert_eq!(found(method, path), (operation.to_string(), rest.to_string()), "{path}");
         }

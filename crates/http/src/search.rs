@@ -43,7 +43,7 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
     let next_path =
         format!("{}?{}", request.parts.uri.path(), request.query.with("offset", next.to_string()).text());
     Ok(json_response(ResponseBody::made(|writer| async move {
-        let (mut json, link) = (JsonWriter::new(writer), &context.link);
+        let (mut json, link) = (JsonWriter::new(writer, &context.link), &context.link);
         json.raw("{");
         let mut total = 0;
         for _ in 0..pairs {
@@ -122,7 +122,7 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     }
     let Event::Open { values, .. } = ask(&context, &args).await? else { return Err(unexpected()) };
     Ok(json_response(ResponseBody::made(move |writer| async move {
-        let (mut json, link) = (JsonWriter::new(writer), &context.link);
+        let (mut json, link) = (JsonWriter::new(writer, &context.link), &context.link);
         json.raw("{\"matches\":[");
         for i in 0..values {
             json.raw(if i == 0 { "{" } else { ",{" });

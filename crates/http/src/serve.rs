@@ -8,7 +8,7 @@ use crate::auth::credentials;
 use crate::body::{CutShort, Outgoing, ResponseBody};
 use crate::link::{Gone, Link};
 use crate::origin;
-use crate::pipe::Front;
+use crate::pipe::{Front, Holding};
 use crate::problem::{PROBLEM_JSON, Problem};
 use crate::query::Query;
 use crate::routes::{self, Found};
@@ -73,6 +73,9 @@ pub struct Request {
     pub body: Incoming,
     /// Bytes that may still come of it.
     pub body_bytes_left: u64,
+    /// What is held of the body.
+    holding: Holding,
+    context: Rc<Context>,
 }
 
 impl Request {
@@ -81,17 +84,26 @@ impl Request {
         let said = self.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or_default();
         said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
+    /// Says how many bytes of the body are held, which count as the client's memory.
+    pub fn hold(&mut self, bytes: usize) {
+        self.holding.set(bytes);
+    }
     /// The next part of the body; `None` at its end.
     ///
     /// # Errors
-    /// 400 when it breaks off or its framing is broken: what follows cannot be told from it, so the connection ends.
+    /// 400 when it breaks off or its framing is broken, 408 when it stalls: what follows cannot be told from it, so the
+    /// connection ends.
     pub async fn data(&mut self) -> Result<Option<Bytes>, Problem> {
         poll_fn(|cx| self.poll_data(cx)).await
     }
     /// As [`Request::data`].
     pub fn poll_data(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         loop {
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let next = Pin::new(&mut self.body).poll_frame(cx);
+            if next.is_pending() && self.context.stalled.get() {
+                return Poll::Ready(Err(Problem::stalled()));
+            }
+            match ready!(next) {
                 None => return Poll::Ready(Ok(None)),
                 Some(Ok(frame)) => {
                     // Trailers have nothing to say here.
@@ -125,6 +137,8 @@ pub struct Context {
     pub outgoing: Outgoing,
     /// Requests that have begun.
     begun: Cell<u64>,
+    /// Nothing has come of the request's body for too long.
+    stalled: Cell<bool>,
 }
 
 /// Serves HTTP.
@@ -136,7 +150,13 @@ pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
 impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     /// Serves what comes over `io`, with the session behind `front`. `outgoing` is shared with `io`.
     pub fn new(io: I, front: Front, settings: Settings, outgoing: Outgoing) -> Connection<I> {
-        let context = Rc::new(Context { link: Link::new(front), settings, outgoing, begun: Cell::new(0) });
+        let context = Rc::new(Context {
+            link: Link::new(front),
+            settings,
+            outgoing,
+            begun: Cell::new(0),
+            stalled: Cell::new(false),
+        });
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).half_close(false);
         let inner = builder.serve_connection(io, Server { context: context.clone() });
@@ -154,9 +174,23 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     pub fn has_asked(&self) -> bool {
         self.context.link.front().is_waiting()
     }
-    /// True while a request is answered, or replies are missing.
+    /// True while the session works: the client can do nothing but wait.
     pub fn is_busy(&self) -> bool {
-        Rc::strong_count(&self.context) > 2 || self.context.link.owed() > 0
+        self.context.link.is_at_work()
+    }
+    /// True when there is no session any more.
+    pub fn has_lost_session(&self) -> bool {
+        self.context.link.front().is_gone()
+    }
+    /// Gives up waiting for the rest of a request's body: it is answered with 408, and the connection ends. False when
+    /// no request is being answered.
+    pub fn give_up(&mut self) -> bool {
+        let answers = Rc::strong_count(&self.context) > 2;
+        answers && !self.context.stalled.replace(true)
+    }
+    /// For saying how many bytes of responses wait for the socket.
+    pub fn holding(&self) -> Holding {
+        self.context.link.front().holding()
     }
 }
 
@@ -174,6 +208,30 @@ pub fn refusal(reply: &[u8]) -> Vec<u8> {
         true => Problem::of_reply(text),
         false => Problem::new(StatusCode::SERVICE_UNAVAILABLE, String::from_utf8_lossy(text)),
     };
+    last_response(&problem)
+}
+
+/// What the parser's own response becomes, which has no body: the same with a problem document. `None` for any other.
+/// `is_hello`: what it could not read was the begin of TLS.
+pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
+    let is_refusal = head.starts_with(b"HTTP/1.1 4");
+    let find = |text: &[u8]| memchr::memmem::find(head, text).filter(|_| is_refusal);
+    // All of what is to be written is one head.
+    find(b"\r\n\r\n").filter(|end| end + 4 == head.len())?;
+    find(b"\r\ncontent-length: 0\r\n")?;
+    let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;
+    let detail = match status {
+        _ if is_hello => "this port takes no TLS".to_string(),
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
+            format!("the head of a request has at most {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} lines")
+        }
+        _ => "this is no request of HTTP/1.1, or where it ends is in doubt".to_string(),
+    };
+    Some(last_response(&Problem::new(status, detail)))
+}
+
+/// A whole response, after which the connection is closed.
+fn last_response(problem: &Problem) -> Vec<u8> {
     let (status, document) = (problem.status, problem.document().to_string());
     format!(
         "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}",
@@ -195,13 +253,14 @@ impl Service<hyper::Request<Incoming>> for Server {
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         let context = self.context.clone();
         context.begun.set(context.begun.get() + 1);
+        context.stalled.set(false);
         Box::pin(async move { Ok(answer(context, request).await.unwrap_or_else(Problem::response)) })
     }
 }
 
 async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    origin::check(&parts.headers, context.settings.peer_is_local)?;
+    origin::check(&parts, context.settings.peer_is_local)?;
     let Found { route, rest } = routes::find(&parts.method, parts.uri.path())?;
     let bytes_max = context.settings.body_bytes_max;
     if body.size_hint().lower() > bytes_max {
@@ -213,11 +272,38 @@ async fn answer(context: Rc<Context>, request: hyper::Request<Incoming>) -> Resu
         let version = context.settings.users_version.0();
         context.link.enter(credentials(&parts.headers)?, version, db).await?;
     }
-    (route.run)(context, Request { parts, query, body, body_bytes_left: bytes_max }, rest).await
+    let holding = context.link.front().holding();
+    let request =
+        Request { parts, query, body, body_bytes_left: bytes_max, holding, context: context.clone() };
+    (route.run)(context, request, rest).await
 }
 
 impl From<Gone> for CutShort {
     fn from(_: Gone) -> CutShort {
         CutShort
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_parsers_own_answers_are_given_a_document() {
+        let bare =
+            "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        let text = |head: &str, hello| {
+            of_parser(head.as_bytes(), hello).map(|r| String::from_utf8(r).expect("text"))
+        };
+        let long = text(bare, false).expect("the parser's");
+        assert!(
+            long.starts_with("HTTP/1.1 431 ") && long.contains("\"status\":431") && long.contains("65536")
+        );
+        assert!(text(bare, true).expect("the parser's").contains("takes no TLS"));
+        let ok = "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n";
+        let ours = "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}";
+        for other in [ok, ours, &format!("{ours}{ok}"), &format!("{bare}{ok}"), "HTTP/1.1 4", ""] {
+            assert_eq!(text(other, false), None, "{other}");
+        }
     }
 }

@@ -1,11 +1,13 @@
-//! Byte strings in JSON, both ways.
+//! Byte strings in JSON, both ways, and in URIs.
 //!
 //! The convention: a byte string is a JSON string. What is UTF-8 stands there as it is; what is not, and text that begins
 //! with `base64:` itself, stands as `base64:` and its Base64 (RFC 4648, padded). So every byte string has one form and
 //! every form one byte string, for values and for the names of an object's members alike.
 
+use crate::problem::Problem;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use percent_encoding::percent_decode_str;
 
 /// What stands before the Base64 of bytes that are no text.
 pub const BASE64_PREFIX: &str = "base64:";
@@ -56,6 +58,20 @@ pub fn unquote(text: String) -> Option<Vec<u8>> {
     match text.strip_prefix(BASE64_PREFIX) {
         Some(encoded) => BASE64_STANDARD.decode(encoded).ok(),
         None => Some(text.into_bytes()),
+    }
+}
+
+/// The bytes that a part of a URI stands for; `place` is what it is called where it is wrong.
+///
+/// # Errors
+/// 400 when two hexadecimal digits do not follow each `%`.
+pub fn percent_decode(text: &str, place: &str) -> Result<Vec<u8>, Problem> {
+    let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = text.as_bytes();
+    let is_whole = |at: usize| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2));
+    match memchr::memchr_iter(b'%', bytes).all(is_whole) {
+        true => Ok(percent_decode_str(text).collect()),
+        false => Err(Problem::bad_request(format!("the {place} has a % without two hexadecimal digits"))),
     }
 }
 

@@ -2,16 +2,17 @@
 //!
 //! A `<doc>` becomes a hash at the prefix (`http-update-prefix`, or the query parameter `prefix`) and its `id`; a field that
 //! comes more than once is joined by the query parameter `separator` (a comma, as TAG fields part their values). As in Solr a
-//! document replaces the one with its id: DEL and HSET, so that a reader in between sees none (and none is left when the
-//! server refuses the HSET for want of memory). Fields with
-//! `update="set"` (or `null="true"`) and `update="inc"` change a document instead; other modifiers are refused by name, as
+//! document replaces the one with its id, by HREPLACE. Fields with `update="set"` (or `null="true"`) and `update="inc"`
+//! change a document instead, one command after the other up to the first that is refused; other modifiers are refused by name, as
 //! are child documents, `overwrite="false"` and rollback. `<commit>` and `<optimize>` have nothing to do: what was
-//! acknowledged is found by the next search. `<delete>` takes ids, and the queries `*:*` and `id:...`.
+//! acknowledged is found by the next search. `<delete>` takes ids, and queries of three kinds.
 //!
 //! The body is read as it comes, and documents are written as they are read: a message that breaks off has done what stands
 //! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
 
 use crate::body::ResponseBody;
+use crate::link::Value;
+use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::search::json_response;
 use crate::serve::{Context, Request, Response};
@@ -21,7 +22,6 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
-use strand_wire::events::Event;
 
 /// Most fields of a document.
 pub const FIELDS_MAX: usize = 65_536;
@@ -29,8 +29,6 @@ pub const FIELDS_MAX: usize = 65_536;
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// Commands that are sent before the first of their replies is read.
 const OUTSTANDING_MAX: usize = 256;
-/// Keys that one step of deleting everything looks at.
-const SCAN_COUNT: &[u8] = b"1000";
 
 /// What a message has done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +38,7 @@ struct Done {
 }
 
 /// What the reply to a command that was sent is about.
-enum Sent {
+pub(crate) enum Sent {
     /// A document: count it.
     Document(Place),
     /// Removes keys: count them.
@@ -58,12 +56,15 @@ enum Change {
     Increment(Vec<u8>),
 }
 
-struct Update {
+/// A message at work.
+pub(crate) struct Update {
     context: Rc<Context>,
     prefix: Vec<u8>,
     separator: Vec<u8>,
     sent: VecDeque<Sent>,
     done: Done,
+    /// The document in hand.
+    holding: Holding,
 }
 
 /// Takes a message.
@@ -77,7 +78,9 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let separator = text("separator", ",");
-    let mut update = Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default() };
+    let holding = context.link.front().holding();
+    let mut update =
+        Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), holding };
     let taken = update.message(&mut Xml::new(request)).await;
     let settled = update.settle(0).await;
     let Done { added, deleted } = update.done;
@@ -177,7 +180,7 @@ impl Update {
                     let text = self.text(xml).await?;
                     match name.as_str() {
                         "id" => self.remove(text.trim(), place).await?,
-                        "query" => self.remove_found(xml, text.trim(), place).await?,
+                        "query" => self.remove_found(text.trim(), place).await?,
                         _ => return Err(xml.problem(format!("<{name}> inside <delete>"))),
                     }
                 }
@@ -218,6 +221,7 @@ impl Update {
             };
             let value = self.text(xml).await?;
             bytes += name.len() + value.len();
+            self.holding.set(bytes);
             if bytes > DOCUMENT_BYTES_MAX || fields.len() == FIELDS_MAX {
                 return Err(too_large(xml));
             }
@@ -253,18 +257,15 @@ impl Update {
         let key = self.key(id);
         let changes =
             fields.iter().any(|(_, c)| matches!(c, Change::Set(_) | Change::Remove | Change::Increment(_)));
-        if !changes {
-            self.send(&[b"DEL", &key], Sent::Part(place)).await?;
-        }
         for (name, change) in &fields {
-            match change {
-                Change::Remove => self.send(&[b"HDEL", &key, name.as_bytes()], Sent::Part(place)).await?,
-                Change::Increment(by) => {
-                    let by = by.trim_ascii();
-                    self.send(&[b"HINCRBYFLOAT", &key, name.as_bytes(), by], Sent::Part(place)).await?;
-                }
-                Change::Put(_) | Change::Set(_) => {}
-            }
+            let command: &[&[u8]] = match change {
+                Change::Remove => &[b"HDEL", &key, name.as_bytes()],
+                Change::Increment(by) => &[b"HINCRBYFLOAT", &key, name.as_bytes(), by.trim_ascii()],
+                Change::Put(_) | Change::Set(_) => continue,
+            };
+            self.send(command, Sent::Part(place)).await?;
+            // What is refused is followed by nothing.
+            self.settle(0).await?;
         }
         let values: Vec<(&[u8], &[u8])> = fields
             .iter()
@@ -275,85 +276,47 @@ impl Update {
             .collect();
         let link = &self.context.link;
         link.room().await?;
-        link.begin_command(2 + 2 * values.len());
-        link.argument(b"HSET");
-        link.argument(&key);
+        let (name, more): (&[u8], &[&[u8]]) =
+            if changes { (b"HSET", &[]) } else { (b"HREPLACE", &[b"FIELDS"]) };
+        link.begin_command(2 + more.len() + 2 * values.len());
+        [name, &key].iter().chain(more).for_each(|argument| link.argument(argument));
         for (name, value) in values {
             link.room().await?;
             link.argument(name);
             link.argument(value);
         }
+        self.holding.set(0);
         self.sent.push_back(Sent::Document(place));
         self.settle(OUTSTANDING_MAX).await
     }
-    async fn remove(&mut self, id: &str, place: Place) -> Result<(), Problem> {
+    pub(crate) async fn remove(&mut self, id: &str, place: Place) -> Result<(), Problem> {
         let key = self.key(id);
         self.send(&[b"DEL", &key], Sent::Removal(place)).await
     }
-    /// Delete by query, for the queries that need no index of Solr's.
-    async fn remove_found<S>(&mut self, xml: &Xml<S>, query: &str, place: Place) -> Result<(), Problem>
-    where
-        S: Source + Unpin,
-    {
-        if let Some(id) = query.strip_prefix("id:") {
-            let id = id.trim().strip_prefix('"').and_then(|i| i.strip_suffix('"')).unwrap_or(id.trim());
-            let plain = !id.contains(['*', '?', ' ', '"', '\\', '(', '[', '{']) || query.contains('"');
-            if plain && !id.is_empty() {
-                return self.remove(id, place).await;
-            }
-        }
-        if query != "*:*" {
-            return Err(refused(xml, "only the queries *:* and id:... can be deleted by"));
-        }
-        self.settle(0).await?;
-        let mut pattern = Vec::new();
-        for &b in &self.prefix {
-            if b"*?[]\\^-".contains(&b) {
-                pattern.push(b'\\');
-            }
-            pattern.push(b);
-        }
-        pattern.push(b'*');
-        let context = self.context.clone();
-        let link = &context.link;
-        let mut cursor = b"0".to_vec();
-        loop {
-            link.command(&[b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", SCAN_COUNT, b"TYPE", b"hash"]);
-            match link.event().await? {
-                Event::Open { values: 2, .. } => {}
-                Event::Error(text) => return Err(Problem::of_reply(&text)),
-                _ => return Err(crate::link::Gone.into()),
-            }
-            cursor = link.line().await?.unwrap_or_default();
-            let Event::Open { values, .. } = link.event().await? else {
-                return Err(crate::link::Gone.into());
-            };
-            let mut keys = Vec::with_capacity(values);
-            for _ in 0..values {
-                keys.push(link.line().await?.unwrap_or_default());
-            }
-            if !keys.is_empty() {
-                let mut args: Vec<&[u8]> = vec![b"UNLINK"];
-                args.extend(keys.iter().map(Vec::as_slice));
-                self.send(&args, Sent::Removal(place)).await?;
-                self.settle(0).await?;
-            }
-            if cursor == b"0" {
-                return Ok(());
-            }
-        }
+    /// What stands before the ids.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+    /// What stands between the values of one field.
+    pub(crate) fn separator(&self) -> &[u8] {
+        &self.separator
+    }
+    /// Sends a command when no reply is missing, and reads what it answers.
+    pub(crate) async fn ask(&self, args: &[&[u8]]) -> Result<Value, Problem> {
+        self.context.link.command(args);
+        self.context.link.value().await
     }
     fn key(&self, id: &str) -> Vec<u8> {
         [&self.prefix, id.as_bytes()].concat()
     }
-    async fn send(&mut self, args: &[&[u8]], sent: Sent) -> Result<(), Problem> {
+    pub(crate) async fn send(&mut self, args: &[&[u8]], sent: Sent) -> Result<(), Problem> {
         self.context.link.room().await?;
         self.context.link.command(args);
         self.sent.push_back(sent);
         self.settle(OUTSTANDING_MAX).await
     }
     /// Reads replies until no more than `left` are missing.
-    async fn settle(&mut self, left: usize) -> Result<(), Problem> {
+    pub(crate) async fn settle(&mut self, left: usize) -> Result<(), Problem> {
         while self.sent.len() > left {
             let Some(sent) = self.sent.pop_front() else { break };
             let reply = self.context.link.line().await;

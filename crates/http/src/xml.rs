@@ -3,7 +3,6 @@
 //! quick-xml does the parsing. What could be used against a server is left out: a document type is refused, so there are no
 //! entities but the five of XML and no external ones; depth, attributes and the size of one node are bounded by name.
 
-use crate::body::step_aside;
 use crate::problem::Problem;
 use crate::serve::Request;
 use bytes::Bytes;
@@ -12,6 +11,7 @@ use quick_xml::events::{BytesStart, Event};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use strand_wire::turns::step_back;
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
 /// Deepest nesting of elements.
@@ -28,11 +28,16 @@ const TURN_BYTES: u64 = 8 * 1024;
 pub trait Source {
     /// The next bytes; `None` at the end.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>>;
+    /// Says how many bytes are held of what has come.
+    fn hold(&mut self, bytes: usize);
 }
 
 impl Source for Request {
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         Request::poll_data(self, cx)
+    }
+    fn hold(&mut self, bytes: usize) {
+        Request::hold(self, bytes);
     }
 }
 
@@ -98,7 +103,7 @@ impl<S: Source + Unpin> Xml<S> {
             counted.forget(self.at);
             if counted.taken - counted.rested >= TURN_BYTES {
                 counted.rested = counted.taken;
-                step_aside().await;
+                step_back().await;
             }
             self.buffer.clear();
             let event = match self.reader.read_event_into_async(&mut self.buffer).await {
@@ -237,6 +242,7 @@ impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         if this.current.is_empty() {
+            this.source.hold((this.taken - this.node) as usize);
             let next = match this.taken - this.node > NODE_BYTES_MAX as u64 {
                 true => Err(Problem::too_large(NODE_BYTES_MAX as u64)),
                 false => ready!(this.source.poll_data(cx)),
@@ -288,6 +294,7 @@ mod tests {
         fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
             Poll::Ready(Ok(self.0.pop_front()))
         }
+        fn hold(&mut self, _: usize) {}
     }
 
     fn wait<T>(future: impl Future<Output = T>) -> T {

@@ -12,6 +12,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("command", "compared as a whole by its own test"),
     ("config", "changes the server; corpus and own tests"),
     ("dbsize", "counts keys that have expired and are not removed yet; corpus, and compared with the data"),
+    ("delif", "not in redis-server; own tests"),
     ("debug", "a tool for developers; own tests"),
     ("flushall", "empties the data that makes the others interesting; corpus"),
     ("flushdb", "as flushall"),
@@ -21,6 +22,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("ft.info", "not in redis-server; own tests"),
     ("ft.search", "not in redis-server; own tests"),
     ("hello", "changes the session; own tests"),
+    ("hreplace", "not in redis-server; own tests"),
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
     ("lolwut", "art; corpus"),
@@ -41,6 +43,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("rx.stream", "not in redis-server; own tests"),
     ("scan", "its cursor is each server's own; compared by full walks in its own test"),
     ("select", "the runner selects databases itself"),
+    ("setif", "not in redis-server; own tests"),
     ("shutdown", "ends the server; own tests"),
     ("slowlog", "what is slow is each server's own; corpus and own tests"),
 ];

@@ -1,7 +1,7 @@
 //! The rows of group `generic`: commands on keys of any type.
 
 use crate::cost::{Cost, Long, Merge};
-use crate::families::{expiry, generic, keyspace_wide};
+use crate::families::{conditional, expiry, generic, keyspace_wide};
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
 /// Group `generic`, by name.
@@ -40,6 +40,29 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         handler: Handler::Data(generic::del),
         cost: Cost::Arguments,
         long: Long::keys(Merge::Sum),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "delif",
+        arity: -2,
+        flags: F::WRITE,
+        acl: &["keyspace", "write", "slow"],
+        keys: &[KeySpec::one(1, &["RW", "access", "delete"])],
+        summary: "Removes a key if its string has, or has not, one of these digests.",
+        since: "0.1.0",
+        group: "generic",
+        complexity: "O(N), N the length of the string that is there",
+        args: &[
+            Arg::key("key", 0),
+            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
+            Arg::integer("seed").token("SEED").optional(),
+            Arg::integer("bytes").token("LIMIT").optional(),
+            Arg::string("match").token("MATCH").optional().multiple().multiple_token(),
+            Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token(),
+        ],
+        handler: Handler::Data(conditional::delif),
+        cost: Cost::Digest,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -1,7 +1,7 @@
 //! The rows of group hash.
 
 use crate::cost::{Cost, Long, Merge};
-use crate::families::hash;
+use crate::families::{conditional, hash};
 use crate::spec::{Arg, CommandSpec, Flags, Handler, KeySpec};
 
 /// Group hash, by name.
@@ -205,6 +205,38 @@ pub(crate) static HASH: &[CommandSpec] = &[
         handler: Handler::Data(hash::hscan),
         cost: Cost::CountOption(3),
         long: Long::Own(hash::hscan_long),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "hreplace",
+        arity: -5,
+        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM]),
+        acl: &["write", "hash", "slow"],
+        keys: &[KeySpec::one(1, &["OW", "update"])],
+        summary: "Puts a hash of these fields in place of what is at a key.",
+        since: "0.1.0",
+        group: "hash",
+        complexity: "O(N) with the number of fields given",
+        args: &[
+            Arg::key("key", 0),
+            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
+            Arg::oneof(
+                "expiration",
+                &[
+                    Arg::integer("seconds").token("EX"),
+                    Arg::integer("milliseconds").token("PX"),
+                    Arg::unix_time("unix-time-seconds").token("EXAT"),
+                    Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                    Arg::word("keepttl", "KEEPTTL"),
+                ],
+            )
+            .optional(),
+            Arg::word("fields", "FIELDS"),
+            Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
+        ],
+        handler: Handler::Data(conditional::hreplace),
+        cost: Cost::Arguments,
+        long: Long::Own(conditional::hreplace_long),
         ..CommandSpec::EMPTY
     },
     CommandSpec {

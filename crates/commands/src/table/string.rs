@@ -1,7 +1,7 @@
 //! The rows of group `string`: commands on strings.
 
 use crate::cost::{Cost, Long, Merge};
-use crate::families::string;
+use crate::families::{conditional, string};
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
 /// Group `string`, by name.
@@ -320,6 +320,41 @@ pub(crate) static STRING: &[CommandSpec] = &[
         complexity: "O(1)",
         args: &[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")],
         handler: Handler::Data(string::setex),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "setif",
+        arity: -3,
+        flags: F::all(&[F::WRITE, F::DENYOOM]),
+        acl: &["write", "string", "slow"],
+        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
+        summary: "Sets a string if what is at the key has, or has not, one of these digests.",
+        since: "0.1.0",
+        group: "string",
+        complexity: "O(N), N the length of the string that is there",
+        args: &[
+            Arg::key("key", 0),
+            Arg::string("value"),
+            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
+            Arg::integer("seed").token("SEED").optional(),
+            Arg::integer("bytes").token("LIMIT").optional(),
+            Arg::string("match").token("MATCH").optional().multiple().multiple_token(),
+            Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token(),
+            Arg::oneof(
+                "expiration",
+                &[
+                    Arg::integer("seconds").token("EX"),
+                    Arg::integer("milliseconds").token("PX"),
+                    Arg::unix_time("unix-time-seconds").token("EXAT"),
+                    Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                    Arg::word("keepttl", "KEEPTTL"),
+                ],
+            )
+            .optional(),
+        ],
+        handler: Handler::Data(conditional::setif),
+        cost: Cost::Digest,
+        long: Long::Held,
         ..CommandSpec::EMPTY
     },
     CommandSpec {

@@ -89,7 +89,8 @@ pub struct Arrival {
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Listens at every door that `config` names. `port 0` is a door of its own, at a free port, only where there is no other.
+/// Listens at every door that `config` names but HTTP's, for which the users must be known ([`open_http`]). `port 0` is a
+/// door of its own, at a free port, only where there is no other.
 ///
 /// # Errors
 /// When an address cannot be had; the text is for the user.
@@ -108,26 +109,23 @@ pub fn open(config: &Config) -> Result<Vec<Listener>, String> {
             .map_err(|e| e.to_string())?;
         listeners.extend(sockets.into_iter().map(|socket| Listener { socket, door }));
     }
-    listeners.extend(open_http(config)?);
     Ok(listeners)
 }
 
 /// The port that HTTP has unless told otherwise: a second server on a machine need not be told to leave it.
 const HTTP_PORT_DEFAULT: u16 = 8379;
 
-/// Listens for HTTP: where `bind` says, but beyond loopback only when clients authenticate or the operator gave up
-/// protected-mode in as many words.
-fn open_http(config: &Config) -> Result<Vec<Listener>, String> {
+/// Listens for HTTP: where `bind` says, but beyond loopback only when `needs_password` (nobody may do anything without
+/// one, which requirepass and the users tell) or when the operator gave up protected-mode in as many words.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_http(config: &Config, needs_password: bool) -> Result<Vec<Listener>, String> {
     let doors = [
         ("http-port", config.http_port(), Door { protocol: Protocol::Http, tls: false }),
         ("tls-http-port", config.tls_http_port(), Door { protocol: Protocol::Http, tls: true }),
     ];
-    let mut bind = config.bind();
-    let guarded = !config.is_protected() || !config.requirepass().is_empty();
-    if !guarded && !bind.iter().all(|b| listen::is_loopback(b)) {
-        tracing::info!("HTTP is served on loopback only: no password is set (requirepass)");
-        bind = loopback_of(bind);
-    }
+    let bind = http_bind(config, needs_password);
     let mut listeners = Vec::new();
     for (option, port, door) in doors.into_iter().filter(|(_, port, _)| *port > 0) {
         match listen::listen(&bind, port, config.tcp_backlog() as i32, option) {
@@ -139,6 +137,16 @@ fn open_http(config: &Config) -> Result<Vec<Listener>, String> {
         }
     }
     Ok(listeners)
+}
+
+/// Where HTTP is served.
+fn http_bind(config: &Config, needs_password: bool) -> Vec<String> {
+    let bind = config.bind();
+    if needs_password || !config.is_protected() || bind.iter().all(|b| listen::is_loopback(b)) {
+        return bind;
+    }
+    tracing::info!("HTTP is served on loopback only: the default user needs no password");
+    loopback_of(bind)
 }
 
 /// The addresses of `bind` that are this machine's alone; the usual ones when there are none.
@@ -153,6 +161,22 @@ fn loopback_of(mut bind: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn http_goes_beyond_loopback_when_the_default_user_needs_a_password_or_protection_is_given_up() {
+        for (lines, needs_password, beyond) in [
+            (&["bind 127.0.0.1 192.0.2.1"][..], false, false),
+            (&["bind 127.0.0.1 192.0.2.1"], true, true),
+            (&["bind 127.0.0.1 192.0.2.1", "protected-mode no"], false, true),
+        ] {
+            let config = Config::default();
+            for line in lines {
+                config.load(line, &mut |_| Err("nothing is included here".into())).expect("an option");
+            }
+            let bind = http_bind(&config, needs_password);
+            assert_eq!(bind.contains(&"192.0.2.1".to_string()), beyond, "{lines:?} {needs_password}");
+        }
+    }
 
     #[test]
     fn what_is_not_loopback_is_left_out() {

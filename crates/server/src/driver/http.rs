@@ -5,7 +5,7 @@
 //! what is written and sends it when hyper waits for the peer, so that pipelined requests cost one write together, and it
 //! shares the memory of large bodies with the socket.
 
-use super::connection::{self, End, HANDSHAKE_US_MAX};
+use super::connection::{self, End, HANDSHAKE_US_MAX, is_client_hello};
 use super::door::Arrival;
 use super::stream::{Stream, refuse};
 use super::tls_stream::TlsError;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use strand_chain::Chain;
 use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
-use strand_http::pipe::{Joined, Watch, pipe};
+use strand_http::pipe::{Holding, Joined, Watch, pipe};
 use strand_http::{Connection, Settings, Version};
 use tokio::time::{Instant, Sleep};
 
@@ -41,7 +41,7 @@ const SEND_BYTES_MIN: usize = 32 * 1024;
 /// Those of the socket.
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
     let Arrival { socket, peer, tls, .. } = arrival;
-    let peer_is_local = peer.local;
+    let (peer_is_local, addresses) = (peer.local, [peer.addr.clone(), peer.laddr.clone()]);
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
     let session = match opened {
         Ok(session) => session,
@@ -61,20 +61,19 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let greeting =
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
+    let settings = settings(&context.engine, peer_is_local);
+    let connection = Connection::new(Io(socket.clone()), front, settings, outgoing);
     let side = HttpSide {
-        connection: Connection::new(
-            Io(socket.clone()),
-            front,
-            settings(&context.engine, peer_is_local),
-            outgoing,
-        ),
         socket,
         context,
+        addresses,
         told_to_end: false,
         greeting,
+        waiting: connection.holding(),
         idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
         watch: watch.clone(),
         turn: 0,
+        connection,
     };
     let session = connection::drive(Stream::Pipe(back), session, wake, context);
     // A session that was killed takes its connection along; one that ended in order lets the last response go out.
@@ -105,10 +104,14 @@ struct HttpSide<'c> {
     connection: Connection<Io>,
     socket: Rc<RefCell<Socket>>,
     context: &'c Context,
+    /// The peer's and ours.
+    addresses: [String; 2],
     told_to_end: bool,
     /// Until when the two ends may agree on keys (TLS).
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
+    /// What waits for the socket.
+    waiting: Holding,
     watch: Watch,
     /// The turn of the task in which the clock was looked at.
     turn: u64,
@@ -118,12 +121,18 @@ impl Future for HttpSide<'_> {
     type Output = End;
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<End> {
         let this = self.get_mut();
-        if this.context.stopping() && !std::mem::replace(&mut this.told_to_end, true) {
+        // Without a session (its idle time is over, say) there is nothing more to ask.
+        let ends = this.context.stopping() || this.connection.has_lost_session();
+        if ends && !std::mem::replace(&mut this.told_to_end, true) {
             this.connection.end_gracefully();
         }
         loop {
             let begun = this.connection.requests();
             if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
+                if this.socket.borrow().is_hello && this.context.may_warn() {
+                    let [peer, here] = &this.addresses;
+                    tracing::warn!("{peer} sends TLS to {here}, which takes none; tls-http-port is for it");
+                }
                 return Poll::Ready(match (done, this.socket.borrow_mut().no_tls.take()) {
                     (_, Some(e)) => Err(e),
                     (Ok(()), None) => Ok("closed"),
@@ -140,7 +149,11 @@ impl Future for HttpSide<'_> {
                 break;
             }
         }
-        let alive = (this.connection.requests(), this.socket.borrow().sent);
+        let alive = {
+            let socket = this.socket.borrow();
+            this.waiting.set(socket.out.len());
+            (this.connection.requests(), socket.sent + socket.received)
+        };
         // A look once in a turn is enough to be woken in time.
         if std::mem::replace(&mut this.turn, this.watch.turn()) == this.watch.turn() {
             return Poll::Pending;
@@ -153,7 +166,11 @@ impl Future for HttpSide<'_> {
             }
         }
         if this.idle.poll(cx, alive, this.connection.is_busy()).is_ready() {
-            return Poll::Ready(Ok("idle"));
+            if !this.connection.give_up() {
+                return Poll::Ready(Ok("idle"));
+            }
+            // The answer that says so goes out; there is as much time for that.
+            cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
@@ -171,17 +188,17 @@ impl IdleWatch {
     fn new(timeout: Duration) -> IdleWatch {
         IdleWatch { timeout, timer: None, seen: (0, 0) }
     }
-    /// Ready when the connection is to end. `alive` moves with what happens; `busy`: a request is being answered.
+    /// Ready when nothing happened for too long. `alive` moves with what happens; `busy`: the session is at work, however long.
     fn poll(&mut self, cx: &mut task::Context<'_>, alive: (u64, u64), busy: bool) -> Poll<()> {
         if self.timeout.is_zero() {
             return Poll::Pending;
         }
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
         while timer.as_mut().poll(cx).is_ready() {
-            if !busy && std::mem::replace(&mut self.seen, alive) == alive {
+            timer.as_mut().reset(Instant::now() + self.timeout);
+            if std::mem::replace(&mut self.seen, alive) == alive && !busy {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(Instant::now() + self.timeout);
         }
         Poll::Pending
     }
@@ -206,10 +223,13 @@ struct Socket {
     /// Bytes moved in this turn of the task.
     moved: usize,
     turn: u64,
-    /// Bytes sent, ever.
+    /// Bytes sent and received, ever.
     sent: u64,
+    received: u64,
     /// Why the two ends did not agree on keys.
     no_tls: Option<io::Error>,
+    /// The peer began with TLS, which this door does not take.
+    is_hello: bool,
 }
 
 impl Socket {
@@ -227,7 +247,9 @@ impl Socket {
             moved: 0,
             turn: 0,
             sent: 0,
+            received: 0,
             no_tls: None,
+            is_hello: false,
         }
     }
     /// What may still be moved in this turn.
@@ -307,6 +329,10 @@ impl Read for Io {
             };
             socket.unread = !dry;
             socket.moved += n;
+            if socket.received == 0 && !socket.stream.is_tls() {
+                socket.is_hello = is_client_hello(socket.input.front());
+            }
+            socket.received += n as u64;
             if read.is_some() {
                 // 0 bytes are the end, for hyper too.
                 buf.put_slice(socket.input.front());
@@ -334,6 +360,13 @@ impl Write for Io {
             if socket.out.len() >= OUT_BYTES_MAX {
                 return Poll::Pending;
             }
+        }
+        // What the parser refuses it answers without a word; a first look tells its answers from ours.
+        if let [one] = bufs
+            && let Some(response) = strand_http::of_parser(one, socket.is_hello)
+        {
+            socket.out.push_slice(&response);
+            return Poll::Ready(Ok(one.len()));
         }
         Poll::Ready(Ok(socket.outgoing.push(bufs, &mut socket.out)))
     }

@@ -69,7 +69,7 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
 fn start(
     config: Config,
     config_file: Option<PathBuf>,
-    listeners: Vec<Listener>,
+    mut listeners: Vec<Listener>,
     tls: Arc<Tls>,
     level: logging::LogLevel,
 ) -> io::Result<()> {
@@ -95,6 +95,8 @@ fn start(
     ));
     let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
+    let http = door::open_http(engine.config(), engine.needs_password());
+    listeners.extend(http.map_err(io::Error::other)?);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
     let shared = Shared { engine: engine.clone(), clock, lanes, loops };
     let rings = shared.loops.wants_rings();

@@ -26,7 +26,6 @@
 //! 110): they are read from the socket into their own memory either way. Through the ring's buffers a SET took 40 to
 //! 75 ms more. 5,000 arrivals and departures and 10,000 idle connections cost the same.
 
-use super::connection::step_back;
 use super::tls_stream::{self, TlsStream};
 use rustls::{ServerConfig, ServerConnection};
 use socket2::SockRef;
@@ -41,6 +40,7 @@ use std::task::{Context, Poll};
 use strand_chain::Chain;
 use strand_http::pipe::Back;
 use strand_ring::{Port, Ready, Ring};
+use strand_wire::turns::step_back;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;

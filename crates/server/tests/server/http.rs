@@ -219,7 +219,7 @@ fn a_put_says_how_long_and_under_which_condition() {
     assert_eq!(http.ask("PUT /v1/keys/new", "If-Match: *\r\n", b"x").status, 412);
     assert_eq!(http.ask("PUT /v1/keys/k", "If-Match: *\r\n", b"x").status, 204);
     assert_eq!(http.ask("PUT /v1/keys/new", "If-None-Match: *\r\n", b"x").status, 201);
-    assert_eq!(http.ask("PUT /v1/keys/k", "If-Match: \"tag\"\r\n", b"y").status, 422);
+    assert_eq!(http.ask("PUT /v1/keys/k", "If-Match: \"tag\"\r\n", b"y").status, 412);
     assert_eq!(http.ask("DELETE /v1/keys/none", "If-Match: *\r\n", b"").status, 412);
     resp.call("MGET k new", "*2\r\n$1\r\nx\r\n$1\r\nx\r\n");
     for bad in ["0", "-1", "1.5", "soon", ""] {

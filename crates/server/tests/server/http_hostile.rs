@@ -6,12 +6,19 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Everything that comes back before the server closes.
+/// Everything that comes back before the server closes, to a client that has no more to say.
 fn whole_answer(site: &Site, bytes: &[u8]) -> String {
+    answer_to(site, bytes, true)
+}
+
+/// The same; `ends`: the client ends its side before that.
+fn answer_to(site: &Site, bytes: &[u8], ends: bool) -> String {
     let mut stream = TcpStream::connect(site.address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("not zero");
     let _ = stream.write_all(bytes);
-    let _ = stream.shutdown(Shutdown::Write);
+    if ends {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
     let mut reply = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -57,7 +64,7 @@ fn requests_whose_ends_are_in_doubt_are_refused() {
             &site,
             format!("PUT /v1/keys/k HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{body}{smuggled}").as_bytes(),
         );
-        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.is_empty(), "{name}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"status\":400"), "{name}: {answer}");
         assert!(!answer.contains(" 201 ") && !answer.contains(" 204 "), "{name}: {answer}");
         site.resp().call("EXISTS smuggled k", ":0\r\n");
     }
@@ -85,6 +92,47 @@ fn requests_whose_ends_are_in_doubt_are_refused() {
             "{name}: {answer}"
         );
     }
+    assert_eq!(other.get("/healthz").status, 200, "others do not notice");
+}
+
+#[test]
+fn what_cannot_be_meant_is_said_in_a_problem_document() {
+    let site = site(&["--workers", "1"]);
+    let mut other = site.http();
+    let json = "Host: localhost\r\nContent-Type: application/json\r\n";
+    for (line, headers, body, status, words) in [
+        ("GET /healthz HTTP/1.1", "", "", 400, "one Host"),
+        ("GET /healthz HTTP/1.1", "Host: localhost\r\nHost: localhost\r\n", "", 400, "one Host"),
+        ("GET /v1/keys/100% HTTP/1.1", "Host: localhost\r\n", "", 400, "the path"),
+        ("GET /v1/keys/%zz HTTP/1.1", "Host: localhost\r\n", "", 400, "the path"),
+        ("GET /v1/grep?pattern=%4 HTTP/1.1", "Host: localhost\r\n", "", 400, "the query"),
+        ("GET /v1/nothing HTTP/1.1", "Host: localhost\r\n", "", 404, "Not Found"),
+        ("PATCH /v1/keys/k HTTP/1.1", "Host: localhost\r\n", "", 405, "PUT"),
+        ("POST /v1/commands HTTP/1.1", json, "[[\"GET\",", 400, "ends inside"),
+        ("POST /v1/commands HTTP/1.1", json, "[{\"GET\":1}]", 400, "an argument is"),
+        ("POST /v1/commands HTTP/1.1", json, "[[nope]]", 400, "command 1"),
+        ("POST /v1/commands HTTP/1.1", json, "[[[\"GET\"]]]", 400, "command 1"),
+        ("GET /v1/keys/v HTTP/1.1", "Host: localhost\r\nRange: bytes=9-\r\n", "", 416, "1 bytes"),
+        ("GET /v1/keys/v HTTP/1.1", "Host: localhost\r\nIf-Match: x\r\n", "", 400, "if-match"),
+        ("GET /v1/keys/v HTTP/1.1", "Host: localhost\r\nAuthorization: Digest x\r\n", "", 401, "Basic"),
+        ("GET /v1/keys/v?db=x HTTP/1.1", "Host: localhost\r\n", "", 400, "`db`"),
+    ] {
+        site.resp().call("SET v 1", "+OK\r\n");
+        let answer = answer_to(
+            &site,
+            format!("{line}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+                .as_bytes(),
+            false,
+        );
+        let (head, document) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {answer}");
+        assert!(head.contains("content-type: application/problem+json"), "{line}: {answer}");
+        for word in ["\"type\":", "\"title\":", &format!("\"status\":{status}"), "\"detail\":", words] {
+            assert!(document.contains(word), "{line}: no {word} in {answer}");
+        }
+        assert_eq!(status == 405, head.contains("\r\nallow: "), "{line}: {answer}");
+    }
+    assert!(answer_to(&site, b"GET /healthz HTTP/1.0\r\n\r\n", false).starts_with("HTTP/1.0 200 "));
     assert_eq!(other.get("/healthz").status, 200, "others do not notice");
 }
 

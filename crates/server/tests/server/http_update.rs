@@ -59,6 +59,68 @@ fn documents_become_hashes_and_go() {
 }
 
 #[test]
+fn documents_are_deleted_by_the_value_of_a_field() {
+    let site = site(&["--workers", "1"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    resp.call("FT.CREATE other ON HASH PREFIX 1 x: SCHEMA cat TAG", "+OK\r\n");
+    resp.call("FT.CREATE docs ON HASH PREFIX 1 d SCHEMA cat TAG price AS cost NUMERIC title TEXT dark TAG NOINDEX SORTABLE", "+OK\r\n");
+    let docs: String = (0..2500)
+        .map(|i| {
+            let cat = ["red", "Red", "a-b c", "x</field><field name=\"cat\">y"][i % 4];
+            format!(
+                "<doc><field name=\"id\">{i}</field><field name=\"cat\">{cat}</field>\
+                 <field name=\"price\">{}.0</field><field name=\"title\">t</field></doc>",
+                i % 5
+            )
+        })
+        .collect();
+    assert!(update(&mut http, "", &format!("<add>{docs}</add>")).text().contains("\"added\":2500"));
+    resp.call("HSET d:outside cat red price 1", ":2\r\n");
+    let mut delete = |query: &str| update(&mut http, "", &format!("<delete><query>{query}</query></delete>"));
+    for (query, deleted) in [
+        ("cat:red", 625),
+        ("cat:RED", 0),
+        ("cat:\"a-b c\"", 625),
+        ("cat:none", 0),
+        ("price:1", 250),
+        ("cat:y", 500),
+        ("cat:\"x,y\"", 0),
+    ] {
+        let answer = delete(query);
+        assert!(answer.text().contains(&format!("\"deleted\":{deleted}}}")), "{query}: {}", answer.text());
+    }
+    for (query, words) in [
+        ("title:t", "has the field"),
+        ("dark:t", "has the field"),
+        ("nope:t", "has the field"),
+        ("price:cheap", "a number"),
+        ("price:[1 TO 2]", "field:value"),
+        ("cat:r*", "field:value"),
+        ("cat:red AND price:1", "field:value"),
+    ] {
+        let answer = delete(query);
+        assert_eq!(answer.status, 422, "{query}");
+        assert!(
+            answer.text().contains(words) && answer.text().contains("\"line\":1"),
+            "{query}: {}",
+            answer.text()
+        );
+    }
+    resp.call("EXISTS d:outside", ":1\r\n");
+    resp.call("ACL SETUSER ann on >pw ~doc:* +ft._list +ft.info +ft.search +hget", "+OK\r\n");
+    let refused = http.ask(
+        "POST /v1/update",
+        "Content-Type: text/xml\r\nAuthorization: Bearer ann:pw\r\n",
+        b"<delete><query>cat:Red</query></delete>",
+    );
+    assert!(refused.status == 403 && refused.text().contains("'del'"), "{}", refused.text());
+    assert!(
+        update(&mut http, "", "<delete><query>cat:Red</query></delete>").text().contains("\"deleted\":500")
+    );
+    resp.call("DBSIZE", ":1\r\n");
+}
+
+#[test]
 fn what_is_wrong_is_told_with_line_and_column() {
     let site = site(&["--workers", "1"]);
     let (mut http, mut resp) = (site.http(), site.resp());
@@ -79,7 +141,7 @@ fn what_is_wrong_is_told_with_line_and_column() {
             "update=\"add\"",
         ),
         ("<add><doc><field name=\"id\">1</field><doc/></doc></add>", 422, "child documents"),
-        ("<delete><query>title:foo</query></delete>", 422, "queries"),
+        ("<delete><query>title:foo bar</query></delete>", 422, "queries"),
         (
             "<!DOCTYPE add [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><add><doc><field name=\"id\">&a;</field></doc></add>",
             400,

@@ -9,6 +9,7 @@ mod hostile;
 mod http;
 mod http_hostile;
 mod http_update;
+mod http_writes;
 mod linearizable;
 mod measuring;
 mod neighbours;

@@ -224,6 +224,44 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
 }
 
 #[test]
+fn http_over_tls_and_what_comes_to_the_wrong_one() {
+    let ports = ["--tls-http-port", "--http-port", "--tls-port"];
+    let fixture = start(&ports, &["--workers", "1", "--tls-auth-clients", "no"]);
+    let get = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let whole = |stream: &mut dyn Read| {
+        let mut text = Vec::new();
+        // A peer that is cut off in the middle of its hello may be reset.
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let secure = || {
+        let mut stream = fixture.connect(fixture.doors[0], fixture.config(&fixture.ca, None));
+        stream.write_all(get).expect("it takes a request");
+        whole(&mut stream)
+    };
+    assert!(secure().starts_with("HTTP/1.1 200 OK"), "{}", secure());
+    // Plain HTTP at the port of TLS ends with an alert, and TLS at the plain port with HTTP's word for it.
+    let socket = |address| {
+        let socket = TcpStream::connect(address).expect("it listens");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
+        socket
+    };
+    let mut plain = socket(fixture.doors[0]);
+    plain.write_all(get).expect("taken");
+    let alert = whole(&mut plain);
+    assert!(alert.starts_with('\u{15}') && !alert.contains("HTTP"), "{alert:?}");
+    let mut hello = socket(fixture.doors[1]);
+    hello.write_all(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00").expect("taken");
+    let word = whole(&mut hello);
+    assert!(word.starts_with("HTTP/1.1 400 ") && word.contains("takes no TLS"), "{word}");
+    fixture.logs("sends TLS to");
+    let mut plain = socket(fixture.doors[1]);
+    plain.write_all(get).expect("taken");
+    assert!(whole(&mut plain).starts_with("HTTP/1.1 200 OK"));
+    assert!(secure().starts_with("HTTP/1.1 200 OK"), "others do not notice");
+}
+
+#[test]
 fn certificates_are_exchanged_while_clients_are_served() {
     let mut fixture = start(&["--tls-port"], &["--workers", "1"]);
     let (mut early, mut plain) = (fixture.trusted(), fixture.server.connect());

@@ -1,0 +1,306 @@
+//! The bodies of the fuzz targets, which are unit tests too: nothing that a client or a session sends panics, where it was
+//! cut never shows, and what is written is read again.
+
+use crate::auth;
+use crate::body::ResponseBody;
+use crate::conditions::{self, Conditions};
+use crate::elements::{Elements, Form};
+use crate::json::JsonWriter;
+use crate::link::Link;
+use crate::pipe::pipe;
+use crate::problem::Problem;
+use crate::query::Query;
+use crate::text;
+use crate::xml::{Node, Source, Xml};
+use bytes::{Buf, Bytes};
+use hyper::HeaderMap;
+use hyper::body::Body;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use strand_chain::Chain;
+
+/// So often a future is polled before it is taken for one that never ends.
+const POLLS_MAX: usize = 1_000_000;
+
+/// The body of the fuzz target `http_parsers`. The first byte chooses the parser, the second the pieces.
+pub fn fuzz_http_parsers(data: &[u8]) {
+    let [which, piece, rest @ ..] = data else { return };
+    let piece = usize::from(*piece) + 1;
+    match which % 5 {
+        0 => xml(rest, piece),
+        1 => elements(rest, piece),
+        2 => query(rest),
+        3 => headers(rest),
+        _ => replies(rest, piece),
+    }
+}
+
+struct Parts(VecDeque<Bytes>);
+
+impl Source for Parts {
+    fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
+        Poll::Ready(Ok(self.0.pop_front()))
+    }
+    fn hold(&mut self, _: usize) {}
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = Box::pin(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..POLLS_MAX {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
+            return done;
+        }
+    }
+    panic!("it never ends");
+}
+
+/// The nodes, texts that stand together as one; `None` when it is no document that is taken.
+fn nodes(data: &[u8], piece: usize) -> Option<Vec<Node>> {
+    let mut xml = Xml::new(Parts(data.chunks(piece).map(Bytes::copy_from_slice).collect()));
+    let mut nodes = Vec::new();
+    loop {
+        let node = match wait(xml.next()) {
+            Ok(node) => node,
+            Err(problem) => {
+                let document = problem.document();
+                assert!(document["line"].as_u64() >= Some(1) && document["column"].as_u64() >= Some(1));
+                return None;
+            }
+        };
+        match (nodes.last_mut(), node) {
+            (_, Node::End) => return Some(nodes),
+            (Some(Node::Text(text)), Node::Text(more)) => text.push_str(&more),
+            (_, node) => nodes.push(node),
+        }
+    }
+}
+
+fn xml(data: &[u8], piece: usize) {
+    assert_eq!(nodes(data, piece), nodes(data, data.len().max(1)));
+}
+
+fn commands(body: &[u8], piece: usize) -> Option<(Vec<Vec<u8>>, Form)> {
+    let (mut elements, mut found) = (Elements::new(), Vec::new());
+    for part in body.chunks(piece) {
+        elements.push(part);
+        assert!(elements.held() <= body.len());
+        while let Some(command) = elements.next().ok()? {
+            found.push(command);
+        }
+    }
+    elements.end().ok()?;
+    Some((found, elements.form()))
+}
+
+fn elements(data: &[u8], piece: usize) {
+    let found = commands(data, piece);
+    assert_eq!(found, commands(data, data.len().max(1)));
+    // What is an array of arrays for the JSON parser is that here.
+    if let Ok(all) = serde_json::from_slice::<Vec<Vec<serde_json::Value>>>(data)
+        && !all.is_empty()
+    {
+        assert_eq!(found.map(|(commands, form)| (commands.len(), form)), Some((all.len(), Form::Array)));
+    }
+}
+
+fn query(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(query) = Query::parse(text) {
+        assert_eq!(Query::parse(&query.text()).ok(), Some(query));
+    }
+    let mut quoted = Vec::new();
+    text::quote(data, &mut quoted);
+    let json: String = serde_json::from_slice(&quoted).expect("JSON");
+    assert_eq!(text::unquote(json).as_deref(), Some(data));
+}
+
+fn headers(data: &[u8]) {
+    let [which, len, value @ ..] = data else { return };
+    let names: [HeaderName; 5] = [IF_MATCH, IF_NONE_MATCH, RANGE, IF_RANGE, AUTHORIZATION];
+    let name = names[usize::from(*which) % names.len()].clone();
+    let Ok(value) = HeaderValue::from_bytes(value) else { return };
+    let headers: HeaderMap = [(name, value)].into_iter().collect();
+    let len = usize::from(*len);
+    if let Ok(Some(part)) = conditions::range(&headers, len, Some("\"tag\"")) {
+        assert!(part.start < part.end && part.end <= len);
+    }
+    if let Ok(conditions) = Conditions::of(&headers) {
+        let all = [&conditions.matches, &conditions.none_matches].into_iter().flatten();
+        assert!(all.flat_map(|c| c.digests(true)).all(|digest| !digest.is_empty() || data.contains(&b'"')));
+        conditions.judge(Some(Some("\"tag\"")));
+    }
+    let _ = auth::credentials(&headers);
+}
+
+/// Replies of a session become one JSON value each, however they are cut.
+fn replies(data: &[u8], piece: usize) {
+    let written = |piece: usize| {
+        let (front, back) = pipe();
+        let mut back = Some(back);
+        let ended = Rc::new(Cell::new(false));
+        let whole = ended.clone();
+        let mut body = ResponseBody::made(|writer| async move {
+            let link = Link::new(front);
+            let mut json = JsonWriter::new(writer, &link);
+            let first = link.event().await?;
+            json.value(&link, first).await?;
+            json.flush().await;
+            whole.set(true);
+            Ok(())
+        });
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut out, mut parts) = (Vec::new(), data.chunks(piece));
+        for _ in 0..POLLS_MAX {
+            match Pin::new(&mut body).poll_frame(&mut cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    out.extend_from_slice(frame.into_data().ok().expect("data").chunk());
+                }
+                Poll::Ready(_) => return ended.get().then_some(out),
+                Poll::Pending => match (parts.next(), &mut back) {
+                    (Some(part), Some(back)) => {
+                        let mut chain = Chain::new();
+                        chain.push_slice(part);
+                        back.write(&mut chain, usize::MAX);
+                    }
+                    // The session ends here.
+                    _ => back = None,
+                },
+            }
+        }
+        panic!("it never ends");
+    };
+    let (found, whole) = (written(piece), written(data.len().max(1)));
+    // What is broken right behind a value may be seen before that is written, or not.
+    if found.is_some() && whole.is_some() {
+        assert_eq!(found, whole);
+    }
+    for json in found.into_iter().chain(whole) {
+        serde_json::from_slice::<serde_json::Value>(&json).expect("one JSON value");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Pieces of the languages, so that random input is one of them now and then.
+    const WORDS: &[&str] = &[
+        "<a>",
+        "</a>",
+        "<a ",
+        "x='1'",
+        "/>",
+        "<b>",
+        "</b>",
+        "&lt;",
+        "&#65;",
+        "&nope;",
+        "<![CDATA[",
+        "]]>",
+        "<!--",
+        "-->",
+        "<!DOCTYPE a>",
+        "<?xml version='1.0'?>",
+        "text",
+        "\n",
+        " ",
+        "[",
+        "]",
+        "[[",
+        "]]",
+        ",",
+        "\"a\"",
+        "\"",
+        "\\",
+        "1",
+        "{",
+        "}",
+        ":",
+        "null",
+        "a=1",
+        "&",
+        "=",
+        "+",
+        "%41",
+        "%ff",
+        "%",
+        "\u{e9}",
+        "*",
+        "W/\"t\"",
+        "bytes=",
+        "0-3",
+        "-",
+        "5",
+        "Basic ",
+        "Bearer ",
+        "OnNlc2FtZQ==",
+        "*2\r\n",
+        "%1\r\n",
+        "$3\r\nabc\r\n",
+        "$2\r\n\u{e9}\r\n",
+        ":7\r\n",
+        "+OK\r\n",
+        "-ERR no\r\n",
+        "_\r\n",
+        "#t\r\n",
+        ",1.5\r\n",
+        ",inf\r\n",
+        "(12\r\n",
+        "=5\r\ntxt:a\r\n",
+        "!2\r\nno\r\n",
+        "$-1\r\n",
+        "~1\r\n",
+        ">0\r\n",
+        "*0\r\n",
+        "\r\n",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn words_of_the_languages(head in any::<[u8; 2]>(), len in 0..12u8, words in prop::collection::vec(0..WORDS.len(), 0..24)) {
+            let mut data = head.to_vec();
+            if head[0] % 5 == 3 {
+                data.extend([head[1], len]);
+            }
+            words.iter().for_each(|w| data.extend_from_slice(WORDS[*w].as_bytes()));
+            fuzz_http_parsers(&data);
+        }
+
+        #[test]
+        fn any_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
+            fuzz_http_parsers(&data);
+        }
+    }
+
+    #[test]
+    fn seeds() {
+        for (which, text) in [
+            (
+                0,
+                "<?xml version='1.0'?><add><doc><field name='id'>1 &amp; <![CDATA[<2>]]></field></doc></add>",
+            ),
+            (0, "<a>\n<b x='1' x='2'/></a>"),
+            (1, "[[\"a\",\"]\"],[\"b\\\"\",{\"x\":[1]}]]"),
+            (1, "[\"a\"]\n[\"b\"]"),
+            (2, "nocase&limit=7&q=%C3%A9+x&&=&a="),
+            (3, "\u{0}\u{9}W/\"a\", \"b\""),
+            (3, "\u{2}\u{9}bytes=2-5"),
+            (4, "%1\r\n$1\r\na\r\n*2\r\n:1\r\n$2\r\n\u{e9}\r\n"),
+            (4, "*1\r\n%1\r\n*1\r\n+x\r\n!3\r\nbad\r\n"),
+            (4, "$3\r\n\n\r\n[["),
+        ] {
+            for piece in [0, 2, 255] {
+                fuzz_http_parsers(&[&[which, piece], text.as_bytes()].concat());
+            }
+        }
+    }
+}

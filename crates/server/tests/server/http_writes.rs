@@ -1,0 +1,275 @@
+//! Writes over HTTP that depend on something: on what is there, on the user's rights, on the client's going on.
+
+use crate::harness::{Client, comes_true};
+use crate::http::{Site, request, site};
+use std::io::Read;
+use std::time::Duration;
+
+const HASH: &str = "Strand-Type: hash\r\n";
+const AS_ANN: &str = "Authorization: Bearer ann:pw\r\n";
+
+#[test]
+fn a_write_depends_on_the_tag_of_what_is_there() {
+    let site = site(&["--workers", "1", "--http-etag-max", "2mb"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    for value in [&b"one"[..], b"12345", &vec![b'x'; 100_000], &vec![b'y'; (1 << 20) + 1]] {
+        let tag = http.ask("PUT /v1/keys/k", "", value).header("etag").to_string();
+        let put = |http: &mut crate::http::Http, headers: &str| http.ask("PUT /v1/keys/k", headers, b"new");
+        for stale in [
+            "If-Match: \"x\"\r\n",
+            "If-Match: \"*\"\r\n",
+            &format!("If-Match: W/{tag}\r\n"),
+            &format!("If-None-Match: \"x\", W/{tag}\r\n"),
+            &format!("If-Match: *\r\nIf-None-Match: {tag}\r\n"),
+        ] {
+            let answer = put(&mut http, stale);
+            assert_eq!(
+                (answer.status, answer.header("content-type")),
+                (412, "application/problem+json"),
+                "{stale}"
+            );
+        }
+        assert_eq!(http.ask("DELETE /v1/keys/k", "If-Match: \"x\"\r\n", b"").status, 412);
+        assert_eq!(http.get("/v1/keys/k").body, value);
+        let fresh = put(
+            &mut http,
+            &format!("If-Match: \"x\", {tag}\r\nIf-None-Match: \"y\"\r\nStrand-TTL-Ms: 900000\r\n"),
+        );
+        assert_eq!((fresh.status, http.get("/v1/keys/k").header("etag")), (204, fresh.header("etag")));
+        assert_ne!(http.get("/v1/keys/k").header("strand-ttl-ms"), "");
+        let kept = format!("If-Match: {}\r\nStrand-TTL-Ms: keep\r\n", fresh.header("etag"));
+        assert_eq!(put(&mut http, &kept).status, 204);
+        assert_ne!(http.get("/v1/keys/k").header("strand-ttl-ms"), "");
+        let gone = http.ask("DELETE /v1/keys/k", &format!("If-Match: {}\r\n", fresh.header("etag")), b"");
+        assert_eq!(gone.status, 204);
+        assert_eq!(http.ask("DELETE /v1/keys/k", "If-None-Match: \"x\"\r\n", b"").status, 404);
+        assert_eq!(http.ask("PUT /v1/keys/k", "If-None-Match: \"x\"\r\n", b"v").status, 201);
+    }
+    // A value too long for a tag has none, whoever works one out.
+    http.ask("PUT /v1/keys/long", "", &vec![b'z'; 3 << 20]);
+    assert_eq!(http.get("/v1/keys/long").header("etag"), "");
+    assert_eq!(http.ask("DELETE /v1/keys/long", "If-Match: \"x\"\r\n", b"").status, 412);
+    // Hashes have no tags either, but they are there or not.
+    assert_eq!(http.ask("PUT /v1/keys/h", &format!("{HASH}If-Match: *\r\n"), br#"{"a":"1"}"#).status, 412);
+    assert_eq!(
+        http.ask("PUT /v1/keys/h", &format!("{HASH}If-None-Match: *\r\n"), br#"{"a":"1"}"#).status,
+        201
+    );
+    assert_eq!(
+        http.ask("PUT /v1/keys/h", &format!("{HASH}If-None-Match: *\r\n"), br#"{"b":"1"}"#).status,
+        412
+    );
+    assert_eq!(http.ask("PUT /v1/keys/h", &format!("{HASH}If-Match: *\r\n"), br#"{"c":"1"}"#).status, 204);
+    assert_eq!(
+        http.ask("PUT /v1/keys/h", &format!("{HASH}If-Match: \"x\"\r\n"), br#"{"d":"1"}"#).status,
+        422
+    );
+    assert_eq!(http.ask("PUT /v1/keys/h", "If-Match: \"x\"\r\n", b"v").status, 412);
+    resp.call("HGETALL h", "*2\r\n$1\r\nc\r\n$1\r\n1\r\n");
+}
+
+#[test]
+fn of_writers_that_saw_the_same_only_one_writes() {
+    const WRITERS: u64 = 4;
+    const EACH: u64 = 50;
+    let site = site(&["--workers", "2"]);
+    site.http().ask("PUT /v1/keys/n", "", b"0");
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                let mut http = site.http();
+                let mut done = 0;
+                for _ in 0..100_000 {
+                    let seen = http.get("/v1/keys/n");
+                    let next = (seen.text().parse::<u64>().expect("a number") + 1).to_string();
+                    let rule = format!("If-Match: {}\r\n", seen.header("etag"));
+                    match http.ask("PUT /v1/keys/n", &rule, next.as_bytes()).status {
+                        204 => done += 1,
+                        status => assert_eq!(status, 412),
+                    }
+                    if done == EACH {
+                        return;
+                    }
+                }
+                panic!("{done} of {EACH} writes");
+            });
+        }
+    });
+    site.resp().call("GET n", &format!("$3\r\n{}\r\n", WRITERS * EACH));
+}
+
+#[test]
+fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
+    let site = site(&["--workers", "1"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    resp.call("HSET doc:1 old 1", ":1\r\n");
+    resp.call("ACL SETUSER ann on >pw ~doc:* +hset +del +hdel", "+OK\r\n");
+    let new = br#"{"new":"2"}"#;
+    let xml = b"<add><doc><field name=\"id\">1</field><field name=\"new\">2</field></doc></add>";
+    let solr = format!("{AS_ANN}Content-Type: text/xml\r\n");
+    let untouched = |resp: &mut Client| resp.call("HGETALL doc:1", "*2\r\n$3\r\nold\r\n$1\r\n1\r\n");
+    assert_eq!(http.ask("PUT /v1/keys/doc:1", &format!("{AS_ANN}{HASH}"), new).status, 403);
+    let refused = http.ask("POST /v1/update", &solr, xml);
+    assert_eq!((refused.status, refused.header("content-type")), (403, "application/problem+json"));
+    assert!(
+        refused.text().contains("hreplace") && refused.text().contains("\"added\":0"),
+        "{}",
+        refused.text()
+    );
+    untouched(&mut resp);
+    // What is refused ends the changes of a document.
+    resp.call("ACL SETUSER ann -hdel", "+OK\r\n");
+    let change = b"<add><doc><field name=\"id\">1</field><field name=\"old\" null=\"true\"/>\
+                   <field name=\"more\" update=\"set\">x</field></doc></add>";
+    assert_eq!(http.ask("POST /v1/update", &solr, change).status, 403);
+    untouched(&mut resp);
+    resp.call("ACL SETUSER ann -@all +hreplace", "+OK\r\n");
+    assert_eq!(http.ask("PUT /v1/keys/other", &format!("{AS_ANN}{HASH}"), new).status, 403);
+    assert_eq!(http.ask("PUT /v1/keys/doc:1", &format!("{AS_ANN}{HASH}"), new).status, 204);
+    resp.call("HGETALL doc:1", "*2\r\n$3\r\nnew\r\n$1\r\n2\r\n");
+    assert!(http.ask("POST /v1/update", &solr, xml).text().contains("\"added\":1"));
+    // Without the right to ask whether a key is there, a PUT is done and said to be.
+    resp.call("ACL SETUSER ann -@all +set", "+OK\r\n");
+    for _ in 0..2 {
+        assert_eq!(http.ask("PUT /v1/keys/doc:s", AS_ANN, b"v").status, 204);
+    }
+    resp.call("GET doc:s", "$1\r\nv\r\n");
+    // Conditions of `*` need no more than SET; those of tags need SETIF.
+    assert_eq!(http.ask("PUT /v1/keys/doc:t", &format!("{AS_ANN}If-None-Match: *\r\n"), b"v").status, 201);
+    assert_eq!(http.ask("PUT /v1/keys/doc:t", &format!("{AS_ANN}If-Match: \"x\"\r\n"), b"w").status, 403);
+    assert_eq!(http.ask("DELETE /v1/keys/doc:t", AS_ANN, b"").status, 403);
+    resp.call("GET doc:t", "$1\r\nv\r\n");
+    assert_eq!(http.ask("GET /v1/keys/doc:t", "Authorization: Bearer ann:wrong\r\n", b"").status, 401);
+}
+
+/// Bytes of memory that the server counts for the client at the other end of `http`.
+fn memory_of(site: &Site, http: &crate::http::Http) -> usize {
+    let address = format!("addr={} ", http.stream.local_addr().expect("a socket"));
+    let list = site.resp().bulk("CLIENT LIST");
+    let line =
+        list.lines().find(|l| l.contains(&address)).unwrap_or_else(|| panic!("no {address} in {list}"));
+    let words = line.split(' ').find_map(|w| w.strip_prefix("tot-mem="));
+    words.and_then(|n| n.parse().ok()).expect("a number")
+}
+
+#[test]
+fn what_is_held_of_a_body_is_the_clients_memory_until_it_is_done() {
+    const BYTES: usize = 4 << 20;
+    let site = site(&["--workers", "1"]);
+    let chunk = |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let half = vec![b'x'; BYTES];
+    for (line, media, before, after, status) in [
+        ("PUT /v1/keys/k", "", "", "", 201),
+        (
+            "POST /v1/update",
+            "Content-Type: text/xml\r\n",
+            "<add><doc><field name=\"id\">",
+            "</field></doc></add>",
+            200,
+        ),
+        (
+            "POST /v1/update",
+            "Content-Type: text/xml\r\n",
+            "<add><doc><field name=\"id\">1</field><field name=\"t\">",
+            "</field></doc></add>",
+            200,
+        ),
+    ] {
+        let mut http = site.http();
+        assert_eq!(http.get("/healthz").status, 200);
+        let idle = memory_of(&site, &http);
+        http.send(
+            format!("{line} HTTP/1.1\r\nHost: localhost\r\n{media}Transfer-Encoding: chunked\r\n\r\n")
+                .as_bytes(),
+        );
+        http.send(&chunk(&[before.as_bytes(), &half].concat()));
+        comes_true(|| memory_of(&site, &http) >= BYTES);
+        if !after.is_empty() {
+            http.send(&chunk(after.as_bytes()));
+        }
+        http.send(b"0\r\n\r\n");
+        assert_eq!(http.answer(false).status, status, "{line}");
+        // The connection stays, and asks for nothing more.
+        comes_true(|| memory_of(&site, &http) < idle + 100_000);
+    }
+}
+
+#[test]
+fn a_request_that_stalls_is_answered_and_ended() {
+    let site = site(&["--workers", "1", "--http-keepalive", "1", "--enable-debug-command", "local"]);
+    let stalled = |line: &str, headers: &str, body: &str| {
+        let mut http = site.http();
+        http.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}").as_bytes());
+        http
+    };
+    let mut held = [
+        stalled("PUT /v1/keys/k", "Content-Length: 10\r\n", "abc"),
+        stalled("PUT /v1/keys/k", "Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n"),
+        stalled("PUT /v1/keys/k", "Strand-Type: hash\r\nContent-Length: 10\r\n", "{"),
+        stalled("POST /v1/commands", "Content-Type: application/json\r\nContent-Length: 99\r\n", ""),
+        stalled("POST /v1/update", "Content-Type: text/xml\r\nContent-Length: 99\r\n", "<add><doc>"),
+    ];
+    let mut begun = stalled(
+        "POST /v1/commands",
+        "Content-Type: application/x-ndjson\r\nContent-Length: 99\r\n",
+        "[\"PING\"]\n",
+    );
+    let mut slow = site.http();
+    slow.send(&request(
+        "POST /v1/commands",
+        "Content-Type: application/json\r\n",
+        b"[[\"DEBUG\",\"SLEEP\",3.5]]",
+    ));
+    // One that goes on, however slowly, is waited for.
+    let mut trickle = stalled("PUT /v1/keys/slow", "Content-Length: 8\r\n", "");
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(400));
+        trickle.send(b"x");
+    }
+    assert_eq!(trickle.answer(false).status, 201);
+    for http in &mut held {
+        let answer = http.answer(false);
+        assert_eq!((answer.status, answer.header("connection")), (408, "close"), "{}", answer.text());
+        assert_eq!(answer.header("content-type"), "application/problem+json");
+        http.expect_end();
+    }
+    let answer = begun.answer(false);
+    assert!(answer.text().starts_with("{\"result\":\"PONG\"}\n{\"problem\":{"), "{}", answer.text());
+    assert!(answer.text().contains("\"status\":408"), "{}", answer.text());
+    begun.expect_end();
+    assert_eq!(slow.answer(false).text(), "[{\"result\":\"OK\"}]", "who waits for the server is not idle");
+    site.resp().call("EXISTS k", ":0\r\n");
+    // Who does not take its response is not waited for either.
+    site.http().ask("PUT /v1/keys/large", "", &vec![b'x'; 32 << 20]);
+    let mut deaf = site.http();
+    deaf.send(&request("GET /v1/keys/large", "", b""));
+    comes_true(|| site.resp().bulk("INFO clients").contains("connected_clients:1\r\n"));
+    let mut rest = Vec::new();
+    let _ = deaf.stream.read_to_end(&mut rest);
+    assert!(rest.len() < 32 << 20);
+}
+
+#[test]
+fn timeouts_lists_and_the_slow_log_see_this_door_too() {
+    let site = site(&["--workers", "1", "--slowlog-log-slower-than", "0"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    let named = br#"[["CLIENT","SETNAME","web"],["KEYS","none"]]"#;
+    assert_eq!(http.ask("POST /v1/commands", "Content-Type: application/json\r\n", named).status, 200);
+    let address = http.stream.local_addr().expect("a socket").to_string();
+    resp.send(b"SLOWLOG GET\r\n");
+    let entries: Vec<String> = (0..20).map(|_| resp.line()).collect();
+    let at = entries.iter().position(|l| l == "KEYS").expect("it is in the log");
+    assert_eq!([&entries[at + 4], &entries[at + 6]], [&address, "web"], "{entries:?}");
+    let mut resp = site.resp();
+    let list = resp.bulk("CLIENT LIST");
+    let line = list.lines().find(|l| l.contains(&format!("addr={address} "))).expect("it is in the list");
+    assert!(line.contains("name=web") && line.contains("cmd=keys"), "{line}");
+    let id = line.split(' ').next().and_then(|w| w.strip_prefix("id=")).expect("an id");
+    resp.call(&format!("CLIENT KILL ID {id}"), ":1\r\n");
+    http.expect_end();
+    // The idle time of all doors is that of this one.
+    let mut idle = site.http();
+    assert_eq!(idle.get("/v1/keys/none").status, 404);
+    resp.call("CONFIG SET timeout 1", "+OK\r\n");
+    idle.expect_end();
+}
