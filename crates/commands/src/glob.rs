@@ -7,11 +7,30 @@
 /// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
 pub const STARS_MAX: usize = 1000;
 
+/// Bytes that are searched for a literal one before the search counts, and how many of them count as an element.
+const SEEK_BYTES_MAX: usize = 1 << 20;
+const SEEK_BYTES_PER_STEP: usize = 32;
+
 /// True when the whole of `text` matches `pattern`; `nocase` takes ASCII letters as equal whatever their case.
 ///
 /// An empty text matches the empty pattern only: not even `*` (KEYS and SCAN take a lone `*` as "no pattern").
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
-    matches_counted(pattern, text, nocase, &mut 0)
+    matches_counted(pattern, text, nocase, |_| true).unwrap_or(false)
+}
+
+/// How many elements matching `pattern` may try: so many whatever the text, and so many more for each of its bytes.
+/// Nothing for bytes that are not looked at again: behind a `*` that nothing but more of them follows.
+pub fn effort(pattern: &[u8]) -> (usize, usize) {
+    let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
+    let rest = &pattern[prefix..];
+    // An escaped `*`, or one in a class, parts nothing.
+    let longest = match rest.iter().any(|b| b"[\\".contains(b))
+        || pattern[..prefix].iter().any(|b| b"[\\".contains(b))
+    {
+        true => rest.len(),
+        false => rest.split(|b| *b == b'*').map(<[u8]>::len).max().unwrap_or(0),
+    };
+    (pattern.len(), longest)
 }
 
 /// Where to go on after a mismatch: behind the last `*`, further on in the text.
@@ -28,25 +47,35 @@ impl Retry {
         let literal = (!nocase && !b"?[\\".contains(&first)).then_some(first);
         Retry { pattern_at, text_at, literal }
     }
-    /// Moves on to where the text can match again, not back; false when there is no such place.
+    /// Moves on to where the text may match again, not back; false when there is no such place.
     fn seek(&mut self, text: &[u8]) -> bool {
         if let Some(literal) = self.literal {
-            self.text_at += memchr::memchr(literal, &text[self.text_at..]).unwrap_or(text.len());
+            let rest = text.get(self.text_at..).unwrap_or_default();
+            let near = &rest[..rest.len().min(SEEK_BYTES_MAX)];
+            self.text_at += memchr::memchr(literal, near).unwrap_or(near.len());
         }
         self.text_at < text.len()
     }
 }
 
-/// As [`matches()`], counting elements tried in `steps`.
-fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -> bool {
+/// As [`matches()`], handing the number of elements tried since the last time to `spend`; `None` when that returns false.
+#[inline]
+pub fn matches_counted(
+    pattern: &[u8],
+    text: &[u8],
+    nocase: bool,
+    mut spend: impl FnMut(usize) -> bool,
+) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<Retry> = None;
     let mut stars = 0;
     if text.is_empty() {
-        return pattern.is_empty();
+        return Some(pattern.is_empty());
     }
     loop {
-        *steps += 1;
+        if !spend(1) {
+            return None;
+        }
         let fits = match pattern.get(p) {
             None => false,
             Some(b'*') => {
@@ -55,15 +84,19 @@ fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -
                 }
                 p += 1;
                 if p == pattern.len() {
-                    return true;
+                    return Some(true);
                 }
                 stars += 1;
                 if stars > STARS_MAX {
-                    return false;
+                    return Some(false);
                 }
                 let mut r = Retry::new(pattern, p, t, nocase);
-                if !r.seek(text) {
-                    return false;
+                let found = r.seek(text);
+                if !spend((r.text_at - t) / SEEK_BYTES_PER_STEP) {
+                    return None;
+                }
+                if !found {
+                    return Some(false);
                 }
                 t = r.text_at;
                 retry = Some(r);
@@ -79,13 +112,18 @@ fn matches_counted(pattern: &[u8], text: &[u8], nocase: bool, steps: &mut u64) -
             t += 1;
             if t == text.len() {
                 // What is left would need more bytes, and starting later would leave even fewer.
-                return pattern[p..].iter().all(|b| *b == b'*');
+                return Some(pattern[p..].iter().all(|b| *b == b'*'));
             }
         } else {
-            let Some(r) = &mut retry else { return false };
+            let Some(r) = &mut retry else { return Some(false) };
             r.text_at += 1;
-            if !r.seek(text) {
-                return false;
+            let from = r.text_at;
+            let found = r.seek(text);
+            if !spend((r.text_at - from) / SEEK_BYTES_PER_STEP) {
+                return None;
+            }
+            if !found {
+                return Some(false);
             }
             (p, t) = (r.pattern_at, r.text_at);
         }
@@ -207,10 +245,51 @@ mod tests {
         let text = vec![b'a'; 2000];
         for pattern in [b"a*".repeat(200), b"*a?".repeat(200), b"*[^b]".repeat(150)] {
             let pattern = [pattern, b"b".to_vec()].concat();
-            let mut steps = 0;
-            assert!(!matches_counted(&pattern, &text, false, &mut steps));
-            assert!(steps <= (pattern.len() * text.len()) as u64, "{steps}");
+            let (matched, steps) = counted(&pattern, &text);
+            assert!(!matched && steps <= pattern.len() * text.len(), "{steps}");
         }
+    }
+
+    /// Whether it matches, and the elements tried.
+    fn counted(pattern: &[u8], text: &[u8]) -> (bool, usize) {
+        let mut steps = 0;
+        let matched = matches_counted(pattern, text, false, |n| {
+            steps += n;
+            true
+        });
+        (matched.expect("it is let go on"), steps)
+    }
+
+    #[test]
+    fn the_effort_is_known_before() {
+        for (pattern, want) in [
+            ("", (0, 0)),
+            ("user:?", (6, 0)),
+            ("user:*", (6, 0)),
+            ("user:***", (8, 0)),
+            ("*:cart", (6, 5)),
+            ("a*bc*d", (6, 2)),
+            ("a*[*]", (5, 4)),
+            ("\\**x", (4, 3)),
+        ] {
+            assert_eq!(effort(pattern.as_bytes()), want, "{pattern}");
+        }
+        // Where a literal byte is far away the way there counts, little as it is.
+        let far = [vec![b'b'; 3 * SEEK_BYTES_MAX], b"a".to_vec()].concat();
+        let (matched, steps) = counted(b"*a", &far);
+        assert!(matched && (1..far.len()).contains(&(steps - far.len() / SEEK_BYTES_PER_STEP)), "{steps}");
+    }
+
+    #[test]
+    fn a_match_can_be_given_up() {
+        let (text, mut left) = (vec![b'a'; 1 << 16], 1000);
+        let mut spend = |n: usize| {
+            left -= n as i64;
+            left >= 0
+        };
+        assert_eq!(matches_counted(b"*ab", &text, false, &mut spend), None);
+        assert_eq!(matches_counted(b"a*", &text, false, |_| true), Some(true));
+        assert!(left > -100);
     }
 
     proptest! {
@@ -222,6 +301,8 @@ mod tests {
             nocase: bool,
         ) {
             prop_assert_eq!(matches(&pattern, &text, nocase), oracle(&pattern, &text, nocase));
+            let ((once, each), (_, steps)) = (effort(&pattern), counted(&pattern, &text));
+            prop_assert!(steps <= once + 1 + (text.len() + 1) * (each + 1), "{steps}");
         }
     }
 }

@@ -79,6 +79,11 @@ pub trait Host: Send + Sync {
         let _ = config;
         Ok(())
     }
+    /// Somebody could not log in: for the log, in which no peer can leave as many lines as it likes. `user` is who it wanted to
+    /// be, if there is such a user: what is typed in place of a name may be a password.
+    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
+        let _ = (peer, user);
+    }
     /// Fills `bytes` with randomness that nobody can guess.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub(crate) struct Selector {
     pub(super) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<KeyPattern>,
+    /// What it takes to hold a key against all of them.
+    pub(super) effort: Effort,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Vec<u8>>,
 }
@@ -33,6 +35,58 @@ pub(super) struct KeyPattern {
     pub(super) access: Access,
 }
 
+/// What holding a key against patterns may take, in elements of patterns that are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// For each key.
+    pub(crate) per_key: usize,
+    /// For each byte of it.
+    pub(crate) per_byte: usize,
+}
+
+impl Effort {
+    fn of(pattern: &[u8]) -> Effort {
+        let (per_key, per_byte) = glob::effort(pattern);
+        Effort { per_key: per_key + COMPARISON_STEPS, per_byte }
+    }
+    pub(super) fn and(self, more: Effort) -> Effort {
+        Effort {
+            per_key: self.per_key.saturating_add(more.per_key),
+            per_byte: self.per_byte.saturating_add(more.per_byte),
+        }
+    }
+}
+
+/// What a comparison of a key with a pattern takes before the first byte, in elements.
+const COMPARISON_STEPS: usize = 8;
+/// Elements that are tried between two looks whether to go on: some 100 us.
+pub(super) const STEPS_PER_LOOK: usize = 32 * 1024;
+
+/// Asks now and then whether to go on with a check.
+pub(super) struct Pace<'a> {
+    left: usize,
+    go_on: &'a mut dyn FnMut() -> bool,
+}
+
+impl<'a> Pace<'a> {
+    pub(super) fn new(go_on: &'a mut dyn FnMut() -> bool) -> Pace<'a> {
+        Pace { left: STEPS_PER_LOOK, go_on }
+    }
+    #[inline]
+    fn spend(&mut self, steps: usize) -> bool {
+        match self.left.checked_sub(steps) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => {
+                self.left = STEPS_PER_LOOK;
+                (self.go_on)()
+            }
+        }
+    }
+}
+
 impl Selector {
     /// Allows nothing, but perhaps all channels.
     pub(super) fn new(all_channels: bool) -> Selector {
@@ -42,6 +96,7 @@ impl Selector {
             first_arguments: BTreeMap::new(),
             all_keys: false,
             keys: Vec::new(),
+            effort: Effort::default(),
             all_channels,
             channels: Vec::new(),
         }
@@ -93,6 +148,7 @@ impl Selector {
     fn set_all_keys(&mut self, all: bool) {
         self.all_keys = all;
         self.keys.clear();
+        self.effort = Effort::default();
     }
     fn set_all_channels(&mut self, all: bool) {
         self.all_channels = all;
@@ -173,6 +229,7 @@ impl Selector {
         if self.keys.len() == PATTERNS_MAX {
             return Err(RuleError::TooMany("key patterns", PATTERNS_MAX));
         }
+        self.effort = self.effort.and(Effort::of(pattern));
         self.keys.push(KeyPattern { pattern: pattern.to_vec(), access });
         Ok(())
     }
@@ -205,12 +262,23 @@ impl Selector {
     }
     /// True when all of `access` to `key` is allowed.
     pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
-        let fits = |p: &KeyPattern| {
-            (!access.read || p.access.read)
-                && (!access.write || p.access.write)
-                && glob::matches(&p.pattern, key, false)
-        };
-        self.all_keys || self.keys.iter().any(fits)
+        self.allows_key_paced(key, access, &mut Pace::new(&mut || true)).unwrap_or(false)
+    }
+    /// As [`Selector::allows_key`]; `None` when it was told not to go on.
+    pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
+        if self.all_keys {
+            return Some(true);
+        }
+        for p in &self.keys {
+            if !pace.spend(COMPARISON_STEPS) {
+                return None;
+            }
+            let serves = (!access.read || p.access.read) && (!access.write || p.access.write);
+            if serves && glob::matches_counted(&p.pattern, key, false, |steps| pace.spend(steps))? {
+                return Some(true);
+            }
+        }
+        Some(false)
     }
 }
 

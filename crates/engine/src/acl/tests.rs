@@ -145,10 +145,14 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
     let user = acl.get(b"u").unwrap();
     let argv = Argv::from_slices(&[&["mget"], &["y"; 200][..]].concat());
     let spec = |name: &str| dispatch::lookup(name.as_bytes()).unwrap();
-    assert_eq!(user.matches(spec("mget"), argv.args()), 201 * 3);
-    assert_eq!(user.matches(spec("get"), argv.args()), 3);
-    assert_eq!(user.matches(spec("ping"), argv.args()), 0);
-    assert_eq!(acl.default_user().matches(spec("mget"), argv.args()), 0);
+    // 9 for the start and the one byte of each of three patterns.
+    assert_eq!(user.steps(spec("mget"), argv.args()), 201 * 3 * 9);
+    assert_eq!(user.steps(spec("get"), argv.args()), 3 * 9);
+    assert_eq!(user.steps(spec("ping"), argv.args()), 0);
+    assert_eq!(acl.default_user().steps(spec("mget"), argv.args()), 0);
+    let many: Vec<String> = (0..1000).map(|i| format!("~z{i}")).collect();
+    set(&acl, "u", &format!("clearselectors {} ~y", many.join(" "))).unwrap();
+    let user = acl.get(b"u").unwrap();
     let mut asked = 0;
     let mut check = |go_on: bool| {
         user.check(spec("mget"), argv.args(), &mut || {
@@ -157,7 +161,31 @@ fn checks_of_many_keys_are_counted_and_can_be_given_up() {
         })
     };
     assert_eq!((check(true), check(false)), (Ok(()), Err(Denied::Unfinished)));
-    assert_eq!(asked, 3 + 1);
+    let looks = 200 * 1001 * 9 / selector::STEPS_PER_LOOK;
+    assert!((looks..looks + 3).contains(&asked), "{asked}");
+}
+
+#[test]
+fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
+    let acl = Acl::new();
+    set(&acl, "u", "+get +set ~user:* ~*:cart").unwrap();
+    let user = acl.get(b"u").unwrap();
+    let steps = |words: &[&str]| {
+        let argv = Argv::from_slices(words);
+        user.steps(dispatch::lookup(words[0].as_bytes()).unwrap(), argv.args())
+    };
+    let (start, long) = (8 + 6 + 8 + 6, "x".repeat(1 << 20));
+    assert_eq!(steps(&["get", "k"]), start + 5 * 4, "all arguments are few");
+    assert_eq!(steps(&["get", &long]), start + 5 * (1 << 20));
+    assert_eq!(steps(&["set", "k", &long]), start + 5, "a value is no key");
+    // It asks inside a key as well.
+    let argv = Argv::from_slices(&["get", &":ca".repeat(1 << 18)]);
+    let mut asked = 0;
+    let denied = user.check(dispatch::lookup(b"get").unwrap(), argv.args(), &mut || {
+        asked += 1;
+        asked < 10
+    });
+    assert_eq!((denied, asked), (Err(Denied::Unfinished), 10));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::commands::TABLE;
 use super::password::{Digest, PASSWORD_BYTES_MAX};
 use super::rule::{RuleError, c_text};
-use super::selector::{PATTERNS_MAX, Selector};
+use super::selector::{Effort, PATTERNS_MAX, Pace, Selector};
 use crate::config::text::split_words;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(crate) struct User {
     pub(super) selectors: Vec<Selector>,
 }
 
-/// So many keys are checked between two looks whether to go on.
-const CHECKED_KEYS_SLICE: usize = 64;
+/// With no more work than this the bytes of all arguments are taken for those of the keys.
+const CHEAP_STEPS: usize = 4 * 1024;
 
 /// Why a command may not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,14 +165,26 @@ impl User {
         self.selectors.iter().map(|s| s.keys.len()).sum()
     }
 
-    /// Most comparisons of a key with a pattern that the check of a command may take.
-    pub(crate) fn matches(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
+    /// Most elements of key patterns that the check of a command may try, as its keys' number and length tell.
+    pub(crate) fn steps(&self, spec: &CommandSpec, args: Args<'_>) -> usize {
+        let effort = self.selectors.iter().fold(Effort::default(), |sum, s| sum.and(s.effort));
+        if effort == Effort::default() || spec.keys.is_empty() {
+            return 0;
+        }
         let many = |k: &KeySpec| !matches!(k.find, FindKeys::Range { last: 0, .. });
         let keys = if spec.keys.iter().any(many) { args.len() } else { spec.keys.len() };
-        keys.saturating_mul(self.key_patterns())
+        let steps = |bytes: usize| {
+            keys.saturating_mul(effort.per_key).saturating_add(bytes.saturating_mul(effort.per_byte))
+        };
+        let at_most = steps(args.iter().map(<[u8]>::len).sum());
+        if at_most <= CHEAP_STEPS || effort.per_byte == 0 {
+            return at_most;
+        }
+        let keys = key_accesses(spec, args).unwrap_or_default();
+        steps(keys.iter().map(|(at, _)| args.at(*at).len()).sum())
     }
 
-    /// Checks a command; between slices of its keys asks `go_on` whether anybody still waits.
+    /// Checks a command; now and then asks `go_on` whether anybody still waits.
     ///
     /// # Errors
     /// As in redis-server: the command when no selector allows it, else the last key that was denied.
@@ -183,6 +195,7 @@ impl User {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), Denied> {
         let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
+        let mut pace = Pace::new(go_on);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
         let mut last_key = None;
         for selector in &self.selectors {
@@ -194,18 +207,19 @@ impl User {
             }
             let keys = keys.get_or_insert_with(|| key_accesses(spec, args).unwrap_or_default());
             let mut denied = None;
-            for slice in keys.chunks(CHECKED_KEYS_SLICE) {
-                denied = slice.iter().find(|(at, access)| !selector.allows_key(args.at(*at), *access));
-                if denied.is_some() {
-                    break;
-                }
-                if slice.len() == CHECKED_KEYS_SLICE && !go_on() {
-                    return Err(Denied::Unfinished);
+            for (at, access) in keys.iter() {
+                match selector.allows_key_paced(args.at(*at), *access, &mut pace) {
+                    Some(true) => {}
+                    Some(false) => {
+                        denied = Some(*at);
+                        break;
+                    }
+                    None => return Err(Denied::Unfinished),
                 }
             }
             match denied {
                 None => return Ok(()),
-                Some((at, _)) => last_key = last_key.max(Some(*at)),
+                Some(at) => last_key = last_key.max(Some(at)),
             }
         }
         Err(last_key.map_or(Denied::Command, Denied::Key))

@@ -12,13 +12,20 @@ use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_commands::{cost, long};
 
-const NO_AUTH: &str = "NOAUTH Authentication required.";
+/// Whoever is not authenticated may do next to nothing.
+pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 impl Session {
     /// The gates that few commands come near. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
         let flags = found.spec.flags;
+        if self.settings.is_stale(&self.engine) {
+            self.refresh_settings();
+            if self.user_gone {
+                return Some(Next::Stop(self.close()));
+            }
+        }
         if flags.has(Flags::PROTECTED) && !self.debug_allowed() {
             let name = found.spec.name.to_ascii_uppercase();
             let text = format!(

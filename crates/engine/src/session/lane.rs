@@ -1,5 +1,6 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
+use super::gates::NO_AUTH;
 use super::{Session, State, commands};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
@@ -46,9 +47,10 @@ pub struct LaneJob {
     pub(super) no_touch: bool,
     pub(super) reply_bytes_max: usize,
     pub(super) client: Arc<Client>,
-    pub(super) rights: Option<Rights>,
+    /// Who runs it, as it was when the command came: what it may do by now is looked up when the job begins.
+    pub(super) user: Arc<User>,
     /// Whether this user may run it has not been checked yet.
-    pub(super) unchecked: Option<Arc<User>>,
+    pub(super) unchecked: bool,
     pub(super) place: Place,
 }
 
@@ -100,6 +102,8 @@ impl LaneJob {
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
+        let user = engine.acl.current(&self.user);
+        let rights = user.as_ref().and_then(|user| Rights::of(user, spec, args));
         let mut call = LaneCall {
             args,
             client: self.client.id,
@@ -112,19 +116,25 @@ impl LaneJob {
             rng,
             cancel: &parcel.cancel,
             no_touch: self.no_touch,
-            rights: self.rights.as_ref().map(|r| r as &dyn KeyRights),
+            rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
             yield_now,
         };
-        let verdict = match &self.unchecked {
-            None => Verdict::Known,
+        let verdict = match &user {
+            None => {
+                // Its session ends, and only who asked as an administrator still waits for a reply.
+                call.reply.error(NO_AUTH);
+                Verdict::Denied
+            }
+            Some(user) if !self.unchecked && Arc::ptr_eq(user, &self.user) => Verdict::Known,
             Some(user) => {
                 let mut go_on = || {
                     yield_now();
                     is_done_for_nobody(spec) || !parcel.cancel.load(Relaxed)
                 };
                 match user.check(spec, args, &mut go_on) {
-                    Ok(()) => Verdict::Allowed,
+                    Ok(()) if self.unchecked => Verdict::Allowed,
+                    Ok(()) => Verdict::Known,
                     Err(denied) => {
                         call.reply.error_bytes(&engine.deny(&self.client, user, spec, denied, args, now));
                         Verdict::Denied
@@ -166,9 +176,10 @@ impl LaneJob {
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
         self.parcel.cancel.clone()
     }
-    /// True when it may take seconds, as what is bounded by a budget of its own may: others should not queue behind it.
+    /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
+    /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        matches!(self.spec.cost, Cost::Product | Cost::Budget | Cost::Text(_))
+        self.unchecked || matches!(self.spec.cost, Cost::Product | Cost::Budget | Cost::Text(_))
     }
     /// True when it is known to be hard: only its like should queue behind it.
     pub fn is_hard(&self) -> bool {
@@ -183,7 +194,7 @@ impl LaneJob {
 /// What came of the check whether its user may run a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It was made before.
+    /// It was made before, and has not changed.
     Known,
     Allowed,
     Denied,
@@ -292,7 +303,6 @@ impl Session {
     }
     pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
         self.uses_service |= matches!(spec.handler, Handler::Service(_));
-        let rights = Rights::of(&self.user, spec, self.argv.args());
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });
@@ -308,15 +318,14 @@ impl Session {
             no_touch: self.no_touch,
             client: self.client.clone(),
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
-            rights,
-            unchecked: None,
+            user: self.user.clone(),
+            unchecked: false,
             place,
         }
     }
     /// The same of one whose check is part of the job.
     pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> LaneJob {
-        let unchecked = Some(self.user.clone());
-        LaneJob { unchecked, ..self.park(spec) }
+        LaneJob { unchecked: true, ..self.park(spec) }
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
     /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and

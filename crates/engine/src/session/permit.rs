@@ -7,7 +7,7 @@ use crate::clients::Client;
 use crate::config::Opt;
 use crate::{Engine, Now};
 use std::sync::Arc;
-use strand_commands::cost::{LONG_ELEMENTS, Long};
+use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::spec::{CommandSpec, Flags, Handler};
 use strand_wire::args::Args;
 
@@ -16,10 +16,10 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 
 /// So much of a key that was denied is kept for the log.
 const SHOWN_BYTES_MAX: usize = 4096;
-/// Comparisons of a key with a pattern that count as one element of work.
-const MATCHES_PER_ELEMENT: usize = 4;
+/// Elements of key patterns tried that count as one element of work.
+const STEPS_PER_ELEMENT: usize = 32;
 /// A check that may take more of them runs on a helper thread, together with its command.
-const MATCHES_AT_ONCE: usize = LONG_ELEMENTS * MATCHES_PER_ELEMENT;
+const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
 impl Engine {
     /// Notes that `user` was denied a command; the error reply.
@@ -67,9 +67,18 @@ impl Session {
     pub(super) fn set_user(&mut self, user: Arc<User>, authenticated: bool) {
         let name = String::from_utf8_lossy(user.name()).into_owned();
         self.client.set_texts(|t| t.user = name);
+        if user.id() != self.user.id() {
+            self.end_service();
+        }
         self.user = user;
         self.authenticated = authenticated;
         self.limits_changed();
+    }
+    /// What a service keeps for this client (streams) is the user's, who may be another one from here on.
+    pub(super) fn end_service(&mut self) {
+        if std::mem::take(&mut self.uses_service) {
+            self.engine.host.client_gone(self.client.id);
+        }
     }
     /// Users or settings have changed: takes the user as it is now. False when it is gone.
     pub(super) fn refresh_user(&mut self) -> bool {
@@ -104,6 +113,7 @@ impl Session {
             return Ok(Login::Done);
         }
         engine.acl.logins.failed(from, now.mono_us);
+        engine.host.login_failed(&self.client.peer, engine.acl.get(name).map(|_| name));
         self.publish();
         engine.note_denial(&self.client, Reason::Auth, word.to_vec(), name.to_vec(), now);
         Err(WRONG_PASSWORD.into())
@@ -121,10 +131,9 @@ impl Session {
     }
     /// True when the check of the command in hand is too much for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
-        let matches = self.user.matches(spec, self.argv.args());
-        let is_long = matches > MATCHES_AT_ONCE && matches!(spec.handler, Handler::Data(_));
-        self.work_left -= (matches.min(MATCHES_AT_ONCE) / MATCHES_PER_ELEMENT) as isize;
-        is_long && !matches!(spec.long, Long::Never)
+        let steps = self.user.steps(spec, self.argv.args());
+        self.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
+        steps > STEPS_AT_ONCE && matches!(spec.handler, Handler::Data(_))
     }
 
     /// True when the command in hand has to be shown to the gate for the user's sake.

@@ -190,7 +190,9 @@ impl Session {
             Err(text) => return self.unresolved(&text),
         };
         let spec = found.spec;
+        // Whoever changed a user was told so: from then on nothing begins by the old rights, in the middle of a turn either.
         let gated = self.is_guarded()
+            || self.settings.is_stale(&self.engine)
             || spec.flags.0 & Flags::PROTECTED.0 != 0
             || self.engine.pause.is_set()
             || self.engine.holds.any()

@@ -1,6 +1,8 @@
 //! Users and their rights as sessions meet them. Texts are those of redis-server 7.0.15.
 
 use crate::fixture::{Asked, End, Server, Stop, command};
+use strand_commands::table::COMMANDS;
+use strand_engine::Turn;
 
 const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.|";
@@ -333,4 +335,180 @@ fn passwords_are_made_of_random_bits() {
             ("ACL GENPASS x", "-ERR value is not an integer or out of range|"),
         ],
     );
+}
+
+#[test]
+fn a_job_that_waits_begins_by_the_rights_of_then() {
+    let long = format!("MSET {}", (0..3000).map(|i| format!("k{i} v")).collect::<Vec<_>>().join(" "));
+    // What becomes of the user while its command waits for a helper thread, and the reply.
+    for (change, reply) in [
+        ("ACL SETUSER bob +get", "+OK|".to_string()),
+        ("ACL SETUSER bob -mset", no_command("mset")),
+        ("ACL SETUSER bob resetkeys ~k1", NO_KEY.to_string()),
+        ("ACL DELUSER bob", String::new()),
+    ] {
+        let mut server = Server::new();
+        let (mut admin, mut bob) = (server.connect(), server.connect());
+        assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +mset ~*"), "+OK|");
+        assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+        bob.hold_jobs = true;
+        bob.feed(&command(&long), usize::MAX);
+        assert_eq!(bob.drive(&server), Stop::Parked);
+        let job = bob.job.take().expect("a job");
+        assert!(!admin.run(&server, change).starts_with('-'));
+        // Whether the session hears of it first or the helper thread.
+        if change.contains("DELUSER") {
+            bob.drive(&server);
+            assert_eq!(bob.ended, Some(End::Abort));
+            assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +mset ~*"), "+OK|", "another bob");
+        }
+        let done = job.run(server.now, &|| {});
+        bob.session.lane_done(done);
+        bob.drive(&server);
+        assert_eq!(bob.replies(), reply, "{change}");
+        let written = if reply == "+OK|" { 3000 } else { 0 };
+        assert_eq!(admin.run(&server, "DBSIZE"), format!(":{written}|"), "{change}");
+        let denials = usize::from(reply.contains("NOPERM"));
+        assert!(admin.run(&server, "ACL LOG").starts_with(&format!("*{denials}|")), "{change}");
+    }
+}
+
+#[test]
+fn a_search_that_waits_sees_the_keys_of_then() {
+    let mut server = Server::new();
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +ft.search +rx.match ~*"), "+OK|");
+    assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+    bob.hold_jobs = true;
+    bob.feed(&command("FT.SEARCH x y a b"), usize::MAX);
+    assert_eq!(bob.drive(&server), Stop::Parked);
+    assert_eq!(admin.run(&server, "ACL SETUSER bob resetkeys ~b"), "+OK|");
+    let done = bob.job.take().expect("a job").run(server.now, &|| {});
+    bob.session.lane_done(done);
+    bob.drive(&server);
+    assert_eq!(bob.replies(), "+FtSearch ran: a= b=rw|");
+    // A text that turns out to be hard is looked at again before it begins there.
+    bob.feed(&command("RX.MATCH set hard"), usize::MAX);
+    assert_eq!(bob.drive(&server), Stop::Parked);
+    let job = bob.job.take().expect("a job");
+    assert!(job.is_hard());
+    assert_eq!(admin.run(&server, "ACL DELUSER bob"), ":1|");
+    let done = job.run(server.now, &|| {});
+    assert_eq!(done.reply_bytes(), "-NOAUTH Authentication required.\r\n".len());
+}
+
+#[test]
+fn what_a_pause_held_back_runs_by_the_rights_of_then() {
+    for (change, reply, end) in [
+        ("ACL SETUSER bob -set", no_command("set"), None),
+        ("ACL SETUSER bob resetkeys ~b", NO_KEY.to_string(), None),
+        ("ACL DELUSER bob", String::new(), Some(End::Close)),
+    ] {
+        let mut server = Server::new();
+        let (mut admin, mut bob) = (server.connect(), server.connect());
+        assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~*"), "+OK|");
+        assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+        assert_eq!(admin.run(&server, "CLIENT PAUSE 10000 WRITE"), "+OK|");
+        bob.feed(&command("SET a 1"), usize::MAX);
+        assert!(matches!(bob.drive(&server), Stop::Sleep(_)));
+        assert!(!admin.run(&server, change).starts_with('-'));
+        assert_eq!(admin.run(&server, "CLIENT UNPAUSE"), "+OK|");
+        bob.drive(&server);
+        assert_eq!((bob.replies(), bob.ended), (reply, end), "{change}");
+        assert_eq!(admin.run(&server, "EXISTS a"), ":0|", "{change}");
+    }
+}
+
+#[test]
+fn a_long_key_is_checked_beside_the_worker() {
+    let mut server = Server::new();
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +get +set ~*[a-f]:cart"), "+OK|");
+    assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+    let long = "x".repeat(100_000);
+    bob.hold_jobs = true;
+    for (key, reply) in [(format!("{long}a:cart"), "+OK|"), (format!("{long}g:cart"), NO_KEY)] {
+        bob.feed(&command(&format!("SET {key} v")), usize::MAX);
+        assert_eq!(bob.drive(&server), Stop::Parked);
+        let job = bob.job.take().expect("a job");
+        assert!(job.is_heavy());
+        let looks = std::cell::Cell::new(0);
+        let done = job.run(server.now, &|| looks.set(looks.get() + 1));
+        assert!(looks.get() > 0, "it lets others go first");
+        bob.session.lane_done(done);
+        bob.drive(&server);
+        assert_eq!(bob.replies(), reply);
+    }
+    assert_eq!(bob.run(&server, "SET a:cart v"), "+OK|", "a short one is no job");
+    assert_eq!(bob.run(&server, &format!("SET b:cart {long}")), "+OK|", "nor is a long value");
+    assert_eq!(admin.run(&server, "DBSIZE"), ":3|");
+}
+
+#[test]
+fn what_a_service_keeps_goes_with_the_user() {
+    let mut server = Server::new();
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    let gone =
+        |server: &Server| server.asked.try_iter().filter(|a| matches!(a, Asked::ClientGone(_))).count();
+    assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass +@all ~*"), "+OK|");
+    assert_eq!(peer.run(&server, "AUTH bob x"), "+OK|");
+    assert_eq!(peer.run(&server, "RX.MATCH set text"), "+RxMatch ran Worker|");
+    assert_eq!(peer.run(&server, "AUTH bob x"), "+OK|");
+    assert_eq!(gone(&server), 0, "the same user");
+    assert_eq!(peer.run(&server, "AUTH default x"), "+OK|");
+    assert_eq!(gone(&server), 1);
+}
+
+#[test]
+fn rights_that_are_taken_away_end_in_the_middle_of_a_turn() {
+    for (change, replies, end) in [
+        ("ACL SETUSER bob -set", format!("+OK|{}{}", no_command("set"), no_command("set")), None),
+        ("ACL DELUSER bob", "+OK|".to_string(), Some(End::Close)),
+        ("ACL SETUSER bob resetkeys ~c", format!("+OK|{NO_KEY}+OK|"), None),
+    ] {
+        for rights in ["+@all -@dangerous ~*", "+@all ~* &*"] {
+            let mut server = Server::with("slowlog-log-slower-than 0");
+            let (mut admin, mut bob) = (server.connect(), server.connect());
+            assert_eq!(admin.run(&server, &format!("ACL SETUSER bob on nopass {rights}")), "+OK|");
+            assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+            let now = server.now;
+            *server.on_clock.lock() = Some(Box::new(move || {
+                admin.feed(&command(change), usize::MAX);
+                let Turn::Lane(job) = admin.session.run(now) else { panic!("it is a job") };
+                admin.session.lane_done(job.run(now, &|| {}));
+            }));
+            bob.feed(&["SET a 1", "SET b 1", "SET c 1"].map(command).concat(), usize::MAX);
+            bob.drive(&server);
+            assert_eq!((bob.replies(), bob.ended), (replies.clone(), end), "{change} {rights}");
+        }
+    }
+}
+
+#[test]
+fn a_user_without_rights_is_denied_every_command() {
+    let mut server = Server::with("enable-debug-command yes");
+    let (mut admin, mut bob) = (server.connect(), server.connect());
+    assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass"), "+OK|");
+    assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+    let mut asked = 0;
+    for command in COMMANDS {
+        let rows = command.subcommands.iter().map(|s| (Some(s), s.arity)).chain([(None, command.arity)]);
+        for (sub, arity) in rows.filter(|(sub, _)| sub.is_some() || command.subcommands.is_empty()) {
+            let words = [Some(command.name), sub.map(|s| s.name)].into_iter().flatten();
+            let line: Vec<&str> =
+                words.chain(std::iter::repeat("1")).take(arity.unsigned_abs() as usize).collect();
+            let name = sub.map_or(command.name.to_string(), |s| format!("{}|{}", command.name, s.name));
+            let said = bob.run(&server, &line.join(" "));
+            if ["auth", "hello", "quit", "reset"].contains(&command.name) {
+                // They are how one becomes somebody else.
+                assert!(!said.contains("NOPERM"), "{name}: {said}");
+                bob = server.connect();
+                assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");
+                continue;
+            }
+            assert_eq!(said, no_command(&name));
+            asked += 1;
+        }
+    }
+    assert!(asked > 150, "{asked}");
 }

@@ -34,7 +34,11 @@ pub struct TestHost {
     asked: parking_lot::Mutex<mpsc::Sender<Asked>>,
     acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
     reloads: Arc<AtomicUsize>,
+    on_clock: OnClock,
 }
+
+/// What happens when the clock is read next.
+pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
     /// A text says where it wants to be searched.
@@ -75,6 +79,8 @@ impl Host for TestHost {
         }
     }
     fn mono_us(&self) -> u64 {
+        let happens = self.on_clock.lock().take();
+        happens.into_iter().for_each(|happens| happens());
         self.mono_us.fetch_add(self.step_us.load(Relaxed), Relaxed)
     }
     fn cpu(&self) -> CpuFacts {
@@ -150,6 +156,8 @@ pub struct Server {
     pub acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
     /// How often the host was told to read certificates.
     pub reloads: Arc<AtomicUsize>,
+    /// Happens within the next command that is timed, before it runs.
+    pub on_clock: OnClock,
     connections: usize,
 }
 
@@ -171,6 +179,7 @@ impl Server {
         let step_us = Arc::new(AtomicU64::new(0));
         let acl_files = Arc::new(parking_lot::Mutex::new(BTreeMap::from([("users.acl".into(), acl.into())])));
         let reloads = Arc::new(AtomicUsize::new(0));
+        let on_clock = OnClock::default();
         let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
             used_bytes: used_bytes.clone(),
@@ -178,12 +187,13 @@ impl Server {
             step_us: step_us.clone(),
             acl_files: acl_files.clone(),
             reloads: reloads.clone(),
+            on_clock: on_clock.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
         let engine = Engine::new(config, keyspace, host, facts, now);
         engine.load_users()?;
-        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, reloads, connections: 0 })
+        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, reloads, on_clock, connections: 0 })
     }
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;

@@ -119,10 +119,7 @@ impl Session {
         self.set_user(default, !self.settings.password);
         self.replies.mute = Mute::No;
         self.client.set_texts(|t| t.name.clear());
-        // Streams were the user's, who may be another one from here on.
-        if std::mem::take(&mut self.uses_service) {
-            self.engine.host.client_gone(self.client.id);
-        }
+        self.end_service();
         self.reply().simple("RESET");
         DONE
     }
