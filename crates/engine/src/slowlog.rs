@@ -85,11 +85,18 @@ fn argument(args: Args<'_>, i: usize) -> Vec<u8> {
 /// Options whose values nobody else is to see.
 const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 
-/// As in redis-server: passwords, the names beside them, and rules for users.
+/// As in redis-server: passwords, the names beside them, and rules for users; in a command that another one only asks about,
+/// too.
 fn is_secret(args: Args<'_>, i: usize) -> bool {
     let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
+    let quotes = match () {
+        () if args.is(0, "ACL") && args.is(1, "DRYRUN") => 3,
+        () if args.is(0, "COMMAND") && (args.is(1, "GETKEYS") || args.is(1, "GETKEYSANDFLAGS")) => 2,
+        () => 0,
+    };
     match i {
         0 => false,
+        _ if quotes > 0 => i > quotes && is_secret(args.skip(quotes), i - quotes),
         _ if args.is(0, "AUTH") => true,
         _ if args.is(0, "HELLO") => args.is(i - 1, "AUTH") || (i > 2 && args.is(i - 2, "AUTH")),
         _ if args.is(0, "CONFIG") && args.is(1, "SET") => i > 2 && i % 2 == 1 && secret(i - 1),
@@ -126,6 +133,9 @@ mod tests {
             ("CONFIG GET requirepass", "CONFIG GET requirepass"),
             ("ACL SETUSER u >pw", "ACL SETUSER (redacted) (redacted)"),
             ("SET AUTH v", "SET AUTH v"),
+            ("ACL DRYRUN u HELLO 3 AUTH u pw", "ACL DRYRUN u HELLO 3 AUTH (redacted) (redacted)"),
+            ("COMMAND GETKEYS auth u pw", "COMMAND GETKEYS auth (redacted) (redacted)"),
+            ("ACL DRYRUN u ACL DRYRUN u AUTH pw", "ACL DRYRUN u ACL DRYRUN u AUTH (redacted)"),
         ] {
             assert_eq!(kept(&words.split(' ').collect::<Vec<_>>()).join(" "), shown);
         }

@@ -19,7 +19,7 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec {
             arity: 2,
             flags: F::READONLY,
             acl: &["read", "slow", "import"],
-            summary: "Lists the datasets that have a container.",
+            summary: "Lists the datasets that have a container and may be read.",
             since: "0.1.0",
             group: "import",
             complexity: "O(N), N datasets",

@@ -200,6 +200,8 @@ impl Config {
         let values = self.values.read();
         let row = |spec: &'static OptionSpec, value: &Value| {
             let line = match value {
+                // The default user has it, as a digest.
+                _ if spec.name == Opt::RequirePass.spec().name => String::new(),
                 Value::Text(t) => format!("{} {}", spec.name, text::quote(t)),
                 other => format!("{} {}", spec.name, String::from_utf8_lossy(&other.text(spec))),
             };

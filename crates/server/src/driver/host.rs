@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
-use strand_engine::{Config, CpuFacts, Host, MemoryFacts, ServiceMemory, ShutdownRequest};
+use strand_engine::{Config, CpuFacts, Host, MemoryFacts, PeerInfo, ServiceMemory, ShutdownRequest};
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
@@ -76,7 +76,34 @@ pub struct ServerHost {
     loops: Arc<Loops>,
     tls: Arc<Tls>,
     clock: Clock,
+    failed_logins: Mutex<FailedLogins>,
 }
+
+/// Failed logins in the present stretch of time, and when that began on the monotonic clock.
+#[derive(Debug, Default)]
+struct FailedLogins {
+    since_us: u64,
+    count: u64,
+}
+
+impl FailedLogins {
+    /// One more at `now_us`: whether it gets a line of its own, and how many before it got none.
+    fn add(&mut self, now_us: u64) -> (bool, u64) {
+        let mut unsaid = 0;
+        if now_us.saturating_sub(self.since_us) >= LOGINS_LOGGED_US {
+            unsaid = self.count.saturating_sub(LOGINS_LOGGED_MAX);
+            *self = FailedLogins { since_us: now_us, count: 0 };
+        }
+        self.count += 1;
+        (self.count <= LOGINS_LOGGED_MAX, unsaid)
+    }
+}
+
+/// So many failed logins are logged in so many microseconds; of the others there is a count with the next.
+const LOGINS_LOGGED_MAX: u64 = 10;
+const LOGINS_LOGGED_US: u64 = 10_000_000;
+/// So much of a user's name is logged.
+const NAME_BYTES_MAX: usize = 128;
 
 impl ServerHost {
     /// A host whose requests go to `requests`.
@@ -100,6 +127,7 @@ impl ServerHost {
             loops,
             tls,
             clock,
+            failed_logins: Mutex::default(),
         }
     }
 }
@@ -110,6 +138,18 @@ impl Host for ServerHost {
     }
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);
+    }
+    fn login_failed(&self, peer: &PeerInfo, user: Option<&[u8]>) {
+        let (is_said, unsaid) = self.failed_logins.lock().add(self.clock.now().mono_us);
+        if unsaid > 0 {
+            tracing::warn!("{unsaid} more logins have failed");
+        }
+        if is_said {
+            let user = user.map_or("a user that there is not".into(), |name| {
+                format!("'{}'", name[..name.len().min(NAME_BYTES_MAX)].escape_ascii())
+            });
+            tracing::warn!("a login from {} at {} as {user} failed", peer.addr, peer.laddr);
+        }
     }
     fn memory(&self) -> MemoryFacts {
         // jemalloc's figures are those of its last epoch; without statistics they are 0.
@@ -305,6 +345,15 @@ mod tests {
         loops.no_ring();
         assert_eq!(loops.name(), "epoll");
         assert_eq!(Loops::new(2, false).name(), "epoll");
+    }
+
+    #[test]
+    fn who_guesses_passwords_does_not_fill_the_log() {
+        let mut failed = FailedLogins::default();
+        let said = (0..1000).filter(|i| failed.add(LOGINS_LOGGED_US + i).0).count() as u64;
+        assert_eq!(said, LOGINS_LOGGED_MAX);
+        assert_eq!(failed.add(3 * LOGINS_LOGGED_US), (true, 1000 - LOGINS_LOGGED_MAX));
+        assert_eq!(failed.add(3 * LOGINS_LOGGED_US), (true, 0));
     }
 
     #[test]

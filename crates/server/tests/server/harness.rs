@@ -47,7 +47,10 @@ impl Server {
             let port = free().to_string();
             let mut args: Vec<String> = options.iter().map(|o| o.to_string()).collect();
             args.extend(io_driver(options));
-            args.extend(["--port", &port, "--bind", "127.0.0.1"].map(str::to_string));
+            args.extend(["--port", &port].map(str::to_string));
+            if !options.contains(&"--bind") {
+                args.extend(["--bind", "127.0.0.1"].map(str::to_string));
+            }
             for (option, port) in ports.iter().zip(&picked) {
                 args.extend([option.to_string(), port.to_string()]);
             }

@@ -2,6 +2,7 @@
 
 mod cli;
 mod crowds;
+mod doors;
 mod drivers;
 mod eviction;
 mod harness;

@@ -8,24 +8,24 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Who signs.
-struct Authority {
+pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, as files.
-struct Identity {
+pub struct Identity {
     cert: String,
     key: String,
 }
 
 impl Authority {
-    fn new(name: &str) -> Authority {
+    pub fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
@@ -34,32 +34,47 @@ impl Authority {
         Authority { pem, issuer: Issuer::new(params, key) }
     }
     /// For 127.0.0.1, under `name` as file names.
-    fn sign(&self, folder: &Folder, name: &str, year_of_end: i32) -> Identity {
+    pub fn sign(&self, folder: &Folder, name: &str, year_of_end: i32) -> Identity {
+        let (params, key) = Identity::params(name, year_of_end);
+        let cert = params.signed_by(&key, &self.issuer).expect("our key").pem();
+        Identity::write(folder, name, &cert, &key)
+    }
+}
+
+impl Identity {
+    /// One that nobody else has signed.
+    fn of_its_own(folder: &Folder, name: &str) -> Identity {
+        let (params, key) = Identity::params(name, 2099);
+        let cert = params.self_signed(&key).expect("its own key").pem();
+        Identity::write(folder, name, &cert, &key)
+    }
+    fn params(name: &str, year_of_end: i32) -> (CertificateParams, KeyPair) {
         let mut params = CertificateParams::new(vec!["127.0.0.1".into()]).expect("an address");
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);
         params.not_after = rcgen::date_time_ymd(year_of_end, 1, 1);
-        let key = KeyPair::generate().expect("randomness");
-        let cert = params.signed_by(&key, &self.issuer).expect("our key").pem();
+        (params, KeyPair::generate().expect("randomness"))
+    }
+    fn write(folder: &Folder, name: &str, cert: &str, key: &KeyPair) -> Identity {
         Identity {
-            cert: folder.write(&format!("{name}.crt"), &cert),
+            cert: folder.write(&format!("{name}.crt"), cert),
             key: folder.write(&format!("{name}.key"), &key.serialize_pem()),
         }
     }
 }
 
 /// A server with a door for each of `ports` and everything that TLS needs.
-struct Fixture {
-    folder: Folder,
-    ca: Authority,
+pub struct Fixture {
+    pub folder: Folder,
+    pub ca: Authority,
     ca_file: String,
     identity: Identity,
-    client: Identity,
-    server: Server,
-    doors: Vec<SocketAddr>,
+    pub client: Identity,
+    pub server: Server,
+    pub doors: Vec<SocketAddr>,
 }
 
-fn start(ports: &[&str], options: &[&str]) -> Fixture {
+pub fn start(ports: &[&str], options: &[&str]) -> Fixture {
     let (folder, ca) = (Folder::new(), Authority::new("ours"));
     let ca_file = folder.write("ca.crt", &ca.pem);
     let (identity, client) = (ca.sign(&folder, "server", 2099), ca.sign(&folder, "client", 2099));
@@ -73,10 +88,10 @@ fn start(ports: &[&str], options: &[&str]) -> Fixture {
     Fixture { folder, ca, ca_file, identity, client, server, doors }
 }
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 impl Fixture {
-    fn config(&self, ca: &Authority, identity: Option<&Identity>) -> Arc<ClientConfig> {
+    pub fn config(&self, ca: &Authority, identity: Option<&Identity>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).expect("PEM")).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -91,8 +106,12 @@ impl Fixture {
             }
         })
     }
-    fn connect(&self, address: SocketAddr, config: Arc<ClientConfig>) -> Stream {
-        let name = ServerName::from(address.ip());
+    pub fn connect(&self, address: SocketAddr, config: Arc<ClientConfig>) -> Stream {
+        self.connect_as(address, address.ip(), config)
+    }
+    /// As a client that takes the server for the one at `name`.
+    pub fn connect_as(&self, address: SocketAddr, name: IpAddr, config: Arc<ClientConfig>) -> Stream {
+        let name = ServerName::from(name);
         let tls = ClientConnection::new(config, name).expect("a configuration");
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("not zero");
@@ -104,12 +123,15 @@ impl Fixture {
     }
     /// Why a client that sends PING gets no answer.
     fn refused(&self, config: Arc<ClientConfig>) -> String {
-        let mut stream = self.connect(self.doors[0], config);
+        self.refused_at(self.doors[0], config)
+    }
+    fn refused_at(&self, address: SocketAddr, config: Arc<ClientConfig>) -> String {
+        let mut stream = self.connect(address, config);
         let mut reply = [0; 7];
         let exchange = stream.write_all(&command("PING")).and_then(|()| stream.read_exact(&mut reply));
         exchange.expect_err("it is refused").to_string()
     }
-    fn logs(&self, text: &str) {
+    pub fn logs(&self, text: &str) {
         let logged = || self.server.folder.log_text().contains(text);
         if !crate::harness::is_true_within(Duration::from_secs(10), logged) {
             panic!("no {text:?} in the log: {}", self.server.folder.log_text());
@@ -118,7 +140,7 @@ impl Fixture {
 }
 
 #[track_caller]
-fn call(stream: &mut Stream, request: &[u8], reply: &[u8]) {
+pub fn call(stream: &mut Stream, request: &[u8], reply: &[u8]) {
     stream.write_all(request).expect("it takes a request");
     let mut got = vec![0; reply.len()];
     stream.read_exact(&mut got).unwrap_or_else(|e| panic!("{e} after {}", got.escape_ascii()));
@@ -167,11 +189,12 @@ fn large_values_and_pipelines_pass_in_pieces_of_any_size() {
 
 #[test]
 fn who_is_not_trusted_is_told_and_the_others_are_served() {
-    let fixture = start(&["--tls-port"], &["--workers", "1"]);
+    let fixture = start(&["--tls-port", "--tls-pack4-port", "--tls-http-port"], &["--workers", "1"]);
     let (stranger, mut friend) = (Authority::new("theirs"), fixture.trusted());
     call(&mut friend, &command("PING"), b"+PONG\r\n");
     let expired = fixture.ca.sign(&fixture.folder, "expired", 2002);
     let foreign = stranger.sign(&fixture.folder, "foreign", 2099);
+    let own = Identity::of_its_own(&fixture.folder, "own");
 
     let told = fixture.refused(fixture.config(&stranger, Some(&fixture.client)));
     assert!(told.contains("UnknownIssuer"), "{told}");
@@ -180,10 +203,18 @@ fn who_is_not_trusted_is_told_and_the_others_are_served() {
         (None, "CertificateRequired", "the client has no certificate (tls-auth-clients)"),
         (Some(&expired), "ertificateExpired", "the client's certificate is refused: certificate expired"),
         (Some(&foreign), "UnknownCA", "the client's certificate is refused: UnknownIssuer"),
+        (Some(&own), "UnknownCA", "the client's certificate is refused: UnknownIssuer"),
     ] {
-        let said = fixture.refused(fixture.config(&fixture.ca, identity));
-        assert!(said.contains(told), "{said}");
-        fixture.logs(logged);
+        // The log takes ten such lines in as many seconds.
+        let doors = if matches!(identity, Some(i) if !i.cert.contains("own")) { 1 } else { 3 };
+        for (door, name) in fixture.doors[..doors].iter().zip(["TLS ", "TLS pack4 ", "TLS http "]) {
+            let said = fixture.refused_at(*door, fixture.config(&fixture.ca, identity));
+            assert!(said.contains(told), "{name}{said}");
+            comes_true(|| {
+                let log = fixture.server.folder.log_text();
+                log.lines().any(|l| l.contains(&format!(" {name}connection from ")) && l.contains(logged))
+            });
+        }
         call(&mut friend, &command("PING"), b"+PONG\r\n");
     }
     let mut plain = fixture.server.connect();
@@ -198,15 +229,23 @@ fn who_is_not_trusted_is_told_and_the_others_are_served() {
 
 #[test]
 fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
-    let fixture = start(&["--tls-port", "--pack4-port"], &["--workers", "1"]);
+    let ports = ["--tls-port", "--pack4-port", "--http-port", "--tls-pack4-port", "--tls-http-port"];
+    let fixture = start(&ports, &["--workers", "1"]);
     let mut friend = fixture.trusted();
-    let mut stranger = Client::connect(fixture.doors[0]);
-    stranger.send(b"PING\r\n");
-    // An alert: 21, the version, 2 bytes: fatal and why.
-    stranger.expect(&[21, 3, 3, 0, 2, 2]);
-    fixture.logs("this port takes TLS only");
-    call(&mut friend, &command("PING"), b"+PONG\r\n");
-    for address in [fixture.server.address, fixture.doors[1]] {
+    let hello = [&b"PING\r\n"[..], &frame(b"PING"), b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"];
+    for (address, hello) in [0, 3, 4].map(|i| fixture.doors[i]).into_iter().zip(hello) {
+        let mut stranger = Client::connect(address);
+        stranger.send(hello);
+        // An alert: 21, the version, 2 bytes: fatal and why.
+        stranger.expect(&[21, 3, 3, 0, 2, 2]);
+        comes_true(|| {
+            let log = fixture.server.folder.log_text();
+            let at = format!(" at {address}: ");
+            log.lines().any(|l| l.contains(&at) && l.contains("this port takes TLS only"))
+        });
+        call(&mut friend, &command("PING"), b"+PONG\r\n");
+    }
+    for address in [fixture.server.address, fixture.doors[1], fixture.doors[2]] {
         let mut stream = fixture.connect(address, fixture.config(&fixture.ca, None));
         let failed = stream.write_all(b"PING").and_then(|()| stream.flush());
         let failed = failed.and_then(|()| stream.read(&mut [0; 1]).map(|_| ()));
@@ -214,6 +253,7 @@ fn plain_text_at_a_tls_port_and_the_reverse_end_with_a_word() {
     }
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.server.address));
     fixture.logs(&format!("sends TLS to {}, which takes none", fixture.doors[1]));
+    call(&mut friend, &command("PING"), b"+PONG\r\n");
     // A hello that stops half way holds nobody up, and nothing.
     let mut half = Client::connect(fixture.doors[0]);
     half.send(&[22, 3, 1, 2, 0, 1, 0]);

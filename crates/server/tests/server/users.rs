@@ -107,6 +107,17 @@ fn an_import_needs_rights_on_its_dataset_alone() {
         "{text}"
     );
     admin.call("KEYS *", "*1\r\n$12\r\nmail:one.eml\r\n");
+    // Whoever asks which datasets there are hears of those that it may read.
+    admin.call("IMPORT.VERSION SET secret / x", "+OK\r\n");
+    let mut importer = server.connect();
+    importer.call("AUTH importer pw", "+OK\r\n");
+    importer.call("IMPORT.VERSION DATASETS", "*1\r\n$4\r\nmail\r\n");
+    importer.call(
+        "IMPORT.VERSION LIST secret",
+        "-NOPERM this user has no permissions to access one of the keys used as arguments\r\n",
+    );
+    assert_eq!(admin.line_of("IMPORT.VERSION DATASETS", 0), "*2");
+    admin = server.connect();
     // A search shows what the user may read.
     admin.call("ACL SETUSER reader on >pw +ft.search %R~mail:t*", "+OK\r\n");
     let mut reader = server.connect();
