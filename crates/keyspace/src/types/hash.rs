@@ -65,12 +65,14 @@ impl HashValue {
         let bytes_max = settings.hash_max_listpack_value.load(Relaxed);
         let entries_max = settings.hash_max_listpack_entries.load(Relaxed);
         if let Form::Packed(packed) = &mut self.0 {
-            if packed.is_outgrown() && packed.overwrite(field, &value) {
-                return false;
+            let is_outgrown = packed.is_outgrown();
+            let found = packed.look(field);
+            if is_outgrown && found.has(value.len()) {
+                return packed.set_at(found, field, &value);
             }
-            let small = field.len().max(value.len()) as u64 <= bytes_max && !packed.is_outgrown();
+            let small = field.len().max(value.len()) as u64 <= bytes_max && !is_outgrown;
             if small && packed.has_room(field.len().saturating_add(value.len())) {
-                let new = packed.set(field, &value);
+                let new = packed.set_at(found, field, &value);
                 if packed.len() as u64 > entries_max {
                     self.outgrow();
                 }
@@ -80,7 +82,7 @@ impl HashValue {
                 && field.len().max(value.len()) <= INLINE_BYTES_MAX
                 && packed.used_bytes() + field.len() + value.len() < OUTGROWN_BYTES_MAX
             {
-                let new = packed.set(field, &value);
+                let new = packed.set_at(found, field, &value);
                 packed.set_outgrown();
                 return new;
             }

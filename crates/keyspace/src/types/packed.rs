@@ -28,8 +28,27 @@ pub(super) struct Packed {
     bytes: Box<[u8]>,
 }
 
+/// What looking for a field has found.
+pub(super) enum Found {
+    /// Its pair.
+    At(Place),
+    /// All others, whose values begin there.
+    Nowhere {
+        /// In the allocation.
+        values_from: usize,
+    },
+}
+
+impl Found {
+    /// True when the field is there with a value of so many bytes: setting another one moves nothing.
+    #[inline]
+    pub(super) fn has(&self, value_bytes: usize) -> bool {
+        matches!(self, Found::At(place) if place.value.len() == value_bytes)
+    }
+}
+
 /// Where a pair lies.
-struct Place {
+pub(super) struct Place {
     /// Field's length, field, value's length.
     head: Range<usize>,
     field: Range<usize>,
@@ -41,11 +60,14 @@ impl Packed {
         (self.number(4) & !OUTGROWN) as usize
     }
     pub(super) fn get(&self, field: &[u8]) -> Option<&[u8]> {
-        self.find(field).map(|place| &self.bytes[place.value])
+        match self.look(field) {
+            Found::At(place) => Some(&self.bytes[place.value]),
+            Found::Nowhere { .. } => None,
+        }
     }
     /// Bytes in use.
     pub(super) fn used_bytes(&self) -> usize {
-        self.fields_end() + (self.bytes.len() - self.values_from())
+        self.used_with(self.values_from())
     }
     /// True when a pair of so many bytes may be added.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
@@ -62,52 +84,33 @@ impl Packed {
             self.put_number(4, self.number(4) | OUTGROWN);
         }
     }
-    /// Sets a field that is there with a value of this length; false, and nothing done, when there is none such.
+    /// Sets `field`, for which [`Packed::look`] has found this; true when it is new.
     #[inline]
-    pub(super) fn overwrite(&mut self, field: &[u8], value: &[u8]) -> bool {
-        match self.find(field) {
-            Some(place) if place.value.len() == value.len() => {
-                self.bytes[place.value].copy_from_slice(value);
-                true
-            }
-            _ => false,
-        }
-    }
-    /// Sets `field`; true when it is new.
-    pub(super) fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
-        match self.find(field) {
-            Some(place) if place.value.len() == value.len() => {
+    pub(super) fn set_at(&mut self, found: Found, field: &[u8], value: &[u8]) -> bool {
+        match found {
+            Found::At(place) if place.value.len() == value.len() => {
                 self.bytes[place.value].copy_from_slice(value);
                 false
             }
-            Some(place) => {
-                self.reserve(value.len().saturating_sub(place.value.len()) + NUMBER_BYTES_MAX);
-                self.replace(field, value);
-                self.shrink();
+            Found::At(place) => {
+                self.replace(place, value);
                 false
             }
-            None => {
-                self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX);
-                let (from, to) = (self.fields_end(), self.values_from());
-                self.bytes[to - value.len()..to].copy_from_slice(value);
-                let at = put(&mut self.bytes, from, field.len());
-                self.bytes[at..at + field.len()].copy_from_slice(field);
-                let end = put(&mut self.bytes, at + field.len(), value.len());
-                self.put_number(0, end as u32);
-                self.put_number(4, self.number(4) + 1);
+            Found::Nowhere { values_from } => {
+                self.add(field, value, values_from);
                 true
             }
         }
     }
     /// Removes `field`; true when it was there.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
-        let Some(place) = self.find(field) else { return false };
-        let (end, from) = (self.fields_end(), self.values_from());
+        let Found::At(place) = self.look(field) else { return false };
+        let (end, from) = (self.fields_end(), self.values_behind(&place));
         self.bytes.copy_within(place.head.end..end, place.head.start);
         self.bytes.copy_within(from..place.value.start, from + place.value.len());
         self.put_number(0, (end - place.head.len()) as u32);
         self.put_number(4, self.number(4) - 1);
-        self.shrink();
+        self.shrink(from + place.value.len());
         true
     }
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -123,46 +126,73 @@ impl Packed {
         strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
     }
 
-    /// Gives a field that is there a value of another length, for which there is room.
-    fn replace(&mut self, field: &[u8], value: &[u8]) {
-        let Some(place) = self.find(field) else { return };
-        let (end, from) = (self.fields_end(), self.values_from());
+    /// Adds a pair that is not there to those whose values begin at `values_from`.
+    fn add(&mut self, field: &[u8], value: &[u8], values_from: usize) {
+        let to = self.reserve(field.len() + value.len() + 2 * NUMBER_BYTES_MAX, values_from);
+        let from = self.fields_end();
+        self.bytes[to - value.len()..to].copy_from_slice(value);
+        let at = put(&mut self.bytes, from, field.len());
+        self.bytes[at..at + field.len()].copy_from_slice(field);
+        let end = put(&mut self.bytes, at + field.len(), value.len());
+        self.put_number(0, end as u32);
+        self.put_number(4, self.number(4) + 1);
+    }
+    /// Gives a field that is there a value of another length.
+    fn replace(&mut self, mut place: Place, value: &[u8]) {
+        let (before, len) = (self.bytes.len(), place.value.len());
+        let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
+        let from = self.reserve(more, self.values_behind(&place));
+        // Values lie at the back, and have moved with it.
+        let grown = self.bytes.len() - before;
+        place.value = place.value.start + grown..place.value.end + grown;
+        let end = self.fields_end();
         // The values added later lie in front of this one, and move with its new beginning.
         let start = place.value.end - value.len();
-        let moved_to = from + place.value.len() - value.len();
+        let moved_to = from + len - value.len();
         self.bytes.copy_within(from..place.value.start, moved_to);
         self.bytes[start..place.value.end].copy_from_slice(value);
         let number_bytes = bytes_of_number(value.len());
         self.bytes.copy_within(place.head.end..end, place.field.end + number_bytes);
         put(&mut self.bytes, place.field.end, value.len());
         self.put_number(0, (end - place.head.end + place.field.end + number_bytes) as u32);
+        self.shrink(moved_to);
     }
-    /// Makes room for so many bytes more.
-    fn reserve(&mut self, more: usize) {
-        let used = self.used_bytes();
-        if self.bytes.len() < used + more {
+    /// Makes room for so many bytes more; where the values, which began at `values_from`, begin then.
+    fn reserve(&mut self, more: usize, values_from: usize) -> usize {
+        let (before, used) = (self.bytes.len(), self.used_with(values_from));
+        if before < used + more {
             // Not twice the size, as a Vec would take: most hashes are filled once and kept.
-            self.reallocate(used + more + used / 8);
+            self.reallocate(used + more + used / 8, values_from);
         }
+        values_from + self.bytes.len() - before
     }
     /// Gives back what is more than half empty.
-    fn shrink(&mut self) {
-        let used = self.used_bytes();
+    fn shrink(&mut self, values_from: usize) {
+        let used = self.used_with(values_from);
         if used < self.bytes.len() / 2 {
-            self.reallocate(used);
+            self.reallocate(used, values_from);
         }
     }
     /// Moves to an allocation of so many bytes, which suffice.
-    fn reallocate(&mut self, bytes: usize) {
+    fn reallocate(&mut self, bytes: usize, values_from: usize) {
         let mut new = vec![0; bytes].into_boxed_slice();
-        let (end, values) = (self.fields_end(), self.values_from());
+        let end = self.fields_end();
         new[..HEAD_BYTES].copy_from_slice(&(HEAD_BYTES as u64).to_le_bytes());
         if !self.bytes.is_empty() {
             new[..end].copy_from_slice(&self.bytes[..end]);
         }
-        let to = bytes - (self.bytes.len() - values);
-        new[to..].copy_from_slice(&self.bytes[values..]);
+        let to = bytes - (self.bytes.len() - values_from);
+        new[to..].copy_from_slice(&self.bytes[values_from..]);
         self.bytes = new;
+    }
+    /// Bytes in use when the values begin there.
+    fn used_with(&self, values_from: usize) -> usize {
+        self.fields_end() + (self.bytes.len() - values_from)
+    }
+    /// Where the values begin. Looks at the pairs behind this one.
+    fn values_behind(&self, place: &Place) -> usize {
+        let behind = self.places_from(place.head.end, place.value.start);
+        behind.last().map_or(place.value.start, |last| last.value.start)
     }
     fn fields_end(&self) -> usize {
         (self.number(0) as usize).max(HEAD_BYTES)
@@ -180,13 +210,26 @@ impl Packed {
     fn put_number(&mut self, at: usize, number: u32) {
         self.bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
+    /// Where the pair of `field` lies.
     #[inline]
-    fn find(&self, field: &[u8]) -> Option<Place> {
-        self.places().find(|place| self.bytes[place.field.clone()] == *field)
+    pub(super) fn look(&self, field: &[u8]) -> Found {
+        let mut values_from = self.bytes.len();
+        for place in self.places() {
+            if self.bytes[place.field.clone()] == *field {
+                return Found::At(place);
+            }
+            values_from = place.value.start;
+        }
+        Found::Nowhere { values_from }
     }
     #[inline]
     fn places(&self) -> impl Iterator<Item = Place> {
-        let (mut from, end, mut values) = (HEAD_BYTES, self.fields_end(), self.bytes.len());
+        self.places_from(HEAD_BYTES, self.bytes.len())
+    }
+    /// Of the pairs whose fields lie from `from` on and whose values before `values`.
+    #[inline]
+    fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = Place> {
+        let end = self.fields_end();
         std::iter::from_fn(move || {
             if from >= end {
                 return None;
@@ -248,12 +291,14 @@ mod tests {
                 let at = twin.iter().position(|(f, _)| *f == field);
                 match (set, at) {
                     (true, None) => {
-                        prop_assert!(!packed.overwrite(&field, &value) && packed.set(&field, &value));
+                        let found = packed.look(&field);
+                        prop_assert!(!found.has(len) && packed.set_at(found, &field, &value));
                         twin.push((field, value));
                     }
                     (true, Some(at)) => {
+                        let found = packed.look(&field);
                         let same = twin[at].1.len() == value.len();
-                        prop_assert!(packed.overwrite(&field, &value) == same && !packed.set(&field, &value));
+                        prop_assert!(found.has(len) == same && !packed.set_at(found, &field, &value));
                         twin[at].1 = value;
                     }
                     (false, at) => {
