@@ -6,10 +6,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use strand_wire::client::Value;
 
 /// Longest wait for a server to answer PING.
 const START_MS_MAX: u64 = 20_000;
+/// So many ports more are tried where one is lost to another program.
+const START_TRIES_MAX: usize = 10;
 
 /// Which program a [`Server`] runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +156,7 @@ impl Server {
         std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
     }
 
+    /// Tries some ports: one that was free a moment ago may be another program's by now.
     fn start(
         kind: Kind,
         binary: &Path,
@@ -159,8 +164,27 @@ impl Server {
         cores: Option<&str>,
         environment: &[(&str, &str)],
     ) -> io::Result<Server> {
-        let port = free_port()?;
-        let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{port}", std::process::id()));
+        let mut tries = 0..START_TRIES_MAX;
+        loop {
+            let started = Server::start_at(free_port()?, kind, binary, args, cores, environment);
+            let is_lost = started.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse);
+            if !is_lost || tries.next().is_none() {
+                return started;
+            }
+        }
+    }
+
+    fn start_at(
+        port: u16,
+        kind: Kind,
+        binary: &Path,
+        args: &[String],
+        cores: Option<&str>,
+        environment: &[(&str, &str)],
+    ) -> io::Result<Server> {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Relaxed);
+        let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         let binary =
             if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
@@ -191,16 +215,21 @@ impl Server {
         let end = Instant::now() + Duration::from_millis(START_MS_MAX);
         loop {
             if let Ok(mut c) = self.connect()
-                && c.call(&["PING"]).is_ok()
+                && let Ok(info) = c.call(&["INFO", "server"])
+                && is_of(self.pid(), &info)
             {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
                 let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
-                return Err(io::Error::other(format!(
-                    "{} ended at start ({status}): {log}",
-                    self.kind.name()
-                )));
+                let kind = match log.contains("in use") {
+                    true => io::ErrorKind::AddrInUse,
+                    false => io::ErrorKind::Other,
+                };
+                return Err(io::Error::new(
+                    kind,
+                    format!("{} ended at start ({status}): {log}", self.kind.name()),
+                ));
             }
             if Instant::now() > end {
                 return Err(io::Error::other(format!("{} did not answer PING in time", self.kind.name())));
@@ -216,6 +245,15 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// False when a reply to INFO tells that another process is at the port: one of a test beside this one may have been quicker.
+/// Who wants a password tells nothing.
+fn is_of(pid: u32, info: &Value) -> bool {
+    let (Value::Bulk(text) | Value::Verbatim(_, text)) = info else { return true };
+    let told =
+        text.split(|b| *b == b'\n').find_map(|line| line.trim_ascii_end().strip_prefix(b"process_id:"));
+    told == Some(pid.to_string().as_bytes())
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
@@ -234,4 +272,28 @@ fn redis_args(options: &[&str]) -> Vec<String> {
 /// When none can be had.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_was_quicker_is_not_taken_for_ours() {
+        let info = |text: &str| Value::Bulk(text.as_bytes().to_vec());
+        assert!(is_of(42, &info("# Server\r\nprocess_id:42\r\nuptime:1\r\n")));
+        assert!(!is_of(42, &info("# Server\r\nprocess_id:421\r\n")));
+        assert!(!is_of(42, &info("")));
+        assert!(is_of(42, &Value::Error(b"NOAUTH Authentication required.".to_vec())));
+    }
+
+    #[test]
+    fn a_port_that_is_lost_is_told_apart() {
+        let first = Server::redis(&[], None).expect("redis-server is installed");
+        let (kind, binary) = (Kind::Redis, Path::new("redis-server"));
+        let port = first.address.port();
+        let second = Server::start_at(port, kind, binary, &redis_args(&[]), None, &[]);
+        assert_eq!(second.expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+        assert!(first.connect().and_then(|mut c| c.call(&["PING"])).is_ok());
+    }
 }
