@@ -5,17 +5,25 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
+use subtle::ConstantTimeEq;
 
 /// Longest `Authorization` header that is looked at, in bytes.
 const AUTHORIZATION_BYTES_MAX: usize = 8 * 1024;
 
 /// A user and a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Eq)]
 pub struct Credentials {
     /// The user; `default` when none was named.
     pub user: Vec<u8>,
     /// The password, as it was given.
     pub password: Vec<u8>,
+}
+
+impl PartialEq for Credentials {
+    /// The time does not tell how much of a password was right: behind a proxy one connection may be many people's.
+    fn eq(&self, other: &Credentials) -> bool {
+        self.user == other.user && bool::from(self.password.ct_eq(&other.password))
+    }
 }
 
 impl std::fmt::Debug for Credentials {

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
@@ -11,6 +12,8 @@ use strand_ring::{Port, Ready, Ring};
 
 /// Nothing here takes longer.
 const WAIT_MS_MAX: u64 = 20_000;
+/// So often the ring looks at what has come already.
+const TURNS_TO_TAKE_UP: usize = 100;
 
 struct Fixture {
     ring: Ring,
@@ -283,6 +286,8 @@ fn a_port_that_waits_for_nothing_learns_of_a_reset() {
             poll(&mut port, true, false);
             f.ring.turn().expect("the ring works");
         }
+        let (sent, has_sent) = channel();
+        let (go, may_go) = channel::<()>();
         let peer = std::thread::spawn(move || {
             // The rest of a long text is given up.
             peer.set_write_timeout(Some(Duration::from_millis(100))).expect("not zero");
@@ -290,10 +295,19 @@ fn a_port_that_waits_for_nothing_learns_of_a_reset() {
             if half {
                 peer.shutdown(Shutdown::Write).expect("connected");
             }
-            // Time for the ring to take it up, however the two come.
-            std::thread::sleep(Duration::from_millis(if case % 4 < 2 { 50 } else { 0 }));
+            sent.send(()).expect("it is waited for");
+            // An error as much as a word: the other end is held no longer.
+            let _ = may_go.recv_timeout(Duration::from_millis(WAIT_MS_MAX));
             socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         });
+        if case % 4 < 2 {
+            // The ring takes up what came before the reset does.
+            f.until(|| has_sent.try_recv().ok());
+            for _ in 0..TURNS_TO_TAKE_UP {
+                f.ring.turn().expect("the ring works");
+            }
+        }
+        drop(go);
         f.until_gone(&mut port);
         peer.join().expect("no panic");
         assert!(Instant::now() < deadline, "case {case}");

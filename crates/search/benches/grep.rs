@@ -2,57 +2,21 @@
 //! STRAND_DATA), repeated to so many megabytes: `cargo bench -p strand-search --bench grep -- 300`; as a test over a few.
 //! A second number is how many rare words are looked for, each as it is and with NOCASE.
 
+mod common;
+
+use common::{NOW_MS, run};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use strand_chain::Chain;
-use strand_commands::call::{Alone, LaneCall, Place};
-use strand_commands::dispatch;
-use strand_commands::spec::Handler;
 use strand_keyspace::{Keyspace, Str, Value};
 use strand_search::Search;
-use strand_wire::args::Argv;
-use strand_wire::client::{ReplyParser, Value as Reply};
+use strand_wire::client::Value as Reply;
 
-const NOW_MS: i64 = 1_700_000_000_000;
 /// A pattern is selective when no more than one value in so many matches.
 const SELECTIVE: usize = 500;
 /// Without the mails, so many made ones.
 const MADE: usize = 500;
-
-fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Reply) {
-    let argv = Argv::from_slices(line);
-    let Ok(Handler::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.handler) else {
-        panic!("{line:?} is no command of a service")
-    };
-    let mut out = Chain::new();
-    let start = Instant::now();
-    search.run(
-        command,
-        &mut LaneCall {
-            args: argv.args(),
-            client: 1,
-            place: Place::Hard,
-            db: 0,
-            now_ms: NOW_MS,
-            keyspace,
-            holds: &Alone,
-            reply: &mut strand_wire::reply::Reply::new(&mut out, strand_wire::reply::Protocol::Resp2),
-            rng: &mut fastrand::Rng::with_seed(1),
-            cancel: &AtomicBool::new(false),
-            no_touch: false,
-            rights: None,
-            lookups: Default::default(),
-            yield_now: &|| {},
-        },
-    );
-    let took = start.elapsed();
-    let reply = ReplyParser::new().next(&mut out).expect("RESP").expect("one reply");
-    assert!(!matches!(reply, Reply::Error(_)), "{line:?}: {reply:?}");
-    (took, reply)
-}
 
 /// The mails, or as many texts of their shape.
 fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {

@@ -2,47 +2,13 @@
 //!
 //! `cargo bench -p strand-search -- 200000` takes that many documents; as a test it runs with a few.
 
+mod common;
+
+use common::{NOW_MS, run};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
-use strand_chain::Chain;
-use strand_commands::call::LaneCall;
-use strand_commands::spec::ServiceCommand;
+use std::time::Duration;
 use strand_keyspace::{HashValue, Keyspace, Value};
 use strand_search::Search;
-use strand_wire::args::Argv;
-use strand_wire::reply::{Protocol, Reply};
-
-const NOW_MS: i64 = 1_700_000_000_000;
-
-fn run(keyspace: &Keyspace, search: &Search, command: ServiceCommand, line: &[&str]) -> Duration {
-    let argv = Argv::from_slices(line);
-    let mut out = Chain::new();
-    let start = Instant::now();
-    search.run(
-        command,
-        &mut LaneCall {
-            args: argv.args(),
-            client: 1,
-            place: strand_commands::call::Place::Lane,
-            db: 0,
-            now_ms: NOW_MS,
-            keyspace,
-            holds: &strand_commands::call::Alone,
-            reply: &mut Reply::new(&mut out, Protocol::Resp2),
-            rng: &mut fastrand::Rng::with_seed(1),
-            cancel: &AtomicBool::new(false),
-            no_touch: false,
-            rights: None,
-            lookups: Default::default(),
-            yield_now: &|| {},
-        },
-    );
-    let took = start.elapsed();
-    let head: Vec<u8> = out.slices().flatten().copied().take(200).collect();
-    assert!(!head.starts_with(b"-"), "{line:?}: {}", String::from_utf8_lossy(&head));
-    took
-}
 
 /// A document of a mail's shape: some 60 words out of 20,000, few of them frequent.
 fn put(keyspace: &Keyspace, i: usize, rng: &mut fastrand::Rng) {
@@ -75,33 +41,30 @@ fn main() {
     let keyspace = Arc::new(Keyspace::new(128, 16, [1, 2, 3, 4]));
     let search = Search::new(keyspace.clone());
     let rng = &mut fastrand::Rng::with_seed(5);
-    let go = |command, line: &[&str]| run(&keyspace, &search, command, line);
-    let find = |query: &str| go(ServiceCommand::FtSearch, &["FT.SEARCH", "mail", query, "LIMIT", "0", "10"]);
+    let go = |line: &[&str]| run(&keyspace, &search, line).0;
+    let find = |query: &str| go(&["FT.SEARCH", "mail", query, "LIMIT", "0", "10"]);
 
     (0..documents).for_each(|i| put(&keyspace, i, rng));
-    go(
-        ServiceCommand::FtCreate,
-        &[
-            "FT.CREATE",
-            "mail",
-            "PREFIX",
-            "1",
-            "mail:",
-            "SCHEMA",
-            "subject",
-            "TEXT",
-            "WEIGHT",
-            "2",
-            "SORTABLE",
-            "body",
-            "TEXT",
-            "from",
-            "TAG",
-            "date",
-            "NUMERIC",
-            "SORTABLE",
-        ],
-    );
+    go(&[
+        "FT.CREATE",
+        "mail",
+        "PREFIX",
+        "1",
+        "mail:",
+        "SCHEMA",
+        "subject",
+        "TEXT",
+        "WEIGHT",
+        "2",
+        "SORTABLE",
+        "body",
+        "TEXT",
+        "from",
+        "TAG",
+        "date",
+        "NUMERIC",
+        "SORTABLE",
+    ]);
     let took = find("*");
     println!("first scan: {documents} documents, {:.0} documents/s", documents as f64 / took.as_secs_f64());
 
@@ -131,14 +94,12 @@ fn main() {
         let times = (0..rounds).map(|_| find(query)).collect();
         println!("search {query}: {}", percentiles(times));
     }
-    let sorted = |by: &str| {
-        go(ServiceCommand::FtSearch, &["FT.SEARCH", "mail", "*", "SORTBY", by, "LIMIT", "0", "10"])
-    };
+    let sorted = |by: &str| go(&["FT.SEARCH", "mail", "*", "SORTBY", by, "LIMIT", "0", "10"]);
     for by in ["date", "subject"] {
         println!("search * SORTBY {by}: {}", percentiles((0..rounds.min(20)).map(|_| sorted(by)).collect()));
     }
     for pattern in ["word19999x", "word1[0-9]{4} word7\\b", "(?s)(?:d.{5}w|o.{9}w|r.{13}w)1x"] {
-        let took = go(ServiceCommand::RxGrep, &["RX.GREP", "VALUES", pattern]);
+        let took = go(&["RX.GREP", "VALUES", pattern]);
         println!(
             "grep {pattern}: {:.1} ms, {:.0} keys/s",
             took.as_secs_f64() * 1e3,

@@ -6,8 +6,7 @@
 
 mod common;
 
-use common::{Resident, cpu_ns};
-use std::hint::black_box;
+use common::{Receiver, Row, feed, feed_chunks, measure};
 use strand_chain::{Blob, Chain};
 use strand_wire::banana::{Decoder, Limits, Token, encode};
 
@@ -36,8 +35,6 @@ fn main() {
         for chunk in CHUNKS {
             let strings = if full { (ROW_BYTES / size).clamp(ROW_STRINGS.0, ROW_STRINGS.1) } else { 1 };
             let row = receive(size, chunk, strings);
-            let bound = size + size / 10 + (1 << 20);
-            assert!(row.allocated <= bound, "{size} in {chunk}: {} held at once", row.allocated);
             if json {
                 println!(
                     concat!(
@@ -56,63 +53,38 @@ fn main() {
     }
 }
 
-struct Row {
-    ns_per_byte: f64,
-    /// The most that the allocator held at once beyond what it held before; growing in place counts as moving.
-    allocated: usize,
-    /// How far the peak of the resident set rose above the resident set before.
-    resident: usize,
-}
-
-/// Receives `strings` strings of `size` bytes in `chunk`s and keeps them. Time is that of all, growth that of the first.
+/// Receives `strings` strings of `size` bytes in `chunk`s and keeps them.
 fn receive(size: usize, chunk: usize, strings: usize) -> Row {
     let mut head = Chain::new();
     encode(&Token::String(Blob::from(vec![b'v'; size])), &mut head);
     let header_len = head.len() - size;
     let head = head.front()[..header_len].to_vec();
-    // The peer's bytes come from one small buffer: what is measured is the receiver.
     let source = vec![b'v'; chunk];
-    let (mut decoder, mut input) = (Decoder::new(Limits::default()), Chain::new());
-    let mut kept = Vec::with_capacity(strings);
-    let mut receive_one = || {
-        assert_eq!(feed(&mut decoder, &mut input, &head), None);
-        let mut left = size;
-        let mut token = None;
-        while left > 0 {
-            let n = left.min(chunk);
-            token = feed(&mut decoder, &mut input, black_box(&source[..n]));
-            left -= n;
-        }
-        kept.push(token.expect("the string is whole"));
-    };
-    let started = cpu_ns();
-    let resident = Resident::start();
-    let allocated = allocation_counter::measure(&mut receive_one).bytes_max as usize;
-    let resident = resident.growth();
-    (1..strings).for_each(|_| receive_one());
-    let ns = cpu_ns() - started;
+    let mut peer = Peer { decoder: Decoder::new(Limits::default()), token: None };
+    let (mut input, mut kept) = (Chain::new(), Vec::with_capacity(strings));
+    let row = measure(size, strings, || {
+        feed(&mut peer, &mut input, &head);
+        assert_eq!(peer.token, None);
+        feed_chunks(&mut peer, &mut input, size, &source);
+        kept.push(peer.token.take().expect("the string is whole"));
+    });
     assert!(kept.iter().all(|token| matches!(token, Token::String(string) if string.len() == size)));
-    Row { ns_per_byte: ns / (size * strings) as f64, allocated, resident }
+    row
 }
 
-/// Hands `bytes` over as a connection reads: into the body where one is under way, into the chain's tail otherwise.
-/// Returns the token that they completed.
-fn feed(decoder: &mut Decoder, input: &mut Chain, mut bytes: &[u8]) -> Option<Token> {
-    let mut token = None;
-    while !bytes.is_empty() {
-        let n;
-        if let Some(spare) = decoder.body_spare() {
-            n = spare.len().min(bytes.len());
-            spare[..n].copy_from_slice(&bytes[..n]);
-            decoder.body_filled(n);
-        } else {
-            let spare = input.spare();
-            n = spare.len().min(bytes.len());
-            spare[..n].copy_from_slice(&bytes[..n]);
-            input.filled(n);
-        }
-        bytes = &bytes[n..];
-        token = decoder.decode(input).expect("it is Banana");
+struct Peer {
+    decoder: Decoder,
+    token: Option<Token>,
+}
+
+impl Receiver for Peer {
+    fn body_spare(&mut self) -> Option<&mut [u8]> {
+        self.decoder.body_spare()
     }
-    token
+    fn body_filled(&mut self, n: usize) {
+        self.decoder.body_filled(n);
+    }
+    fn decode(&mut self, input: &mut Chain) {
+        self.token = self.decoder.decode(input).expect("it is Banana");
+    }
 }

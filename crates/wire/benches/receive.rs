@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Resident, cpu_ns};
+use common::{Receiver, Row, cpu_ns, feed, feed_chunks, measure};
 use std::hint::black_box;
 use strand_chain::{Blob, Chain};
 use strand_wire::args::Argv;
@@ -45,8 +45,6 @@ fn main() {
         for (i, chunk) in CHUNKS.into_iter().enumerate() {
             let values = if full { (ROW_BYTES / size).clamp(1, ROW_VALUES_MAX) } else { 1 };
             let row = receive(size, chunk, values);
-            let bound = size + size / 10 + (1 << 20);
-            assert!(row.allocated <= bound, "{size} in {chunk}: {} held at once", row.allocated);
             let ratio = if at_megabyte[i] > 0.0 { row.ns_per_byte / at_megabyte[i] } else { 0.0 };
             if size == 1 << 20 {
                 at_megabyte[i] = row.ns_per_byte;
@@ -82,63 +80,41 @@ fn main() {
     }
 }
 
-struct Row {
-    ns_per_byte: f64,
-    /// The most that the allocator held at once beyond what it held before; growing in place counts as moving.
-    allocated: usize,
-    /// How far the peak of the resident set rose above the resident set before.
-    resident: usize,
-}
-
-/// Receives `values` values of `size` bytes in `chunk`s and keeps them. Time is that of all, growth that of the first.
+/// Receives `values` values of `size` bytes in `chunk`s and keeps them.
 fn receive(size: usize, chunk: usize, values: usize) -> Row {
     let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${size}\r\n");
-    // The peer's bytes come from one small buffer: what is measured is the receiver.
     let source = vec![b'v'; chunk];
-    let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
-    let mut kept = Vec::with_capacity(values);
-    let mut receive_one = || {
-        feed(&mut decoder, &mut input, &mut argv, head.as_bytes());
-        let mut left = size;
-        while left > 0 {
-            let n = left.min(chunk);
-            feed(&mut decoder, &mut input, &mut argv, black_box(&source[..n]));
-            left -= n;
-        }
-        assert!(feed(&mut decoder, &mut input, &mut argv, b"\r\n"), "the command is whole");
-        kept.push(argv.args().blob(2));
-        argv.clear();
-    };
-    let started = cpu_ns();
-    let resident = Resident::start();
-    let allocated = allocation_counter::measure(&mut receive_one).bytes_max as usize;
-    let resident = resident.growth();
-    (1..values).for_each(|_| receive_one());
-    let ns = cpu_ns() - started;
+    let mut session = Session { decoder: Decoder::new(Limits::FULL), argv: Argv::new(), is_whole: false };
+    let (mut input, mut kept) = (Chain::new(), Vec::with_capacity(values));
+    let row = measure(size, values, || {
+        feed(&mut session, &mut input, head.as_bytes());
+        feed_chunks(&mut session, &mut input, size, &source);
+        feed(&mut session, &mut input, b"\r\n");
+        assert!(session.is_whole, "the command is whole");
+        kept.push(session.argv.args().blob(2));
+        session.argv.clear();
+    });
     assert!(kept.iter().all(|value| value.len() == size));
-    Row { ns_per_byte: ns / (size * values) as f64, allocated, resident }
+    row
 }
 
-/// Hands `bytes` over as a session reads: into the body where one is under way, into the chain's tail otherwise. True
-/// when they completed a command.
-fn feed(decoder: &mut Decoder, input: &mut Chain, argv: &mut Argv, mut bytes: &[u8]) -> bool {
-    let mut done = false;
-    while !bytes.is_empty() {
-        let n;
-        if let Some(spare) = decoder.body_spare() {
-            n = spare.len().min(bytes.len());
-            spare[..n].copy_from_slice(&bytes[..n]);
-            decoder.body_filled(n);
-        } else {
-            let spare = input.spare();
-            n = spare.len().min(bytes.len());
-            spare[..n].copy_from_slice(&bytes[..n]);
-            input.filled(n);
-        }
-        bytes = &bytes[n..];
-        done = decoder.decode(input, argv).expect("it is RESP") == Progress::Command;
+struct Session {
+    decoder: Decoder,
+    argv: Argv,
+    is_whole: bool,
+}
+
+impl Receiver for Session {
+    fn body_spare(&mut self) -> Option<&mut [u8]> {
+        self.decoder.body_spare()
     }
-    done
+    fn body_filled(&mut self, n: usize) {
+        self.decoder.body_filled(n);
+    }
+    fn decode(&mut self, input: &mut Chain) {
+        let progress = self.decoder.decode(input, &mut self.argv).expect("it is RESP");
+        self.is_whole = progress == Progress::Command;
+    }
 }
 
 /// Nanoseconds per command for what every command pays here.

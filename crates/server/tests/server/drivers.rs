@@ -1,7 +1,7 @@
 //! Both ways to drive sockets: what `io-driver` promises, whichever of them the kernel allows. (All tests of this folder
 //! can be run with the one that is not the default: `STRAND_IO_DRIVER=epoll cargo test -p strand-server --test server`.)
 
-use crate::harness::{Client, Server, comes_true, command};
+use crate::harness::{Client, Server, comes_true, command, is_true_within};
 use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -30,11 +30,9 @@ fn ping(client: &mut Client) {
 
 /// Waits until only `watch` is connected.
 fn expect_alone(watch: &mut Client) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !watch.bulk("INFO clients").contains("connected_clients:1\r\n") {
-        assert!(Instant::now() < deadline, "{}", watch.bulk("CLIENT LIST"));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let is_alone = || watch.bulk("INFO clients").contains("connected_clients:1\r\n");
+    let alone = is_true_within(Duration::from_secs(10), is_alone);
+    assert!(alone, "{}", watch.bulk("CLIENT LIST"));
 }
 
 #[test]
@@ -133,9 +131,8 @@ fn peers_that_reset_are_forgotten_whatever_is_under_way() {
             }
             if half {
                 client.stream.shutdown(Shutdown::Write).expect("connected");
-                // So that the server has seen that.
-                watch.call("EXISTS q", ":0\r\n");
-                std::thread::sleep(Duration::from_millis(2));
+                // So that the server has seen that: its one worker has looked at its sockets since.
+                (0..4).for_each(|_| watch.call("EXISTS q", ":0\r\n"));
             }
             if i % 8 == 6 {
                 client.expect(b"$1048576\r\n");

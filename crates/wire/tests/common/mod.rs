@@ -10,6 +10,39 @@ use strand_wire::client::{ReplyParser, Value};
 use strand_wire::pack4;
 use strand_wire::resp::{Decoder, Limits, Progress};
 
+/// A decoder that wants large bodies in its own memory.
+trait WantsBody {
+    fn body_spare(&mut self) -> Option<&mut [u8]>;
+    fn body_filled(&mut self, n: usize);
+}
+
+macro_rules! wants_body {
+    ($($decoder:ty),*) => {$(
+        impl WantsBody for $decoder {
+            fn body_spare(&mut self) -> Option<&mut [u8]> {
+                <$decoder>::body_spare(self)
+            }
+            fn body_filled(&mut self, n: usize) {
+                <$decoder>::body_filled(self, n);
+            }
+        }
+    )*};
+}
+wants_body!(Decoder, banana::Decoder, pack4::Decoder);
+
+/// Hands over the beginning of `bytes` as a session does, into a large body where one is awaited: how much of it.
+fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize {
+    let Some(spare) = decoder.body_spare() else {
+        input.push_slice(bytes);
+        return bytes.len();
+    };
+    assert!(input.is_empty(), "a body is offered only when the chain is drained into it");
+    let n = spare.len().min(bytes.len());
+    spare[..n].copy_from_slice(&bytes[..n]);
+    decoder.body_filled(n);
+    n
+}
+
 /// What came out of a stream of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -27,20 +60,7 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) ->
     let mut outcome = Outcome { commands: Vec::new(), error: None, in_frame: false };
     for mut piece in pieces {
         while !piece.is_empty() {
-            let n = match decoder.body_spare() {
-                Some(spare) => {
-                    assert!(input.is_empty(), "a body is offered only when the chain is drained into it");
-                    let n = spare.len().min(piece.len());
-                    spare[..n].copy_from_slice(&piece[..n]);
-                    decoder.body_filled(n);
-                    n
-                }
-                None => {
-                    input.push_slice(piece);
-                    piece.len()
-                }
-            };
-            piece = &piece[n..];
+            piece = &piece[take(&mut decoder, &mut input, piece)..];
             loop {
                 match decoder.decode(&mut input, &mut argv) {
                     Ok(Progress::Incomplete) => break,
@@ -99,19 +119,7 @@ pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: ban
     for mut piece in pieces {
         while !piece.is_empty() {
             let wanted = decoder.want();
-            let n = match decoder.body_spare() {
-                Some(spare) => {
-                    assert!(input.is_empty(), "a body is offered only when the chain is drained into it");
-                    let n = spare.len().min(piece.len());
-                    spare[..n].copy_from_slice(&piece[..n]);
-                    decoder.body_filled(n);
-                    n
-                }
-                None => {
-                    input.push_slice(piece);
-                    piece.len()
-                }
-            };
+            let n = take(&mut decoder, &mut input, piece);
             piece = &piece[n..];
             loop {
                 match decoder.decode(&mut input) {
@@ -153,19 +161,9 @@ pub fn decode_frames<'a>(
 ) -> (Vec<Found>, bool) {
     let mut decoder = pack4::Decoder::new(limits, frame_bytes_max);
     let (mut input, mut argv, mut found) = (Chain::new(), Argv::new(), Vec::new());
-    for piece in pieces {
-        let mut piece = piece;
+    for mut piece in pieces {
         while !piece.is_empty() {
-            // As a session does: into a large body where one is awaited.
-            let spare = if input.is_empty() { decoder.body_spare() } else { None };
-            if let Some(spare) = spare {
-                let n = spare.len().min(piece.len());
-                spare[..n].copy_from_slice(&piece[..n]);
-                decoder.body_filled(n);
-                piece = &piece[n..];
-            } else {
-                input.push_slice(std::mem::take(&mut piece));
-            }
+            piece = &piece[take(&mut decoder, &mut input, piece)..];
             loop {
                 match decoder.decode(&mut input, &mut argv) {
                     Ok(Progress::Incomplete) => break,

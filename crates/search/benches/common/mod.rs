@@ -1,0 +1,49 @@
+//! Commands of the service, as a helper thread runs them.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use strand_chain::Chain;
+use strand_commands::call::{Alone, LaneCall, Place};
+use strand_commands::dispatch;
+use strand_commands::spec::Handler;
+use strand_keyspace::Keyspace;
+use strand_search::Search;
+use strand_wire::args::Argv;
+use strand_wire::client::{ReplyParser, Value};
+use strand_wire::reply::{Protocol, Reply};
+
+/// The time at which everything happens, in Unix milliseconds.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
+/// Runs a command: how long it took, and its reply, which is no error.
+pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Value) {
+    let argv = Argv::from_slices(line);
+    let Ok(Handler::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.handler) else {
+        panic!("{line:?} is no command of a service")
+    };
+    let mut out = Chain::new();
+    let start = Instant::now();
+    search.run(
+        command,
+        &mut LaneCall {
+            args: argv.args(),
+            client: 1,
+            place: Place::Hard,
+            db: 0,
+            now_ms: NOW_MS,
+            keyspace,
+            holds: &Alone,
+            reply: &mut Reply::new(&mut out, Protocol::Resp2),
+            rng: &mut fastrand::Rng::with_seed(1),
+            cancel: &AtomicBool::new(false),
+            no_touch: false,
+            rights: None,
+            lookups: Default::default(),
+            yield_now: &|| {},
+        },
+    );
+    let took = start.elapsed();
+    let reply = ReplyParser::new().next(&mut out).expect("RESP").expect("one reply");
+    assert!(!matches!(reply, Value::Error(_)), "{line:?}: {reply:?}");
+    (took, reply)
+}
