@@ -38,9 +38,10 @@ pub async fn accept_until_stopped(
     signals: &mut Signals,
 ) -> io::Result<Duration> {
     let grace = Duration::from_millis(STOP_GRACE_MS);
+    // Before anybody is told that the server is there: a SIGHUP that nobody listens for would end it.
+    let mut hangups = signal(SignalKind::hangup())?;
     announce(&listeners, workers.len())?;
     let mut doors = Doors::new(listeners)?;
-    let mut hangups = signal(SignalKind::hangup())?;
     let (mut paused, mut logged_at) = (false, None::<Instant>);
     loop {
         tokio::select! {
