@@ -1,6 +1,6 @@
 //! [`Machine`]: one automaton with its engines, immutable but for what it has learned about itself.
 //!
-//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]); [`cache`] says when one grows. Where the largest does not help
+//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]); [`super::cache`] says when one grows. Where the largest does not help
 //! either, the pattern is *hopeless*: back to the smallest, and texts that are hard for it go to the simulation without
 //! that work.
 

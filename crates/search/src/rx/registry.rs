@@ -320,7 +320,8 @@ impl Seat {
         match &mut own {
             Some(held) => {
                 self.bytes.store(bytes, Relaxed);
-                if self.is_to_evict.swap(false, Relaxed) {
+                if self.is_to_evict.load(Relaxed) {
+                    self.is_to_evict.store(false, Relaxed);
                     self.give_up(held, registry, call.place);
                 }
             }

@@ -84,10 +84,7 @@ impl Set {
             }
             let compiled = parse(text, options).and_then(|hir| Pattern::from_hir(hir, options));
             let pattern = compiled.map_err(|e| of_pattern(e, id, n))?;
-            if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
-                let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
-                return Err(SearchError::Refused(text));
-            }
+            check_groups(&pattern).map_err(|e| of_pattern(e, id, n))?;
             bytes += pattern.bytes();
             if bytes > COMPILED_BYTES_MAX {
                 let text = format!(
@@ -149,6 +146,18 @@ impl Set {
         let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
         self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
     }
+}
+
+/// Refuses a pattern with more than [`GROUPS_MAX`].
+///
+/// # Errors
+/// That.
+pub(super) fn check_groups(pattern: &Pattern) -> Result<(), SearchError> {
+    if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
+        let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
+        return Err(SearchError::Refused(text));
+    }
+    Ok(())
 }
 
 /// Says which pattern of several an error is about.

@@ -44,6 +44,7 @@ fn what_a_replacement_or_groups_may_cost_is_bounded() {
         panic!("refused")
     };
     assert!(String::from_utf8_lossy(&error).contains("Too many groups"), "{error:?}");
+    assert_eq!(w.run(&["RX.CHECK", &"()".repeat(300)]), Value::Error(error), "what RX.SET refuses");
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn whoever_has_most_caches_gives_them_up() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..4 {
-                let hard: Vec<u8> = (0..256 << 10).map(|_| b"ab"[rng.usize(..2)]).collect();
+                let hard: Vec<u8> = (0..96 << 10).map(|_| b"ab"[rng.usize(..2)]).collect();
                 let budget = World { place: Place::Hard, ..reopened(&w) };
                 assert_eq!(short(&budget.run(&[b"RX.FINDALL", &b"s"[..], &hard])), "[]");
             }

@@ -190,3 +190,36 @@ pub(super) fn quantile(samples: &[Sample], share: f64) -> f64 {
     let at = ((micros.len() as f64 * share).ceil() as usize).clamp(1, micros.len().max(1)) - 1;
     micros.get(at).copied().unwrap_or(f64::NAN)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mix in which every tenth text is hard, and an easy one at `i` takes so many microseconds.
+    fn mix(micros: impl Fn(usize) -> u64) -> Mix {
+        let took = |i: usize| Duration::from_micros(if i.is_multiple_of(10) { 90_000 } else { micros(i) });
+        let samples: Vec<Option<Sample>> =
+            (0..1000).map(|i| Some(Sample { took: took(i), matches: 0 })).chain([None; 100]).collect();
+        Mix::of(&samples, |i| i.is_multiple_of(10))
+    }
+
+    fn passes(mixes: Vec<Mix>) -> bool {
+        let warm = vec![Sample { took: Duration::from_micros(100), matches: 0 }];
+        let [before, hard, after] = [(); 3].map(|()| Vec::new());
+        let check = Check { before, hard, after, warm, mixes, results: Vec::new() };
+        check.mixed().expect("a mix").1
+    }
+
+    #[test]
+    fn what_has_crept_stays_and_what_others_took_goes() {
+        let (flat, noisy) = (|_| 100, |i| if (500..700).contains(&i) { 3_000 } else { 100 });
+        let creeping = |i| 100 + i as u64 / 2;
+        assert_eq!(mix(flat).searches, 1000);
+        assert!(passes(vec![mix(flat)]));
+        assert!(!passes(vec![mix(noisy)]), "p99");
+        assert!(passes(vec![mix(noisy), mix(flat)]));
+        assert!(!passes(vec![mix(creeping)]), "drift");
+        assert!(!passes(vec![mix(creeping), mix(|_| 550)]), "flat, but where the first one ended");
+        assert!(passes(vec![mix(creeping), mix(flat)]));
+    }
+}
