@@ -6,8 +6,8 @@
 //! T7: the same results. Strand's figures are round trips over a socket, with one worker on core 0 and the client on
 //! core 1; the others run on core 1, without a socket. [`check`] has T1 to T3 and T7, [`service`] the rest.
 //!
-//! A run of all rows has some minutes for everything, and a contestant that has become slow needs an hour for all of this:
-//! there, a part of a check ends after [`PART`]. Where the creep test is asked for by name, after [`WHOLE_PART`].
+//! A run of all rows has some minutes for everything, and a contestant that has become slow needs half an hour for all of
+//! this: there, a part of a check ends after [`PART`]. Where the creep test is asked for by name, after [`WHOLE_PART`].
 
 mod check;
 mod contestants;
@@ -32,7 +32,7 @@ const SHORT_TEXTS: f64 = 300_000.0;
 /// The part of T4 and T6 that is in a run of all rows.
 const SHARE: f64 = 0.1;
 /// A contestant is not waited for longer than this in one part of a check (four times as long in the mix).
-const PART: Duration = Duration::from_millis(700);
+const PART: Duration = Duration::from_millis(500);
 const WHOLE_PART: Duration = Duration::from_secs(30);
 
 /// The names of rows without a pattern of their own.
