@@ -138,9 +138,9 @@ impl<'a> Budget<'a> {
     pub(crate) fn afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         let (ns, left) = (simulation_ns(states, bytes), self.ns_left.get());
         match self.place {
-            Place::Worker if ns > LANE_NS_MAX => Err(Halt::Hard),
-            Place::Worker if ns > left => Err(Halt::Lane),
-            Place::Lane if ns > left => Err(Halt::Hard),
+            Place::Worker if ns >= LANE_NS_MAX => Err(Halt::Hard),
+            Place::Worker if ns >= left => Err(Halt::Lane),
+            Place::Lane if ns >= left => Err(Halt::Hard),
             _ => self.check(),
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let groups = machine.nfa.group_info().all_group_len();
     let worst_us = match machine.is_full() {
         true => FULL_NS,
-        false => simulation_ns(machine.states(), 1000) as f64 / 1000.0,
+        false => (simulation_ns(machine.states(), 1000) as f64 / 1000.0).round(),
     };
     let prefixes = Extractor::new().extract(&pattern.hir);
     let prefix = prefixes.longest_common_prefix().filter(|p| !p.is_empty());

@@ -34,7 +34,8 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// pattern in the set's order, the matches of each from left to right, none overlapping another of it.
 ///
 /// # Errors
-/// As [`matching`]; more than [`MATCHES_MAX`] matches.
+/// As [`matching`]; more than [`MATCHES_MAX`] matches, or more bytes of them than
+/// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX).
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (seat, text) = begin(search, call)?;
     let (mut limit, mut spans, mut at) = (None, false, 3);
