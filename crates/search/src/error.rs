@@ -1,6 +1,7 @@
 //! [`SearchError`]: everything that can be wrong with a search command, with RediSearch's texts where it has one.
 
 use crate::regex::Halt;
+use crate::regex::budget::ANSWER_BYTES_MAX;
 use strand_commands::call::Served;
 
 /// Why a command of this crate was refused. `Display` is the error reply without the leading `-`.
@@ -120,6 +121,9 @@ impl From<Halt> for SearchError {
             Halt::Deadline => SearchError::refused("ERR The deadline of the set has passed"),
             Halt::Lane => SearchError::Elsewhere(Served::Lane),
             Halt::Hard => SearchError::Elsewhere(Served::Hard),
+            Halt::Answer => SearchError::Refused(format!(
+                "ERR The matches would have more than {ANSWER_BYTES_MAX} bytes: use LIMIT"
+            )),
         }
     }
 }

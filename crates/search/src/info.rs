@@ -134,7 +134,7 @@ pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
         ("search_keys_waiting", search.keyspace.touched_len() as u64),
         ("regex_sets", search.regexes.len() as u64),
         ("regex_sets_bytes", search.regexes.bytes()),
-        ("regex_streams", search.streams.len() as u64),
+        ("regex_streams", search.streams.len()),
         ("regex_greps", g.greps.load(Relaxed)),
         ("regex_greps_indexed", g.indexed.load(Relaxed)),
         ("regex_indexes", search.trigrams.len() as u64),

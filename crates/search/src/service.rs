@@ -104,6 +104,8 @@ impl Search {
     /// thread. `now_ms` is unix milliseconds.
     pub fn tick(&self, now_ms: i64) {
         self.tick_follow(now_ms);
+        self.regexes.tick();
+        self.streams.tick();
     }
 
     /// Lines for INFO: name and value.

@@ -1,26 +1,25 @@
-//! [`Machine`]: one automaton with its engines, immutable but for what it has learned about itself; [`MachineCache`]: what
-//! one thread needs to run it.
+//! [`Machine`]: one automaton with its engines, immutable but for what it has learned about itself.
 //!
-//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]). A pattern starts with the smallest; a search that fills its cache
-//! and gains nothing moves it to the next that its memory allows, once. Where the largest does not help either, the
-//! pattern is *hopeless*: back to the smallest, and texts that are hard for it go to the simulation without that work.
+//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]); [`super::cache`] says when one grows. Where the largest does not help
+//! either, the pattern is *hopeless*: back to the smallest, and texts that are hard for it go to the simulation without
+//! that work.
 
-use super::budget::{Budget, Halt};
+use super::budget::{Budget, Halt, build_ns};
+use super::cache::{LazyCache, MachineCache};
 use super::matcher::Counts;
-use super::simulate::{NONE, Simulation};
-use super::walk::{Failed, Full, Lazy, PIECE_BYTES, Steps, walk};
-use regex_automata::dfa::{Automaton, StartKind, dense};
+use super::simulate::NONE;
+use super::walk::{Failed, Full, Lazy, Patience, Steps, walk};
+use regex_automata::dfa::{StartKind, dense};
 use regex_automata::hybrid::dfa as lazy;
 use regex_automata::nfa::thompson::NFA;
 use regex_automata::util::prefilter::Prefilter;
-use regex_automata::{Anchored, Input, MatchErrorKind, MatchKind, PatternID, PatternSet};
+use regex_automata::{Anchored, Input, MatchKind, PatternID, PatternSet};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use strand_commands::call::Place;
 
 /// The sizes of a lazy DFA's cache, in bytes.
 pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
-/// Searches that must have gained nothing from a full cache before the next size is tried.
-const OVERFLOWS_PER_TIER: u32 = 1;
 
 /// The sizes that fit into so many bytes; the smallest always.
 pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
@@ -36,8 +35,8 @@ pub(crate) struct Machine {
     anchored: Anchored,
     engine: Engine,
     tiers: &'static [usize],
+    /// The largest size that a cache has grown to.
     tier: AtomicUsize,
-    overflows: AtomicU32,
     hopeless: AtomicBool,
 }
 
@@ -58,25 +57,6 @@ pub(crate) struct Build {
     pub(crate) dfa_bytes: usize,
     /// Sizes of a lazy DFA's cache, of which there is one at least.
     pub(crate) tiers: &'static [usize],
-}
-
-/// One thread's caches for a machine.
-#[derive(Debug, Default)]
-pub(crate) struct MachineCache {
-    lazy: Option<(usize, Box<lazy::Cache>)>,
-    /// Made when first needed.
-    simulation: Option<Box<Simulation>>,
-}
-
-impl MachineCache {
-    /// Bytes of heap.
-    pub(crate) fn bytes(&self) -> usize {
-        self.lazy.as_ref().map_or(0, |l| l.1.memory_usage())
-            + self.simulation.as_ref().map_or(0, |s| s.heap_bytes())
-    }
-    pub(crate) fn simulation(&mut self) -> &mut Simulation {
-        self.simulation.get_or_insert_default()
-    }
 }
 
 impl Machine {
@@ -122,7 +102,6 @@ impl Machine {
             engine,
             tiers: how.tiers,
             tier: AtomicUsize::new(0),
-            overflows: AtomicU32::new(0),
             hopeless: AtomicBool::new(false),
         })
     }
@@ -131,7 +110,8 @@ impl Machine {
     pub(crate) fn bytes(&self) -> usize {
         let engine = match &self.engine {
             Engine::Full(dfa) => dfa.memory_usage(),
-            Engine::Lazy(tiers) => tiers.iter().map(lazy::DFA::memory_usage).sum(),
+            // They share the NFA.
+            Engine::Lazy(tiers) => tiers.iter().map(|dfa| size_of_val(dfa) + dfa.memory_usage()).sum(),
         };
         engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
     }
@@ -158,9 +138,9 @@ impl Machine {
     pub(crate) fn is_hopeless(&self) -> bool {
         self.hopeless.load(Relaxed)
     }
-    /// Bytes of cache that it has grown to be allowed.
+    /// The size that its caches have grown to.
     pub(crate) fn tier_bytes(&self) -> usize {
-        self.tiers[self.tier.load(Relaxed)]
+        self.tiers[if self.is_hopeless() { 0 } else { self.tier.load(Relaxed) }]
     }
 
     /// Where the first match ends: leftmost-first, or the earliest end there is.
@@ -172,20 +152,13 @@ impl Machine {
         counts: &mut Counts,
         budget: &Budget<'_>,
     ) -> Result<Option<usize>, Halt> {
-        budget.spend(span.len())?;
         let input = Input::new(haystack).span(span.clone()).earliest(earliest);
         let found = match &self.engine {
-            // The library's own loop is the fastest, and that long nobody needs to wait.
-            Engine::Full(dfa) if span.len() <= PIECE_BYTES => match dfa.try_search_fwd(&input) {
-                Ok(m) => Ok(m.map(|m| m.offset())),
-                Err(e) => Err(match e.kind() {
-                    MatchErrorKind::Quit { .. } => Failed::Quit,
-                    _ => Failed::GaveUp,
-                }),
-            },
-            Engine::Full(dfa) => self.last::<_, false>(&mut Full(dfa), &input, earliest, budget),
-            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa| {
-                self.last::<_, false>(dfa, &input, earliest, budget)
+            Engine::Full(dfa) => {
+                self.last::<_, false>(&mut Full(dfa), &input, Patience::UNNEEDED, earliest, budget)
+            }
+            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+                self.last::<_, false>(dfa, &input, patience, earliest, budget)
             }),
         };
         match found {
@@ -214,12 +187,14 @@ impl Machine {
         counts: &mut Counts,
         budget: &Budget<'_>,
     ) -> Result<Option<usize>, Halt> {
-        budget.spend(span.len())?;
         let input = Input::new(haystack).span(span).anchored(self.anchored);
         let found = match &self.engine {
-            Engine::Full(dfa) => self.last::<_, true>(&mut Full(dfa), &input, false, budget),
-            Engine::Lazy(tiers) => self
-                .lazily(tiers, cache, counts, budget, |dfa| self.last::<_, true>(dfa, &input, false, budget)),
+            Engine::Full(dfa) => {
+                self.last::<_, true>(&mut Full(dfa), &input, Patience::UNNEEDED, false, budget)
+            }
+            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+                self.last::<_, true>(dfa, &input, patience, false, budget)
+            }),
         };
         match found {
             Ok(start) => Ok(start),
@@ -237,21 +212,20 @@ impl Machine {
         counts: &mut Counts,
         budget: &Budget<'_>,
     ) -> Result<(), Halt> {
-        budget.spend(haystack.len())?;
-        let input = Input::new(haystack);
-        let (prefilter, builds) = (self.prefilter.as_ref(), budget.builds(self.states(), self.is_hopeless()));
+        let (input, prefilter) = (Input::new(haystack), self.prefilter.as_ref());
         let add = |pattern: PatternID, found: &mut PatternSet| {
             found.insert(pattern);
             !found.is_full()
         };
         let passed = match &self.engine {
             Engine::Full(dfa) => {
-                walk::<_, false>(&mut Full(dfa), &input, prefilter, builds, budget, &mut |dfa, id, _| {
+                let (dfa, patience) = (&mut Full(dfa), Patience::UNNEEDED);
+                walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
                     dfa.matches(id, &mut |p| add(p, found))
                 })
             }
-            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa| {
-                walk::<_, false>(dfa, &input, prefilter, builds, budget, &mut |dfa, id, _| {
+            Engine::Lazy(tiers) => self.lazily(tiers, cache, counts, budget, |dfa, patience| {
+                walk::<_, false>(dfa, &input, prefilter, patience, budget, &mut |dfa, id, _| {
                     dfa.matches(id, &mut |p| add(p, found))
                 })
             }),
@@ -271,10 +245,15 @@ impl Machine {
     ) -> Result<(), Halt> {
         match failed {
             Failed::Halt(halt) => return Err(halt),
-            Failed::GaveUp => counts.give_ups += 1,
+            Failed::GaveUp | Failed::Cold => counts.give_ups += 1,
             Failed::Quit => counts.quits += 1,
         }
-        budget.afford(self.states(), bytes)?;
+        let affordable = budget.afford(self.states(), bytes);
+        if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.place() == Place::Worker {
+            // It need not be hard: the lane has more patience, and nobody there waits behind what is.
+            return Err(Halt::Lane);
+        }
+        affordable?;
         counts.simulations += 1;
         Ok(())
     }
@@ -292,61 +271,56 @@ impl Machine {
         &self,
         dfa: &mut S,
         input: &Input<'_>,
+        patience: Patience,
         first: bool,
         budget: &Budget<'_>,
     ) -> Result<Option<usize>, Failed> {
         let mut last = None;
-        let builds = budget.builds(self.states(), self.is_hopeless());
-        walk::<S, REV>(dfa, input, self.prefilter.as_ref(), builds, budget, &mut |_, _, offset| {
+        walk::<S, REV>(dfa, input, self.prefilter.as_ref(), patience, budget, &mut |_, _, offset| {
             last = Some(offset);
             !first
         })?;
         Ok(last)
     }
 
-    /// Runs `search` on the lazy DFA of the size in use, and learns from how it went.
+    /// Runs `search` on the lazy DFA, and learns from how it went.
     fn lazily<T>(
         &self,
         tiers: &[lazy::DFA],
         cache: &mut MachineCache,
         counts: &mut Counts,
         budget: &Budget<'_>,
-        search: impl FnOnce(&mut Lazy<'_>) -> Result<T, Failed>,
+        search: impl FnOnce(&mut Lazy<'_>, Patience) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
         budget.check().map_err(Failed::Halt)?;
-        let tier = self.tier.load(Relaxed);
-        let dfa = &tiers[tier];
-        if cache.lazy.as_ref().is_none_or(|held| held.0 != tier) {
-            cache.lazy = Some((tier, Box::new(dfa.create_cache())));
-        }
-        let Some((_, held)) = &mut cache.lazy else { return Err(Failed::GaveUp) };
-        let mut lazy = Lazy::new(dfa, held);
-        let found = search(&mut lazy);
+        let (place, is_hopeless) = (budget.place(), self.is_hopeless());
+        // Those who come first at one place need not find out anew what those before them did.
+        let tier = if place == Place::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
+        let stays_small = place == Place::Hard && is_hopeless;
+        let held = cache.lazy.take().filter(|held| !stays_small || held.tier == 0);
+        let held = cache.lazy.insert(held.unwrap_or_else(|| LazyCache::new(tier, &tiers[tier])));
+        let dfa = &tiers[held.tier];
+        let ns = held.patience_ns(place, is_hopeless).map(|ns| ns.min(budget.ns_left()));
+        let patience = Patience { state_ns: build_ns(self.states()), ns };
+        let mut lazy = Lazy::new(dfa, &mut held.cache);
+        let found = search(&mut lazy, patience);
         let (builds, clears) = lazy.built();
         counts.builds += builds;
         counts.clears += clears as u64;
         let gave_up = matches!(found, Err(Failed::GaveUp));
-        if gave_up && clears > 0 && !self.is_hopeless() {
-            self.overflowed(tier, tiers.len());
-        } else if gave_up && self.is_hopeless() && held.memory_usage() > self.tiers[tier] / 2 {
+        let is_cold = held.searched(builds * patience.state_ns, clears, gave_up);
+        let is_too_small = held.is_too_small(clears, gave_up.then_some(patience.ns.is_none()));
+        if is_too_small && held.tier + 1 < tiers.len() && !stays_small {
+            let tier = held.tier + 1;
+            *held = LazyCache::new(tier, &tiers[tier]);
+            self.tier.fetch_max(tier, Relaxed);
+        } else if is_too_small && gave_up {
+            self.hopeless.store(true, Relaxed);
+        } else if gave_up && patience.ns.is_some() && held.is_nearly_full() {
             // What it learned from hard texts is worth nothing, and the easy ones need the room.
             held.reset(dfa);
             counts.resets += 1;
         }
-        found
-    }
-
-    fn overflowed(&self, tier: usize, tiers: usize) {
-        if self.overflows.fetch_add(1, Relaxed) + 1 < OVERFLOWS_PER_TIER {
-            return;
-        }
-        self.overflows.store(0, Relaxed);
-        let larger = tier + 1 < tiers;
-        if !larger {
-            self.hopeless.store(true, Relaxed);
-        }
-        // Somebody may have moved it meanwhile: once is enough.
-        let next = if larger { tier + 1 } else { 0 };
-        let _ = self.tier.compare_exchange(tier, next, Relaxed, Relaxed);
+        found.map_err(|failed| if failed == Failed::GaveUp && is_cold { Failed::Cold } else { failed })
     }
 }

@@ -1,11 +1,12 @@
 //! [`Matcher`]: one thread's search of texts with one pattern.
 
 use super::budget::{Budget, Halt};
-use super::machine::MachineCache;
+use super::cache::MachineCache;
 use super::pattern::Pattern;
 use super::simulate::NONE;
 use regex_automata::{Anchored, Input};
 use std::ops::Range;
+use strand_commands::call::Place;
 
 /// What the caches went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Matcher {
         earliest: bool,
         budget: &Budget<'_>,
     ) -> Result<Option<usize>, Halt> {
-        if pattern.lacks_literal(haystack) {
+        if pattern.lacks_literal(haystack, budget)? {
             return Ok(None);
         }
         let text = (haystack, 0..haystack.len());
@@ -72,15 +73,18 @@ impl Matcher {
         at: usize,
         budget: &Budget<'_>,
     ) -> Result<Option<Range<usize>>, Halt> {
-        if pattern.lacks_literal(&haystack[at..]) {
+        if pattern.lacks_literal(&haystack[at..], budget)? {
             return Ok(None);
         }
         let text = (haystack, at..haystack.len());
         let Some(end) = pattern.machine.end(&mut self.forward, text, false, &mut self.counts, budget)? else {
             return Ok(None);
         };
-        let reverse = pattern.reverse();
-        if let Some(reverse) = reverse
+        if budget.place() == Place::Worker && !pattern.has_reverse() {
+            // The other half is not compiled yet, which takes too long here.
+            return Err(Halt::Lane);
+        }
+        if let Some(reverse) = pattern.reverse()
             && let Some(start) =
                 reverse.start(&mut self.reverse, (haystack, at..end), &mut self.counts, budget)?
         {
@@ -118,7 +122,8 @@ impl Matcher {
         budget: &Budget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
-        budget.afford(machine.states(), span.len())?;
+        // Where the span is that of a match, few threads live.
+        budget.try_afford(machine.states(), span.len())?;
         let input = Input::new(haystack).span(span).anchored(anchored);
         self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)
     }

@@ -9,6 +9,7 @@
 //! Unicode.
 
 pub(crate) mod budget;
+mod cache;
 mod machine;
 mod matcher;
 mod pattern;
@@ -16,7 +17,8 @@ mod simulate;
 mod walk;
 
 pub(crate) use budget::{Budget, Halt};
-pub(crate) use machine::{Machine, MachineCache, tiers_within};
+pub(crate) use cache::MachineCache;
+pub(crate) use machine::{Machine, tiers_within};
 pub(crate) use matcher::{Counts, Matcher, Progress};
 pub(crate) use pattern::{Options, Pattern, build_many, parse};
 pub(crate) use simulate::{NONE, Simulation, StreamState};

@@ -8,7 +8,7 @@ use regex_automata::MatchKind;
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::syntax;
-use regex_syntax::hir::{Hir, HirKind};
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::sync::OnceLock;
 
 /// Shortest literal that is worth looking for before the automaton runs.
@@ -40,6 +40,7 @@ impl Options {
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) hir: Hir,
+    hir_bytes: usize,
     /// Every match contains this.
     pub(crate) literal: Option<Finder<'static>>,
     pub(crate) machine: Machine,
@@ -69,17 +70,30 @@ impl Pattern {
         let Options { dfa_bytes, tiers, .. } = options;
         let build = Build { kind: MatchKind::LeftmostFirst, reverse: false, dfa_bytes, tiers };
         let machine = Machine::new(nfa, prefilter, &build).map_err(does_not_compile)?;
-        Ok(Pattern { hir, literal, machine, options, reverse: OnceLock::new() })
+        let hir_bytes = hir_bytes(&hir);
+        Ok(Pattern { hir, hir_bytes, literal, machine, options, reverse: OnceLock::new() })
     }
 
     /// True when nothing in `text` can match.
-    pub(crate) fn lacks_literal(&self, text: &[u8]) -> bool {
-        self.literal.as_ref().is_some_and(|l| l.find(text).is_none())
+    ///
+    /// # Errors
+    /// When the search has to go elsewhere.
+    pub(crate) fn lacks_literal(&self, text: &[u8], budget: &Budget<'_>) -> Result<bool, Halt> {
+        let Some(literal) = &self.literal else { return Ok(false) };
+        let found = literal.find(text);
+        budget.looked(found.unwrap_or(text.len()))?;
+        Ok(found.is_none())
     }
 
     /// Bytes of heap.
     pub(crate) fn bytes(&self) -> usize {
-        self.machine.bytes() + self.reverse.get().and_then(|r| r.as_ref()).map_or(0, |r| r.bytes())
+        let literal = self.literal.as_ref().map_or(0, |l| l.needle().len());
+        self.machine.bytes() + self.hir_bytes + literal + self.reverse_bytes()
+    }
+    /// Those of what [`Pattern::reverse`] has made.
+    pub(crate) fn reverse_bytes(&self) -> usize {
+        let reverse = self.reverse.get().and_then(|r| r.as_ref());
+        reverse.map_or(0, |r| size_of::<Machine>() + r.bytes())
     }
 
     /// The machine that finds where a match begins.
@@ -163,6 +177,23 @@ fn syntax_error(e: &regex_syntax::Error) -> SearchError {
         e => (0, e.to_string()),
     };
     SearchError::Pattern { offset, why }
+}
+
+/// About the bytes of heap of `hir`; what it is made of says no more.
+fn hir_bytes(hir: &Hir) -> usize {
+    // Each node has its properties in a box.
+    const PROPERTIES_BYTES: usize = 96;
+    let parts = |parts: &[Hir]| size_of_val(parts) + parts.iter().map(hir_bytes).sum::<usize>();
+    PROPERTIES_BYTES
+        + match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => 0,
+            HirKind::Literal(literal) => literal.0.len(),
+            HirKind::Class(Class::Unicode(class)) => size_of_val(class.ranges()),
+            HirKind::Class(Class::Bytes(class)) => size_of_val(class.ranges()),
+            HirKind::Repetition(repetition) => parts(std::slice::from_ref(&repetition.sub)),
+            HirKind::Capture(capture) => parts(std::slice::from_ref(&capture.sub)),
+            HirKind::Concat(all) | HirKind::Alternation(all) => parts(all),
+        }
 }
 
 /// The longest literal that stands in every match.

@@ -5,7 +5,7 @@
 //! Threads are kept in order of preference, so the first that matches is the leftmost-first match. Each carries as many
 //! slots (offsets of groups) as are asked for.
 
-use super::budget::{Budget, Halt};
+use super::budget::{Budget, Halt, SIMULATE_NS};
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
@@ -149,10 +149,10 @@ impl Simulation {
             }
             at += 1;
             if steps >= PIECE_STEPS {
-                steps = 0;
-                budget.check()?;
+                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
+        budget.charge(steps_ns(steps));
         Ok(found)
     }
 
@@ -170,7 +170,7 @@ impl Simulation {
         loop {
             if let Some(prefilter) = prefilter.filter(|_| self.now.order.is_empty()) {
                 match prefilter.find(haystack, Span { start: at, end: haystack.len() }) {
-                    None => return Ok(()),
+                    None => break,
                     Some(candidate) => at = candidate.start,
                 }
             }
@@ -180,14 +180,15 @@ impl Simulation {
                 found.insert(pattern);
             });
             if found.is_full() || at >= haystack.len() {
-                return Ok(());
+                break;
             }
             at += 1;
             if steps >= PIECE_STEPS {
-                steps = 0;
-                budget.check()?;
+                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
+        budget.charge(steps_ns(steps));
+        Ok(())
     }
 
     /// Goes on with a stream: `each` is told each pattern that matches and how many bytes of `piece` lie before its end. No
@@ -230,10 +231,10 @@ impl Simulation {
                 self.advance(nfa, &text, at, &mut |pattern| each(pattern, at - before));
             }
             if steps >= PIECE_STEPS {
-                steps = 0;
-                budget.check()?;
+                budget.go_on(steps_ns(std::mem::take(&mut steps)))?;
             }
         }
+        budget.charge(steps_ns(steps));
         if piece.is_empty() && !is_last {
             stream.states = states;
         }
@@ -263,6 +264,11 @@ impl Simulation {
         self.slots.resize(width, NONE);
         self.stack.clear();
     }
+}
+
+/// What so many steps cost, in nanoseconds.
+fn steps_ns(steps: usize) -> u64 {
+    steps as u64 * SIMULATE_NS
 }
 
 /// Where a state that consumes a byte goes with it.

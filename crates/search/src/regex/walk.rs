@@ -10,10 +10,10 @@ use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Input, PatternID, Span};
 
-/// Bytes passed between two looks at whether to go on.
-pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// States built between two such looks.
-const PIECE_BUILDS: u64 = 256;
+/// Bytes passed between two looks at whether to go on: half a millisecond, should each be a miss of the processor's caches.
+const PIECE_BYTES: usize = 16 * 1024;
+/// Nanoseconds of building between two such looks.
+const PIECE_NS: u64 = 100_000;
 
 /// Why a walk ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(super) enum Failed {
     Halt(Halt),
     /// It builds more states than it is worth.
     GaveUp,
+    /// The same, but its cache has just been begun: it may be worth more to those who come later.
+    Cold,
     /// A byte that it cannot handle (Unicode word boundaries).
     Quit,
 }
@@ -219,26 +221,70 @@ fn byte<const REV: bool>(bytes: &[u8], at: usize) -> u8 {
 /// What a walk reports a match to: the machine, the state and the offset; no more of them when it says false.
 pub(super) type OnMatch<'m, S> = &'m mut dyn FnMut(&S, <S as Steps>::Id, usize) -> bool;
 
+/// How much building a walk may do before it has to be worth it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// What a state costs, in nanoseconds.
+    pub(super) state_ns: u64,
+    /// States that cost so much may be built before they are weighed against the bytes passed; `None`: until the cache
+    /// has been full.
+    pub(super) ns: Option<u64>,
+}
+
+impl Patience {
+    /// For a DFA that builds nothing.
+    pub(super) const UNNEEDED: Patience = Patience { state_ns: 0, ns: None };
+
+    fn is_over(&self, builds: u64, clears: usize, bytes: usize) -> bool {
+        let is_no_gain = builds as usize * BYTES_PER_STATE_MIN > bytes;
+        is_no_gain && self.ns.map_or(clears > 0, |ns| builds * self.state_ns > ns)
+    }
+}
+
 /// Passes the bytes of `input`'s span; matches are reported in order, each where it ends (in reverse: where it begins).
-/// States that may be built before they are weighed against the bytes passed: `builds_max`; `None`: until the cache has been
-/// full.
+/// What it passes and builds is charged to `budget`.
 pub(super) fn walk<S: Steps, const REV: bool>(
     dfa: &mut S,
     input: &Input<'_>,
     prefilter: Option<&Prefilter>,
-    builds_max: Option<u64>,
+    patience: Patience,
     budget: &Budget<'_>,
+    on_match: OnMatch<'_, S>,
+) -> Result<(), Failed> {
+    let mut passed = Passed::default();
+    let result = pass::<S, REV>(dfa, input, prefilter, patience, budget, &mut passed, on_match);
+    budget.charge(dfa.built().0 * patience.state_ns - passed.charged_ns);
+    let spent = budget.spend(passed.at - passed.charged);
+    result.and(spent.map_err(Failed::Halt))
+}
+
+/// How far a walk is, and what of that is charged.
+#[derive(Default)]
+struct Passed {
+    at: usize,
+    charged: usize,
+    charged_ns: u64,
+}
+
+fn pass<S: Steps, const REV: bool>(
+    dfa: &mut S,
+    input: &Input<'_>,
+    prefilter: Option<&Prefilter>,
+    patience: Patience,
+    budget: &Budget<'_>,
+    passed: &mut Passed,
     on_match: OnMatch<'_, S>,
 ) -> Result<(), Failed> {
     let (haystack, span) = (input.haystack(), input.get_span());
     let bytes = &haystack[span.start..span.end];
     let offset = |at: usize| if REV { span.end - at } else { span.start + at };
     let mut id = dfa.start::<REV>(input)?;
-    let (mut at, mut looked) = (0, 0);
+    let (mut at, mut builds_before) = (0, 0);
     while at < bytes.len() {
         let stop = bytes.len().min(at + PIECE_BYTES);
         while at < stop {
             (id, at) = dfa.run::<REV>(id, bytes, at, stop);
+            passed.at = at;
             if at >= stop {
                 break;
             }
@@ -248,7 +294,10 @@ pub(super) fn walk<S: Steps, const REV: bool>(
             {
                 // Nothing is begun here: a match can only begin with the literal.
                 match prefilter.find(haystack, Span { start: span.start + at, end: span.end }) {
-                    None => return Ok(()),
+                    None => {
+                        passed.at = bytes.len();
+                        return Ok(());
+                    }
                     Some(found) if found.start > span.start + at => {
                         at = found.start - span.start;
                         id = dfa.start::<REV>(&input.clone().span(found.start..span.end))?;
@@ -264,17 +313,23 @@ pub(super) fn walk<S: Steps, const REV: bool>(
                 _ => {}
             }
             at += 1;
+            passed.at = at;
             let (builds, clears) = dfa.built();
-            let is_no_gain = builds as usize * BYTES_PER_STATE_MIN > at;
-            if is_no_gain && builds_max.map_or(clears > 0, |max| builds > max) {
-                return Err(Failed::GaveUp);
-            }
-            if builds >= looked + PIECE_BUILDS {
-                looked = builds;
-                budget.check().map_err(Failed::Halt)?;
+            if builds > builds_before {
+                builds_before = builds;
+                if patience.is_over(builds, clears, at) {
+                    return Err(Failed::GaveUp);
+                }
+                let ns = builds * patience.state_ns - passed.charged_ns;
+                if ns >= PIECE_NS {
+                    passed.charged_ns += ns;
+                    budget.go_on(ns).map_err(Failed::Halt)?;
+                }
             }
         }
         if at < bytes.len() {
+            budget.spend(at - passed.charged).map_err(Failed::Halt)?;
+            passed.charged = at;
             budget.check().map_err(Failed::Halt)?;
         }
     }

@@ -1,5 +1,6 @@
 //! RX.CHECK: what a pattern will cost, before it is used.
 
+use super::set::check_groups;
 use crate::error::{SearchError, lossy};
 use crate::regex::budget::simulation_ns;
 use crate::regex::{KEPT_DFA_BYTES_MAX, Options, Pattern};
@@ -32,11 +33,12 @@ pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
         }
     }
     let pattern = Pattern::new(call.args.at(1), options)?;
+    check_groups(&pattern)?;
     let machine = &pattern.machine;
     let groups = machine.nfa.group_info().all_group_len();
     let worst_us = match machine.is_full() {
         true => FULL_NS,
-        false => simulation_ns(machine.states(), 1000) as f64 / 1000.0,
+        false => (simulation_ns(machine.states(), 1000) as f64 / 1000.0).round(),
     };
     let prefixes = Extractor::new().extract(&pattern.hir);
     let prefix = prefixes.longest_common_prefix().filter(|p| !p.is_empty());

@@ -14,13 +14,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, Place};
 
+/// What a row of a reply takes beside what matched, in bytes.
+const ROW_BYTES: usize = 64;
+
 /// `RX.MATCH name text`: the ids of the patterns that match anywhere in the text, in the set's order.
 ///
 /// # Errors
 /// When there is no such set, or the search must stop.
 pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (seat, text) = begin(search, call)?;
-    let found = seat.search(call, text, |set, held, budget| which(&seat, set, held, text, budget))?;
+    let found =
+        seat.search(&search.regexes, call, text, |set, held, budget| which(&seat, set, held, text, budget))?;
     call.reply.array(found.len());
     found.iter().for_each(|p| call.reply.bulk(&seat.set.members[p.as_usize()].id));
     Ok(())
@@ -30,7 +34,8 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// pattern in the set's order, the matches of each from left to right, none overlapping another of it.
 ///
 /// # Errors
-/// As [`matching`]; more than [`MATCHES_MAX`] matches.
+/// As [`matching`]; more than [`MATCHES_MAX`] matches, or more bytes of them than
+/// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX).
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (seat, text) = begin(search, call)?;
     let (mut limit, mut spans, mut at) = (None, false, 3);
@@ -46,8 +51,9 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
         at += 1;
     }
     let mut rows = Vec::new();
-    seat.search(call, text, |set, held, budget| {
-        each_match(&seat, set, held, text, budget, limit, &mut |_, _, pattern, span| {
+    seat.search(&search.regexes, call, text, |set, held, budget| {
+        each_match(&seat, set, held, text, budget, limit, &mut |_, budget, pattern, span| {
+            budget.answer(ROW_BYTES + if spans { 0 } else { span.len() })?;
             rows.push((pattern, span));
             Ok(())
         })
@@ -77,10 +83,13 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     let (seat, text) = begin(search, call)?;
     let limit = parse_limit(call, 3)?;
     let mut rows = Vec::new();
-    seat.search(call, text, |set, held, budget| {
+    seat.search(&search.regexes, call, text, |set, held, budget| {
         each_match(&seat, set, held, text, budget, limit, &mut |held, budget, pattern, span| {
             let slots =
                 held.matcher(set, pattern).groups(&set.members[pattern].pattern, text, span, budget)?;
+            let groups = slots.chunks_exact(2).filter(|group| group[0] != NONE && group[1] != NONE);
+            let bytes: usize = groups.map(|group| ROW_BYTES + group[1] - group[0]).sum();
+            budget.answer(size_of_val(&slots[..]) + bytes)?;
             rows.push((pattern, slots));
             Ok(())
         })
@@ -114,23 +123,27 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 4)?;
     let (seat, text) = begin(search, call)?;
-    let limit = parse_limit(call, 4)?;
-    let (replacement, mut changed, mut replaced, mut too_long) = (call.args.at(3), None, 0, false);
-    seat.search(call, text, |set, held, budget| {
+    let mut work = Replacing {
+        replacement: call.args.at(3),
+        limit: parse_limit(call, 4)?,
+        replaced: 0,
+        is_too_long: false,
+    };
+    let mut changed = None;
+    seat.search(&search.regexes, call, text, |set, held, budget| {
         for i in 0..set.members.len() {
             let now: &[u8] = changed.as_deref().unwrap_or(text);
-            if let Some(next) = replace_one(set, held, i, now, replacement, limit, &mut replaced, budget)? {
-                too_long = next.len() > REPLACED_BYTES_MAX;
+            if let Some(next) = work.one(set, held, i, now, budget)? {
                 changed = Some(next);
             }
-            if too_long || replaced > MATCHES_MAX {
+            if work.is_too_long || work.replaced > MATCHES_MAX {
                 break;
             }
         }
         Ok(())
     })?;
-    check_count(replaced, None)?;
-    if too_long {
+    check_count(work.replaced, None)?;
+    if work.is_too_long {
         let text = format!("ERR The text would have more than {REPLACED_BYTES_MAX} bytes");
         return Err(SearchError::Refused(text));
     }
@@ -138,61 +151,74 @@ pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Se
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)] // One step of the above.
-fn replace_one(
-    set: &Set,
-    held: &mut Held,
-    i: usize,
-    text: &[u8],
-    replacement: &[u8],
+/// What RX.REPLACE does.
+struct Replacing<'a> {
+    replacement: &'a [u8],
     limit: Option<usize>,
-    replaced: &mut usize,
-    budget: &Budget<'_>,
-) -> Result<Option<Vec<u8>>, Halt> {
-    let pattern = &set.members[i].pattern;
-    let has_groups = replacement.contains(&b'$');
-    let (mut out, mut copied, mut n) = (None::<Vec<u8>>, 0, 0);
-    let mut progress = Progress::default();
-    while limit.is_none_or(|limit| n < limit) {
-        let matcher = held.matcher(set, i);
-        let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
-            break;
-        };
-        let out = out.get_or_insert_default();
-        out.extend_from_slice(&text[copied..span.start]);
-        copied = span.end;
-        if has_groups {
-            let grows = replacement.iter().filter(|b| **b == b'$').count() * (span.end - span.start);
-            if budget.place() == Place::Worker && out.len() + grows > WORKER_REPLACED_BYTES_MAX {
-                return Err(Halt::Lane);
-            }
-            let slots = matcher.groups(pattern, text, span, budget)?;
-            let group = |g: usize, out: &mut Vec<u8>| {
-                if let Some([start, end]) = slots.get(2 * g..2 * g + 2)
-                    && *start != NONE
-                    && *end != NONE
-                {
-                    // Once it is too long it is not made longer: `$0` may stand there any number of times.
-                    if out.len() <= REPLACED_BYTES_MAX {
-                        out.extend_from_slice(&text[*start..*end]);
-                    }
-                }
+    replaced: usize,
+    is_too_long: bool,
+}
+
+impl Replacing<'_> {
+    /// Replaces the matches of the pattern at `i`; `None` when there are none.
+    fn one(
+        &mut self,
+        set: &Set,
+        held: &mut Held,
+        i: usize,
+        text: &[u8],
+        budget: &Budget<'_>,
+    ) -> Result<Option<Vec<u8>>, Halt> {
+        let pattern = &set.members[i].pattern;
+        let replacement = self.replacement;
+        let dollars = replacement.iter().filter(|b| **b == b'$').count();
+        let (mut out, mut copied, mut n) = (None::<Vec<u8>>, 0, 0);
+        let mut progress = Progress::default();
+        while self.limit.is_none_or(|limit| n < limit) {
+            let matcher = held.matcher(set, i);
+            let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
+                break;
             };
-            let info = pattern.machine.nfa.group_info();
-            interpolate::bytes(replacement, group, |name| info.to_index(PatternID::ZERO, name), out);
-        } else {
-            out.extend_from_slice(replacement);
+            let out = out.get_or_insert_default();
+            let grows = span.start - copied + replacement.len();
+            budget.produce(grows + dollars.saturating_mul(span.len()))?;
+            self.is_too_long = out.len() + grows > REPLACED_BYTES_MAX;
+            if self.is_too_long {
+                return Ok(None);
+            }
+            out.extend_from_slice(&text[copied..span.start]);
+            copied = span.end;
+            if dollars > 0 {
+                let slots = matcher.groups(pattern, text, span, budget)?;
+                let group = |g: usize, out: &mut Vec<u8>| {
+                    if let Some([start, end]) = slots.get(2 * g..2 * g + 2)
+                        && *start != NONE
+                        && *end != NONE
+                    {
+                        // Once it is too long it is not made longer: `$0` may stand there any number of times.
+                        if out.len() <= REPLACED_BYTES_MAX {
+                            out.extend_from_slice(&text[*start..*end]);
+                        }
+                    }
+                };
+                let info = pattern.machine.nfa.group_info();
+                interpolate::bytes(replacement, group, |name| info.to_index(PatternID::ZERO, name), out);
+            } else {
+                out.extend_from_slice(replacement);
+            }
+            (n, self.replaced) = (n + 1, self.replaced + 1);
+            check_place(self.replaced, budget)?;
+            self.is_too_long = out.len() > REPLACED_BYTES_MAX;
+            if self.is_too_long || self.replaced > MATCHES_MAX {
+                return Ok(None);
+            }
         }
-        (n, *replaced) = (n + 1, *replaced + 1);
-        check_place(*replaced, budget)?;
-        if *replaced > MATCHES_MAX || out.len() > REPLACED_BYTES_MAX {
-            return Ok(Some(std::mem::take(out)));
-        }
-    }
-    Ok(out.map(|mut out| {
+        let Some(mut out) = out else { return Ok(None) };
+        budget.produce(text.len() - copied)?;
         out.extend_from_slice(&text[copied..]);
-        out
-    }))
+        self.is_too_long = out.len() > REPLACED_BYTES_MAX;
+        Ok(Some(out))
+    }
 }
 
 /// The seat and the text of a command whose arguments begin with a set's name and a text.
@@ -251,10 +277,6 @@ fn each_match(
     for i in matching.into_iter().map(|p| p.as_usize()) {
         let pattern = &set.members[i].pattern;
         let mut progress = Progress::default();
-        if budget.place() == Place::Worker && !pattern.has_reverse() {
-            // Its other half is not compiled yet, which takes too long here.
-            return Err(Halt::Lane);
-        }
         loop {
             let matcher = held.matcher(set, i);
             let Some(span) = progress.next(text.len(), |at| matcher.find(pattern, text, at, budget))? else {
@@ -272,9 +294,6 @@ fn each_match(
 }
 
 /// Many matches are not for a worker; between them it is asked whether to go on.
-/// Text that a worker makes of a text, at most; more is made on the lane.
-const WORKER_REPLACED_BYTES_MAX: usize = 1 << 20;
-
 fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
     match budget.place() {
         Place::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),

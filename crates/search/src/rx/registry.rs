@@ -3,17 +3,22 @@
 //! Threads share nothing that changes while they search: a thread has a slot of its own, whose lock nobody else takes
 //! but who redefines a set, and finds its seats there. A redefinition raises the version, which is one shared word that
 //! is only read; then it has every slot drop the seats at the old set, so that no idle thread keeps it.
+//!
+//! When the caches of a set have grown past its memory, the seat that has most loses its own: those that need little, as
+//! threads do that see easy texts, keep it. Nothing large is freed on a worker: the [`Registry::tick`] of a helper thread
+//! does that, and until then it is counted.
 
 use super::set::Set;
 use super::stats::SeatStats;
 use super::*;
 use crate::error::SearchError;
+use crate::regex::budget::WORKER_BYTES_MAX;
 use crate::regex::{Budget, Halt, MachineCache, Matcher};
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use strand_commands::call::{LaneCall, Place};
 
@@ -26,6 +31,17 @@ pub(crate) struct Registry {
     sets: RwLock<BTreeMap<Vec<u8>, Arc<Set>>>,
     version: AtomicU64,
     slots: Box<[Slot]>,
+    /// Sets that are no more, but that streams or searches still use.
+    retired: Mutex<Vec<Weak<Set>>>,
+    garbage: Mutex<Vec<Garbage>>,
+    garbage_bytes: AtomicU64,
+}
+
+/// What is to be freed by a helper thread.
+#[derive(Debug)]
+enum Garbage {
+    Caches(Held),
+    Seat(Arc<Seat>),
 }
 
 /// On cache lines of its own.
@@ -44,6 +60,10 @@ struct Seats {
 pub(crate) struct Seat {
     pub(crate) set: Arc<Set>,
     held: Mutex<Held>,
+    /// What the caches were counted as when the last search ended.
+    bytes: AtomicU64,
+    /// It is to give up its caches after the search that runs.
+    is_to_evict: AtomicBool,
     pub(crate) stats: SeatStats,
 }
 
@@ -74,8 +94,9 @@ impl Held {
         &mut self.matchers[i].0
     }
     /// Looks at what was used since the last time: bytes of all, counts.
-    fn settle(&mut self, stats: &SeatStats) -> u64 {
+    fn settle(&mut self, set: &Set, stats: &SeatStats) -> u64 {
         for i in self.used.drain(..) {
+            set.members[i].count_reverse(set);
             let (matcher, counted) = &mut self.matchers[i];
             stats.add(&std::mem::take(&mut matcher.counts));
             let bytes = matcher.cache_bytes() as u64;
@@ -103,7 +124,14 @@ fn slot() -> usize {
 impl Default for Registry {
     fn default() -> Registry {
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        Registry { sets: RwLock::default(), version: AtomicU64::new(1), slots }
+        Registry {
+            sets: RwLock::default(),
+            version: AtomicU64::new(1),
+            slots,
+            retired: Mutex::default(),
+            garbage: Mutex::default(),
+            garbage_bytes: AtomicU64::new(0),
+        }
     }
 }
 
@@ -124,7 +152,8 @@ impl Registry {
             self.version.fetch_add(1, Release);
             old
         };
-        if old.is_some() {
+        if let Some(old) = old {
+            self.retire(&old);
             self.sweep();
         }
         Ok(())
@@ -136,7 +165,10 @@ impl Registry {
             self.version.fetch_add(1, Release);
             sets.remove(name)
         };
-        self.sweep();
+        if let Some(removed) = &removed {
+            self.retire(removed);
+            self.sweep();
+        }
         removed.is_some()
     }
     /// The names, sorted.
@@ -157,13 +189,20 @@ impl Registry {
     pub(crate) fn seat(&self, name: &[u8]) -> Result<Arc<Seat>, SearchError> {
         let mut seats = self.slots[slot()].0.lock();
         if seats.version != self.version.load(Acquire) {
-            self.update(&mut seats);
+            let left = self.update(&mut seats);
+            self.garbage.lock().extend(left.into_iter().map(Garbage::Seat));
         }
         if let Some(seat) = seats.by_name.get(name) {
             return Ok(seat.clone());
         }
         let set = self.set(name)?;
-        let seat = Arc::new(Seat { set, held: Mutex::default(), stats: SeatStats::default() });
+        let seat = Arc::new(Seat {
+            set,
+            held: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            is_to_evict: AtomicBool::new(false),
+            stats: SeatStats::default(),
+        });
         seats.by_name.insert(name.to_vec(), seat.clone());
         Ok(seat)
     }
@@ -175,24 +214,65 @@ impl Registry {
         };
         self.slots.iter().flat_map(at).collect()
     }
-    /// Bytes of all caches, and of all that is compiled.
+    /// Bytes of all caches, and of all that is compiled: of the sets, and of those that are no more but still in use.
     pub(crate) fn bytes(&self) -> u64 {
-        let sets = self.sets.read();
-        sets.values().map(|s| s.cache_bytes.load(Relaxed) + s.compiled_bytes() as u64).sum()
+        let of = |set: &Set| set.cache_bytes.load(Relaxed) + set.compiled_bytes();
+        let now: u64 = self.sets.read().values().map(|set| of(set)).sum();
+        let retired = self.retired.lock();
+        let retired: u64 = retired.iter().filter_map(Weak::upgrade).map(|set| of(&set)).sum();
+        now + retired + self.garbage_bytes.load(Relaxed)
+    }
+    /// Frees what workers left behind; on a helper thread, some times a second.
+    pub(crate) fn tick(&self) {
+        let garbage = std::mem::take(&mut *self.garbage.lock());
+        for garbage in garbage {
+            match garbage {
+                Garbage::Caches(held) => {
+                    let bytes = held.bytes;
+                    drop(held);
+                    self.garbage_bytes.fetch_sub(bytes, Relaxed);
+                }
+                Garbage::Seat(seat) => drop(seat),
+            }
+        }
     }
     /// How many sets there are.
     pub(crate) fn len(&self) -> usize {
         self.sets.read().len()
     }
 
+    /// Remembers a set that is no more for as long as somebody has it.
+    fn retire(&self, set: &Arc<Set>) {
+        let mut retired = self.retired.lock();
+        retired.retain(|set| set.strong_count() > 0);
+        retired.push(Arc::downgrade(set));
+    }
     /// Has every thread forget the sets that are no more.
     fn sweep(&self) {
-        self.slots.iter().for_each(|slot| self.update(&mut slot.0.lock()));
+        for slot in &self.slots {
+            let left = self.update(&mut slot.0.lock());
+            // A worker that wants its slot does not wait for this.
+            drop(left);
+        }
+        self.tick();
     }
-    fn update(&self, seats: &mut Seats) {
+    /// The seats that are left.
+    fn update(&self, seats: &mut Seats) -> Vec<Arc<Seat>> {
         let sets = self.sets.read();
         seats.version = self.version.load(Acquire);
-        seats.by_name.retain(|name, seat| sets.get(name).is_some_and(|set| Arc::ptr_eq(set, &seat.set)));
+        let is_left = |name: &Vec<u8>, seat: &mut Arc<Seat>| {
+            sets.get(name).is_none_or(|set| !Arc::ptr_eq(set, &seat.set))
+        };
+        seats.by_name.extract_if(is_left).map(|(_, seat)| seat).collect()
+    }
+    /// A set has more caches than its memory: takes them from the seat that has most.
+    fn evict(&self, set: &Arc<Set>, place: Place) {
+        let seats = self.seats_at(set);
+        let Some(largest) = seats.iter().max_by_key(|seat| seat.bytes.load(Relaxed)) else { return };
+        match largest.held.try_lock() {
+            Some(mut held) => largest.give_up(&mut held, self, place),
+            None => largest.is_to_evict.store(true, Relaxed),
+        }
     }
 }
 
@@ -207,13 +287,15 @@ impl Seat {
     /// Those of `search`.
     pub(crate) fn search<T>(
         &self,
+        registry: &Registry,
         call: &LaneCall<'_>,
         text: &[u8],
         search: impl FnOnce(&Set, &mut Held, &Budget<'_>) -> Result<T, Halt>,
     ) -> Result<T, SearchError> {
         let (set, start) = (&*self.set, Instant::now());
-        if call.place == Place::Worker && self.stats.is_troubled() {
-            return Err(Halt::Hard.into());
+        if call.place == Place::Worker && text.len() > WORKER_BYTES_MAX {
+            self.stats.searched(text.len(), start, Some(Halt::Lane));
+            return Err(Halt::Lane.into());
         }
         let cancelled = || {
             call.pause();
@@ -225,23 +307,46 @@ impl Seat {
         let (mut own, mut spare) = (self.held.try_lock(), Held::default());
         let held = own.as_deref_mut().unwrap_or(&mut spare);
         let result = search(set, held, &budget);
-        let bytes = held.settle(&self.stats);
-        self.stats.searched(text.len(), start, result.as_ref().err().copied(), call.place);
+        let bytes = held.settle(set, &self.stats);
+        self.stats.searched(text.len(), start, result.as_ref().err().copied());
+        let mut is_over = false;
         if bytes != held.bytes {
             // Added first: it must not be less than it is at any time.
             let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - held.bytes;
             set.cache_bytes.fetch_sub(held.bytes, Relaxed);
             held.bytes = bytes;
-            if all > set.memory_bytes as u64 {
-                set.cache_bytes.fetch_sub(bytes, Relaxed);
-                *held = Held::default();
-                self.stats.evicted();
+            is_over = all > set.memory_bytes as u64;
+        }
+        match &mut own {
+            Some(held) => {
+                self.bytes.store(bytes, Relaxed);
+                if self.is_to_evict.load(Relaxed) {
+                    self.is_to_evict.store(false, Relaxed);
+                    self.give_up(held, registry, call.place);
+                }
+            }
+            None => {
+                set.cache_bytes.fetch_sub(spare.bytes, Relaxed);
             }
         }
-        if own.is_none() {
-            set.cache_bytes.fetch_sub(spare.bytes, Relaxed);
+        drop(own);
+        if is_over {
+            registry.evict(&self.set, call.place);
         }
         Ok(result?)
+    }
+
+    /// Lets go of the caches.
+    fn give_up(&self, held: &mut Held, registry: &Registry, place: Place) {
+        let held = std::mem::take(held);
+        self.bytes.store(0, Relaxed);
+        self.stats.evicted();
+        registry.garbage_bytes.fetch_add(held.bytes, Relaxed);
+        self.set.cache_bytes.fetch_sub(held.bytes, Relaxed);
+        registry.garbage.lock().push(Garbage::Caches(held));
+        if place != Place::Worker {
+            registry.tick();
+        }
     }
 }
 

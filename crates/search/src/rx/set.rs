@@ -5,7 +5,7 @@ use crate::error::{SearchError, lossy};
 use crate::regex::{KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse, tiers_within};
 use regex_automata::PatternID;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A pattern of a set with many gets a full DFA up to this, in bytes.
@@ -36,6 +36,8 @@ pub(crate) struct Set {
     pub(crate) compile_us: u64,
     /// Bytes of the caches of all threads.
     pub(crate) cache_bytes: AtomicU64,
+    /// Bytes of what is compiled.
+    compiled_bytes: AtomicU64,
     options: Options,
 }
 
@@ -43,8 +45,21 @@ pub(crate) struct Set {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) id: Vec<u8>,
-    pub(crate) text: Vec<u8>,
     pub(crate) pattern: Pattern,
+    /// Its reverse half is among the bytes of the set.
+    reverse_is_counted: AtomicBool,
+}
+
+impl Member {
+    /// Adds the reverse half, once it is compiled, to the bytes of `set`, which has this member.
+    pub(crate) fn count_reverse(&self, set: &Set) {
+        if !self.reverse_is_counted.load(Relaxed)
+            && self.pattern.has_reverse()
+            && !self.reverse_is_counted.swap(true, Relaxed)
+        {
+            set.compiled_bytes.fetch_add(self.pattern.reverse_bytes() as u64, Relaxed);
+        }
+    }
 }
 
 impl Set {
@@ -69,10 +84,7 @@ impl Set {
             }
             let compiled = parse(text, options).and_then(|hir| Pattern::from_hir(hir, options));
             let pattern = compiled.map_err(|e| of_pattern(e, id, n))?;
-            if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
-                let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
-                return Err(SearchError::Refused(text));
-            }
+            check_groups(&pattern).map_err(|e| of_pattern(e, id, n))?;
             bytes += pattern.bytes();
             if bytes > COMPILED_BYTES_MAX {
                 let text = format!(
@@ -83,11 +95,13 @@ impl Set {
             if n > 1 {
                 hirs.push(pattern.hir.clone());
             }
-            members.push(Member { id: id.to_vec(), text: text.to_vec(), pattern });
+            bytes += id.len() + size_of::<Member>();
+            members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
         // What is too big together is searched for one by one.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
         let together = (n > 1).then(|| build_many(&hirs, kept).ok()).flatten();
+        bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
         Ok(Set {
             members,
             together,
@@ -98,6 +112,7 @@ impl Set {
             deadline: Duration::from_millis(definition.deadline_ms),
             compile_us: start.elapsed().as_micros() as u64,
             cache_bytes: AtomicU64::new(0),
+            compiled_bytes: AtomicU64::new(bytes as u64),
             options: kept,
         })
     }
@@ -109,7 +124,11 @@ impl Set {
 
     /// The machine that finds every end of every match; makes it where it is not there yet.
     pub(crate) fn ends(&self) -> Option<&Machine> {
-        let make = || build_many(&[self.members[0].pattern.hir.clone()], self.options).ok();
+        let make = || {
+            let machine = build_many(&[self.members[0].pattern.hir.clone()], self.options).ok()?;
+            self.compiled_bytes.fetch_add(machine.bytes() as u64, Relaxed);
+            Some(machine)
+        };
         match (&self.together, self.members.len()) {
             (Some(together), _) => Some(together),
             (None, 1) => self.ends.get_or_init(make).as_ref(),
@@ -117,11 +136,9 @@ impl Set {
         }
     }
 
-    /// Bytes of heap of what is compiled.
-    pub(crate) fn compiled_bytes(&self) -> usize {
-        let members: usize = self.members.iter().map(|m| m.id.len() + m.text.len() + m.pattern.bytes()).sum();
-        let ends = self.ends.get().and_then(|m| m.as_ref());
-        members + [self.together.as_ref(), ends].into_iter().flatten().map(Machine::bytes).sum::<usize>()
+    /// Bytes of what is compiled.
+    pub(crate) fn compiled_bytes(&self) -> u64 {
+        self.compiled_bytes.load(Relaxed)
     }
 
     /// The machines that are searched with first.
@@ -129,6 +146,18 @@ impl Set {
         let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
         self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
     }
+}
+
+/// Refuses a pattern with more than [`GROUPS_MAX`].
+///
+/// # Errors
+/// That.
+pub(super) fn check_groups(pattern: &Pattern) -> Result<(), SearchError> {
+    if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
+        let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
+        return Err(SearchError::Refused(text));
+    }
+    Ok(())
 }
 
 /// Says which pattern of several an error is about.

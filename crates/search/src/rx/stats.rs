@@ -9,17 +9,12 @@ use crate::service::{Search, check_arity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-use strand_commands::call::{LaneCall, Place};
+use strand_commands::call::LaneCall;
 
 /// Buckets of nanoseconds a byte: under 1, 2, 4 ... and the rest.
 const BUCKETS: usize = 20;
 /// Shorter texts say nothing about the time of a byte.
 const TIMED_BYTES_MIN: usize = 64;
-/// Each text that had to go to the hard lane counts so much against the set on this thread, each other one for it ...
-const TROUBLE: u64 = 16;
-/// ... and with so much, most texts go there at once; one in a few is still tried.
-const TROUBLE_MAX: u64 = 128;
-const TRIED: u64 = 8;
 
 /// The counters of a seat.
 #[derive(Debug, Default)]
@@ -36,8 +31,6 @@ pub(crate) struct SeatStats {
     to_hard: AtomicU64,
     deadlines: AtomicU64,
     evictions: AtomicU64,
-    trouble: AtomicU64,
-    asked: AtomicU64,
     ns_per_byte: [AtomicU64; BUCKETS],
 }
 
@@ -62,21 +55,13 @@ impl SeatStats {
         }
     }
     /// A search is over, or goes elsewhere.
-    pub(crate) fn searched(&self, bytes: usize, start: Instant, halt: Option<Halt>, place: Place) {
+    pub(crate) fn searched(&self, bytes: usize, start: Instant, halt: Option<Halt>) {
         match halt {
             Some(Halt::Lane) => return add(&self.to_lane, 1),
-            Some(Halt::Hard) => {
-                add(&self.to_hard, 1);
-                return self
-                    .trouble
-                    .store((self.trouble.load(Relaxed) + TROUBLE).min(2 * TROUBLE_MAX), Relaxed);
-            }
+            Some(Halt::Hard) => return add(&self.to_hard, 1),
             Some(Halt::Deadline) => add(&self.deadlines, 1),
             Some(Halt::Cancelled) => return,
-            None if place != Place::Hard => {
-                self.trouble.store(self.trouble.load(Relaxed).saturating_sub(1), Relaxed);
-            }
-            None => {}
+            Some(Halt::Answer) | None => {}
         }
         add(&self.searches, 1);
         add(&self.bytes, bytes as u64);
@@ -89,15 +74,6 @@ impl SeatStats {
     /// Its caches went over the set's memory and were dropped.
     pub(crate) fn evicted(&self) {
         add(&self.evictions, 1);
-    }
-    /// True when most texts of late were too hard, and this one is not the one in a few that is tried all the same.
-    pub(crate) fn is_troubled(&self) -> bool {
-        if self.trouble.load(Relaxed) < TROUBLE_MAX {
-            return false;
-        }
-        let asked = self.asked.load(Relaxed);
-        self.asked.store(asked + 1, Relaxed);
-        !asked.is_multiple_of(TRIED)
     }
 }
 
@@ -118,7 +94,7 @@ pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
         ("unicode", u64::from(set.unicode)),
         ("nocase", u64::from(set.nocase)),
         ("compile_us", set.compile_us),
-        ("compiled_bytes", set.compiled_bytes() as u64),
+        ("compiled_bytes", set.compiled_bytes()),
         ("cache_bytes", set.cache_bytes.load(Relaxed)),
         ("memory_bytes_max", set.memory_bytes as u64),
         ("deadline_ms", set.deadline.as_millis() as u64),

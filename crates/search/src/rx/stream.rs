@@ -26,26 +26,74 @@ pub(crate) const ENDS_MAX: usize = 10_000;
 /// Bytes between two looks at whether to go on.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// All open streams.
+/// Most bytes that the sets of a client's streams have when they are compiled, each counted once: a stream keeps its set
+/// even when that has been redefined.
+const SETS_BYTES_MAX: u64 = 256 << 20;
+
+/// All open streams. Its lock is only held for a look; no stream's own is waited for on a worker, and what a client leaves
+/// behind is freed by [`Streams::tick`].
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     clients: Mutex<HashMap<u64, Client>>,
+    /// Of clients that are gone.
+    left: Mutex<Vec<Client>>,
+    totals: Arc<Totals>,
+}
+
+/// Of all streams, open or about to be freed.
+#[derive(Debug, Default)]
+struct Totals {
+    streams: AtomicU64,
     bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     next: u64,
-    open: HashMap<u64, Arc<Mutex<Stream>>>,
+    open: HashMap<u64, Arc<Open>>,
+}
+
+/// An open stream.
+#[derive(Debug)]
+struct Open {
+    set: Arc<Set>,
+    stream: Mutex<Stream>,
 }
 
 #[derive(Debug)]
 struct Stream {
-    set: Arc<Set>,
     state: State,
     /// Bytes fed.
     position: u64,
+    /// What it was counted as.
     bytes: u64,
+    totals: Arc<Totals>,
+}
+
+impl Stream {
+    fn new(state: State, totals: Arc<Totals>) -> Stream {
+        totals.streams.fetch_add(1, Relaxed);
+        let mut stream = Stream { state, position: 0, bytes: 0, totals };
+        stream.count();
+        stream
+    }
+    /// Looks at what it has become.
+    fn count(&mut self) {
+        let state = match &self.state {
+            State::Full(_) => 0,
+            State::Simulated(both) => size_of_val(&**both) + both.0.heap_bytes() + both.1.heap_bytes(),
+        };
+        let bytes = (size_of::<Open>() + state) as u64;
+        self.totals.bytes.fetch_add(bytes, Relaxed);
+        self.totals.bytes.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Relaxed);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.totals.streams.fetch_sub(1, Relaxed);
+        self.totals.bytes.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -73,28 +121,41 @@ impl Ends {
 impl Streams {
     /// Bytes of heap of all streams.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
+        self.totals.bytes.load(Relaxed)
     }
-    /// How many are open.
-    pub(crate) fn len(&self) -> usize {
-        self.clients.lock().values().map(|c| c.open.len()).sum()
+    /// How many there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.totals.streams.load(Relaxed)
     }
     /// Closes those of a client that is gone.
     pub(crate) fn client_gone(&self, client: u64) {
         let gone = self.clients.lock().remove(&client);
-        gone.into_iter().flat_map(|c| c.open.into_values()).for_each(|s| self.forget(&s));
+        if let Some(gone) = gone {
+            self.left.lock().push(gone);
+        }
     }
-    fn forget(&self, stream: &Mutex<Stream>) {
-        let held = std::mem::take(&mut stream.lock().bytes);
-        self.bytes.fetch_sub(held, Relaxed);
+    /// Frees what clients left behind; on a helper thread, some times a second.
+    pub(crate) fn tick(&self) {
+        let left = std::mem::take(&mut *self.left.lock());
+        drop(left);
     }
-    fn get(&self, client: u64, id: u64) -> Result<Arc<Mutex<Stream>>, SearchError> {
+    fn get(&self, client: u64, id: u64) -> Result<Arc<Open>, SearchError> {
         let clients = self.clients.lock();
         clients.get(&client).and_then(|c| c.open.get(&id)).cloned().ok_or_else(no_such_stream)
     }
-    fn take(&self, client: u64, id: u64) -> Result<Arc<Mutex<Stream>>, SearchError> {
-        let mut clients = self.clients.lock();
-        clients.get_mut(&client).and_then(|c| c.open.remove(&id)).ok_or_else(no_such_stream)
+    fn close(&self, client: u64, id: u64) {
+        let closed = self.clients.lock().get_mut(&client).and_then(|c| c.open.remove(&id));
+        drop(closed);
+    }
+}
+
+impl Client {
+    /// What the sets of its streams and `set` have.
+    fn sets_bytes(&self, set: &Arc<Set>) -> u64 {
+        let mut sets: Vec<&Arc<Set>> = self.open.values().map(|open| &open.set).chain([set]).collect();
+        sets.sort_unstable_by_key(|set| Arc::as_ptr(set));
+        sets.dedup_by_key(|set| Arc::as_ptr(set));
+        sets.iter().map(|set| set.compiled_bytes()).sum()
     }
 }
 
@@ -112,7 +173,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     }
     let start = machine.full().and_then(|dfa| dfa.start_state_forward(&Input::new(b"")).ok());
     let state = start.map_or_else(|| State::Simulated(Box::default()), State::Full);
-    let stream = Arc::new(Mutex::new(Stream { set: set.clone(), state, position: 0, bytes: 0 }));
+    let stream = Mutex::new(Stream::new(state, search.streams.totals.clone()));
     let mut clients = search.streams.clients.lock();
     if call.cancelled() {
         // The client is gone, and its streams with it: nobody would close this one.
@@ -123,8 +184,12 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
         let text = format!("ERR Too many streams: at most {STREAMS_PER_CLIENT_MAX} are open at a time");
         return Err(SearchError::Refused(text));
     }
+    if client.sets_bytes(&set) > SETS_BYTES_MAX {
+        let text = format!("ERR The sets of this client's streams exceed {SETS_BYTES_MAX} bytes: close some");
+        return Err(SearchError::Refused(text));
+    }
     client.next += 1;
-    client.open.insert(client.next, stream);
+    client.open.insert(client.next, Arc::new(Open { set, stream }));
     call.reply.int(client.next as i64);
     Ok(())
 }
@@ -155,10 +220,10 @@ pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
 
 fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) -> Result<(), SearchError> {
     let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-    let shared = search.streams.get(call.client, id)?;
-    // A client has one command at a time, so nobody else has it but who closes it.
-    let mut stream = shared.lock();
-    let set = stream.set.clone();
+    let open = search.streams.get(call.client, id)?;
+    // A client has one command at a time, so nobody has it locked.
+    let mut stream = open.stream.lock();
+    let set = &open.set;
     let machine = set.ends().ok_or_else(no_such_stream)?;
     let cancelled = || {
         call.pause();
@@ -169,6 +234,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {
+        // The worst case: once begun, a piece cannot go elsewhere.
         budget.afford(machine.states(), text.len())?;
     }
     let passed = match &mut stream.state {
@@ -180,16 +246,11 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
         }
     };
     stream.position += text.len() as u64;
-    let held = match &stream.state {
-        State::Full(_) => size_of::<Stream>(),
-        State::Simulated(both) => size_of::<Stream>() + both.0.heap_bytes() + both.1.heap_bytes(),
-    } as u64;
-    search.streams.bytes.fetch_add(held, Relaxed);
-    search.streams.bytes.fetch_sub(std::mem::replace(&mut stream.bytes, held), Relaxed);
+    stream.count();
     let position = stream.position;
     drop(stream);
     if is_last || passed.is_err() {
-        search.streams.forget(&*search.streams.take(call.client, id)?);
+        search.streams.close(call.client, id);
     }
     passed?;
     call.reply.array(3);

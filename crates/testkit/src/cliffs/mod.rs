@@ -250,9 +250,8 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
             add(&mut costs, &mut stalls, name, [take(&mut strand, name), take(&mut redis, name)]);
         }
     }
-    // The creep test takes minutes of its own: it is run when it is named.
-    let creeps = options.only.as_deref().is_some_and(|only| only.contains("creep"));
-    let creep = if creeps { creep::run(options)? } else { Report::new("Creep", &["check"]) };
+    let creep =
+        if creep::is_wanted(options) { creep::run(options)? } else { Report::new("Creep", &["check"]) };
     Ok([costs, stalls, creep])
 }
 

@@ -21,8 +21,18 @@ pub(super) struct Sample {
 
 /// An engine with a set of patterns.
 pub(super) trait Contestant {
-    /// Searches `texts[order[i]]` for each i: thread t of `threads` does those at t, t + threads ... one after the other.
-    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>>;
+    /// Searches `texts[order[i]]` for each i: thread t of `threads` does those at t, t + threads ... one after the other,
+    /// and begins none after `limit`.
+    ///
+    /// # Errors
+    /// When a search fails.
+    fn run(
+        &mut self,
+        texts: &[Vec<u8>],
+        threads: usize,
+        order: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<Option<Sample>>>;
 }
 
 /// Name of the set on the server.
@@ -56,13 +66,23 @@ pub(super) fn define(server: &Server, subject: &Subject, options: &[&str]) -> Re
 }
 
 impl Contestant for Strand {
-    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
+    fn run(
+        &mut self,
+        texts: &[Vec<u8>],
+        threads: usize,
+        order: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<Option<Sample>>> {
         let server = &self.server;
+        let begun = Instant::now();
         in_threads(threads, order, |t| {
             let mut client = server.connect()?;
             let mut samples = Vec::new();
             for text in order.iter().skip(t).step_by(threads) {
                 let start = Instant::now();
+                if start - begun >= limit {
+                    break;
+                }
                 let reply = client.call(&[b"RX.MATCH", SET.as_bytes(), &texts[*text]])?;
                 let Value::Array(found) = reply else { return Err(format!("{reply:?}").into()) };
                 samples.push(Sample { took: start.elapsed(), matches: found.len() });
@@ -94,8 +114,14 @@ impl Stock {
 }
 
 impl Contestant for Stock {
-    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
-        let this = &*self;
+    fn run(
+        &mut self,
+        texts: &[Vec<u8>],
+        threads: usize,
+        order: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<Option<Sample>>> {
+        let (this, begun) = (&*self, Instant::now());
         in_threads(threads, order, |t| {
             let search = |text: &usize| {
                 let start = Instant::now();
@@ -105,7 +131,8 @@ impl Contestant for Stock {
                 };
                 Sample { took: start.elapsed(), matches }
             };
-            Ok(order.iter().skip(t).step_by(threads).map(search).collect())
+            let mine = order.iter().skip(t).step_by(threads);
+            Ok(mine.take_while(|_| begun.elapsed() < limit).map(search).collect())
         })
     }
 }
@@ -115,7 +142,7 @@ fn in_threads(
     threads: usize,
     order: &[usize],
     each: impl Fn(usize) -> Result<Vec<Sample>> + Sync,
-) -> Result<Vec<Sample>> {
+) -> Result<Vec<Option<Sample>>> {
     let each = &each;
     let parts: Vec<Vec<Sample>> = thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|t| scope.spawn(move || each(t))).collect();
@@ -123,7 +150,7 @@ fn in_threads(
             running.into_iter().map(|r| r.join().unwrap_or_else(|_| Err("a thread panicked".into())));
         joined.collect::<Result<_>>()
     })?;
-    Ok((0..order.len()).map(|i| parts[i % threads][i / threads]).collect())
+    Ok((0..order.len()).map(|i| parts[i % threads].get(i / threads).copied()).collect())
 }
 
 /// RE2 in a small C++ program.
@@ -166,7 +193,13 @@ impl Re2 {
 }
 
 impl Contestant for Re2 {
-    fn run(&mut self, texts: &[Vec<u8>], threads: usize, order: &[usize]) -> Result<Vec<Sample>> {
+    fn run(
+        &mut self,
+        texts: &[Vec<u8>],
+        threads: usize,
+        order: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<Option<Sample>>> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         for text in &texts[self.texts..] {
             writeln!(input, "T {}", text.len())?;
@@ -174,14 +207,17 @@ impl Contestant for Re2 {
         }
         self.texts = texts.len();
         let numbers: Vec<String> = order.iter().map(usize::to_string).collect();
-        writeln!(input, "R {threads} {} {}", order.len(), numbers.join(" "))?;
+        writeln!(input, "R {threads} {} {} {}", limit.as_millis(), order.len(), numbers.join(" "))?;
         input.flush()?;
         let mut lines = BufReader::new(self.child.stdout.as_mut().ok_or("no output")?).lines();
         (0..order.len())
             .map(|_| {
                 let line = lines.next().ok_or("RE2's program ended")??;
                 let (ns, matches) = line.split_once(' ').ok_or("two numbers")?;
-                Ok(Sample { took: Duration::from_nanos(ns.parse()?), matches: matches.parse()? })
+                let ns: i64 = ns.parse()?;
+                let sample =
+                    Sample { took: Duration::from_nanos(ns.unsigned_abs()), matches: matches.parse()? };
+                Ok((ns >= 0).then_some(sample))
             })
             .collect()
     }

@@ -1,8 +1,8 @@
 // One RE2, or one RE2::Set, searched by the threads of a script: what `make cliffs` compares with.
 //
-// Input: lines "P length", "T length" (each followed by that many bytes: a pattern, a text), and "R threads n" followed by n
-// numbers of texts: thread t searches those at t, t + threads, ... in order. Output of R: "nanoseconds matches" a search,
-// where matches is the number of patterns that match.
+// Input: lines "P length", "T length" (each followed by that many bytes: a pattern, a text), and "R threads limit n" followed
+// by n numbers of texts: thread t searches those at t, t + threads, ... in order, and begins none after so many milliseconds.
+// Output of R: "nanoseconds matches" a search, where matches is the number of patterns that match; -1 for one not begun.
 #include <re2/re2.h>
 #include <re2/set.h>
 
@@ -46,8 +46,8 @@ int main() {
       (command == "P" ? patterns : texts).push_back(ReadBytes(length));
       continue;
     }
-    size_t threads = 0, n = 0;
-    std::cin >> threads >> n;
+    size_t threads = 0, limit = 0, n = 0;
+    std::cin >> threads >> limit >> n;
     std::vector<size_t> order(n);
     for (size_t& text : order) std::cin >> text;
     if (!one && !many) {
@@ -69,13 +69,15 @@ int main() {
         if (!many->Compile()) return 1;
       }
     }
-    std::vector<Sample> samples(n);
+    std::vector<Sample> samples(n, Sample{-1, 0});
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit);
     std::vector<std::thread> running;
     for (size_t t = 0; t < threads; t++) {
       running.emplace_back([&, t] {
         std::vector<int> found;
         for (size_t i = t; i < n; i += threads) {
           auto start = std::chrono::steady_clock::now();
+          if (start >= end) break;
           if (one) {
             samples[i].matches = RE2::PartialMatch(texts[order[i]], *one) ? 1 : 0;
           } else {
