@@ -90,6 +90,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let old = self.segment_mut(i);
         let freed = old.bytes();
         let mut old = std::mem::replace(old, Segment::new(start, depth));
+        old.prefetch_heap();
         // Where each item goes, and how much room each side takes: both heaps are allocated once.
         let mut sides = [0, 0];
         let places: Vec<(u64, usize)> = old
@@ -127,6 +128,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let mut buddy = self.segments.swap_remove(gone);
         self.segments_bytes -= buddy.bytes();
         let buddy = Arc::make_mut(&mut buddy);
+        buddy.prefetch_heap();
         if gone < self.segments.len() {
             self.label(gone); // The last segment took the place of the one that went.
         }

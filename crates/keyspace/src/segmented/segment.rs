@@ -16,6 +16,8 @@ const HEAP_BYTES_MAX: usize = 1 << 24;
 const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
 /// Longest key and longest value in a crowded heap.
 const CROWDED_INLINE_BYTES_MAX: usize = 4;
+/// Of a heap that is gone through, so much is asked for ahead: what a core's own cache holds beside other things.
+const PREFETCHED_BYTES_MAX: usize = 256 << 10;
 /// The heap is copied rather than made larger when one part in this many of it is garbage.
 const GARBAGE_PART: usize = 8;
 /// So few free places among the outside values are left alone.
@@ -427,8 +429,14 @@ impl<V: Outlying> Segment<V> {
         self.compact(0);
         self.recount();
     }
+    /// Asks for the memory of all entries, which are about to be gone through in the table's order: one miss after the
+    /// other, without.
+    pub(super) fn prefetch_heap(&self) {
+        strand_chain::prefetch(&self.heap[..], self.heap.len().min(PREFETCHED_BYTES_MAX));
+    }
     /// Moves the items to a fresh table for so many: removed ones may leave marks that take up room.
     pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
+        self.prefetch_heap();
         self.with_table(
             |table, hash_of| {
                 let old = std::mem::replace(table, HashTable::with_capacity(items));
