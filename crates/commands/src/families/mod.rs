@@ -10,4 +10,5 @@ pub(crate) mod hash;
 pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod memory;
+pub(crate) mod regex_help;
 pub(crate) mod string;

@@ -1,7 +1,25 @@
 //! The rows of group `regex`: sets of patterns, and regular expressions over keys and values.
 
+use crate::call::Call;
 use crate::cost::Cost;
+use crate::families::regex_help;
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, ServiceCommand};
+
+/// HELP of a container.
+const fn help(summary: &'static str, handler: fn(&mut Call<'_, '_>)) -> CommandSpec {
+    CommandSpec {
+        name: "help",
+        arity: 2,
+        flags: F::all(&[F::LOADING, F::STALE]),
+        acl: &["slow"],
+        summary,
+        since: "0.1.0",
+        group: "regex",
+        complexity: "O(1)",
+        handler: Handler::Data(handler),
+        ..CommandSpec::EMPTY
+    }
+}
 
 /// A command that is searched on the worker while its text, which is at `text`, is short.
 const fn on_text(name: &'static str, arity: i32, text: usize, command: ServiceCommand) -> CommandSpec {
@@ -121,6 +139,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
                 args: &[Arg::string("name")],
                 ..on_lane("drop", 3, "O(1)", ServiceCommand::RxIndexDrop)
             },
+            help("Lists the subcommands of RX.INDEX.", regex_help::index),
             CommandSpec {
                 summary: "Describes a trigram index and how far it has come.",
                 args: &[Arg::string("name")],
@@ -185,6 +204,7 @@ pub(crate) static REGEX: &[CommandSpec] = &[
                 args: &[Arg::integer("stream"), Arg::string("text")],
                 ..on_text("feed", 4, 3, ServiceCommand::RxStreamFeed)
             },
+            help("Lists the subcommands of RX.STREAM.", regex_help::stream),
             CommandSpec {
                 summary: "Begins a text that comes in pieces, for this client.",
                 args: &[Arg::string("name")],
