@@ -9,12 +9,38 @@ use crate::errors;
 use crate::families::hash::argument;
 use crate::families::string::value_of;
 use crate::parse::{self, ExpiryUnit, Text};
+use crate::spec::Arg;
 use smallvec::SmallVec;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, HashValue, Key, Settings, Value, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::digest::Digest;
 use strand_wire::reply::Reply;
+
+/// The options of the rows of these commands, as [`Rule::read`] takes them: NX or XX.
+pub(crate) const CONDITION: Arg =
+    Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional();
+/// The seed of the digests.
+pub(crate) const SEED: Arg = Arg::integer("seed").token("SEED").optional();
+/// The longest string that has a digest.
+pub(crate) const LIMIT: Arg = Arg::integer("bytes").token("LIMIT").optional();
+/// Digests of which what is there has one.
+pub(crate) const MATCH: Arg = Arg::string("match").token("MATCH").optional().multiple().multiple_token();
+/// Digests of which what is there has none.
+pub(crate) const NOMATCH: Arg =
+    Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token();
+/// How long the new value lives.
+pub(crate) const EXPIRATION: Arg = Arg::oneof(
+    "expiration",
+    &[
+        Arg::integer("seconds").token("EX"),
+        Arg::integer("milliseconds").token("PX"),
+        Arg::unix_time("unix-time-seconds").token("EXAT"),
+        Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+        Arg::word("keepttl", "KEEPTTL"),
+    ],
+)
+.optional();
 
 /// What stands for any value in place of a digest.
 const ANY: &[u8] = b"*";

@@ -219,18 +219,8 @@ pub(crate) static HASH: &[CommandSpec] = &[
         complexity: "O(N) with the number of fields given",
         args: &[
             Arg::key("key", 0),
-            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
-            Arg::oneof(
-                "expiration",
-                &[
-                    Arg::integer("seconds").token("EX"),
-                    Arg::integer("milliseconds").token("PX"),
-                    Arg::unix_time("unix-time-seconds").token("EXAT"),
-                    Arg::unix_time("unix-time-milliseconds").token("PXAT"),
-                    Arg::word("keepttl", "KEEPTTL"),
-                ],
-            )
-            .optional(),
+            conditional::CONDITION,
+            conditional::EXPIRATION,
             Arg::word("fields", "FIELDS"),
             Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
         ],

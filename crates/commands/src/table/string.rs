@@ -335,22 +335,12 @@ pub(crate) static STRING: &[CommandSpec] = &[
         args: &[
             Arg::key("key", 0),
             Arg::string("value"),
-            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")]).optional(),
-            Arg::integer("seed").token("SEED").optional(),
-            Arg::integer("bytes").token("LIMIT").optional(),
-            Arg::string("match").token("MATCH").optional().multiple().multiple_token(),
-            Arg::string("nomatch").token("NOMATCH").optional().multiple().multiple_token(),
-            Arg::oneof(
-                "expiration",
-                &[
-                    Arg::integer("seconds").token("EX"),
-                    Arg::integer("milliseconds").token("PX"),
-                    Arg::unix_time("unix-time-seconds").token("EXAT"),
-                    Arg::unix_time("unix-time-milliseconds").token("PXAT"),
-                    Arg::word("keepttl", "KEEPTTL"),
-                ],
-            )
-            .optional(),
+            conditional::CONDITION,
+            conditional::SEED,
+            conditional::LIMIT,
+            conditional::MATCH,
+            conditional::NOMATCH,
+            conditional::EXPIRATION,
         ],
         handler: Handler::Data(conditional::setif),
         cost: Cost::Digest,
