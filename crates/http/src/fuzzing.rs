@@ -40,7 +40,8 @@ pub fn fuzz_http_parsers(data: &[u8]) {
     }
 }
 
-struct Parts(VecDeque<Bytes>);
+/// A body in these pieces.
+pub(crate) struct Parts(pub(crate) VecDeque<Bytes>);
 
 impl Source for Parts {
     fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
@@ -49,7 +50,8 @@ impl Source for Parts {
     fn hold(&mut self, _: usize) {}
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
+/// What a future that waits for nothing gives.
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..POLLS_MAX {

@@ -285,28 +285,7 @@ impl<S: Source + Unpin> AsyncRead for Counted<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::VecDeque;
-    use std::future::Future;
-
-    struct Parts(VecDeque<Bytes>);
-
-    impl Source for Parts {
-        fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
-            Poll::Ready(Ok(self.0.pop_front()))
-        }
-        fn hold(&mut self, _: usize) {}
-    }
-
-    fn wait<T>(future: impl Future<Output = T>) -> T {
-        let mut future = Box::pin(future);
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        for _ in 0..1_000_000 {
-            if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
-                return done;
-            }
-        }
-        panic!("it never ends");
-    }
+    use crate::fuzzing::{Parts, wait};
 
     /// Nodes in short, or the place and text of the problem.
     fn read(text: &[u8], piece: usize) -> Result<String, String> {
