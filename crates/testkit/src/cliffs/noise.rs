@@ -35,29 +35,21 @@ const STOLEN_MIN: Duration = Duration::from_micros(400);
 pub(super) struct Noise {
     server: Arc<ServerFiles>,
     sampler: Sampler,
-    idle: Vec<File>,
-    own: File,
+    client: ClientFiles,
     last: (ServerSide, ClientSide),
 }
 
 impl Noise {
     /// Opens the counters; the server's threads are those it has now.
     pub(super) fn watch(server: &Server) -> Result<Noise> {
-        let server = Arc::new(ServerFiles::open(server)?);
-        let mut noise = Noise {
-            sampler: Sampler::start(server.clone())?,
-            server,
-            idle: idle_files(CLIENT_CORE)?,
-            own: File::open("/proc/thread-self/schedstat")?,
-            last: Default::default(),
-        };
-        noise.mark();
-        Ok(noise)
+        let (server, client) = (Arc::new(ServerFiles::open(server)?), ClientFiles::open()?);
+        let last = (server.now(), client.now());
+        Ok(Noise { sampler: Sampler::start(server.clone())?, server, client, last })
     }
 
     /// From here on it is counted.
     pub(super) fn mark(&mut self) {
-        self.last = (self.server.now(), self.client_side());
+        self.last = (self.server.now(), self.client.now());
     }
 
     /// What the machine took of `took`, the time since the mark; a new mark.
@@ -65,7 +57,7 @@ impl Noise {
         let may_be_stolen = took >= STOLEN_MIN;
         let sampled = if may_be_stolen { self.sampler.sample() } else { None };
         let server = sampled.unwrap_or_else(|| self.server.now());
-        let (before, now) = (self.last, (server, self.client_side()));
+        let (before, now) = (self.last, (server, self.client.now()));
         self.last = now;
         let since = |before: u64, now: u64| now.saturating_sub(before);
         let by_own_threads = since(before.0.others_ran_ns, now.0.others_ran_ns);
@@ -74,8 +66,7 @@ impl Noise {
         let at_the_client = since(before.1.own_waited_ns, now.1.own_waited_ns);
         let stolen = |[before, now]: [Core; 2], waited_ns: u64| {
             let (Some(idle), Some(idle_before)) = (now.idle_ns, before.idle_ns) else { return 0 };
-            let (Some(at), Some(at_before)) = (now.at, before.at) else { return 0 };
-            let window = at.saturating_duration_since(at_before).as_nanos() as u64;
+            let window = now.at.saturating_duration_since(before.at).as_nanos() as u64;
             let used = since(before.ran_ns, now.ran_ns) + since(idle_before, idle) + waited_ns;
             window.saturating_sub(used)
         };
@@ -83,32 +74,25 @@ impl Noise {
             .max(stolen([before.1.core, now.1.core], at_the_client));
         Duration::from_nanos(waited + at_the_client + if may_be_stolen { stolen } else { 0 })
     }
-
-    fn client_side(&self) -> ClientSide {
-        let ran = clock_gettime(ClockId::ProcessCPUTime);
-        let ran_ns = Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32).as_nanos() as u64;
-        let core = Core { at: Some(Instant::now()), ran_ns, idle_ns: idle_ns(&self.idle) };
-        ClientSide { own_waited_ns: counter(&self.own, WAITED), core }
-    }
 }
 
 /// A core, as far as one program uses it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Core {
-    at: Option<Instant>,
+    at: Instant,
     ran_ns: u64,
     /// `None`: nobody counts it.
     idle_ns: Option<u64>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct ServerSide {
     serving_waited_ns: u64,
     others_ran_ns: u64,
     core: Core,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct ClientSide {
     own_waited_ns: u64,
     core: Core,
@@ -141,8 +125,27 @@ impl ServerFiles {
         let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum::<u64>();
         let others_ran_ns = sum(&self.others, RAN);
         let ran_ns = sum(&self.serving, RAN) + others_ran_ns;
-        let core = Core { at: Some(Instant::now()), ran_ns, idle_ns: idle_ns(&self.idle) };
+        let core = Core { at: Instant::now(), ran_ns, idle_ns: idle_ns(&self.idle) };
         ServerSide { serving_waited_ns: sum(&self.serving, WAITED), others_ran_ns, core }
+    }
+}
+
+/// The counters of the calling thread and of the client's core.
+struct ClientFiles {
+    own: File,
+    idle: Vec<File>,
+}
+
+impl ClientFiles {
+    fn open() -> Result<ClientFiles> {
+        Ok(ClientFiles { own: File::open("/proc/thread-self/schedstat")?, idle: idle_files(CLIENT_CORE)? })
+    }
+
+    fn now(&self) -> ClientSide {
+        let ran = clock_gettime(ClockId::ProcessCPUTime);
+        let ran_ns = Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32).as_nanos() as u64;
+        let core = Core { at: Instant::now(), ran_ns, idle_ns: idle_ns(&self.idle) };
+        ClientSide { own_waited_ns: counter(&self.own, WAITED), core }
     }
 }
 
