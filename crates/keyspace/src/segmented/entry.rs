@@ -27,6 +27,8 @@ const EDITED: u8 = 1 << 2;
 const KEY_OUTSIDE: u8 = 1 << 3;
 const USE: u8 = 1 << 4;
 const DEADLINE: u8 = 1 << 5;
+/// Of an entry that is garbage: it keeps its length, so that the heap can be gone through in order.
+const DEAD: u8 = 1 << 6;
 
 const USE_BYTES: usize = 3;
 const DEADLINE_BYTES: usize = 8;
@@ -177,6 +179,16 @@ impl Place {
         }
         let at = self.start + 1;
         u32::from_le_bytes([heap[at], heap[at + 1], heap[at + 2], 0])
+    }
+    /// True of garbage.
+    #[inline]
+    pub(super) fn is_dead(&self) -> bool {
+        self.flags & DEAD != 0
+    }
+    /// Makes garbage of it.
+    #[inline]
+    pub(super) fn bury(&self, heap: &mut [u8]) {
+        heap[self.start] |= DEAD;
     }
     /// True when its use is kept.
     pub(super) fn counts_use(&self) -> bool {

@@ -29,7 +29,7 @@ use triomphe::Arc;
 /// 16 that a segment's table takes for its bucket and its tag.
 pub(crate) const POSITION_BITS: u32 = 40;
 /// Buckets of a full-grown segment. With handles of 3 bytes that is 4.1 kB, beside a heap of some 60 kB for items of 80
-/// bytes; a split moves 896 items in some 20 us. With half as many, the page that a heap does not fill cost 4 bytes more
+/// bytes; a split moves 896 items in some 25 us. With half as many, the page that a heap does not fill cost 4 bytes more
 /// for each such item.
 pub(crate) const SEGMENT_BUCKETS: usize = 1024;
 /// Items that fit in those (7 of 8).

@@ -90,24 +90,19 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let old = self.segment_mut(i);
         let freed = old.bytes();
         let mut old = std::mem::replace(old, Segment::new(start, depth));
-        old.prefetch_heap();
         // Where each item goes, and how much room each side takes: both heaps are allocated once.
         let mut sides = [0, 0];
-        let places: Vec<(u64, usize)> = old
-            .table
-            .iter()
-            .map(|handle| {
-                let item = old.item(handle.start());
-                let position = item.position(|key| self.positions.position(key));
-                sides[usize::from(position & bit != 0)] += item.inline_bytes();
-                (position, handle.start())
-            })
-            .collect();
+        let mut places = Vec::with_capacity(old.table.len());
+        for item in old.items() {
+            let position = item.position(|key| self.positions.position(key));
+            sides[usize::from(position & bit != 0)] += item.inline_bytes();
+            places.push((position, item.start() as u32));
+        }
         let room = |start, bytes| Segment::with_room(start, depth + 1, SEGMENT_ITEMS_MAX, bytes);
         let [mut low, mut high] = [room(start, sides[0]), room(start | bit, sides[1])];
-        for (position, at) in &places {
+        for (position, start) in &places {
             let side = if position & bit == 0 { &mut low } else { &mut high };
-            side.adopt(&mut old, *at, *position, |key| self.positions.position(key));
+            side.adopt(&mut old, *start as usize, *position, |key| self.positions.position(key));
         }
         self.segments_bytes = self.segments_bytes + low.bytes() + high.bytes() - freed;
         self.segments[i] = Arc::new(low);
@@ -128,7 +123,6 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let mut buddy = self.segments.swap_remove(gone);
         self.segments_bytes -= buddy.bytes();
         let buddy = Arc::make_mut(&mut buddy);
-        buddy.prefetch_heap();
         if gone < self.segments.len() {
             self.label(gone); // The last segment took the place of the one that went.
         }
@@ -139,10 +133,10 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         let items = self.counted(kept, |segment| {
             segment.depth -= 1;
             segment.reserve(buddy.live_bytes());
-            let handles: Vec<_> = buddy.table.iter().copied().collect();
-            for handle in handles {
-                let position = buddy.item(handle.start()).position(|key| positions.position(key));
-                segment.adopt(buddy, handle.start(), position, |key| positions.position(key));
+            let starts: Vec<_> = buddy.items().map(|item| item.start()).collect();
+            for start in starts {
+                let position = buddy.item(start).position(|key| positions.position(key));
+                segment.adopt(buddy, start, position, |key| positions.position(key));
             }
             segment.deadline_ms = segment.deadline_ms.min(buddy.deadline_ms);
             segment.table.len()

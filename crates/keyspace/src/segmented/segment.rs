@@ -16,8 +16,6 @@ const HEAP_BYTES_MAX: usize = 1 << 24;
 const CROWDED_BYTES_MIN: usize = HEAP_BYTES_MAX / 4;
 /// Longest key and longest value in a crowded heap.
 const CROWDED_INLINE_BYTES_MAX: usize = 4;
-/// Of a heap that is gone through, so much is asked for ahead: what a core's own cache holds beside other things.
-const PREFETCHED_BYTES_MAX: usize = 256 << 10;
 /// The heap is copied rather than made larger when one part in this many of it is garbage.
 const GARBAGE_PART: usize = 8;
 /// So few free places among the outside values are left alone.
@@ -106,6 +104,10 @@ impl<'a, V> Item<'a, V> {
     #[inline]
     pub(crate) fn used(&self) -> u32 {
         self.place.used(&self.segment.heap)
+    }
+    /// Where its entry begins.
+    pub(super) fn start(&self) -> usize {
+        self.place.range().start
     }
     /// Bytes that it takes in its segment's heap.
     pub(crate) fn inline_bytes(&self) -> usize {
@@ -307,11 +309,26 @@ impl<V: Outlying> Segment<V> {
         Item { segment: self, place: Place::of(&self.heap, start) }
     }
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
-        self.starts().map(|start| self.item(start))
+        self.places().map(|place| Item { segment: self, place })
     }
-    /// Where each entry begins.
+    /// Where each entry begins, in the table's order; nothing is read of the heap.
     pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
         self.table.iter().map(|handle| handle.start())
+    }
+    /// The items' entries, in the order in which they lie in the heap: a core has the next cache line fetched before it
+    /// is wanted. In the table's order each would be a miss of its own.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while at < self.heap.len() {
+                let place = Place::of(&self.heap, at);
+                at = place.range().end;
+                if !place.is_dead() {
+                    return Some(place);
+                }
+            }
+            None
+        })
     }
     /// Adds an item whose key is not here. `position_of` tells a key's position.
     pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
@@ -429,23 +446,14 @@ impl<V: Outlying> Segment<V> {
         self.compact(0);
         self.recount();
     }
-    /// Asks for the memory of all entries, which are about to be gone through in the table's order: one miss after the
-    /// other, without.
-    pub(super) fn prefetch_heap(&self) {
-        strand_chain::prefetch(&self.heap[..], self.heap.len().min(PREFETCHED_BYTES_MAX));
-    }
     /// Moves the items to a fresh table for so many: removed ones may leave marks that take up room.
     pub(super) fn rebuild(&mut self, items: usize, position_of: impl Fn(&[u8]) -> u64) {
-        self.prefetch_heap();
-        self.with_table(
-            |table, hash_of| {
-                let old = std::mem::replace(table, HashTable::with_capacity(items));
-                for handle in old {
-                    table.insert_unique(hash_of(&handle), handle, hash_of);
-                }
-            },
-            position_of,
-        );
+        let mut table = HashTable::with_capacity(items);
+        for item in self.items() {
+            let hash = spread(item.position(&position_of));
+            table.insert_unique(hash, Handle::new(item.start()), |_| unreachable!("there is room"));
+        }
+        self.table = table;
         self.recount();
     }
     /// Takes over the item of `other` that begins at `start`.
@@ -506,7 +514,8 @@ impl<V: Outlying> Segment<V> {
         }
         self.reserve(written.room());
         // Making room may have moved it.
-        self.garbage += Place::of(&self.heap, self.start_of(bucket)).range().len();
+        let former = Place::of(&self.heap, self.start_of(bucket));
+        self.bury(&former);
         let handle = Handle::new(self.heap.len());
         written.push(&mut self.heap);
         *self.table.get_bucket_mut(bucket).expect("the bucket of an item") = handle;
@@ -566,10 +575,16 @@ impl<V: Outlying> Segment<V> {
         self.bytes = self.bytes + after - before;
         result
     }
+    /// Makes garbage of an entry.
+    #[inline]
+    fn bury(&mut self, place: &Place) {
+        place.bury(&mut self.heap);
+        self.garbage += place.range().len();
+    }
     /// Forgets the entry of a handle that is not in the table any more; what lay outside.
     fn discard(&mut self, handle: Handle) -> Outside<V> {
         let place = Place::of(&self.heap, handle.start());
-        self.garbage += place.range().len();
+        self.bury(&place);
         match place.body(&self.heap) {
             Body::Outside(number, _) => self.vacate(number),
             _ => Outside::Free,
@@ -652,8 +667,11 @@ impl<V: Outlying> Segment<V> {
     }
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let live: usize = self.table.iter().map(|h| Place::of(&self.heap, h.start()).range().len()).sum();
+        let live: usize = self.starts().map(|start| self.item(start).inline_bytes()).sum();
         assert_eq!(live, self.live_bytes());
+        let mut starts: Vec<usize> = self.starts().collect();
+        starts.sort_unstable();
+        assert!(self.places().map(|place| place.range().start).eq(starts));
         let outside = self.items().filter(Item::is_outside).count();
         assert_eq!(outside + self.free.len(), self.outside.len());
         assert_eq!(self.outside_bytes, self.outside.iter().map(Outside::heap_bytes).sum::<usize>());

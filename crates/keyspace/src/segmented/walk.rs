@@ -23,9 +23,9 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             segment.items().for_each(visit);
             return (segment.table.len(), self.inside(end));
         }
-        let placed = segment.starts().map(|start| {
-            let position = segment.item(start).position(|key| self.positions.position(key));
-            (position, start as u32)
+        let placed = segment.items().map(|item| {
+            let position = item.position(|key| self.positions.position(key));
+            (position, item.start() as u32)
         });
         let mut items: Vec<(u64, u32)> = placed.filter(|(position, _)| *position >= from).collect();
         let items_max = items_max.max(1);
