@@ -14,12 +14,14 @@ mod hashes;
 mod keyspace;
 mod large;
 mod noise;
+mod pauses;
 pub mod probe;
 
 use crate::process::{Kind, Server};
 use crate::report::{Report, Row, grouped};
 use event::EventClient;
 use noise::Noise;
+use pauses::Pauses;
 use probe::{COLUMNS, Micros, Outcome, Probe};
 use std::error::Error;
 use std::path::PathBuf;
@@ -39,8 +41,8 @@ const IDLE: f64 = 10_000.0;
 const ARRIVALS: f64 = 5_000.0;
 /// How long a row's quiet probing lasts before the event.
 const QUIET: Duration = Duration::from_millis(250);
-/// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses ([`noise`]
-/// sees those of a busy core only); up to this.
+/// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses; up to
+/// this.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 /// What a server puts off is done by then.
 const CALM_MS: u64 = 500;
@@ -212,7 +214,7 @@ impl Lab<'_> {
 fn probe_once(probe: &mut Probe, noise: &mut Noise) -> Result<(Duration, Duration)> {
     noise.mark();
     let took = probe.get()?;
-    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken(took) } else { Duration::ZERO };
+    let taken = if took > Duration::from_micros(SLOW_US) { noise.taken() } else { Duration::ZERO };
     Ok((took, took.saturating_sub(taken)))
 }
 
@@ -226,8 +228,8 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
     let [keys, fields, expiring, many, large] = sizes;
     let title = format!(
         "Stalls of a GET probe in microseconds ({keys} keys, hashes of {fields} fields, {expiring} keys that expire, \
-         {many} keys a command, values of {large} MB). net, and quiet: less what other processes took of the two \
-         cores; due: with the probes that a closed loop omits while it waits; event: median ms."
+         {many} keys a command, values of {large} MB). net, and quiet: less what other processes and the machine's \
+         pauses took of the two cores; due: with the probes that a closed loop omits while it waits; event: median ms."
     );
     let columns = [
         "quiet p99.9",
@@ -243,6 +245,9 @@ pub fn run(options: &Options) -> Result<[Report; 3]> {
     let named = |server: &str| columns.map(|c| format!("{server} {c}"));
     let all = [vec!["event".to_string()], named("strand").to_vec(), named("redis").to_vec()].concat();
     let mut stalls = Report::new(&title, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    if let Err(why) = Pauses::watch(&noise::CORES) {
+        eprintln!("  the pauses of the machine's cores stay in all figures: {why}");
+    }
     for stage in STAGES.iter().filter(|s| s.rows.iter().any(|r| options.wants(r))) {
         let mut strand = measure(options, stage, Kind::Strand)?;
         let mut redis = measure(options, stage, Kind::Redis)?;

@@ -1,108 +1,81 @@
-//! How much of a slow probe was the machine's fault: the kernel counts for every thread how long it ran and how long it was
-//! ready to run and did not (`schedstat`), and for every core how long it was idle (`cpuidle`).
+//! How much of a slow probe was the machine's fault.
 //!
-//! Of a probe's time this takes away, of the server's core, what the thread that serves the probe waited for it while no
-//! other thread of the server ran (a lane thread that takes the worker's core *is* the server's fault); of the client's
-//! core, what the probe's own thread waited for it; and once, the greater of what the two cores lost otherwise: time in
-//! which a core was not idle and none of the two programs ran. That is what the hypervisor takes from a busy core (the
-//! kernel leaves it out of a thread's time); guests' cores stand still for 2 to 9 ms several times a minute. What it takes
-//! from an idle core, by waking it late, looks like idleness and stays in the figures, as it all does on a machine that
-//! does not count idle time.
-//!
-//! A thread's counters stand still while it runs undisturbed. So they are read by a thread on the server's core
-//! ([`Sampler`]): once that runs, nobody else does. Those of the mark may be old, which makes the server's time longer.
+//! The kernel counts for every thread how long it was ready to run and did not (`schedstat`). Of a probe's time this takes
+//! away what the thread that serves it waited for its core while no other thread of the server ran (a lane thread that
+//! takes the worker's core *is* the server's fault), and what the probe's own thread waited for its core: that is what
+//! other programs took. Or, if that is more, the time in which a core stood still ([`super::pauses`]): not both, they
+//! may be the same time.
 
 use super::Result;
+use super::pauses::{Pauses, now_ns};
 use crate::process::{Kind, Server};
-use rustix::thread::CpuSet;
-use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The cores of the server and of the client.
-const SERVER_CORE: usize = 0;
-const CLIENT_CORE: usize = 1;
+pub(super) const CORES: [usize; 2] = [0, 1];
 
-/// A shorter time is not worth waking a thread on the server's core to see what was stolen of it.
-const STOLEN_MIN: Duration = Duration::from_micros(400);
-
-/// The counters of a server's threads and of the calling one.
+/// The counters of a server's threads, of the calling one, and of the cores.
 pub(super) struct Noise {
-    server: Arc<ServerFiles>,
-    sampler: Sampler,
-    client: ClientFiles,
-    last: (ServerSide, ClientSide),
+    server: ServerFiles,
+    client: File,
+    /// `None`: the kernel does not let us see them.
+    pauses: Option<Pauses>,
+    marked_ns: u64,
+    last: Counted,
+}
+
+/// Counters at one moment, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Counted {
+    serving_waited: u64,
+    others_ran: u64,
+    client_waited: u64,
 }
 
 impl Noise {
     /// Opens the counters; the server's threads are those it has now.
     pub(super) fn watch(server: &Server) -> Result<Noise> {
-        let (server, client) = (Arc::new(ServerFiles::open(server)?), ClientFiles::open()?);
-        let last = (server.now(), client.now());
-        Ok(Noise { sampler: Sampler::start(server.clone())?, server, client, last })
+        let (server, client) = (ServerFiles::open(server)?, File::open("/proc/thread-self/schedstat")?);
+        let last = Counted { serving_waited: 0, others_ran: 0, client_waited: 0 };
+        let mut noise = Noise { server, client, pauses: Pauses::watch(&CORES).ok(), marked_ns: 0, last };
+        noise.mark();
+        Ok(noise)
     }
 
     /// From here on it is counted.
     pub(super) fn mark(&mut self) {
-        self.last = (self.server.now(), self.client.now());
+        self.last = self.now();
+        self.pauses.iter_mut().for_each(Pauses::mark);
+        self.marked_ns = now_ns();
     }
 
-    /// What the machine took of `took`, the time since the mark; a new mark.
-    pub(super) fn taken(&mut self, took: Duration) -> Duration {
-        let may_be_stolen = took >= STOLEN_MIN;
-        let sampled = if may_be_stolen { self.sampler.sample() } else { None };
-        let server = sampled.unwrap_or_else(|| self.server.now());
-        let (before, now) = (self.last, (server, self.client.now()));
-        self.last = now;
-        let since = |before: u64, now: u64| now.saturating_sub(before);
-        let by_own_threads = since(before.0.others_ran_ns, now.0.others_ran_ns);
-        let waited =
-            since(before.0.serving_waited_ns, now.0.serving_waited_ns).saturating_sub(by_own_threads);
-        let at_the_client = since(before.1.own_waited_ns, now.1.own_waited_ns);
-        let stolen = |[before, now]: [Core; 2], waited_ns: u64| {
-            let (Some(idle), Some(idle_before)) = (now.idle_ns, before.idle_ns) else { return 0 };
-            let window = now.at.saturating_duration_since(before.at).as_nanos() as u64;
-            let used = since(before.ran_ns, now.ran_ns) + since(idle_before, idle) + waited_ns;
-            window.saturating_sub(used)
-        };
-        let stolen = stolen([before.0.core, now.0.core], waited)
-            .max(stolen([before.1.core, now.1.core], at_the_client));
-        Duration::from_nanos(waited + at_the_client + if may_be_stolen { stolen } else { 0 })
+    /// What the machine took since the mark.
+    pub(super) fn taken(&mut self) -> Duration {
+        let (before, now) = (self.last, self.now());
+        let by_own_threads = now.others_ran.saturating_sub(before.others_ran);
+        let at_the_server = now.serving_waited.saturating_sub(before.serving_waited);
+        let at_the_client = now.client_waited.saturating_sub(before.client_waited);
+        let waited = Duration::from_nanos(at_the_server.saturating_sub(by_own_threads) + at_the_client);
+        let paused = self.pauses.as_mut().map_or(Duration::ZERO, |pauses| pauses.since(self.marked_ns));
+        waited.max(paused)
+    }
+
+    fn now(&self) -> Counted {
+        let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum();
+        Counted {
+            serving_waited: sum(&self.server.serving, WAITED),
+            others_ran: sum(&self.server.others, RAN),
+            client_waited: counter(&self.client, WAITED),
+        }
     }
 }
 
-/// A core, as far as one program uses it.
-#[derive(Clone, Copy)]
-struct Core {
-    at: Instant,
-    ran_ns: u64,
-    /// `None`: nobody counts it.
-    idle_ns: Option<u64>,
-}
-
-#[derive(Clone, Copy)]
-struct ServerSide {
-    serving_waited_ns: u64,
-    others_ran_ns: u64,
-    core: Core,
-}
-
-#[derive(Clone, Copy)]
-struct ClientSide {
-    own_waited_ns: u64,
-    core: Core,
-}
-
-/// The counters of a server's threads and of its core.
+/// The counters of a server's threads.
 struct ServerFiles {
     serving: Vec<File>,
     others: Vec<File>,
-    idle: Vec<File>,
 }
 
 impl ServerFiles {
@@ -118,60 +91,7 @@ impl ServerFiles {
             let counters = File::open(path.join("schedstat"))?;
             if serves { serving.push(counters) } else { others.push(counters) }
         }
-        Ok(ServerFiles { serving, others, idle: idle_files(SERVER_CORE)? })
-    }
-
-    fn now(&self) -> ServerSide {
-        let sum = |files: &[File], field| files.iter().map(|f| counter(f, field)).sum::<u64>();
-        let others_ran_ns = sum(&self.others, RAN);
-        let ran_ns = sum(&self.serving, RAN) + others_ran_ns;
-        let core = Core { at: Instant::now(), ran_ns, idle_ns: idle_ns(&self.idle) };
-        ServerSide { serving_waited_ns: sum(&self.serving, WAITED), others_ran_ns, core }
-    }
-}
-
-/// The counters of the calling thread and of the client's core.
-struct ClientFiles {
-    own: File,
-    idle: Vec<File>,
-}
-
-impl ClientFiles {
-    fn open() -> Result<ClientFiles> {
-        Ok(ClientFiles { own: File::open("/proc/thread-self/schedstat")?, idle: idle_files(CLIENT_CORE)? })
-    }
-
-    fn now(&self) -> ClientSide {
-        let ran = clock_gettime(ClockId::ProcessCPUTime);
-        let ran_ns = Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32).as_nanos() as u64;
-        let core = Core { at: Instant::now(), ran_ns, idle_ns: idle_ns(&self.idle) };
-        ClientSide { own_waited_ns: counter(&self.own, WAITED), core }
-    }
-}
-
-/// A thread on the server's core that reads the server's counters when asked; it ends with its handle.
-struct Sampler {
-    ask: SyncSender<()>,
-    answers: Receiver<ServerSide>,
-}
-
-impl Sampler {
-    fn start(server: Arc<ServerFiles>) -> Result<Sampler> {
-        let (ask, asked) = sync_channel::<()>(1);
-        let (answer, answers) = sync_channel(1);
-        thread::Builder::new().name("sampler".into()).spawn(move || {
-            let mut cores = CpuSet::new();
-            cores.set(SERVER_CORE);
-            // Where it may not, what it reads is older, and less is taken away.
-            let _ = rustix::thread::sched_setaffinity(None, &cores);
-            while asked.recv().is_ok() && answer.send(server.now()).is_ok() {}
-        })?;
-        Ok(Sampler { ask, answers })
-    }
-
-    fn sample(&self) -> Option<ServerSide> {
-        self.ask.send(()).ok()?;
-        self.answers.recv().ok()
+        Ok(ServerFiles { serving, others })
     }
 }
 
@@ -181,29 +101,10 @@ const WAITED: usize = 1;
 
 /// A thread that has ended counts nothing.
 fn counter(file: &File, field: usize) -> u64 {
-    number(file, field).unwrap_or(0)
-}
-
-/// The times a core has spent in each kind of idleness, in microseconds; none where nobody counts them.
-fn idle_files(core: usize) -> Result<Vec<File>> {
-    let states = format!("/sys/devices/system/cpu/cpu{core}/cpuidle");
-    if !Path::new(&states).exists() {
-        return Ok(Vec::new());
-    }
-    let mut files = Vec::new();
-    for state in std::fs::read_dir(states)? {
-        files.push(File::open(state?.path().join("time"))?);
-    }
-    Ok(files)
-}
-
-fn idle_ns(files: &[File]) -> Option<u64> {
-    let times: Option<Vec<u64>> = files.iter().map(|f| number(f, 0)).collect();
-    times.filter(|t| !t.is_empty()).map(|t| t.iter().sum::<u64>() * 1000)
-}
-
-fn number(file: &File, field: usize) -> Option<u64> {
-    let mut text = [0; 96];
-    let n = file.read_at(&mut text, 0).ok()?;
-    std::str::from_utf8(&text[..n]).ok()?.split_whitespace().nth(field)?.parse().ok()
+    let read = || {
+        let mut text = [0; 96];
+        let n = file.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(&text[..n]).ok()?.split_whitespace().nth(field)?.parse().ok()
+    };
+    read().unwrap_or(0)
 }
