@@ -35,9 +35,10 @@ pub fn lane_threads(workers: usize) -> usize {
     workers.clamp(LANE_THREADS_MIN, LANE_THREADS_MAX)
 }
 
-/// Helper threads for hard jobs, and their priority.
+/// Helper threads for hard jobs.
 const HARD_THREADS: usize = 2;
-const HARD_NICE: i32 = 19;
+/// The priority of threads that a worker never waits for.
+pub const LOWEST_NICE: i32 = 19;
 
 /// Helper threads that take no heavy job.
 const LIGHT_THREADS: usize = 2;
@@ -163,7 +164,7 @@ impl LanePool {
             let queue = queue.clone();
             thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
                 // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
-                let _ = rustix::process::setpriority_process(None, HARD_NICE);
+                let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
                 while let Some(ticket) = queue.take_hard() {
                     serve(&queue, ticket, clock);
                 }

@@ -61,9 +61,27 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         // INFO and CONFIG GET tell the port that was picked.
         settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
-    // Freed pages go back to the system even when nobody allocates.
-    let _ = tikv_jemalloc_ctl::background_thread::write(true);
+    give_back_freed_pages();
     start(config, config_file, listeners, Arc::new(tls), level).map_err(|e| format!("cannot start: {e}"))
+}
+
+/// Lets threads of the allocator give freed pages back to the system, also when nobody allocates: in small pieces, and at
+/// the lowest priority, so that no worker on the same core waits for it.
+fn give_back_freed_pages() {
+    if let Err(e) = strand_pages::in_pieces() {
+        tracing::warn!("freed memory is given back in one piece: {e}");
+    }
+    let start = || {
+        // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
+        let _ = rustix::process::setpriority_process(None, lane::LOWEST_NICE);
+        // A thread has the priority of the one that starts it: those that began with the process end first.
+        let _ = tikv_jemalloc_ctl::background_thread::write(false);
+        let _ = tikv_jemalloc_ctl::background_thread::write(true);
+    };
+    // Without it, pages are given back by the threads that allocate.
+    if let Ok(starter) = std::thread::Builder::new().name("purge".into()).spawn(start) {
+        let _ = starter.join();
+    }
 }
 
 fn start(
