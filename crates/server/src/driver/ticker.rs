@@ -18,7 +18,7 @@ const SEARCH_TICK_MS: u64 = 100;
 /// redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
 /// And for this long at least, in microseconds.
-const EXPIRE_PAUSE_US_MIN: u64 = 500;
+const EXPIRE_PAUSE_US_MIN: u64 = 200;
 
 /// The watch over the memory limit pauses this many times as long as it took: half a core while it evicts.
 const WATCH_PAUSE_FACTOR: u64 = 1;

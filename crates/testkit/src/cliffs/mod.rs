@@ -43,7 +43,7 @@ const ARRIVALS: f64 = 5_000.0;
 const QUIET: Duration = Duration::from_millis(250);
 /// After the event it goes on for as long as the event took, so that both meet as many of the machine's own pauses; up to
 /// this.
-const QUIET_MAX: Duration = Duration::from_secs(10);
+const QUIET_MAX: Duration = Duration::from_secs(2);
 /// What a server puts off is done by then.
 const CALM_MS: u64 = 500;
 /// Probing goes on after the event's reply: what a server puts off belongs to the event too.
