@@ -12,6 +12,9 @@ pub const PIECE_BYTES: usize = 64 << 10;
 /// An allocation of more than jemalloc's `oversize_threshold` (8 MiB) makes the arena of such allocations.
 const OVERSIZE_BYTES: usize = 16 << 20;
 
+/// jemalloc's name of the hooks of the first arena, which begins with the process.
+const HOOKS_OF_FIRST: &[u8] = b"arena.0.extent_hooks\0";
+
 /// What the hooks were before, and are for everything but giving back.
 static FORMER: OnceLock<extent_hooks_t> = OnceLock::new();
 static PIECES: AtomicU64 = AtomicU64::new(0);
@@ -29,16 +32,17 @@ pub fn in_pieces() -> Result<()> {
     // SAFETY: hooks live as long as the arenas that have them, and nobody writes to those of the first arena.
     let former = *FORMER.get_or_init(|| unsafe { *former });
     let ours = extent_hooks_t {
-        purge_lazy: former.purge_lazy.and(Some(purge_lazy)),
-        purge_forced: former.purge_forced.and(Some(purge_forced)),
+        purge_lazy: former.purge_lazy.and(Some(give_back::<false>)),
+        purge_forced: former.purge_forced.and(Some(give_back::<true>)),
         ..former
     };
     // Arenas keep the pointer for good.
     let ours: *mut extent_hooks_t = Box::leak(Box::new(ours));
+    // The arena of large allocations begins with the first of them.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(OVERSIZE_BYTES)));
     for arena in 0..arenas::narenas::read()? {
         let name = format!("arena.{arena}.extent_hooks\0");
-        // One that is not in use cannot have hooks and has nothing to give back.
+        // Arenas that no thread uses yet begin by this (40 kB each); one that refuses goes on as before.
         // SAFETY: as above, and `ours` is valid for the rest of the process.
         let _ = unsafe { raw::write(name.as_bytes(), ours) };
     }
@@ -50,13 +54,8 @@ pub fn pieces() -> u64 {
     PIECES.load(Relaxed)
 }
 
-const HOOKS_OF_FIRST: &[u8] = b"arena.0.extent_hooks\0";
-
-/// The type of both hooks: the hooks, an extent's address and size, offset and length of the part to give back, and the
-/// arena; true when it fails.
-type Purge = unsafe extern "C" fn(*mut extent_hooks_t, *mut c_void, usize, usize, usize, c_uint) -> bool;
-
-unsafe extern "C" fn purge_lazy(
+/// Both hooks: gives back a part of an extent of some size; true, at once, when it fails or there is no former hook.
+unsafe extern "C" fn give_back<const FORCED: bool>(
     hooks: *mut extent_hooks_t,
     extent: *mut c_void,
     size: usize,
@@ -64,38 +63,12 @@ unsafe extern "C" fn purge_lazy(
     length: usize,
     arena: c_uint,
 ) -> bool {
-    let former = FORMER.get().and_then(|former| former.purge_lazy);
-    // SAFETY: called by jemalloc with an extent of its own, whose parts the former hook takes just as well.
-    piecewise(offset, length, former, |purge, at, bytes| unsafe {
-        purge(hooks, extent, size, at, bytes, arena)
-    })
-}
-
-unsafe extern "C" fn purge_forced(
-    hooks: *mut extent_hooks_t,
-    extent: *mut c_void,
-    size: usize,
-    offset: usize,
-    length: usize,
-    arena: c_uint,
-) -> bool {
-    let former = FORMER.get().and_then(|former| former.purge_forced);
-    // SAFETY: as for `purge_lazy`.
-    piecewise(offset, length, former, |purge, at, bytes| unsafe {
-        purge(hooks, extent, size, at, bytes, arena)
-    })
-}
-
-/// Calls `give_back` with each part of a range; true, at once, when it fails or there is no former hook.
-fn piecewise(
-    offset: usize,
-    length: usize,
-    former: Option<Purge>,
-    give_back: impl Fn(Purge, usize, usize) -> bool,
-) -> bool {
-    let Some(former) = former else { return true };
+    let of = |former: &extent_hooks_t| if FORCED { former.purge_forced } else { former.purge_lazy };
+    let Some(former) = FORMER.get().and_then(of) else { return true };
     for done in (0..length).step_by(PIECE_BYTES) {
-        if give_back(former, offset + done, PIECE_BYTES.min(length - done)) {
+        let bytes = PIECE_BYTES.min(length - done);
+        // SAFETY: jemalloc calls this with a part of an extent of its own; the former hook takes parts of that just as well.
+        if unsafe { former(hooks, extent, size, offset + done, bytes, arena) } {
             return true;
         }
         PIECES.fetch_add(1, Relaxed);
