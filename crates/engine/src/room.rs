@@ -22,6 +22,9 @@ const RECORDS_PER_SLICE: usize = 256;
 const SPARE_BYTES_MAX: i64 = 64 << 10;
 /// ... and each counts for so many at least.
 const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
+/// A command with so many bytes of arguments has the allocator asked before it runs: they have been received, and may be
+/// over the limit by themselves.
+const HUGE_BYTES_MIN: usize = 1 << 20;
 /// Over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is more, writers wait for the eviction.
 const OVER_PART: u64 = 32;
 /// See [`OVER_PART`].
@@ -83,6 +86,9 @@ impl Engine {
         if left >= 0 {
             desk.spare_bytes.store(left, Relaxed);
             return Room::Enough;
+        }
+        if bytes >= HUGE_BYTES_MIN {
+            self.look_at_memory();
         }
         self.look_for_room(desk, now)
     }

@@ -253,6 +253,18 @@ fn writers_far_over_the_limit_are_denied_when_nothing_may_go() {
 }
 
 #[test]
+fn one_command_larger_than_the_limit_is_denied() {
+    let huge = vec![b'x'; 40 << 20];
+    for mut peer in both(&["--maxmemory", "20mb"]) {
+        let reply = peer.client.call(&[&b"SET"[..], b"huge", &huge]).expect("a reply");
+        assert_eq!(reply, Value::Error(OUT_OF_MEMORY.into()), "{}", peer.name);
+        // The request's memory is free again soon.
+        peer.comes_true(|peer| peer.call("SET small x") == Value::Simple("OK".into()));
+        assert_eq!(peer.int("DBSIZE"), 1, "{}", peer.name);
+    }
+}
+
+#[test]
 fn a_lower_limit_evicts_at_once_without_a_write() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-random"]) {
         (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 10_000)));
