@@ -19,7 +19,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use segment::{Content, Item, New, Outlying, Payload, Segment};
+pub(crate) use segment::{Content, Item, New, Outlying, Payload, Segment, class_bytes};
 
 use smallvec::SmallVec;
 use strand_chain::{CACHE_LINE_BYTES, prefetch};

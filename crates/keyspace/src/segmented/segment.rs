@@ -694,7 +694,7 @@ fn outlying<V: Outlying>(payload: Payload<'_, V>) -> V {
 }
 
 /// `bytes` rounded up to a size that the allocator has: multiples of 16 up to 128, then four sizes a doubling.
-fn class_bytes(bytes: usize) -> usize {
+pub(crate) fn class_bytes(bytes: usize) -> usize {
     if bytes <= 128 {
         return bytes.next_multiple_of(16);
     }

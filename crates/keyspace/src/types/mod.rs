@@ -4,6 +4,8 @@ mod fields;
 pub mod hash;
 mod packed;
 pub mod string;
+#[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.
+pub(crate) mod tree;
 
 use strand_chain::Blob;
 

@@ -1,0 +1,143 @@
+//! [`Leaf`]: a page of elements and the long parts of those that have one.
+
+use super::page::Page;
+use std::ops::Range;
+use strand_chain::Blob;
+
+/// Bytes of a leaf's own allocation: its count, its page's pointer, its list of long parts, their bytes.
+const LEAF_BYTES: usize = size_of::<Leaf>() + size_of::<usize>();
+/// What a long part takes in its leaf: a pointer.
+const POINTER_BYTES: usize = size_of::<Blob>();
+
+/// An element where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element<'a> {
+    /// The bytes that lie in the page.
+    pub(crate) inline: &'a [u8],
+    /// What follows them, when it was too long to lie there too.
+    pub(crate) outside: Option<&'a Blob>,
+}
+
+/// An element on its way into a tree: `head` followed by `body`, then `outside`.
+#[derive(Debug)]
+pub(crate) struct New<'a> {
+    /// The first of its inline bytes.
+    pub(crate) head: &'a [u8],
+    /// The others.
+    pub(crate) body: &'a [u8],
+    /// What is too long for a page.
+    pub(crate) outside: Option<Blob>,
+}
+
+impl<'a> New<'a> {
+    /// An element of these bytes, which all lie in the page.
+    pub(crate) fn inline(head: &'a [u8], body: &'a [u8]) -> New<'a> {
+        New { head, body, outside: None }
+    }
+    fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+/// A page of elements.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaf {
+    page: Page,
+    /// The long parts, in the order of their elements.
+    outside: Vec<Blob>,
+    outside_bytes: usize,
+}
+
+impl Leaf {
+    pub(super) fn len(&self) -> usize {
+        self.page.len()
+    }
+    /// Bytes of heap behind it.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let pointers = self.outside.capacity() * POINTER_BYTES;
+        LEAF_BYTES + self.page.heap_bytes() + pointers + self.outside_bytes
+    }
+    /// How full it is, in bytes; long parts count as pointers.
+    pub(super) fn fill(&self) -> usize {
+        self.page.used_bytes() + self.outside.len() * POINTER_BYTES
+    }
+    /// How full it is when `new` was added.
+    pub(super) fn fill_with(&self, new: &New<'_>) -> usize {
+        self.page.used_with(new.bytes()) + (self.outside.len() + 1) * POINTER_BYTES
+    }
+    pub(super) fn page(&self) -> &Page {
+        &self.page
+    }
+    /// Element `i`.
+    pub(super) fn get(&self, i: usize) -> Element<'_> {
+        let (inline, has_more) = self.page.get(i);
+        self.element(i, inline, has_more)
+    }
+    /// How many long parts belong to elements before `i`.
+    pub(super) fn outside_before(&self, i: usize) -> usize {
+        if self.outside.is_empty() { 0 } else { self.page.outside_before(i) }
+    }
+    /// Long part number `i`.
+    pub(super) fn outside(&self, i: usize) -> &Blob {
+        &self.outside[i]
+    }
+    /// The first index for which `before` is false.
+    #[inline]
+    pub(super) fn partition_point(&self, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
+        self.page.partition_point(0, |i, inline, has_more| before(self.element(i, inline, has_more)))
+    }
+    /// Puts an element in front of element `i`; see [`Page::insert`].
+    #[inline]
+    pub(super) fn insert(&mut self, i: usize, new: New<'_>, spare: usize) {
+        let has_more = new.outside.is_some();
+        if let Some(blob) = new.outside {
+            let at = self.outside_before(i);
+            self.outside_bytes += blob.heap_bytes();
+            self.outside.insert(at, blob);
+        }
+        self.page.insert(i, [new.head, new.body], has_more, spare);
+    }
+    /// Puts an element in the place of element `i`.
+    pub(super) fn replace(&mut self, i: usize, new: New<'_>, spare: usize) {
+        let has_more = new.outside.is_some();
+        self.remove_outside(i..i + 1);
+        if let Some(blob) = new.outside {
+            let at = self.outside_before(i);
+            self.outside_bytes += blob.heap_bytes();
+            self.outside.insert(at, blob);
+        }
+        self.page.replace(i, [new.head, new.body], has_more, spare);
+    }
+    /// Removes elements; see [`Page::remove`].
+    #[inline]
+    pub(super) fn remove(&mut self, range: Range<usize>, keep_room: bool) {
+        self.remove_outside(range.clone());
+        self.page.remove(range, keep_room);
+    }
+    /// Moves the elements from `i` on to a new leaf.
+    pub(super) fn split_off(&mut self, i: usize) -> Leaf {
+        let outside = self.outside.split_off(self.outside_before(i));
+        let outside_bytes = outside.iter().map(Blob::heap_bytes).sum();
+        self.outside_bytes -= outside_bytes;
+        self.outside.shrink_to_fit();
+        Leaf { page: self.page.split_off(i), outside, outside_bytes }
+    }
+    /// Adds the elements of another leaf behind its own.
+    pub(super) fn append(&mut self, other: &Leaf) {
+        self.page.append(&other.page);
+        self.outside.extend_from_slice(&other.outside);
+        self.outside_bytes += other.outside_bytes;
+    }
+
+    #[inline]
+    fn remove_outside(&mut self, range: Range<usize>) {
+        if !self.outside.is_empty() {
+            let range = self.outside_before(range.start)..self.outside_before(range.end);
+            self.outside_bytes -= self.outside.drain(range).map(|blob| blob.heap_bytes()).sum::<usize>();
+        }
+    }
+    #[inline]
+    fn element<'a>(&'a self, i: usize, inline: &'a [u8], has_more: bool) -> Element<'a> {
+        Element { inline, outside: has_more.then(|| &self.outside[self.outside_before(i)]) }
+    }
+}

@@ -1,0 +1,238 @@
+//! [`Tree`]: a counted B+tree of packed pages. It is the large form of lists, sorted sets and streams.
+//!
+//! An **element** is a byte string: what lies in its page (`inline`, at most [`STRING_BYTES_MAX`] bytes and best at most
+//! an eighth of a page), and, for a long one, a blob that follows (`outside`), which replies can share. Elements lie side
+//! by side in pages of [`Layout::PAGE_BYTES`], one byte more than their own each; nothing is allocated for a short one.
+//!
+//! What an element *means* is the caller's: a list's element is its bytes; a sorted set's is its score, then its member; a
+//! stream's is its ID, then its fields. An ordered tree needs one thing of its [`Layout`]: [`Layout::separator`]. All
+//! searches take a closure that says whether an element lies before the wanted place ([`Tree::partition_point`]); the
+//! closure sees separators too, so it must look only at what a separator contains.
+//!
+//! | operation | costs |
+//! |---|---|
+//! | [`Tree::get`], [`Tree::replace`], [`Tree::partition_point`] | O(log n) |
+//! | [`Tree::insert`], [`Tree::insert_ordered`], [`Tree::remove`] | O(log n), and moving half a page at most |
+//! | [`Tree::push_front`], [`Tree::push_back`], removing at the ends | O(log n) with a base of 64; moves nothing, mostly |
+//! | [`Tree::iter`], [`Tree::iter_back`] | O(log n) to begin anywhere, then O(1) an element |
+//! | [`Tree::remove_range`] | O(log n + pages); what was cut off whole is handed back, to be freed elsewhere |
+//! | `clone` | O(1): a snapshot. Nodes are shared by count; the first write to a shared one copies it and its path |
+//! | [`Tree::len`], [`Tree::heap_bytes`], [`Tree::parts`] | O(1), counted along |
+//! | [`Tree::into_pieces`] | one piece at a time: some 64 pages each |
+//!
+//! Here: the tree. `node`: how it grows and shrinks. `page`, `leaf`: how elements lie in memory. `cursor`: walking.
+//! Leaves out: finding an element by anything but its place in the order; a sorted set has a table for that.
+
+mod cursor;
+mod leaf;
+mod node;
+mod page;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cursor::Iter;
+pub(crate) use leaf::{Element, New};
+pub(crate) use page::{Page, STRING_BYTES_MAX};
+
+use leaf::Leaf;
+use node::{ByIndex, ByOrder, Child, Node, Removed};
+use std::marker::PhantomData;
+use std::ops::Range;
+use triomphe::Arc;
+
+/// A page or its list of long parts is one allocation for so many bytes, about.
+const BYTES_PER_PART: usize = 2048;
+
+/// What a tree must know of its elements.
+pub(crate) trait Layout {
+    /// A page is split when it would be larger.
+    const PAGE_BYTES: usize;
+    /// Writes the inline bytes of something that, in the tree's order, lies above `left` and not above `right`, two
+    /// neighbours: the shorter the better. A tree that is never searched by order writes nothing.
+    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>);
+}
+
+/// The tree. Its methods that take an index panic when there is no such element.
+#[derive(Debug)]
+pub(crate) struct Tree<L> {
+    /// None while it is empty.
+    root: Option<Child>,
+    layout: PhantomData<L>,
+}
+
+impl<L> Clone for Tree<L> {
+    fn clone(&self) -> Tree<L> {
+        Tree { root: self.root.clone(), layout: PhantomData }
+    }
+}
+
+/// A part of a tree's memory, freed when dropped.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    _node: Node,
+}
+
+/// What [`Tree::remove_range`] cut off whole. Dropping it frees it.
+#[derive(Debug, Default)]
+pub(crate) struct Cut(Removed);
+
+impl<L: Layout> Tree<L> {
+    /// An empty tree; allocates nothing.
+    pub(crate) fn new() -> Tree<L> {
+        Tree { root: None, layout: PhantomData }
+    }
+    /// Number of elements.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.root.as_ref().map_or(0, |root| root.len)
+    }
+    /// True when there is no element.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+    /// Bytes of heap behind it, long parts included. What is shared with clones counts whole in each.
+    #[inline]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.root.as_ref().map_or(0, |root| root.bytes)
+    }
+    /// How many allocations freeing it costs, about.
+    pub(crate) fn parts(&self) -> usize {
+        1 + self.heap_bytes() / BYTES_PER_PART
+    }
+    /// Element `i`; `None` beyond the end.
+    pub(crate) fn get(&self, mut i: usize) -> Option<Element<'_>> {
+        let mut child = self.root.as_ref().filter(|root| i < root.len)?;
+        loop {
+            match &child.node {
+                Node::Leaf(leaf) => return Some(leaf.get(i)),
+                Node::Inner(inner) => {
+                    let (at, start) = inner.child_of(i);
+                    (i, child) = (i - start, &inner.children[at]);
+                }
+            }
+        }
+    }
+    /// The index of the first element for which `before` is false. `before` must be true for a first part of the elements
+    /// and false for the rest. It is asked about separators too.
+    pub(crate) fn partition_point(&self, mut before: impl FnMut(Element<'_>) -> bool) -> usize {
+        let Some(mut child) = self.root.as_ref() else { return 0 };
+        let mut index = 0;
+        loop {
+            match &child.node {
+                Node::Leaf(leaf) => return index + leaf.partition_point(&mut before),
+                Node::Inner(inner) => {
+                    let at = inner.child_before(&mut before);
+                    index += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
+                    child = &inner.children[at];
+                }
+            }
+        }
+    }
+    /// The elements from `from` on.
+    pub(crate) fn iter(&self, from: usize) -> Iter<'_> {
+        assert!(from <= self.len(), "a position in the tree");
+        Iter::new(self.root.as_ref(), from, true)
+    }
+    /// The elements in front of `from`, the last of them first.
+    pub(crate) fn iter_back(&self, from: usize) -> Iter<'_> {
+        assert!(from <= self.len(), "a position in the tree");
+        Iter::new(self.root.as_ref(), from, false)
+    }
+
+    /// Adds an element in front of all others.
+    #[inline]
+    pub(crate) fn push_front(&mut self, new: New<'_>) {
+        self.add(&mut ByIndex(0), new, true);
+    }
+    /// Adds an element behind all others.
+    #[inline]
+    pub(crate) fn push_back(&mut self, new: New<'_>) {
+        self.add(&mut ByIndex(self.len()), new, true);
+    }
+    /// Puts an element in front of element `i`. For trees without an order: an ordered tree's separators decide which of
+    /// two pages an element belongs to, an index does not say it.
+    pub(crate) fn insert(&mut self, i: usize, new: New<'_>) {
+        assert!(i <= self.len(), "a position in the tree");
+        self.add(&mut ByIndex(i), new, i == 0 || i == self.len());
+    }
+    /// Puts an element in front of the first one for which `before` is false; see [`Tree::partition_point`].
+    pub(crate) fn insert_ordered(&mut self, before: impl FnMut(Element<'_>) -> bool, new: New<'_>) {
+        self.add(&mut ByOrder(before), new, false);
+    }
+    /// Puts an element in the place of element `i`. In an ordered tree it must belong in the same place of the order.
+    pub(crate) fn replace(&mut self, i: usize, new: New<'_>) {
+        assert!(i < self.len(), "an element that is there");
+        let Some(root) = &mut self.root else { return };
+        root.change(i, |leaf, at| leaf.replace(at, new, 0));
+    }
+    /// Removes element `i`.
+    pub(crate) fn remove(&mut self, i: usize) {
+        self.remove_range(i..i + 1);
+    }
+    /// Removes the elements of `range`. Whole parts of the tree are not freed but returned.
+    pub(crate) fn remove_range(&mut self, range: Range<usize>) -> Cut {
+        assert!(range.start <= range.end && range.end <= self.len(), "elements that are there");
+        let mut removed = Removed::new();
+        if range.len() == self.len() {
+            removed.extend(self.root.take());
+        } else if let Some(root) = &mut self.root
+            && !range.is_empty()
+        {
+            let at_end = root.is_inner() && (range.start == 0 || range.end == root.len);
+            root.cut::<L>(range, at_end, &mut removed);
+            while let Some(only) = root.only_child() {
+                *root = only;
+            }
+        }
+        Cut(removed)
+    }
+    /// All its memory in pieces, to be freed one after the other.
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        pieces(self.root.into_iter().map(|root| root.node).collect())
+    }
+
+    fn add(&mut self, seek: &mut impl node::Seek, new: New<'_>, at_end: bool) {
+        let Some(root) = &mut self.root else {
+            let mut leaf = Leaf::default();
+            leaf.insert(0, new, 0);
+            self.root = Some(Child::of_leaf(leaf));
+            return;
+        };
+        // A tree of one page may stay as small as it is.
+        let at_end = at_end && root.is_inner();
+        if let Some((separator, right)) = root.insert::<L>(seek, new, at_end) {
+            let left = self.root.take();
+            self.root = left.map(|left| Child::above(left, right, &separator));
+        }
+    }
+}
+
+impl Cut {
+    /// Bytes of heap behind it.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.iter().map(|child| child.bytes).sum()
+    }
+    /// As [`Tree::into_pieces`].
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        pieces(self.0.into_iter().map(|child| child.node).collect())
+    }
+}
+
+/// Takes nodes apart: a piece is a leaf, or an inner node with its leaves.
+fn pieces(mut nodes: Vec<Node>) -> impl Iterator<Item = Piece> {
+    std::iter::from_fn(move || {
+        loop {
+            let node = nodes.pop()?;
+            let Node::Inner(inner) = node else { return Some(Piece { _node: node }) };
+            let is_low = inner.children.iter().all(|child| matches!(child.node, Node::Leaf(_)));
+            if is_low {
+                return Some(Piece { _node: Node::Inner(inner) });
+            }
+            match Arc::try_unwrap(inner) {
+                Ok(inner) => nodes.extend(inner.children.into_iter().map(|child| child.node)),
+                // Another tree has it too: letting go of it frees nothing.
+                Err(shared) => return Some(Piece { _node: Node::Inner(shared) }),
+            }
+        }
+    })
+}

@@ -1,0 +1,350 @@
+//! The nodes of a [`super::Tree`]: how an element goes in, how a range goes out.
+//!
+//! All leaves are equally deep. An inner node keeps, for each child, how many elements and bytes are under it, and a
+//! *separator*: bytes that lie, in the tree's order, above every element to the left of that child and not above any
+//! element in it. The first child's separator means nothing. Removing elements never makes a separator wrong.
+
+use super::Layout;
+use super::leaf::{Element, Leaf, New};
+use super::page::Page;
+use smallvec::SmallVec;
+use std::ops::Range;
+use triomphe::Arc;
+
+/// Most children of an inner node.
+pub(super) const CHILDREN_MAX: usize = 64;
+/// A node that is less full than one part in this many joins a neighbour...
+const THIN_PART: usize = 4;
+/// ...when both together fill at most this part, in percent, of one node.
+const JOINED_PERCENT_MAX: usize = 75;
+/// Bytes of an inner node's own allocation.
+const INNER_BYTES: usize = size_of::<Inner>() + size_of::<usize>();
+
+/// A part of a tree, shared by count.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Leaf(Arc<Leaf>),
+    Inner(Arc<Inner>),
+}
+
+/// A node, and what is under it.
+#[derive(Clone, Debug)]
+pub(super) struct Child {
+    pub(super) node: Node,
+    /// Elements.
+    pub(super) len: usize,
+    /// Bytes of heap.
+    pub(super) bytes: usize,
+}
+
+/// A node with children.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) children: Vec<Child>,
+    /// One string for each child.
+    separators: Page,
+    len: usize,
+    /// Of the children.
+    bytes: usize,
+}
+
+impl Clone for Inner {
+    fn clone(&self) -> Inner {
+        let mut children = Vec::with_capacity(self.children.len() + 1);
+        children.extend_from_slice(&self.children);
+        Inner { children, separators: self.separators.clone(), len: self.len, bytes: self.bytes }
+    }
+}
+
+/// Nodes that were cut off whole, to be freed by the caller.
+pub(super) type Removed = SmallVec<[Child; 1]>;
+
+/// Finds the place of a new element.
+pub(super) trait Seek {
+    /// The child of `inner` that takes it.
+    fn child(&mut self, inner: &Inner) -> usize;
+    /// The index in `leaf` that it gets.
+    fn slot(&mut self, leaf: &Leaf) -> usize;
+}
+
+/// In front of the element with this index.
+pub(super) struct ByIndex(pub(super) usize);
+
+impl Seek for ByIndex {
+    fn child(&mut self, inner: &Inner) -> usize {
+        if self.0 == inner.len {
+            self.0 = inner.children.last().map_or(0, |last| last.len);
+            return inner.children.len() - 1;
+        }
+        let (child, start) = inner.child_of(self.0);
+        self.0 -= start;
+        child
+    }
+    fn slot(&mut self, _: &Leaf) -> usize {
+        self.0
+    }
+}
+
+/// In front of the first element for which this is false.
+pub(super) struct ByOrder<F>(pub(super) F);
+
+impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
+    fn child(&mut self, inner: &Inner) -> usize {
+        inner.child_before(&mut self.0)
+    }
+    fn slot(&mut self, leaf: &Leaf) -> usize {
+        leaf.partition_point(&mut self.0)
+    }
+}
+
+impl Child {
+    pub(super) fn of_leaf(leaf: Leaf) -> Child {
+        Child { len: leaf.len(), bytes: leaf.heap_bytes(), node: Node::Leaf(Arc::new(leaf)) }
+    }
+    /// A node above these two.
+    pub(super) fn above(left: Child, right: Child, separator: &[u8]) -> Child {
+        let mut inner = Inner::with_room(2);
+        inner.insert(0, left, &[]);
+        inner.insert(1, right, separator);
+        Child::of_inner(inner)
+    }
+    fn of_inner(inner: Inner) -> Child {
+        Child { len: inner.len, bytes: inner.heap_bytes(), node: Node::Inner(Arc::new(inner)) }
+    }
+
+    /// Adds an element. `at_end`: of the whole tree, so more of the kind is expected, and a page takes all its room at
+    /// once. A node that was full is split; what is returned belongs to the right of this one, behind that separator.
+    pub(super) fn insert<L: Layout>(
+        &mut self,
+        seek: &mut impl Seek,
+        new: New<'_>,
+        at_end: bool,
+    ) -> Option<(Vec<u8>, Child)> {
+        let split = match &mut self.node {
+            Node::Leaf(leaf) => insert_into_leaf::<L>(leaf, seek, new, at_end),
+            Node::Inner(inner) => {
+                let at = seek.child(inner);
+                let inner = Arc::make_mut(inner);
+                let split = inner.with_child(at, |child| child.insert::<L>(seek, new, at_end));
+                split.and_then(|(separator, right)| {
+                    inner.insert(at + 1, right, &separator);
+                    inner.split_when_full(at + 1)
+                })
+            }
+        };
+        self.recount();
+        split
+    }
+    /// Lets `change` have the leaf with element `i`, which is its element number that `change` is told.
+    pub(super) fn change<R>(&mut self, i: usize, change: impl FnOnce(&mut Leaf, usize) -> R) -> R {
+        let result = match &mut self.node {
+            Node::Leaf(leaf) => change(Arc::make_mut(leaf), i),
+            Node::Inner(inner) => {
+                let (at, start) = inner.child_of(i);
+                Arc::make_mut(inner).with_child(at, |child| child.change(i - start, change))
+            }
+        };
+        self.recount();
+        result
+    }
+    /// Removes the elements of `range`, which are some of its elements, but not all. `at_end`: as for [`Child::insert`].
+    pub(super) fn cut<L: Layout>(&mut self, range: Range<usize>, at_end: bool, removed: &mut Removed) {
+        match &mut self.node {
+            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(range, at_end),
+            Node::Inner(inner) => Arc::make_mut(inner).cut::<L>(range, at_end, removed),
+        }
+        self.recount();
+    }
+    /// True of a node with children.
+    pub(super) fn is_inner(&self) -> bool {
+        matches!(self.node, Node::Inner(_))
+    }
+    /// Its only child, if it has a single one.
+    pub(super) fn only_child(&self) -> Option<Child> {
+        match &self.node {
+            Node::Inner(inner) if inner.children.len() == 1 => inner.children.first().cloned(),
+            _ => None,
+        }
+    }
+
+    fn recount(&mut self) {
+        (self.len, self.bytes) = match &self.node {
+            Node::Leaf(leaf) => (leaf.len(), leaf.heap_bytes()),
+            Node::Inner(inner) => (inner.len, inner.heap_bytes()),
+        };
+    }
+    /// How full it is, of how much.
+    fn fill<L: Layout>(&self) -> (usize, usize) {
+        match &self.node {
+            Node::Leaf(leaf) => (leaf.fill(), L::PAGE_BYTES),
+            Node::Inner(inner) => (inner.children.len(), CHILDREN_MAX),
+        }
+    }
+    fn is_thin<L: Layout>(&self) -> bool {
+        let (fill, full) = self.fill::<L>();
+        fill < full / THIN_PART
+    }
+    /// Takes over what is in its right neighbour, which `separator` stood in front of.
+    fn join(&mut self, right: Child, separator: &[u8]) {
+        match (&mut self.node, right.node) {
+            (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(&right),
+            (Node::Inner(left), Node::Inner(right)) => {
+                let left = Arc::make_mut(left);
+                for (i, child) in right.children.iter().enumerate() {
+                    let separator = if i == 0 { separator } else { right.separators.get(i).0 };
+                    left.insert(left.children.len(), child.clone(), separator);
+                }
+            }
+            _ => unreachable!("all leaves are equally deep"),
+        }
+        self.recount();
+    }
+}
+
+fn insert_into_leaf<L: Layout>(
+    leaf: &mut Arc<Leaf>,
+    seek: &mut impl Seek,
+    new: New<'_>,
+    at_end: bool,
+) -> Option<(Vec<u8>, Child)> {
+    let at = seek.slot(leaf);
+    let leaf = Arc::make_mut(leaf);
+    let fill = leaf.fill_with(&new);
+    if fill <= L::PAGE_BYTES || leaf.len() == 0 {
+        // Sizes that the allocator has are a fifth apart; more would be given away.
+        let spare = if at_end { L::PAGE_BYTES.saturating_sub(fill) } else { 0 };
+        leaf.insert(at, new, spare);
+        return None;
+    }
+    // At an end the full page stays as it is, and a new one begins: who adds in order fills every page.
+    let split_at = if at == leaf.len() || at == 0 { at } else { leaf.page().middle() };
+    let mut right = leaf.split_off(split_at);
+    if at == 0 || (at <= split_at && split_at < leaf.len() + right.len() && right.len() > 0) {
+        leaf.insert(at, new, 0);
+    } else {
+        right.insert(at - split_at, new, 0);
+    }
+    let mut separator = Vec::new();
+    L::separator(leaf.get(leaf.len() - 1), right.get(0), &mut separator);
+    Some((separator, Child::of_leaf(right)))
+}
+
+impl Inner {
+    fn with_room(children: usize) -> Inner {
+        Inner { children: Vec::with_capacity(children), separators: Page::default(), len: 0, bytes: 0 }
+    }
+    fn heap_bytes(&self) -> usize {
+        let children = self.children.capacity() * size_of::<Child>();
+        INNER_BYTES + children + self.separators.heap_bytes() + self.bytes
+    }
+    /// The child with element `i`, and the index of that child's first element.
+    #[inline]
+    pub(super) fn child_of(&self, i: usize) -> (usize, usize) {
+        debug_assert!(i < self.len, "an element that is there");
+        if i < self.len / 2 {
+            let mut start = 0;
+            for (at, child) in self.children.iter().enumerate() {
+                if i - start < child.len {
+                    return (at, start);
+                }
+                start += child.len;
+            }
+        }
+        let mut start = self.len;
+        for (at, child) in self.children.iter().enumerate().rev() {
+            start -= child.len;
+            if i >= start {
+                return (at, start);
+            }
+        }
+        (0, 0)
+    }
+    /// The last child that has elements for which `before` is true, or whose separator says that it may have; else the
+    /// first.
+    pub(super) fn child_before(&self, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
+        let before = |_, inline: &[u8], _| before(Element { inline, outside: None });
+        self.separators.partition_point(1, before) - 1
+    }
+    /// Lets `change` have a child, and counts what is under it before and after.
+    fn with_child<R>(&mut self, at: usize, change: impl FnOnce(&mut Child) -> R) -> R {
+        let child = &mut self.children[at];
+        let (len, bytes) = (child.len, child.bytes);
+        let result = change(child);
+        self.len = self.len + child.len - len;
+        self.bytes = self.bytes + child.bytes - bytes;
+        result
+    }
+    fn insert(&mut self, at: usize, child: Child, separator: &[u8]) {
+        self.len += child.len;
+        self.bytes += child.bytes;
+        self.children.insert(at, child);
+        self.separators.insert(at, [separator, &[]], false, self.separators.used_bytes() / 4);
+    }
+    fn remove(&mut self, at: usize) -> Child {
+        let child = self.children.remove(at);
+        self.len -= child.len;
+        self.bytes -= child.bytes;
+        self.separators.remove(at..at + 1, false);
+        child
+    }
+    /// Gives half of its children away when it has too many, or only those at the end where one was just added.
+    fn split_when_full(&mut self, added: usize) -> Option<(Vec<u8>, Child)> {
+        let len = self.children.len();
+        if len <= CHILDREN_MAX {
+            return None;
+        }
+        let at = match added {
+            1 => 1,
+            last if last + 1 == len => last,
+            _ => len / 2,
+        };
+        let separator = self.separators.get(at).0.to_vec();
+        let mut right = Inner::with_room(len - at + 1);
+        right.children.extend(self.children.drain(at..));
+        right.separators = self.separators.split_off(at);
+        for child in &right.children {
+            right.len += child.len;
+            right.bytes += child.bytes;
+        }
+        self.len -= right.len;
+        self.bytes -= right.bytes;
+        Some((separator, Child::of_inner(right)))
+    }
+    /// See [`Child::cut`].
+    fn cut<L: Layout>(&mut self, range: Range<usize>, at_end: bool, removed: &mut Removed) {
+        let (from, to) = (range.start, range.end);
+        let (first, mut start) = self.child_of(from);
+        let mut at = first;
+        while start < to {
+            let len = self.children[at].len;
+            let end = start + len;
+            if from <= start && end <= to {
+                removed.push(self.remove(at));
+            } else {
+                let (low, high) = (from.max(start) - start, to.min(end) - start);
+                self.with_child(at, |child| child.cut::<L>(low..high, at_end, removed));
+                at += 1;
+            }
+            start = end;
+        }
+        // At most two children are left of those that were touched; what was between them is gone.
+        for at in [first + 1, first] {
+            self.join_when_thin::<L>(at);
+        }
+    }
+    /// Joins child `at`, if there is one and it is thin, with a neighbour that has room.
+    fn join_when_thin<L: Layout>(&mut self, at: usize) {
+        if self.children.get(at).is_none_or(|child| !child.is_thin::<L>()) {
+            return;
+        }
+        for left in [at.wrapping_sub(1), at] {
+            let Some([a, b]) = self.children.get(left..=left.saturating_add(1)) else { continue };
+            let ((a, full), (b, _)) = (a.fill::<L>(), b.fill::<L>());
+            if (a + b) * 100 <= full * JOINED_PERCENT_MAX {
+                let separator = self.separators.get(left + 1).0.to_vec();
+                let right = self.remove(left + 1);
+                return self.with_child(left, |child| child.join(right, &separator));
+            }
+        }
+    }
+}

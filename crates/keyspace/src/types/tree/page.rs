@@ -1,0 +1,498 @@
+//! [`Page`]: an ordered sequence of short byte strings in one allocation. It is the leaf of a [`super::Tree`] and, by
+//! itself, the compact form of lists and sorted sets.
+//!
+//! Layout: a head of four little-endian `u32` (where the strings begin, where they end, where the lengths end, how many
+//! strings there are, with [`WIDE`] in the last one); a gap; the strings in order; room for more; the lengths in
+//! *reverse* order; a gap. A length has one byte, or two in a wide page. So a string costs one byte beyond its own, adding
+//! at either end moves nothing while there is room, and where the string `i` begins is the sum of `i` adjacent
+//! bytes, which the processor adds 16 at a time: no table of offsets has to be kept.
+//!
+//! Leaves out: what the strings mean, and how large a page may get (the tree decides).
+
+use crate::segmented::class_bytes;
+use std::ops::Range;
+
+const HEAD_BYTES: usize = 16;
+/// In the number of strings: lengths have two bytes.
+const WIDE: u32 = 1 << 31;
+/// In a wide length: the string goes on outside the page.
+const OUTSIDE: usize = 1 << 15;
+/// Longest string, in bytes.
+pub(crate) const STRING_BYTES_MAX: usize = OUTSIDE - 1;
+/// Pages of fewer bytes are not made smaller.
+const SHRUNK_BYTES_MIN: usize = 64;
+/// So many one-byte lengths are added up in 16 bits.
+const SUMMED: usize = 256;
+
+/// An ordered sequence of byte strings in one allocation; none while it is empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    buffer: Box<[u8]>,
+}
+
+/// The head, read.
+#[derive(Clone, Copy)]
+struct Head {
+    /// Where the strings begin and end.
+    front: usize,
+    end: usize,
+    /// Where the lengths end; the first string's is the last of them.
+    lens_end: usize,
+    count: usize,
+    /// Bytes of a length.
+    width: usize,
+}
+
+impl Head {
+    fn lens_start(&self) -> usize {
+        self.lens_end - self.count * self.width
+    }
+    /// Bytes in use.
+    fn used(&self) -> usize {
+        HEAD_BYTES + self.end - self.front + self.count * self.width
+    }
+}
+
+/// Where free room is wanted.
+#[derive(Clone, Copy)]
+enum Gap {
+    /// Between the strings and the lengths.
+    Back,
+    /// In front of the strings, for strings of so many bytes.
+    Front(usize),
+}
+
+impl Page {
+    /// Number of strings.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.head().count
+    }
+    /// Bytes in use, the head included; 0 without an allocation.
+    #[inline]
+    pub(crate) fn used_bytes(&self) -> usize {
+        if self.buffer.is_empty() { 0 } else { self.head().used() }
+    }
+    /// Bytes of the allocation.
+    #[inline]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+    /// Bytes in use after a string of so many bytes is added.
+    pub(crate) fn used_with(&self, bytes: usize) -> usize {
+        let head = self.head();
+        let width = if bytes > usize::from(u8::MAX) { 2 } else { head.width };
+        head.used() + bytes + width + head.count * (width - head.width)
+    }
+    /// Asks for the first `bytes` of its memory.
+    #[inline]
+    pub(crate) fn prefetch(&self, bytes: usize) {
+        strand_chain::prefetch(&*self.buffer, bytes);
+    }
+    /// String `i`, and whether it goes on outside.
+    ///
+    /// # Panics
+    /// When there is no such string; so do all methods that take an index.
+    #[inline]
+    pub(crate) fn get(&self, i: usize) -> (&[u8], bool) {
+        self.at(i, self.offset(i))
+    }
+    /// Where string `i` begins in the allocation, or, for `i` = `len`, where the last one ends. For [`Page::at`].
+    #[inline]
+    pub(crate) fn offset(&self, i: usize) -> usize {
+        let head = self.head();
+        if i <= head.count / 2 {
+            head.front + self.sum(&head, 0..i)
+        } else {
+            head.end - self.sum(&head, i..head.count)
+        }
+    }
+    /// String `i`, which begins at `offset`, and whether it goes on outside.
+    #[inline]
+    pub(crate) fn at(&self, i: usize, offset: usize) -> (&[u8], bool) {
+        let len = self.raw(&self.head(), i);
+        (&self.buffer[offset..offset + (len & STRING_BYTES_MAX)], len & OUTSIDE != 0)
+    }
+    /// Bytes of string `i`.
+    #[inline]
+    pub(crate) fn bytes_of(&self, i: usize) -> usize {
+        self.raw(&self.head(), i) & STRING_BYTES_MAX
+    }
+    /// How many of the strings before `i` go on outside. Looks at each length.
+    pub(crate) fn outside_before(&self, i: usize) -> usize {
+        let head = self.head();
+        if head.width == 1 {
+            return 0;
+        }
+        let lens = &self.buffer[head.lens_end - i * 2..head.lens_end];
+        lens.chunks_exact(2).filter(|len| usize::from(len[1]) & OUTSIDE >> 8 != 0).count()
+    }
+    /// The first index from `from` on for which `before` is false, which it is then for all that follow.
+    /// `before` gets a string's index, its bytes, and whether it goes on outside.
+    #[inline]
+    pub(crate) fn partition_point(
+        &self,
+        from: usize,
+        mut before: impl FnMut(usize, &[u8], bool) -> bool,
+    ) -> usize {
+        let head = self.head();
+        let (mut low, mut high) = (from, head.count);
+        let mut low_offset = head.front + self.sum(&head, 0..from);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let offset = low_offset + self.sum(&head, low..middle);
+            let len = self.raw(&head, middle);
+            let end = offset + (len & STRING_BYTES_MAX);
+            if before(middle, &self.buffer[offset..end], len & OUTSIDE != 0) {
+                (low, low_offset) = (middle + 1, end);
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+    /// Puts a string, given in two parts, in front of string `i`. When the allocation must grow, it takes `spare` bytes
+    /// more than needed.
+    ///
+    /// # Panics
+    /// When the string is longer than [`STRING_BYTES_MAX`], or `i` is larger than `len`.
+    #[inline]
+    pub(crate) fn insert(&mut self, i: usize, [first, second]: [&[u8]; 2], outside: bool, spare: usize) {
+        let bytes = first.len() + second.len();
+        let raw = raw_of(bytes, outside);
+        let mut head = self.head();
+        assert!(i <= head.count && bytes <= STRING_BYTES_MAX, "a page's strings are short");
+        let width = if raw > usize::from(u8::MAX) { 2 } else { head.width };
+        let to_front = i == 0 && head.count > 0;
+        let has_gap = match to_front {
+            true => head.front - HEAD_BYTES >= bytes && self.buffer.len() - head.lens_end >= width,
+            false => head.lens_start() - head.end >= bytes + width,
+        };
+        if !has_gap || width != head.width {
+            let gap = if to_front { Gap::Front(bytes) } else { Gap::Back };
+            head = self.make_room(head, bytes, width, gap, spare);
+        }
+        let at = if to_front {
+            head.front -= bytes;
+            head.lens_end += width;
+            head.front
+        } else {
+            let at = if i == head.count { head.end } else { self.offset(i) };
+            self.buffer.copy_within(at..head.end, at + bytes);
+            head.end += bytes;
+            let lens = head.lens_start();
+            self.buffer.copy_within(lens..head.lens_end - i * width, lens - width);
+            at
+        };
+        self.buffer[at..at + first.len()].copy_from_slice(first);
+        self.buffer[at + first.len()..at + bytes].copy_from_slice(second);
+        head.count += 1;
+        self.put_raw(&head, i, raw);
+        self.put_head(head);
+    }
+    /// Removes the strings of `range`. Gives room back when more than half of the allocation is free, unless it is told to
+    /// keep its room.
+    pub(crate) fn remove(&mut self, range: Range<usize>, keep_room: bool) {
+        let mut head = self.head();
+        assert!(range.start <= range.end && range.end <= head.count, "strings that are there");
+        let removed = range.len();
+        if removed == head.count {
+            *self = Page::default();
+            return;
+        }
+        let bytes = self.sum(&head, range.clone());
+        if range.start == 0 {
+            head.front += bytes;
+            head.lens_end -= removed * head.width;
+        } else {
+            let at = self.offset(range.start);
+            self.buffer.copy_within(at + bytes..head.end, at);
+            let lens = head.lens_start();
+            let behind = lens..head.lens_end - range.end * head.width;
+            self.buffer.copy_within(behind, lens + removed * head.width);
+            head.end -= bytes;
+        }
+        head.count -= removed;
+        let used = head.used();
+        if !keep_room && used < self.buffer.len() / 2 && self.buffer.len() > SHRUNK_BYTES_MIN {
+            self.lay_out(head, head.width, class_bytes(used), 0, 0);
+        } else {
+            self.put_head(head);
+        }
+    }
+    /// Puts a string in the place of string `i`; see [`Page::insert`].
+    pub(crate) fn replace(&mut self, i: usize, parts: [&[u8]; 2], outside: bool, spare: usize) {
+        let head = self.head();
+        if self.raw(&head, i) != raw_of(parts[0].len() + parts[1].len(), outside) {
+            self.remove(i..i + 1, false);
+            return self.insert(i, parts, outside, spare);
+        }
+        let at = self.offset(i);
+        let middle = at + parts[0].len();
+        self.buffer[at..middle].copy_from_slice(parts[0]);
+        self.buffer[middle..middle + parts[1].len()].copy_from_slice(parts[1]);
+    }
+    /// Moves the strings from `i` on to a new page. Both are as small as they can be.
+    pub(crate) fn split_off(&mut self, i: usize) -> Page {
+        let mut right = Page::default();
+        right.append_range(self, i..self.len());
+        self.remove(i..self.len(), true);
+        if self.len() > 0 {
+            let head = self.head();
+            self.lay_out(head, head.width, class_bytes(head.used()), 0, 0);
+        }
+        right
+    }
+    /// Adds the strings of another page behind its own.
+    pub(crate) fn append(&mut self, other: &Page) {
+        self.append_range(other, 0..other.len());
+    }
+    /// Where to split so that both parts have about as many bytes: an index from 1 on, below `len`.
+    pub(crate) fn middle(&self) -> usize {
+        let head = self.head();
+        let half = (head.end - head.front + head.count * head.width) / 2;
+        let mut bytes = 0;
+        let middle = (0..head.count).position(|i| {
+            bytes += self.bytes_of(i) + head.width;
+            bytes > half
+        });
+        middle.unwrap_or(0).clamp(1, (head.count - 1).max(1))
+    }
+
+    fn append_range(&mut self, other: &Page, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut head, from) = (self.head(), other.head());
+        let width = head.width.max(from.width);
+        let bytes = other.sum(&from, range.clone());
+        let used = HEAD_BYTES + head.end - head.front + bytes + (head.count + range.len()) * width;
+        head = self.lay_out(head, width, class_bytes(used), 0, 0);
+        let at = other.offset(range.start);
+        self.buffer[head.end..head.end + bytes].copy_from_slice(&other.buffer[at..at + bytes]);
+        head.end += bytes;
+        let first = head.count;
+        head.count += range.len();
+        for i in range.clone() {
+            self.put_raw(&head, first + i - range.start, other.raw(&from, i));
+        }
+        self.put_head(head);
+    }
+    /// Makes room for one more string of so many bytes, where it is wanted.
+    #[cold]
+    fn make_room(&mut self, head: Head, bytes: usize, width: usize, gap: Gap, spare: usize) -> Head {
+        let kept = HEAD_BYTES + head.end - head.front + head.count * width;
+        let needed = bytes + width;
+        let grows = kept + needed > self.buffer.len();
+        let capacity = if grows { class_bytes(kept + needed + spare) } else { self.buffer.len() };
+        let free = capacity - kept;
+        let (front, lens) = match gap {
+            Gap::Back => (0, 0),
+            Gap::Front(_) => {
+                // Of what is free without growing, a half stays for the other end.
+                let share = if grows { free } else { (free / 2).max(needed) };
+                let lens = share * width / needed;
+                (share - lens, lens)
+            }
+        };
+        self.lay_out(head, width, capacity, front, lens)
+    }
+    /// Copies everything to a new allocation, with gaps of so many bytes in front of the strings and behind the lengths.
+    fn lay_out(&mut self, old: Head, width: usize, capacity: usize, front: usize, lens: usize) -> Head {
+        let mut buffer = vec![0; capacity].into_boxed_slice();
+        let start = HEAD_BYTES + front;
+        let end = start + old.end - old.front;
+        let head = Head { front: start, end, lens_end: capacity - lens, count: old.count, width };
+        if old.count > 0 {
+            buffer[start..end].copy_from_slice(&self.buffer[old.front..old.end]);
+        }
+        if old.count > 0 && width == old.width {
+            let lens = &self.buffer[old.lens_start()..old.lens_end];
+            buffer[head.lens_start()..head.lens_end].copy_from_slice(lens);
+        }
+        let narrow = std::mem::replace(self, Page { buffer });
+        if width != old.width {
+            (0..old.count).for_each(|i| self.put_raw(&head, i, narrow.raw(&old, i)));
+        }
+        self.put_head(head);
+        head
+    }
+    #[inline]
+    fn head(&self) -> Head {
+        let Some(head) = self.buffer.first_chunk::<HEAD_BYTES>() else {
+            return Head { front: HEAD_BYTES, end: HEAD_BYTES, lens_end: HEAD_BYTES, count: 0, width: 1 };
+        };
+        let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        Head {
+            front: word(0) as usize,
+            end: word(4) as usize,
+            lens_end: word(8) as usize,
+            count: (word(12) & !WIDE) as usize,
+            width: 1 + usize::from(word(12) & WIDE != 0),
+        }
+    }
+    #[inline]
+    fn put_head(&mut self, head: Head) {
+        let wide = if head.width == 2 { WIDE } else { 0 };
+        let words = [head.front as u32, head.end as u32, head.lens_end as u32, head.count as u32 | wide];
+        for (to, word) in self.buffer[..HEAD_BYTES].chunks_exact_mut(4).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    /// The length of string `i` as it is stored.
+    #[inline]
+    fn raw(&self, head: &Head, i: usize) -> usize {
+        assert!(i < head.count, "a string that is there");
+        let at = head.lens_end - (i + 1) * head.width;
+        match head.width {
+            1 => usize::from(self.buffer[at]),
+            _ => usize::from(u16::from_le_bytes([self.buffer[at], self.buffer[at + 1]])),
+        }
+    }
+    #[inline]
+    fn put_raw(&mut self, head: &Head, i: usize, raw: usize) {
+        let at = head.lens_end - (i + 1) * head.width;
+        match head.width {
+            1 => self.buffer[at] = raw as u8,
+            _ => self.buffer[at..at + 2].copy_from_slice(&(raw as u16).to_le_bytes()),
+        }
+    }
+    /// Bytes of the strings of `range`, without their lengths.
+    #[inline]
+    fn sum(&self, head: &Head, range: Range<usize>) -> usize {
+        if range.is_empty() {
+            return 0;
+        }
+        let lens = head.lens_end - range.end * head.width..head.lens_end - range.start * head.width;
+        let lens = &self.buffer[lens];
+        if head.width == 1 {
+            let sums = lens.chunks(SUMMED).map(|lens| lens.iter().map(|len| u16::from(*len)).sum::<u16>());
+            return sums.map(usize::from).sum();
+        }
+        let len = |len: &[u8]| u32::from(u16::from_le_bytes([len[0], len[1]]) & STRING_BYTES_MAX as u16);
+        lens.chunks_exact(2).map(len).sum::<u32>() as usize
+    }
+}
+
+fn raw_of(bytes: usize, outside: bool) -> usize {
+    bytes | if outside { OUTSIDE } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert(usize, usize, bool),
+        PushFront(usize),
+        PushBack(usize),
+        Remove(usize, usize),
+        Replace(usize, usize, bool),
+        SplitAndAppend(usize),
+    }
+    fn length() -> impl Strategy<Value = usize> {
+        prop_oneof![8 => 0..20usize, 2 => 250..260usize, 1 => 0..2000usize]
+    }
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            3 => (any::<usize>(), length(), prop::bool::weighted(0.1)).prop_map(|(i, n, o)| Op::Insert(i, n, o)),
+            3 => length().prop_map(Op::PushFront),
+            3 => length().prop_map(Op::PushBack),
+            2 => (any::<usize>(), 0..4usize).prop_map(|(i, n)| Op::Remove(i, n)),
+            2 => (any::<usize>(), length(), prop::bool::weighted(0.1)).prop_map(|(i, n, o)| Op::Replace(i, n, o)),
+            1 => any::<usize>().prop_map(Op::SplitAndAppend),
+        ]
+    }
+
+    fn check(page: &Page, twin: &[(Vec<u8>, bool)]) {
+        assert_eq!(page.len(), twin.len());
+        let all: Vec<_> = (0..page.len()).map(|i| page.get(i)).map(|(b, o)| (b.to_vec(), o)).collect();
+        assert_eq!(all, twin);
+        assert_eq!(page.outside_before(page.len()), twin.iter().filter(|(_, outside)| *outside).count());
+        let bytes: usize = twin.iter().map(|(bytes, _)| bytes.len()).sum();
+        assert_eq!(page.offset(page.len()) - page.offset(0), bytes);
+        let used = page.used_bytes();
+        assert!(used >= bytes + twin.len() && used <= HEAD_BYTES + bytes + 2 * twin.len());
+        assert!(used <= page.heap_bytes() && page.heap_bytes() <= 64 + 4 * used);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn does_what_a_vec_does(ops in prop::collection::vec(op(), 1..200)) {
+            let (mut page, mut twin) = (Page::default(), Vec::<(Vec<u8>, bool)>::new());
+            for (n, op) in ops.into_iter().enumerate() {
+                let string = |len: usize| vec![n as u8; len];
+                match op {
+                    Op::Insert(i, len, outside) => {
+                        let (i, new) = (i % (twin.len() + 1), string(len));
+                        let (first, second) = new.split_at(len / 3);
+                        prop_assert!(page.used_with(len) > page.used_bytes() + len);
+                        page.insert(i, [first, second], outside, len);
+                        twin.insert(i, (new, outside));
+                    }
+                    Op::PushFront(len) => {
+                        page.insert(0, [&string(len), &[]], false, 0);
+                        twin.insert(0, (string(len), false));
+                    }
+                    Op::PushBack(len) => {
+                        page.insert(page.len(), [&[], &string(len)], false, 100);
+                        twin.push((string(len), false));
+                    }
+                    Op::Remove(i, many) => {
+                        let i = i % (twin.len() + 1);
+                        let end = (i + many).min(twin.len());
+                        page.remove(i..end, false);
+                        twin.drain(i..end);
+                    }
+                    Op::Replace(i, len, outside) if !twin.is_empty() => {
+                        let i = i % twin.len();
+                        page.replace(i, [&string(len), &[]], outside, 0);
+                        twin[i] = (string(len), outside);
+                    }
+                    Op::Replace(..) => {}
+                    Op::SplitAndAppend(i) => {
+                        let i = i % (twin.len() + 1);
+                        let right = page.split_off(i);
+                        check(&page, &twin[..i]);
+                        check(&right, &twin[i..]);
+                        page.append(&right);
+                    }
+                }
+                check(&page, &twin);
+            }
+        }
+    }
+
+    #[test]
+    fn a_point_is_found_among_sorted_strings() {
+        let mut page = Page::default();
+        for i in (0..600u32).step_by(2) {
+            page.insert(page.len(), [&i.to_be_bytes(), &vec![7; i as usize % 5]], false, 0);
+        }
+        for want in 0..600u32 {
+            let point = page.partition_point(0, |_, bytes, _| bytes < &want.to_be_bytes()[..]);
+            assert_eq!(point, (want as usize).div_ceil(2));
+            assert_eq!(
+                page.partition_point(100, |_, bytes, _| bytes < &want.to_be_bytes()[..]),
+                point.max(100)
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_used_as_a_queue_moves_little() {
+        let mut page = Page::default();
+        for _ in 0..100 {
+            page.insert(page.len(), [b"a string", b""], false, 4096);
+        }
+        let bytes = page.heap_bytes();
+        for _ in 0..10_000 {
+            page.insert(0, [b"a string", b""], false, 4096);
+            page.remove(page.len() - 1..page.len(), true);
+        }
+        assert_eq!((page.len(), page.heap_bytes()), (100, bytes));
+    }
+}
