@@ -81,10 +81,10 @@ impl Leaf {
     pub(super) fn outside(&self, i: usize) -> &Blob {
         &self.outside[i]
     }
-    /// The first index for which `before` is false.
+    /// The first index from `from` on for which `before` is false.
     #[inline]
-    pub(super) fn partition_point(&self, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
-        self.page.partition_point(0, |i, inline, has_more| before(self.element(i, inline, has_more)))
+    pub(super) fn partition_point(&self, from: usize, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
+        self.page.partition_point(from, |i, inline, has_more| before(self.element(i, inline, has_more)))
     }
     /// Puts an element in front of element `i`; see [`Page::insert`].
     #[inline]

@@ -38,6 +38,7 @@ use leaf::Leaf;
 use node::{ByIndex, ByOrder, Child, Node, Removed};
 use std::marker::PhantomData;
 use std::ops::Range;
+use strand_chain::Blob;
 use triomphe::Arc;
 
 /// A page or its list of long parts is one allocation for so many bytes, about.
@@ -47,9 +48,10 @@ const BYTES_PER_PART: usize = 2048;
 pub(crate) trait Layout {
     /// A page is split when it would be larger.
     const PAGE_BYTES: usize;
-    /// Writes the inline bytes of something that, in the tree's order, lies above `left` and not above `right`, two
-    /// neighbours: the shorter the better. A tree that is never searched by order writes nothing.
-    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>);
+    /// A separator: an element that, in the tree's order, lies above `left` and not above `right`, two neighbours. Writes
+    /// its inline bytes, the shorter the better, and returns what follows them outside, if anything. A tree that is
+    /// never searched by order writes nothing.
+    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob>;
 }
 
 /// The tree. Its methods that take an index panic when there is no such element.
@@ -119,7 +121,7 @@ impl<L: Layout> Tree<L> {
         let mut index = 0;
         loop {
             match &child.node {
-                Node::Leaf(leaf) => return index + leaf.partition_point(&mut before),
+                Node::Leaf(leaf) => return index + leaf.partition_point(0, &mut before),
                 Node::Inner(inner) => {
                     let at = inner.child_before(&mut before);
                     index += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
@@ -202,7 +204,7 @@ impl<L: Layout> Tree<L> {
         let at_end = at_end && root.is_inner();
         if let Some((separator, right)) = root.insert::<L>(seek, new, at_end) {
             let left = self.root.take();
-            self.root = left.map(|left| Child::above(left, right, &separator));
+            self.root = left.map(|left| Child::above(left, right, separator));
         }
     }
 }

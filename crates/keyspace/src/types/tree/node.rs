@@ -1,14 +1,15 @@
 //! The nodes of a [`super::Tree`]: how an element goes in, how a range goes out.
 //!
 //! All leaves are equally deep. An inner node keeps, for each child, how many elements and bytes are under it, and a
-//! *separator*: bytes that lie, in the tree's order, above every element to the left of that child and not above any
+//! *separator*: an element that lies, in the tree's order, above every element to the left of that child and not above any
 //! element in it. The first child's separator means nothing. Removing elements never makes a separator wrong.
 
 use super::Layout;
 use super::leaf::{Element, Leaf, New};
-use super::page::Page;
 use smallvec::SmallVec;
+use std::iter;
 use std::ops::Range;
+use strand_chain::Blob;
 use triomphe::Arc;
 
 /// Most children of an inner node.
@@ -41,8 +42,8 @@ pub(super) struct Child {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) children: Vec<Child>,
-    /// One string for each child.
-    separators: Page,
+    /// One element for each child.
+    separators: Leaf,
     len: usize,
     /// Of the children.
     bytes: usize,
@@ -53,6 +54,19 @@ impl Clone for Inner {
         let mut children = Vec::with_capacity(self.children.len() + 1);
         children.extend_from_slice(&self.children);
         Inner { children, separators: self.separators.clone(), len: self.len, bytes: self.bytes }
+    }
+}
+
+/// A separator on its way.
+#[derive(Default)]
+pub(super) struct Separator {
+    inline: Vec<u8>,
+    outside: Option<Blob>,
+}
+
+impl Separator {
+    fn of(element: Element<'_>) -> Separator {
+        Separator { inline: element.inline.to_vec(), outside: element.outside.cloned() }
     }
 }
 
@@ -93,7 +107,7 @@ impl<F: FnMut(Element<'_>) -> bool> Seek for ByOrder<F> {
         inner.child_before(&mut self.0)
     }
     fn slot(&mut self, leaf: &Leaf) -> usize {
-        leaf.partition_point(&mut self.0)
+        leaf.partition_point(0, &mut self.0)
     }
 }
 
@@ -102,9 +116,9 @@ impl Child {
         Child { len: leaf.len(), bytes: leaf.heap_bytes(), node: Node::Leaf(Arc::new(leaf)) }
     }
     /// A node above these two.
-    pub(super) fn above(left: Child, right: Child, separator: &[u8]) -> Child {
+    pub(super) fn above(left: Child, right: Child, separator: Separator) -> Child {
         let mut inner = Inner::with_room(2);
-        inner.insert(0, left, &[]);
+        inner.insert(0, left, Separator::default());
         inner.insert(1, right, separator);
         Child::of_inner(inner)
     }
@@ -119,7 +133,7 @@ impl Child {
         seek: &mut impl Seek,
         new: New<'_>,
         at_end: bool,
-    ) -> Option<(Vec<u8>, Child)> {
+    ) -> Option<(Separator, Child)> {
         let split = match &mut self.node {
             Node::Leaf(leaf) => insert_into_leaf::<L>(leaf, seek, new, at_end),
             Node::Inner(inner) => {
@@ -127,7 +141,7 @@ impl Child {
                 let inner = Arc::make_mut(inner);
                 let split = inner.with_child(at, |child| child.insert::<L>(seek, new, at_end));
                 split.and_then(|(separator, right)| {
-                    inner.insert(at + 1, right, &separator);
+                    inner.insert(at + 1, right, separator);
                     inner.split_when_full(at + 1)
                 })
             }
@@ -185,13 +199,13 @@ impl Child {
         fill < full / THIN_PART
     }
     /// Takes over what is in its right neighbour, which `separator` stood in front of.
-    fn join(&mut self, right: Child, separator: &[u8]) {
+    fn join(&mut self, right: Child, separator: Separator) {
         match (&mut self.node, right.node) {
             (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(&right),
             (Node::Inner(left), Node::Inner(right)) => {
                 let left = Arc::make_mut(left);
-                for (i, child) in right.children.iter().enumerate() {
-                    let separator = if i == 0 { separator } else { right.separators.get(i).0 };
+                let others = (1..right.children.len()).map(|i| Separator::of(right.separators.get(i)));
+                for (child, separator) in right.children.iter().zip(iter::once(separator).chain(others)) {
                     left.insert(left.children.len(), child.clone(), separator);
                 }
             }
@@ -206,7 +220,7 @@ fn insert_into_leaf<L: Layout>(
     seek: &mut impl Seek,
     new: New<'_>,
     at_end: bool,
-) -> Option<(Vec<u8>, Child)> {
+) -> Option<(Separator, Child)> {
     let at = seek.slot(leaf);
     let leaf = Arc::make_mut(leaf);
     let fill = leaf.fill_with(&new);
@@ -224,14 +238,14 @@ fn insert_into_leaf<L: Layout>(
     } else {
         right.insert(at - split_at, new, 0);
     }
-    let mut separator = Vec::new();
-    L::separator(leaf.get(leaf.len() - 1), right.get(0), &mut separator);
-    Some((separator, Child::of_leaf(right)))
+    let mut inline = Vec::new();
+    let outside = L::separator(leaf.get(leaf.len() - 1), right.get(0), &mut inline);
+    Some((Separator { inline, outside }, Child::of_leaf(right)))
 }
 
 impl Inner {
     fn with_room(children: usize) -> Inner {
-        Inner { children: Vec::with_capacity(children), separators: Page::default(), len: 0, bytes: 0 }
+        Inner { children: Vec::with_capacity(children), separators: Leaf::default(), len: 0, bytes: 0 }
     }
     fn heap_bytes(&self) -> usize {
         let children = self.children.capacity() * size_of::<Child>();
@@ -262,7 +276,6 @@ impl Inner {
     /// The last child that has elements for which `before` is true, or whose separator says that it may have; else the
     /// first.
     pub(super) fn child_before(&self, before: &mut impl FnMut(Element<'_>) -> bool) -> usize {
-        let before = |_, inline: &[u8], _| before(Element { inline, outside: None });
         self.separators.partition_point(1, before) - 1
     }
     /// Lets `change` have a child, and counts what is under it before and after.
@@ -274,11 +287,12 @@ impl Inner {
         self.bytes = self.bytes + child.bytes - bytes;
         result
     }
-    fn insert(&mut self, at: usize, child: Child, separator: &[u8]) {
+    fn insert(&mut self, at: usize, child: Child, separator: Separator) {
         self.len += child.len;
         self.bytes += child.bytes;
         self.children.insert(at, child);
-        self.separators.insert(at, [separator, &[]], false, self.separators.used_bytes() / 4);
+        let new = New { head: &separator.inline, body: &[], outside: separator.outside };
+        self.separators.insert(at, new, self.separators.fill() / 4);
     }
     fn remove(&mut self, at: usize) -> Child {
         let child = self.children.remove(at);
@@ -288,7 +302,7 @@ impl Inner {
         child
     }
     /// Gives half of its children away when it has too many, or only those at the end where one was just added.
-    fn split_when_full(&mut self, added: usize) -> Option<(Vec<u8>, Child)> {
+    fn split_when_full(&mut self, added: usize) -> Option<(Separator, Child)> {
         let len = self.children.len();
         if len <= CHILDREN_MAX {
             return None;
@@ -298,7 +312,7 @@ impl Inner {
             last if last + 1 == len => last,
             _ => len / 2,
         };
-        let separator = self.separators.get(at).0.to_vec();
+        let separator = Separator::of(self.separators.get(at));
         let mut right = Inner::with_room(len - at + 1);
         right.children.extend(self.children.drain(at..));
         right.separators = self.separators.split_off(at);
@@ -341,9 +355,9 @@ impl Inner {
             let Some([a, b]) = self.children.get(left..=left.saturating_add(1)) else { continue };
             let ((a, full), (b, _)) = (a.fill::<L>(), b.fill::<L>());
             if (a + b) * 100 <= full * JOINED_PERCENT_MAX {
-                let separator = self.separators.get(left + 1).0.to_vec();
+                let separator = Separator::of(self.separators.get(left + 1));
                 let right = self.remove(left + 1);
-                return self.with_child(left, |child| child.join(right, &separator));
+                return self.with_child(left, |child| child.join(right, separator));
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use super::*;
 use proptest::prelude::*;
-use strand_chain::Blob;
 
 /// An element of the twin: inline bytes and the long part.
 type Plain = (Vec<u8>, Option<Vec<u8>>);
@@ -12,7 +11,9 @@ type Plain = (Vec<u8>, Option<Vec<u8>>);
 struct Unordered;
 impl Layout for Unordered {
     const PAGE_BYTES: usize = 256;
-    fn separator(_: Element<'_>, _: Element<'_>, _: &mut Vec<u8>) {}
+    fn separator(_: Element<'_>, _: Element<'_>, _: &mut Vec<u8>) -> Option<Blob> {
+        None
+    }
 }
 
 /// Ordered by their bytes; separators are as short as can be.
@@ -20,9 +21,11 @@ impl Layout for Unordered {
 struct Ordered;
 impl Layout for Ordered {
     const PAGE_BYTES: usize = 256;
-    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) {
+    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let same = left.inline.iter().zip(right.inline).take_while(|(a, b)| a == b).count();
         out.extend_from_slice(&right.inline[..same + 1]);
+        // That something follows must not matter.
+        right.outside.cloned()
     }
 }
 
@@ -192,7 +195,9 @@ proptest! {
 struct Large;
 impl Layout for Large {
     const PAGE_BYTES: usize = 8192;
-    fn separator(_: Element<'_>, _: Element<'_>, _: &mut Vec<u8>) {}
+    fn separator(_: Element<'_>, _: Element<'_>, _: &mut Vec<u8>) -> Option<Blob> {
+        None
+    }
 }
 
 #[test]
