@@ -3,6 +3,7 @@
 mod fields;
 pub mod hash;
 mod packed;
+pub mod stream;
 pub mod string;
 #[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.
 pub(crate) mod tree;

@@ -1,0 +1,348 @@
+//! [`Entries`]: the entries of a stream by ID, and what is counted of them: without groups.
+//!
+//! Blocks are cut and removed where redis-server cuts and removes its nodes, since approximate trimming removes whole
+//! blocks and clients see how many entries that were.
+
+use super::block::{Block, Entry, Place};
+use super::id::Id;
+use super::map::SharedMap;
+use crate::Settings;
+use std::ops::Bound;
+use std::sync::atomic::Ordering::Relaxed;
+use triomphe::Arc;
+
+/// All fields and values of one entry, and one block, have at most so many bytes.
+pub const BLOCK_BYTES_MAX: usize = 1 << 30;
+/// A block beside its listpack: a count, the listpack's place.
+const BLOCK_HEAD_BYTES: usize = 8 + size_of::<Block>();
+/// Bytes of an ID in Redis's radix tree.
+const ID_BYTES: usize = 16;
+
+/// Why an entry was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdded {
+    /// Its ID is not above the stream's last one.
+    IdTooSmall,
+    /// Its fields and values have more than [`BLOCK_BYTES_MAX`].
+    TooLarge,
+}
+
+/// What trimming removes: the oldest entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trim {
+    /// Until so many are left.
+    MaxLen(u64),
+    /// Those with a lower ID.
+    MinId(Id),
+}
+
+/// Entries by ID.
+#[derive(Debug, Clone, Default)]
+pub struct Entries {
+    /// By the ID of the first entry in each.
+    blocks: SharedMap<Id, Arc<Block>>,
+    /// Of the blocks themselves.
+    block_bytes: usize,
+    len: u64,
+    last_id: Id,
+    first_id: Id,
+    max_deleted_id: Id,
+    added: u64,
+}
+
+impl Entries {
+    /// Number of entries.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// The highest ID ever given, or set by XSETID.
+    pub fn last_id(&self) -> Id {
+        self.last_id
+    }
+    /// The ID of the first entry; 0-0 when there is none.
+    pub fn first_id(&self) -> Id {
+        self.first_id
+    }
+    /// The highest ID that XDEL removed.
+    pub fn max_deleted_id(&self) -> Id {
+        self.max_deleted_id
+    }
+    /// How many entries were ever added.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+    /// Number of blocks: Redis's `radix-tree-keys`.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+    /// The blocks as Redis stores them: ID, listpack.
+    pub fn raw_blocks(&self) -> impl Iterator<Item = (Id, &[u8])> {
+        self.blocks.iter().map(|(id, block)| (*id, block.bytes()))
+    }
+    /// The entry `id`.
+    pub fn get(&self, id: Id) -> Option<Entry<'_>> {
+        let (master, block) = self.block_of(id)?;
+        Some(Entry::new(block, block.find(master, id)?))
+    }
+    /// The entries from `start` to `end`, oldest first.
+    pub fn range(&self, start: Id, end: Id) -> impl Iterator<Item = Entry<'_>> {
+        let from = self.block_of(start).map_or(start, |(master, _)| master);
+        let blocks = self.blocks.ascend(Bound::Included(&from));
+        blocks
+            .take_while(move |(master, _)| **master <= end)
+            .flat_map(|(master, block)| live(block, block.ascend(*master)))
+            .skip_while(move |entry| entry.id() < start)
+            .take_while(move |entry| entry.id() <= end)
+    }
+    /// The entries from `end` to `start`, newest first.
+    pub fn range_back(&self, start: Id, end: Id) -> impl Iterator<Item = Entry<'_>> {
+        let blocks = self.blocks.descend(Bound::Included(&end));
+        blocks
+            .flat_map(|(master, block)| live(block, block.descend(*master)))
+            .skip_while(move |entry| entry.id() > end)
+            .take_while(move |entry| entry.id() >= start)
+    }
+    /// How many entries were ever added up to `id`, where that can be told: Redis's estimate of a group's `entries-read`.
+    pub fn distance_from_first(&self, id: Id) -> Option<u64> {
+        if self.added == 0 {
+            return Some(0);
+        }
+        if self.len == 0 && id <= self.last_id {
+            return Some(self.added);
+        }
+        // What was deleted after `id` was counted, and is not there to be counted again.
+        if id != Id::MIN && id < self.max_deleted_id {
+            return None;
+        }
+        if id >= self.last_id {
+            return (id == self.last_id).then_some(self.added);
+        }
+        if self.max_deleted_id == Id::MIN || self.max_deleted_id < self.first_id {
+            if id < self.first_id {
+                return Some(self.added.wrapping_sub(self.len));
+            }
+            if id == self.first_id {
+                return Some(self.added.wrapping_sub(self.len).wrapping_add(1));
+            }
+        }
+        None
+    }
+    /// True when an entry after `start` may have been deleted.
+    pub fn has_tombstone_from(&self, start: Id) -> bool {
+        self.len > 0 && self.max_deleted_id != Id::MIN && start <= self.max_deleted_id
+    }
+    /// Nodes of the radix tree that redis-server would have for these blocks: `radix-tree-nodes`. Costs a look at each.
+    pub fn radix_nodes(&self) -> usize {
+        // A node for each key's end, for each place where keys part, and for each stretch of bytes between two of those.
+        let mut nodes = self.blocks.len();
+        let mut parting: Vec<usize> = Vec::new();
+        let (mut before, mut shared_before): (Option<[u8; ID_BYTES]>, usize) = (None, 0);
+        let leaf = |shared: usize| usize::from(shared + 1 < ID_BYTES);
+        for (id, _) in self.blocks.iter() {
+            let key = id.to_bytes();
+            if let Some(former) = before {
+                let shared = former.iter().zip(&key).take_while(|(a, b)| a == b).count();
+                nodes += leaf(shared.max(shared_before));
+                while let Some(depth) = parting.pop_if(|depth| *depth > shared) {
+                    let parent = parting.last().copied().filter(|p| *p > shared).unwrap_or(shared);
+                    nodes += 1 + usize::from(depth - parent > 1);
+                }
+                if parting.last() != Some(&shared) {
+                    parting.push(shared);
+                }
+                shared_before = shared;
+            }
+            before = Some(key);
+        }
+        match parting.first().copied() {
+            None => nodes + 1,
+            Some(root) => {
+                nodes += leaf(shared_before) + usize::from(root > 0);
+                let stretches = parting.windows(2).filter(|w| w[1] - w[0] > 1).count();
+                nodes + parting.len() + stretches
+            }
+        }
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// When its ID is not above the last one, or it is too large.
+    pub(super) fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
+    where
+        P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
+    {
+        if id <= self.last_id {
+            return Err(NotAdded::IdTooSmall);
+        }
+        let bytes: usize = pairs.clone().map(|(f, v)| f.len() + v.len()).fold(0, usize::saturating_add);
+        if bytes > BLOCK_BYTES_MAX {
+            return Err(NotAdded::TooLarge);
+        }
+        let open = self.blocks.last().filter(|(_, block)| has_room(block, bytes, settings));
+        let master = match open.map(|(master, _)| *master) {
+            Some(master) => master,
+            None => {
+                self.close_last();
+                let block = Block::new(pairs.clone().map(|(field, _)| field));
+                self.block_bytes += BLOCK_HEAD_BYTES + block.heap_bytes();
+                self.blocks.insert(id, Arc::new(block));
+                id
+            }
+        };
+        self.change_block(master, |block| block.push(master, id, pairs));
+        self.len += 1;
+        self.added += 1;
+        self.last_id = id;
+        if self.len == 1 {
+            self.first_id = id;
+        }
+        Ok(())
+    }
+    /// Deletes the entry `id`; true when it was there.
+    pub(super) fn delete(&mut self, id: Id) -> bool {
+        let Some((master, block)) = self.block_of(id) else { return false };
+        let Some(place) = block.find(master, id) else { return false };
+        if block.live() == 1 {
+            self.remove_block(master);
+        } else {
+            self.change_block(master, |block| block.delete(&[place]));
+        }
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+        if self.len == 0 || id == self.first_id {
+            self.find_first();
+        }
+        true
+    }
+    /// Removes the oldest entries; with `approximate` only whole blocks, with a `limit` above 0 no more entries than that.
+    /// The number of removed ones.
+    pub(super) fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
+        let mut removed = 0;
+        while let Some((master, block)) = self.blocks.first() {
+            let (master, live) = (*master, block.live());
+            if matches!(trim, Trim::MaxLen(max) if self.len <= max) || (limit > 0 && removed + live > limit) {
+                break;
+            }
+            let whole = match trim {
+                Trim::MaxLen(max) => self.len - live >= max,
+                Trim::MinId(min) => block.descend(master).next().is_some_and(|last| last.id < min),
+            };
+            if !whole {
+                if !approximate {
+                    removed += self.trim_block(master, trim);
+                }
+                break;
+            }
+            self.remove_block(master);
+            self.len -= live;
+            removed += live;
+        }
+        self.find_first();
+        removed
+    }
+    /// Sets the last ID, and what is given of the two others: XSETID.
+    pub(super) fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
+        self.last_id = last;
+        self.added = added.unwrap_or(self.added);
+        self.max_deleted_id = max_deleted.unwrap_or(self.max_deleted_id);
+    }
+    /// Adds a block that was stored as a listpack; false when it is none, or does not follow the last one.
+    pub(super) fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
+        let follows = self.range_back(Id::MIN, Id::MAX).next().is_none_or(|last| last.id() < master);
+        let Some(block) = Block::from_bytes(master, list).filter(|_| follows && master != Id::MIN) else {
+            return false;
+        };
+        let last = block.descend(master).find(|place| !place.is_deleted()).map_or(master, |place| place.id);
+        self.len += block.live();
+        self.block_bytes += BLOCK_HEAD_BYTES + block.heap_bytes();
+        self.blocks.insert(master, Arc::new(block));
+        self.last_id = self.last_id.max(last);
+        self.added = self.added.max(self.len);
+        self.find_first();
+        true
+    }
+    /// See [`crate::types::Collection::heap_bytes`].
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.blocks.heap_bytes() + self.block_bytes
+    }
+    /// See [`crate::types::Collection::parts`].
+    pub(super) fn parts(&self) -> usize {
+        self.blocks.parts() + 2 * self.blocks.len()
+    }
+    pub(super) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
+        self.blocks.into_pieces(hand_out);
+    }
+
+    /// The block that has `id`, if any has.
+    fn block_of(&self, id: Id) -> Option<(Id, &Block)> {
+        self.blocks.descend(Bound::Included(&id)).next().map(|(master, block)| (*master, &**block))
+    }
+    fn remove_block(&mut self, master: Id) {
+        if let Some(block) = self.blocks.remove(&master) {
+            self.block_bytes -= BLOCK_HEAD_BYTES + block.heap_bytes();
+        }
+    }
+    /// Lets `change` have a block for writing; it is copied before when a snapshot shares it.
+    fn change_block<R>(&mut self, master: Id, change: impl FnOnce(&mut Block) -> R) -> Option<R> {
+        let block = self.blocks.get_mut(&master)?;
+        self.block_bytes -= block.heap_bytes();
+        let block = Arc::make_mut(block);
+        let result = change(block);
+        self.block_bytes += block.heap_bytes();
+        Some(result)
+    }
+    /// Nothing is added to the last block any more.
+    fn close_last(&mut self) {
+        if let Some(master) = self.blocks.last().map(|(master, _)| *master) {
+            self.change_block(master, Block::close);
+        }
+    }
+    /// Deletes the oldest entries of a block; the number of deleted ones. The block stays, as Redis's does, also where only
+    /// deleted entries are left in it.
+    fn trim_block(&mut self, master: Id, trim: Trim) -> u64 {
+        let len = self.len;
+        let deleted = self.change_block(master, |block| {
+            let mut places: Vec<Place> = Vec::new();
+            for place in block.ascend(master) {
+                let done = match trim {
+                    Trim::MaxLen(max) => len - places.len() as u64 <= max,
+                    Trim::MinId(min) => place.id >= min,
+                };
+                if done {
+                    break;
+                }
+                if !place.is_deleted() {
+                    places.push(place);
+                }
+            }
+            block.delete(&places);
+            places.len() as u64
+        });
+        self.len -= deleted.unwrap_or(0);
+        deleted.unwrap_or(0)
+    }
+    fn find_first(&mut self) {
+        let first = self.range(Id::MIN, Id::MAX).next().map(|entry| entry.id());
+        self.first_id = first.unwrap_or(Id::MIN);
+    }
+}
+
+/// The entries at these places that are not deleted.
+fn live<'a>(block: &'a Block, places: impl Iterator<Item = Place> + 'a) -> impl Iterator<Item = Entry<'a>> {
+    places.filter(|place| !place.is_deleted()).map(|place| Entry::new(block, place))
+}
+
+/// Redis's rule: a node takes another entry while it has fewer bytes and fewer entries than these settings.
+fn has_room(block: &Block, bytes: usize, settings: &Settings) -> bool {
+    let bytes_max = match settings.stream_node_max_bytes.load(Relaxed) {
+        0 => BLOCK_BYTES_MAX,
+        bytes => usize::try_from(bytes).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX),
+    };
+    let entries_max = settings.stream_node_max_entries.load(Relaxed);
+    block.bytes().len() + bytes < bytes_max && (entries_max == 0 || block.live() + block.dead() < entries_max)
+}

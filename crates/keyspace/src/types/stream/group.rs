@@ -1,0 +1,274 @@
+//! [`Group`]: a consumer group: how far it has read, which entries are pending, and at which of its consumers.
+
+use super::entries::Entries;
+use super::id::Id;
+use super::map::SharedMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A name of a group or a consumer: any bytes.
+pub type Name = Arc<[u8]>;
+
+/// A name's count and length beside its bytes.
+const NAME_HEAD_BYTES: usize = 16;
+
+/// Bytes of heap behind a name.
+pub(super) fn name_bytes(name: &[u8]) -> usize {
+    NAME_HEAD_BYTES + name.len()
+}
+
+/// A consumer of one group. Numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConsumerId(u64);
+
+/// An entry that was delivered and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// When it was delivered last, in unix milliseconds.
+    pub delivered_ms: i64,
+    /// How often it was delivered.
+    pub deliveries: u64,
+    /// To whom.
+    pub consumer: ConsumerId,
+}
+
+/// A consumer: a client's name for itself in a group.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    name: Name,
+    seen_ms: i64,
+    pending: SharedMap<Id, ()>,
+}
+
+impl Consumer {
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+    /// When it was last heard of, in unix milliseconds.
+    pub fn seen_ms(&self) -> i64 {
+        self.seen_ms
+    }
+    /// How many entries are pending at it.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+    /// The entries that are pending at it, from `start` on.
+    pub fn pending_from(&self, start: Id) -> impl Iterator<Item = Id> {
+        self.pending.ascend(Bound::Included(&start)).map(|(id, _)| *id)
+    }
+}
+
+/// What XCLAIM and XAUTOCLAIM do to an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Entries that were delivered since then are left alone (unix milliseconds); `None`: any is taken.
+    pub delivered_until_ms: Option<i64>,
+    /// The new time of delivery, in unix milliseconds.
+    pub delivered_ms: i64,
+    /// The new number of deliveries; `None`: one more.
+    pub deliveries: Option<u64>,
+    /// With `deliveries` `None`: the number stays.
+    pub keep_deliveries: bool,
+    /// An entry that is not pending becomes so.
+    pub force: bool,
+}
+
+/// A consumer group.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    last_id: Id,
+    entries_read: Option<u64>,
+    pending: SharedMap<Id, Pending>,
+    consumers: SharedMap<ConsumerId, Consumer>,
+    by_name: SharedMap<Name, ConsumerId>,
+    next_consumer: u64,
+    /// Of names, and of what is pending at each consumer.
+    consumer_bytes: usize,
+    consumer_parts: usize,
+}
+
+impl Group {
+    pub(super) fn new(last_id: Id, entries_read: Option<u64>) -> Group {
+        Group { last_id, entries_read, ..Group::default() }
+    }
+    /// The ID of the entry that was delivered last.
+    pub fn last_id(&self) -> Id {
+        self.last_id
+    }
+    /// How many entries were read, where that is known.
+    pub fn entries_read(&self) -> Option<u64> {
+        self.entries_read
+    }
+    /// Sets how far the group has read.
+    pub fn set_last_id(&mut self, last_id: Id) {
+        self.last_id = last_id;
+    }
+    /// Sets how many entries were read.
+    pub fn set_entries_read(&mut self, entries_read: Option<u64>) {
+        self.entries_read = entries_read;
+    }
+    /// How many entries are pending.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+    /// What is pending, from `start` on.
+    pub fn pending_from(&self, start: Id) -> impl Iterator<Item = (Id, Pending)> {
+        self.pending.ascend(Bound::Included(&start)).map(|(id, pending)| (*id, *pending))
+    }
+    /// The entry `id`, if it is pending.
+    pub fn pending_at(&self, id: Id) -> Option<Pending> {
+        self.pending.get(&id).copied()
+    }
+    /// The highest ID that is pending.
+    pub fn last_pending(&self) -> Option<Id> {
+        self.pending.last().map(|(id, _)| *id)
+    }
+    /// Number of consumers.
+    pub fn consumers(&self) -> usize {
+        self.consumers.len()
+    }
+    /// The consumers in the order of their names.
+    pub fn each_consumer(&self) -> impl Iterator<Item = &Consumer> {
+        self.by_name.iter().filter_map(|(_, id)| self.consumers.get(id))
+    }
+    /// The consumer of this name.
+    pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerId> {
+        self.by_name.get(name).copied()
+    }
+    /// A consumer; `None` when it was deleted.
+    pub fn consumer(&self, id: ConsumerId) -> Option<&Consumer> {
+        self.consumers.get(&id)
+    }
+    /// Adds a consumer; `None` when there is one of this name.
+    pub fn create_consumer(&mut self, name: &[u8], now_ms: i64) -> Option<ConsumerId> {
+        if self.find_consumer(name).is_some() {
+            return None;
+        }
+        let (name, id) = (Name::from(name), ConsumerId(self.next_consumer));
+        self.next_consumer += 1;
+        self.consumer_bytes += name_bytes(&name);
+        self.consumer_parts += 1;
+        self.by_name.insert(name.clone(), id);
+        self.consumers.insert(id, Consumer { name, seen_ms: now_ms, pending: SharedMap::default() });
+        Some(id)
+    }
+    /// The consumer of this name, created where there is none; it was heard of now.
+    pub fn see_consumer(&mut self, name: &[u8], now_ms: i64) -> ConsumerId {
+        let known = self.find_consumer(name);
+        if let Some(id) = known {
+            self.set_seen(id, now_ms);
+            return id;
+        }
+        self.create_consumer(name, now_ms).expect("there is none of this name")
+    }
+    /// Sets when a consumer was last heard of, in unix milliseconds.
+    pub fn set_seen(&mut self, id: ConsumerId, seen_ms: i64) {
+        if let Some(consumer) = self.consumers.get_mut(&id) {
+            consumer.seen_ms = seen_ms;
+        }
+    }
+    /// Deletes a consumer, and what is pending at it; how much that was. `None` when there is no consumer of this name.
+    pub fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
+        let id = self.by_name.remove(name)?;
+        let consumer = self.consumers.remove(&id)?;
+        self.consumer_bytes -= name_bytes(name) + consumer.pending.heap_bytes();
+        self.consumer_parts -= 1 + consumer.pending.parts();
+        for (pending, _) in consumer.pending.iter() {
+            self.pending.remove(pending);
+        }
+        Some(consumer.pending.len())
+    }
+    /// The group has read the entry `id`, where that is after what it has read.
+    pub fn advance(&mut self, id: Id, entries: &Entries) {
+        if id <= self.last_id {
+            return;
+        }
+        match self.entries_read {
+            Some(read) if !entries.has_tombstone_from(id) => self.entries_read = Some(read.wrapping_add(1)),
+            _ if entries.added() > 0 => self.entries_read = entries.distance_from_first(id),
+            _ => {}
+        }
+        self.last_id = id;
+    }
+    /// An entry is delivered to a consumer for the first time (or, after XGROUP SETID, as if): it is pending there.
+    pub fn deliver(&mut self, id: Id, consumer: ConsumerId, now_ms: i64) {
+        let new = Pending { delivered_ms: now_ms, deliveries: 1, consumer };
+        match self.pending.insert(id, new) {
+            Some(old) if old.consumer == consumer => {}
+            old => {
+                if let Some(old) = old {
+                    self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
+                }
+                self.change_consumer(consumer, |pending| _ = pending.insert(id, ()));
+            }
+        }
+    }
+    /// A pending entry is delivered once more to the consumer that has it.
+    pub fn deliver_again(&mut self, id: Id, now_ms: i64) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.delivered_ms = now_ms;
+            pending.deliveries = pending.deliveries.wrapping_add(1);
+        }
+    }
+    /// An entry is done, or gone: it is not pending any more. True when it was.
+    pub fn acknowledge(&mut self, id: Id) -> bool {
+        let Some(old) = self.pending.remove(&id) else { return false };
+        self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
+        true
+    }
+    /// Gives a pending entry to a consumer; true when that was done.
+    pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
+        let old = self.pending.get(&id).copied();
+        let deliveries = match old {
+            Some(old) if claim.delivered_until_ms.is_some_and(|until_ms| old.delivered_ms > until_ms) => {
+                return false;
+            }
+            Some(old) => old.deliveries,
+            None if claim.force => 1,
+            None => return false,
+        };
+        let more = u64::from(!claim.keep_deliveries);
+        let deliveries = claim.deliveries.unwrap_or(deliveries.wrapping_add(more));
+        self.pending.insert(id, Pending { delivered_ms: claim.delivered_ms, deliveries, consumer });
+        if old.map(|old| old.consumer) != Some(consumer) {
+            if let Some(old) = old {
+                self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
+            }
+            self.change_consumer(consumer, |pending| _ = pending.insert(id, ()));
+        }
+        true
+    }
+    /// Adds what was stored as pending at a consumer; false when the entry is pending already.
+    pub fn restore_pending(&mut self, id: Id, pending: Pending) -> bool {
+        if self.pending.get(&id).is_some() || self.consumers.get(&pending.consumer).is_none() {
+            return false;
+        }
+        self.pending.insert(id, pending);
+        self.change_consumer(pending.consumer, |all| _ = all.insert(id, ()));
+        true
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let maps = self.pending.heap_bytes() + self.consumers.heap_bytes() + self.by_name.heap_bytes();
+        maps + self.consumer_bytes
+    }
+    pub(super) fn parts(&self) -> usize {
+        let maps = self.pending.parts() + self.consumers.parts() + self.by_name.parts();
+        maps + self.consumer_parts
+    }
+    pub(super) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
+        self.pending.into_pieces(hand_out);
+        // One at a time: each may have many entries pending.
+        self.consumers.into_each(&mut |_, consumer| consumer.pending.into_pieces(hand_out));
+        self.by_name.into_pieces(hand_out);
+    }
+    fn change_consumer(&mut self, id: ConsumerId, change: impl FnOnce(&mut SharedMap<Id, ()>)) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        self.consumer_bytes -= consumer.pending.heap_bytes();
+        self.consumer_parts -= consumer.pending.parts();
+        change(&mut consumer.pending);
+        self.consumer_bytes += consumer.pending.heap_bytes();
+        self.consumer_parts += consumer.pending.parts();
+    }
+}

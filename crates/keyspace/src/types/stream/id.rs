@@ -1,0 +1,51 @@
+//! [`Id`]: where an entry stands in its stream: unix milliseconds and a sequence number within them.
+
+/// The ID of an entry; IDs order by time, then by sequence number. In Redis's text: `ms-seq`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// Unix milliseconds.
+    pub ms: u64,
+    /// Sequence number within the millisecond.
+    pub seq: u64,
+}
+
+impl Id {
+    /// The least ID; no entry has it.
+    pub const MIN: Id = Id { ms: 0, seq: 0 };
+    /// The greatest ID.
+    pub const MAX: Id = Id { ms: u64::MAX, seq: u64::MAX };
+
+    /// The ID `ms-seq`.
+    pub const fn new(ms: u64, seq: u64) -> Id {
+        Id { ms, seq }
+    }
+    /// The ID after this; `None` after the greatest.
+    pub fn next(self) -> Option<Id> {
+        match self.seq.checked_add(1) {
+            Some(seq) => Some(Id { ms: self.ms, seq }),
+            None => Some(Id { ms: self.ms.checked_add(1)?, seq: 0 }),
+        }
+    }
+    /// The ID before this; `None` before the least.
+    pub fn previous(self) -> Option<Id> {
+        match self.seq.checked_sub(1) {
+            Some(seq) => Some(Id { ms: self.ms, seq }),
+            None => Some(Id { ms: self.ms.checked_sub(1)?, seq: u64::MAX }),
+        }
+    }
+    /// The 16 bytes that Redis stores: both numbers, big-endian, so that bytes order as IDs do.
+    pub fn to_bytes(self) -> [u8; 16] {
+        ((u128::from(self.ms) << 64) | u128::from(self.seq)).to_be_bytes()
+    }
+    /// The ID of 16 bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Id {
+        let both = u128::from_be_bytes(bytes);
+        Id { ms: (both >> 64) as u64, seq: both as u64 }
+    }
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}

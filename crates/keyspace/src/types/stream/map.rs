@@ -1,0 +1,607 @@
+//! [`SharedMap`]: an ordered map whose clone is one pointer; a write copies the path to what it changes.
+//!
+//! A B+tree of nodes shared by count. It holds what a stream keeps in order: blocks of entries, pending entries, groups,
+//! consumers. Keys and values are plain Rust values with memory of their own; [`crate::types::tree`] holds packed byte strings
+//! by their place, which these are not.
+//! Appending in ascending order fills every node; a node that shrinks below a quarter joins a neighbour that has room.
+
+use smallvec::SmallVec;
+use std::borrow::Borrow;
+use std::ops::Bound;
+use triomphe::Arc;
+
+/// Most pairs in a leaf, most children of an inner node.
+const NODE_MAX: usize = 64;
+/// A node with fewer joins a neighbour ...
+const JOIN_BELOW: usize = NODE_MAX / 4;
+/// ... when both together have at most so many.
+const JOINED_MAX: usize = NODE_MAX * 3 / 4;
+/// A count in front of each shared node.
+const COUNT_BYTES: usize = 8;
+
+/// An ordered map from `K` to `V`.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedMap<K, V> {
+    root: Option<Arc<Node<K, V>>>,
+    len: usize,
+    nodes: usize,
+    /// Of all nodes, by capacity.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Node<K, V> {
+    Leaf(Vec<(K, V)>),
+    Inner(Vec<Child<K, V>>),
+}
+
+#[derive(Debug, Clone)]
+struct Child<K, V> {
+    /// No key in `node` is less. Not looked at in the first child, which has all keys below the second's.
+    low: K,
+    node: Arc<Node<K, V>>,
+}
+
+/// What a node's change does to the sums of the map.
+struct Sums<'a> {
+    nodes: &'a mut usize,
+    bytes: &'a mut usize,
+}
+
+/// The sibling that a full node was split into, with its lowest key.
+type Split<K, V> = Option<(K, Arc<Node<K, V>>)>;
+
+impl<K, V> Default for SharedMap<K, V> {
+    fn default() -> SharedMap<K, V> {
+        SharedMap { root: None, len: 0, nodes: 0, bytes: 0 }
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
+    /// Number of pairs.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+    /// Bytes of the nodes; what keys and values have outside is not counted.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes
+    }
+    /// Allocations of the nodes.
+    pub(crate) fn parts(&self) -> usize {
+        2 * self.nodes
+    }
+    /// The value of `key`.
+    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let mut node = self.root.as_deref()?;
+        loop {
+            match node {
+                Node::Inner(children) => node = &children[child_of(children, key)].node,
+                Node::Leaf(pairs) => return Some(&pairs[find(pairs, key).ok()?].1),
+            }
+        }
+    }
+    /// The value of `key`, for writing: nodes on the way that are shared are copied.
+    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        // A look without copying first: what is not there changes nothing.
+        self.get(key)?;
+        let mut node = unshared(self.root.as_mut()?, &mut self.bytes);
+        loop {
+            match node {
+                Node::Inner(children) => {
+                    let at = child_of(children, key);
+                    node = unshared(&mut children[at].node, &mut self.bytes);
+                }
+                Node::Leaf(pairs) => {
+                    let at = find(pairs, key).ok()?;
+                    return Some(&mut pairs[at].1);
+                }
+            }
+        }
+    }
+    /// Sets `key` to `value`; the former value.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let mut sums = Sums { nodes: &mut self.nodes, bytes: &mut self.bytes };
+        let root = self.root.get_or_insert_with(|| sums.add(Node::Leaf(Vec::new())));
+        let low = key.clone();
+        let (former, split) = insert(root, key, value, &mut sums);
+        if let Some((split_low, right)) = split {
+            let left = std::mem::replace(root, right.clone());
+            let children = vec![Child { low, node: left }, Child { low: split_low, node: right }];
+            *root = sums.add(Node::Inner(children));
+        }
+        self.len += usize::from(former.is_none());
+        former
+    }
+    /// Removes `key`; its value.
+    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.get(key)?;
+        let mut sums = Sums { nodes: &mut self.nodes, bytes: &mut self.bytes };
+        let root = self.root.as_mut()?;
+        let removed = remove(root, key, &mut sums);
+        self.len -= usize::from(removed.is_some());
+        // A root of one child is that child; an empty one is nothing.
+        loop {
+            let lower = match &**root {
+                Node::Leaf(pairs) if pairs.is_empty() => None,
+                Node::Inner(children) if children.len() == 1 => Some(children[0].node.clone()),
+                _ => break,
+            };
+            sums.drop(root);
+            match lower {
+                Some(node) => *root = node,
+                None => {
+                    self.root = None;
+                    break;
+                }
+            }
+        }
+        removed
+    }
+    /// The pair with the lowest key.
+    pub(crate) fn first(&self) -> Option<(&K, &V)> {
+        self.iter().next()
+    }
+    /// The pair with the highest key.
+    pub(crate) fn last(&self) -> Option<(&K, &V)> {
+        let mut node = self.root.as_deref()?;
+        loop {
+            match node {
+                Node::Inner(children) => node = &children.last()?.node,
+                Node::Leaf(pairs) => return pairs.last().map(|(k, v)| (k, v)),
+            }
+        }
+    }
+    /// All pairs, keys ascending.
+    pub(crate) fn iter(&self) -> Ascending<'_, K, V> {
+        let mut pairs = Ascending { above: SmallVec::new(), leaf: &[] };
+        if let Some(root) = &self.root {
+            pairs.descend(root);
+        }
+        pairs
+    }
+    /// The pairs from `low` on, keys ascending.
+    pub(crate) fn ascend<Q: Ord + ?Sized>(&self, low: Bound<&Q>) -> Ascending<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let (Bound::Included(key) | Bound::Excluded(key)) = low else { return self.iter() };
+        let mut pairs = Ascending { above: SmallVec::new(), leaf: &[] };
+        let mut next = self.root.as_deref();
+        while let Some(node) = next.take() {
+            match node {
+                Node::Inner(children) => {
+                    let at = child_of(children, key);
+                    pairs.above.push(&children[at + 1..]);
+                    next = Some(&children[at].node);
+                }
+                Node::Leaf(all) => {
+                    let start = match find(all, key) {
+                        Ok(at) => at + usize::from(matches!(low, Bound::Excluded(_))),
+                        Err(at) => at,
+                    };
+                    pairs.leaf = &all[start..];
+                }
+            }
+        }
+        pairs
+    }
+    /// The pairs from `high` on, keys descending.
+    pub(crate) fn descend<Q: Ord + ?Sized>(&self, high: Bound<&Q>) -> Descending<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let mut pairs = Descending { above: SmallVec::new(), leaf: &[] };
+        let (Bound::Included(key) | Bound::Excluded(key)) = high else {
+            if let Some(root) = &self.root {
+                pairs.descend(root);
+            }
+            return pairs;
+        };
+        let mut next = self.root.as_deref();
+        while let Some(node) = next.take() {
+            match node {
+                Node::Inner(children) => {
+                    let at = child_of(children, key);
+                    pairs.above.push(&children[..at]);
+                    next = Some(&children[at].node);
+                }
+                Node::Leaf(all) => {
+                    let end = match find(all, key) {
+                        Ok(at) => at + usize::from(matches!(high, Bound::Included(_))),
+                        Err(at) => at,
+                    };
+                    pairs.leaf = &all[..end];
+                }
+            }
+        }
+        pairs
+    }
+    /// Hands out each pair, keys ascending; those of nodes that another map shares stay there.
+    pub(crate) fn into_each(self, take: &mut dyn FnMut(K, V)) {
+        fn each<K, V>(node: Arc<Node<K, V>>, take: &mut dyn FnMut(K, V)) {
+            match Arc::try_unwrap(node) {
+                Ok(Node::Inner(children)) => children.into_iter().for_each(|child| each(child.node, take)),
+                Ok(Node::Leaf(pairs)) => pairs.into_iter().for_each(|(key, value)| take(key, value)),
+                Err(_) => {}
+            }
+        }
+        if let Some(root) = self.root {
+            each(root, take);
+        }
+    }
+    /// Takes the map apart: `hand_out` gets each leaf, or what is shared with another map as one.
+    pub(crate) fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>))
+    where
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        fn take<K: Send + Sync + 'static, V: Send + Sync + 'static>(
+            node: Arc<Node<K, V>>,
+            hand_out: &mut dyn FnMut(Box<dyn Send>),
+        ) {
+            match Arc::try_unwrap(node) {
+                Ok(Node::Inner(children)) => {
+                    children.into_iter().for_each(|child| take(child.node, hand_out));
+                }
+                Ok(leaf) => hand_out(Box::new(leaf)),
+                Err(shared) => hand_out(Box::new(shared)),
+            }
+        }
+        if let Some(root) = self.root {
+            take(root, hand_out);
+        }
+    }
+}
+
+impl<K, V> Node<K, V> {
+    fn len(&self) -> usize {
+        match self {
+            Node::Leaf(pairs) => pairs.len(),
+            Node::Inner(children) => children.len(),
+        }
+    }
+    fn heap_bytes(&self) -> usize {
+        let inside = match self {
+            Node::Leaf(pairs) => pairs.capacity() * size_of::<(K, V)>(),
+            Node::Inner(children) => children.capacity() * size_of::<Child<K, V>>(),
+        };
+        COUNT_BYTES + size_of::<Node<K, V>>() + inside
+    }
+}
+
+impl Sums<'_> {
+    fn add<K, V>(&mut self, node: Node<K, V>) -> Arc<Node<K, V>> {
+        *self.nodes += 1;
+        *self.bytes += node.heap_bytes();
+        Arc::new(node)
+    }
+    fn drop<K, V>(&mut self, node: &Node<K, V>) {
+        *self.nodes -= 1;
+        *self.bytes -= node.heap_bytes();
+    }
+    /// Lets `change` have the node's content for writing and keeps the sum of bytes right.
+    fn change<K: Clone, V: Clone, R>(
+        &mut self,
+        node: &mut Arc<Node<K, V>>,
+        change: impl FnOnce(&mut Node<K, V>, &mut Sums<'_>) -> R,
+    ) -> R {
+        let node = unshared(node, self.bytes);
+        *self.bytes -= node.heap_bytes();
+        let result = change(node, self);
+        *self.bytes += node.heap_bytes();
+        result
+    }
+}
+
+/// The node, copied before when it is shared. A copy has no spare room.
+fn unshared<'n, K: Clone, V: Clone>(node: &'n mut Arc<Node<K, V>>, bytes: &mut usize) -> &'n mut Node<K, V> {
+    let before = node.heap_bytes();
+    let node = Arc::make_mut(node);
+    *bytes = *bytes - before + node.heap_bytes();
+    node
+}
+
+/// The child that has `key`, if any has.
+fn child_of<K: Borrow<Q>, V, Q: Ord + ?Sized>(children: &[Child<K, V>], key: &Q) -> usize {
+    children[1..].partition_point(|child| child.low.borrow() <= key)
+}
+
+fn find<K: Borrow<Q>, V, Q: Ord + ?Sized>(pairs: &[(K, V)], key: &Q) -> Result<usize, usize> {
+    // The end first: entries come in ascending order.
+    match pairs.last() {
+        Some((last, _)) if last.borrow() < key => Err(pairs.len()),
+        _ => pairs.binary_search_by(|(k, _)| k.borrow().cmp(key)),
+    }
+}
+
+fn insert<K: Ord + Clone, V: Clone>(
+    node: &mut Arc<Node<K, V>>,
+    key: K,
+    value: V,
+    sums: &mut Sums<'_>,
+) -> (Option<V>, Split<K, V>) {
+    sums.change(node, |node, sums| match node {
+        Node::Leaf(pairs) => match find(pairs, &key) {
+            Ok(at) => (Some(std::mem::replace(&mut pairs[at].1, value)), None),
+            Err(at) => {
+                let right = put(pairs, at, (key, value));
+                (None, right.map(|pairs| (pairs[0].0.clone(), sums.add(Node::Leaf(pairs)))))
+            }
+        },
+        Node::Inner(children) => {
+            let at = child_of(children, &key);
+            let (former, split) = insert(&mut children[at].node, key, value, sums);
+            let Some((low, node)) = split else { return (former, None) };
+            let right = put(children, at + 1, Child { low, node });
+            (former, right.map(|children| (children[0].low.clone(), sums.add(Node::Inner(children)))))
+        }
+    })
+}
+
+/// Puts `item` into a node's content at `at`; the upper part when it was full. What is appended leaves the rest full.
+fn put<T>(items: &mut Vec<T>, at: usize, item: T) -> Option<Vec<T>> {
+    if items.len() < NODE_MAX {
+        items.insert(at, item);
+        return None;
+    }
+    if at == items.len() {
+        return Some(vec![item]);
+    }
+    let middle = items.len() / 2;
+    let mut right = items.split_off(middle);
+    match at.checked_sub(middle) {
+        Some(at) if at > 0 => right.insert(at, item),
+        _ => items.insert(at, item),
+    }
+    items.shrink_to(JOINED_MAX);
+    Some(right)
+}
+
+/// Removes `key`, which is there.
+fn remove<K: Ord + Clone + Borrow<Q>, V: Clone, Q: Ord + ?Sized>(
+    node: &mut Arc<Node<K, V>>,
+    key: &Q,
+    sums: &mut Sums<'_>,
+) -> Option<V> {
+    sums.change(node, |node, sums| match node {
+        Node::Leaf(pairs) => {
+            let at = find(pairs, key).ok()?;
+            let (_, value) = pairs.remove(at);
+            give_back(pairs);
+            Some(value)
+        }
+        Node::Inner(children) => {
+            let at = child_of(children, key);
+            let removed = remove(&mut children[at].node, key, sums);
+            let left = children[at].node.len();
+            if left == 0 {
+                let child = children.remove(at);
+                sums.drop(&child.node);
+            } else if left < JOIN_BELOW {
+                let joins = |at: usize| children[at].node.len() + children[at + 1].node.len() <= JOINED_MAX;
+                if at + 1 < children.len() && joins(at) {
+                    join(children, at, sums);
+                } else if at > 0 && joins(at - 1) {
+                    join(children, at - 1, sums);
+                }
+            }
+            give_back(children);
+            removed
+        }
+    })
+}
+
+/// Joins the child at `at` and the next one.
+fn join<K: Clone, V: Clone>(children: &mut Vec<Child<K, V>>, at: usize, sums: &mut Sums<'_>) {
+    let Child { low, node: right } = children.remove(at + 1);
+    sums.drop(&right);
+    let right = Arc::try_unwrap(right).unwrap_or_else(|shared| (*shared).clone());
+    sums.change(&mut children[at].node, |left, _| match (left, right) {
+        (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
+        (Node::Inner(left), Node::Inner(mut right)) => {
+            // The first child's own bound may be stale; that of the whole node is not.
+            right[0].low = low;
+            left.extend(right);
+        }
+        _ => unreachable!("all leaves are equally deep"),
+    });
+}
+
+/// Returns room that a much smaller content does not need.
+fn give_back<T>(items: &mut Vec<T>) {
+    if items.capacity() > 8 && items.len() * 4 <= items.capacity() {
+        items.shrink_to(items.len() * 2);
+    }
+}
+
+/// Pairs with ascending keys.
+#[derive(Debug)]
+pub(crate) struct Ascending<'a, K, V> {
+    /// Per level what comes after the child that is being walked.
+    above: SmallVec<[&'a [Child<K, V>]; 4]>,
+    leaf: &'a [(K, V)],
+}
+
+impl<'a, K, V> Ascending<'a, K, V> {
+    fn descend(&mut self, mut node: &'a Node<K, V>) {
+        while let Node::Inner(children) = node {
+            self.above.push(&children[1..]);
+            node = &children[0].node;
+        }
+        if let Node::Leaf(pairs) = node {
+            self.leaf = pairs;
+        }
+    }
+}
+
+impl<'a, K, V> Iterator for Ascending<'a, K, V> {
+    type Item = (&'a K, &'a V);
+    fn next(&mut self) -> Option<(&'a K, &'a V)> {
+        while self.leaf.is_empty() {
+            let (child, rest) =
+                self.above.pop()?.split_first().map_or((None, &[][..]), |(c, r)| (Some(c), r));
+            if let Some(child) = child {
+                self.above.push(rest);
+                self.descend(&child.node);
+            }
+        }
+        let ((key, value), rest) = self.leaf.split_first()?;
+        self.leaf = rest;
+        Some((key, value))
+    }
+}
+
+/// Pairs with descending keys.
+#[derive(Debug)]
+pub(crate) struct Descending<'a, K, V> {
+    /// Per level what comes before the child that is being walked.
+    above: SmallVec<[&'a [Child<K, V>]; 4]>,
+    leaf: &'a [(K, V)],
+}
+
+impl<'a, K, V> Descending<'a, K, V> {
+    fn descend(&mut self, mut node: &'a Node<K, V>) {
+        while let Node::Inner(children) = node {
+            let Some((last, rest)) = children.split_last() else { return };
+            self.above.push(rest);
+            node = &last.node;
+        }
+        if let Node::Leaf(pairs) = node {
+            self.leaf = pairs;
+        }
+    }
+}
+
+impl<'a, K, V> Iterator for Descending<'a, K, V> {
+    type Item = (&'a K, &'a V);
+    fn next(&mut self) -> Option<(&'a K, &'a V)> {
+        while self.leaf.is_empty() {
+            let (child, rest) = self.above.pop()?.split_last().map_or((None, &[][..]), |(c, r)| (Some(c), r));
+            if let Some(child) = child {
+                self.above.push(rest);
+                self.descend(&child.node);
+            }
+        }
+        let ((key, value), rest) = self.leaf.split_last()?;
+        self.leaf = rest;
+        Some((key, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Map = SharedMap<u32, u64>;
+
+    /// Nodes and bytes, counted by walking; checks the order and the depth on the way.
+    fn walk(
+        node: &Node<u32, u64>,
+        low: Option<u32>,
+        high: Option<u32>,
+        depth: usize,
+    ) -> (usize, usize, usize) {
+        let (mut nodes, mut bytes, mut leaf_depth) = (1, node.heap_bytes(), depth);
+        assert!(node.len() > 0 && node.len() <= NODE_MAX);
+        match node {
+            Node::Leaf(pairs) => {
+                assert!(pairs.is_sorted_by(|a, b| a.0 < b.0));
+                assert!(low.is_none_or(|low| pairs[0].0 >= low));
+                assert!(high.is_none_or(|high| pairs[pairs.len() - 1].0 < high));
+            }
+            Node::Inner(children) => {
+                for (i, child) in children.iter().enumerate() {
+                    let low = if i == 0 { low } else { Some(child.low) };
+                    let high = children.get(i + 1).map(|c| c.low).or(high);
+                    let (n, b, d) = walk(&child.node, low, high, depth + 1);
+                    assert!(i == 0 || d == leaf_depth);
+                    (nodes, bytes, leaf_depth) = (nodes + n, bytes + b, d);
+                }
+            }
+        }
+        (nodes, bytes, leaf_depth)
+    }
+    fn check(map: &Map, twin: &BTreeMap<u32, u64>) {
+        let (nodes, bytes, _) = map.root.as_ref().map_or((0, 0, 0), |root| walk(root, None, None, 0));
+        assert_eq!((map.nodes, map.bytes, map.len()), (nodes, bytes, twin.len()));
+        assert!(map.iter().eq(twin.iter()));
+        assert!(map.descend(Bound::Unbounded::<&u32>).eq(twin.iter().rev()));
+        assert_eq!((map.first(), map.last()), (twin.first_key_value(), twin.last_key_value()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn does_what_a_map_does(
+            ops in prop::collection::vec((0..4u8, 0..3000u32, 1..300u32), 1..60),
+            bounds in prop::collection::vec(0..3000u32, 8),
+        ) {
+            let (mut map, mut twin) = (Map::default(), BTreeMap::new());
+            let mut snapshot = (map.clone(), twin.clone());
+            let mut n = 0;
+            for (kind, from, many) in ops {
+                for key in from..from + many {
+                    n += 1;
+                    match kind {
+                        0 | 1 => assert_eq!(map.insert(key, n), twin.insert(key, n)),
+                        // Every third stays, so that nodes shrink without going.
+                        2 if key % 3 > 0 => assert_eq!(map.remove(&key), twin.remove(&key)),
+                        2 => {}
+                        _ => assert_eq!(map.get_mut(&key).map(|v| *v += 1), twin.get_mut(&key).map(|v| *v += 1)),
+                    }
+                }
+                if n % 5 == 0 {
+                    check(&snapshot.0, &snapshot.1);
+                    snapshot = (map.clone(), twin.clone());
+                }
+            }
+            check(&map, &twin);
+            check(&snapshot.0, &snapshot.1);
+            for at in bounds {
+                prop_assert_eq!(map.get(&at), twin.get(&at));
+                for bound in [Bound::Included(&at), Bound::Excluded(&at)] {
+                    prop_assert!(map.ascend(bound).eq(twin.range((bound, Bound::Unbounded))));
+                    prop_assert!(map.descend(bound).eq(twin.range((Bound::Unbounded, bound)).rev()));
+                }
+            }
+            for key in twin.keys() {
+                assert!(map.remove(key).is_some());
+            }
+            check(&map, &BTreeMap::new());
+            prop_assert_eq!((map.nodes, map.bytes), (0, 0));
+        }
+    }
+
+    #[test]
+    fn appending_fills_the_nodes_and_a_clone_copies_a_path() {
+        let mut map = Map::default();
+        (0..100_000).for_each(|i| assert!(map.insert(i, 0).is_none()));
+        assert!(map.heap_bytes() < 100_000 * size_of::<(u32, u64)>() * 107 / 100, "{}", map.heap_bytes());
+        let snapshot = map.clone();
+        *map.get_mut(&5).expect("it is there") = 1;
+        let shared = |a: &Map, b: &Map| {
+            let (Some(a), Some(b)) = (&a.root, &b.root) else { panic!("both have a root") };
+            let (Node::Inner(a), Node::Inner(b)) = (&**a, &**b) else { panic!("both are deep") };
+            a.iter().zip(b).filter(|(a, b)| Arc::ptr_eq(&a.node, &b.node)).count() + 1 == a.len()
+        };
+        assert!(shared(&map, &snapshot) && snapshot.get(&5) == Some(&0));
+        let mut own = 0;
+        map.clone().into_each(&mut |_, _| own += 1);
+        assert_eq!(own, 0, "all nodes are shared with the original");
+        let mut pieces = 0;
+        map.into_pieces(&mut |_| pieces += 1);
+        assert!(pieces > 50, "{pieces}");
+        assert_eq!(snapshot.iter().count(), 100_000);
+    }
+}

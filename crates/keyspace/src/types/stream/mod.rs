@@ -1,0 +1,164 @@
+//! [`StreamValue`]: entries by ID, and consumer groups that read them.
+//!
+//! [`Entries`] holds entries in blocks that are Redis's listpacks byte for byte ([`block`]); a [`Group`] holds what was
+//! delivered and not acknowledged. Both lie in ordered maps of shared nodes ([`map`]): a clone is one pointer, and a write
+//! to a shared stream copies the few nodes and the one block on its way. Nothing here knows a command or a clock.
+
+mod block;
+mod entries;
+mod group;
+mod id;
+mod listpack;
+mod map;
+#[cfg(test)]
+mod tests;
+
+pub use block::Entry;
+pub use entries::{BLOCK_BYTES_MAX, Entries, NotAdded, Trim};
+pub use group::{Claim, Consumer, ConsumerId, Group, Name, Pending};
+pub use id::Id;
+pub use listpack::Item;
+
+use crate::Settings;
+use map::SharedMap;
+use triomphe::Arc;
+
+/// A stream. Unlike other collections it stays when its last entry goes.
+#[derive(Debug, Clone, Default)]
+pub struct StreamValue(Arc<Stream>);
+
+#[derive(Debug, Clone, Default)]
+struct Stream {
+    entries: Entries,
+    groups: SharedMap<Name, Group>,
+    /// Of the groups' names and of what is behind each group.
+    group_bytes: usize,
+    group_parts: usize,
+}
+
+impl StreamValue {
+    /// An empty stream.
+    pub fn new() -> StreamValue {
+        StreamValue::default()
+    }
+    /// The entries.
+    pub fn entries(&self) -> &Entries {
+        &self.0.entries
+    }
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.0.groups.len()
+    }
+    /// The groups in the order of their names.
+    pub fn each_group(&self) -> impl Iterator<Item = (&[u8], &Group)> {
+        self.0.groups.iter().map(|(name, group)| (&**name, group))
+    }
+    /// The group of this name.
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.0.groups.get(name)
+    }
+    /// How many entries the group has still to read, where that can be told: XINFO's `lag`.
+    pub fn lag(&self, group: &Group) -> Option<i64> {
+        let entries = self.entries();
+        if entries.added() == 0 {
+            return Some(0);
+        }
+        let read = match group.entries_read() {
+            Some(read) if !entries.has_tombstone_from(group.last_id()) => read,
+            _ => entries.distance_from_first(group.last_id())?,
+        };
+        Some((entries.added() as i64).wrapping_sub(read as i64))
+    }
+
+    /// Adds an entry; `settings` say when a block is full.
+    ///
+    /// # Errors
+    /// When its ID is not above the last one, or it is too large; then nothing has changed.
+    pub fn append<'p, P>(&mut self, id: Id, pairs: P, settings: &Settings) -> Result<(), NotAdded>
+    where
+        P: ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
+    {
+        self.write().entries.append(id, pairs, settings)
+    }
+    /// Deletes the entry `id`; true when it was there. Where it is pending it stays so.
+    pub fn delete(&mut self, id: Id) -> bool {
+        self.write().entries.delete(id)
+    }
+    /// Removes the oldest entries; with `approximate` only whole blocks, with a `limit` above 0 at most so many entries. The
+    /// number of removed ones.
+    pub fn trim(&mut self, trim: Trim, approximate: bool, limit: u64) -> u64 {
+        self.write().entries.trim(trim, approximate, limit)
+    }
+    /// Sets the last ID, and what is given of the number of entries ever added and the highest ID deleted: XSETID, and
+    /// what was stored.
+    pub fn set_ids(&mut self, last: Id, added: Option<u64>, max_deleted: Option<Id>) {
+        self.write().entries.set_ids(last, added, max_deleted);
+    }
+    /// Adds a block of entries that was stored as Redis stores it. False when it is malformed, or its entries do not
+    /// follow those that are there; then nothing has changed.
+    pub fn push_raw_block(&mut self, master: Id, list: Vec<u8>) -> bool {
+        self.write().entries.push_raw_block(master, list)
+    }
+    /// Adds a group; false when there is one of this name.
+    pub fn create_group(&mut self, name: &[u8], last_id: Id, entries_read: Option<u64>) -> bool {
+        if self.group(name).is_some() {
+            return false;
+        }
+        let stream = self.write();
+        let group = Group::new(last_id, entries_read);
+        stream.group_bytes += group::name_bytes(name) + group.heap_bytes();
+        stream.group_parts += 1 + group.parts();
+        stream.groups.insert(Name::from(name), group);
+        true
+    }
+    /// Removes a group; false when there is none of this name.
+    pub fn remove_group(&mut self, name: &[u8]) -> bool {
+        if self.group(name).is_none() {
+            return false;
+        }
+        let stream = self.write();
+        let Some(group) = stream.groups.remove(name) else { return false };
+        stream.group_bytes -= group::name_bytes(name) + group.heap_bytes();
+        stream.group_parts -= 1 + group.parts();
+        true
+    }
+    /// Lets `change` have a group for writing, beside the entries; `None` when there is no group of this name.
+    pub fn change_group<R>(
+        &mut self,
+        name: &[u8],
+        change: impl FnOnce(&mut Group, &Entries) -> R,
+    ) -> Option<R> {
+        self.group(name)?;
+        let stream = self.write();
+        let group = stream.groups.get_mut(name)?;
+        stream.group_bytes -= group.heap_bytes();
+        stream.group_parts -= group.parts();
+        let result = change(group, &stream.entries);
+        stream.group_bytes += group.heap_bytes();
+        stream.group_parts += group.parts();
+        Some(result)
+    }
+    /// Bytes of heap behind it. Counted along, not walked.
+    pub fn heap_bytes(&self) -> usize {
+        const COUNT_BYTES: usize = 8;
+        let stream = &self.0;
+        let groups = stream.groups.heap_bytes() + stream.group_bytes;
+        COUNT_BYTES + size_of::<Stream>() + stream.entries.heap_bytes() + groups
+    }
+    /// How many allocations freeing it costs, about.
+    pub fn parts(&self) -> usize {
+        1 + self.0.entries.parts() + self.0.groups.parts() + self.0.group_parts
+    }
+    /// Hands out all its memory in pieces, each of which is freed quickly.
+    pub fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
+        // Shared with a snapshot: that one frees it.
+        let Ok(stream) = Arc::try_unwrap(self.0) else { return };
+        stream.entries.into_pieces(hand_out);
+        stream.groups.into_each(&mut |_, group| group.into_pieces(hand_out));
+    }
+
+    /// The stream for writing; its head is copied before when a snapshot shares it.
+    fn write(&mut self) -> &mut Stream {
+        Arc::make_mut(&mut self.0)
+    }
+}

@@ -1,0 +1,365 @@
+//! Model tests: a stream beside plain vectors and maps, with snapshots that are compared while writes go on.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a stream holds, plainly.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Twin {
+    entries: BTreeMap<Id, Fields>,
+    last: Id,
+    max_deleted: Id,
+    added: u64,
+    groups: BTreeMap<Vec<u8>, TwinGroup>,
+}
+#[derive(Debug, Clone, Default, PartialEq)]
+struct TwinGroup {
+    last: Id,
+    /// ID to consumer, time, deliveries.
+    pending: BTreeMap<Id, (Vec<u8>, i64, u64)>,
+    consumers: BTreeMap<Vec<u8>, i64>,
+}
+
+fn append(stream: &mut StreamValue, id: Id, fields: &Fields, settings: &Settings) -> Result<(), NotAdded> {
+    stream.append(id, fields.iter().map(|(f, v)| (&f[..], &v[..])), settings)
+}
+fn fields_of(entry: &Entry<'_>) -> Fields {
+    let fields: Fields = entry.pairs().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
+    assert_eq!(fields.len(), entry.len());
+    fields
+}
+fn twin_of(stream: &StreamValue) -> Twin {
+    let entries = stream.entries();
+    let all: BTreeMap<_, _> = entries.range(Id::MIN, Id::MAX).map(|e| (e.id(), fields_of(&e))).collect();
+    assert_eq!((all.len() as u64, all.is_empty()), (entries.len(), entries.is_empty()));
+    assert_eq!(entries.first_id(), all.keys().next().copied().unwrap_or_default());
+    let mut groups = BTreeMap::new();
+    for (name, group) in stream.each_group() {
+        let name_of = |id| group.consumer(id).expect("it has the entry").name().to_vec();
+        let pending: BTreeMap<_, _> = group
+            .pending_from(Id::MIN)
+            .map(|(id, p)| (id, (name_of(p.consumer), p.delivered_ms, p.deliveries)))
+            .collect();
+        assert_eq!((pending.len(), group.last_pending()), (group.pending(), pending.keys().last().copied()));
+        let mut consumers = BTreeMap::new();
+        for consumer in group.each_consumer() {
+            let own: Vec<Id> = consumer.pending_from(Id::MIN).collect();
+            assert!(own.iter().eq(pending.iter().filter(|(_, p)| p.0 == consumer.name()).map(|(id, _)| id)));
+            assert_eq!(own.len(), consumer.pending());
+            consumers.insert(consumer.name().to_vec(), consumer.seen_ms());
+        }
+        assert_eq!(consumers.len(), group.consumers());
+        groups.insert(name.to_vec(), TwinGroup { last: group.last_id(), pending, consumers });
+    }
+    let (last, max_deleted, added) = (entries.last_id(), entries.max_deleted_id(), entries.added());
+    Twin { entries: all, last, max_deleted, added, groups }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// So many entries, of a kind of fields.
+    Add(u8, u8),
+    /// The entry at this share of all.
+    Delete(u8),
+    TrimLen(u8),
+    TrimId(u8),
+    /// Group, consumer, how many.
+    Read(u8, u8, u8),
+    Acknowledge(u8, u8),
+    Claim(u8, u8, u8),
+    DeleteConsumer(u8, u8),
+    RemoveGroup(u8),
+    Snapshot,
+}
+fn op() -> impl Strategy<Value = Op> {
+    use Op::*;
+    prop_oneof![
+        8 => (any::<u8>(), 0..4u8).prop_map(|(n, kind)| Add(n, kind)),
+        4 => any::<u8>().prop_map(Delete),
+        1 => any::<u8>().prop_map(TrimLen),
+        1 => any::<u8>().prop_map(TrimId),
+        6 => (0..3u8, 0..3u8, any::<u8>()).prop_map(|(g, c, n)| Read(g, c, n)),
+        6 => (0..3u8, any::<u8>()).prop_map(|(g, at)| Acknowledge(g, at)),
+        3 => (0..3u8, 0..3u8, any::<u8>()).prop_map(|(g, c, at)| Claim(g, c, at)),
+        1 => (0..3u8, 0..3u8).prop_map(|(g, c)| DeleteConsumer(g, c)),
+        1 => (0..3u8).prop_map(RemoveGroup),
+        2 => Just(Snapshot),
+    ]
+}
+/// The key at that share of all, a 256th.
+fn at_share<V>(map: &BTreeMap<Id, V>, share: u8) -> Option<Id> {
+    map.keys().nth(map.len() * usize::from(share) / 256).copied()
+}
+
+struct Both {
+    stream: StreamValue,
+    twin: Twin,
+    settings: Settings,
+    clock: i64,
+}
+
+impl Both {
+    fn group(&mut self, number: u8) -> Vec<u8> {
+        let name = format!("g{number}").into_bytes();
+        let new = self.stream.create_group(&name, Id::MIN, Some(0));
+        assert_eq!(new, !self.twin.groups.contains_key(&name));
+        self.twin.groups.entry(name.clone()).or_default();
+        name
+    }
+    fn run(&mut self, op: &Op) {
+        self.clock += 1;
+        match *op {
+            Op::Add(many, kind) => (0..many).for_each(|i| self.add(i, kind)),
+            Op::Delete(share) => {
+                let Some(id) = at_share(&self.twin.entries, share) else { return };
+                assert!(self.stream.delete(id) && !self.stream.delete(id));
+                self.twin.entries.remove(&id);
+                self.twin.max_deleted = self.twin.max_deleted.max(id);
+            }
+            Op::TrimLen(len) => self.trim(Trim::MaxLen(u64::from(len) * 4)),
+            Op::TrimId(share) => {
+                let id = at_share(&self.twin.entries, share / 2).unwrap_or(Id::MAX);
+                self.trim(Trim::MinId(id));
+            }
+            Op::Read(group, consumer, many) => {
+                let (name, consumer) = (self.group(group), format!("c{consumer}").into_bytes());
+                let twin = self.twin.groups.get_mut(&name).expect("just made");
+                twin.consumers.insert(consumer.clone(), self.clock);
+                let from = twin.last.next().expect("not the greatest");
+                let read: Vec<Id> =
+                    self.twin.entries.range(from..).take(many.into()).map(|(id, _)| *id).collect();
+                for id in &read {
+                    twin.pending.insert(*id, (consumer.clone(), self.clock, 1));
+                    twin.last = *id;
+                }
+                let clock = self.clock;
+                let got = self.stream.change_group(&name, |group, entries| {
+                    let consumer = group.see_consumer(&consumer, clock);
+                    let new = entries.range(group.last_id().next().expect("not the greatest"), Id::MAX);
+                    let ids: Vec<Id> = new.take(many.into()).map(|e| e.id()).collect();
+                    for id in &ids {
+                        group.advance(*id, entries);
+                        group.deliver(*id, consumer, clock);
+                    }
+                    ids
+                });
+                assert_eq!(got, Some(read));
+            }
+            Op::Acknowledge(group, share) => {
+                let name = self.group(group);
+                let twin = self.twin.groups.get_mut(&name).expect("just made");
+                let Some(id) = at_share(&twin.pending, share) else { return };
+                twin.pending.remove(&id);
+                let both = self.stream.change_group(&name, |g, _| (g.acknowledge(id), g.acknowledge(id)));
+                assert_eq!(both, Some((true, false)));
+            }
+            Op::Claim(group, consumer, share) => {
+                let (name, consumer) = (self.group(group), format!("c{consumer}").into_bytes());
+                let twin = self.twin.groups.get_mut(&name).expect("just made");
+                let Some(id) = at_share(&twin.pending, share) else { return };
+                let pending = twin.pending.get_mut(&id).expect("just found");
+                let until_ms = self.clock - i64::from(share % 8);
+                let taken = pending.1 <= until_ms;
+                if taken {
+                    *pending = (consumer.clone(), self.clock, pending.2 + u64::from(share.is_multiple_of(2)));
+                }
+                twin.consumers.insert(consumer.clone(), self.clock);
+                let claim = Claim {
+                    delivered_until_ms: Some(until_ms),
+                    delivered_ms: self.clock,
+                    deliveries: None,
+                    keep_deliveries: share % 2 == 1,
+                    force: false,
+                };
+                let got = self.stream.change_group(&name, |group, _| {
+                    let consumer = group.see_consumer(&consumer, self.clock);
+                    group.claim(id, consumer, &claim)
+                });
+                assert_eq!(got, Some(taken));
+            }
+            Op::DeleteConsumer(group, consumer) => {
+                let (name, consumer) = (self.group(group), format!("c{consumer}").into_bytes());
+                let twin = self.twin.groups.get_mut(&name).expect("just made");
+                let before = twin.pending.len();
+                twin.pending.retain(|_, p| p.0 != consumer);
+                let want = twin.consumers.remove(&consumer).map(|_| before - twin.pending.len());
+                assert_eq!(self.stream.change_group(&name, |g, _| g.delete_consumer(&consumer)), Some(want));
+            }
+            Op::RemoveGroup(group) => {
+                let name = format!("g{group}").into_bytes();
+                assert_eq!(self.stream.remove_group(&name), self.twin.groups.remove(&name).is_some());
+            }
+            Op::Snapshot => {}
+        }
+    }
+    fn add(&mut self, i: u8, kind: u8) {
+        let last = self.twin.last;
+        let id = if i.is_multiple_of(3) {
+            Id::new(last.ms + 1, 0)
+        } else {
+            last.next().expect("not the greatest")
+        };
+        let value = vec![b'v'; usize::from(i) * usize::from(kind)];
+        let fields: Fields = match kind {
+            0 => vec![(b"f".to_vec(), i.to_string().into_bytes())],
+            1 => vec![(b"f".to_vec(), value), (b"12".to_vec(), b"-7".to_vec())],
+            2 => vec![(vec![i; 3], value); 2],
+            _ => vec![(b"g".to_vec(), value)],
+        };
+        assert_eq!(append(&mut self.stream, last, &fields, &self.settings), Err(NotAdded::IdTooSmall));
+        assert_eq!(append(&mut self.stream, id, &fields, &self.settings), Ok(()));
+        self.twin.entries.insert(id, fields);
+        (self.twin.last, self.twin.added) = (id, self.twin.added + 1);
+    }
+    fn trim(&mut self, trim: Trim) {
+        // Whole blocks first: no more than what exact trimming removes, and no other entries.
+        let before = self.stream.entries().len();
+        let blocks = self.stream.entries().blocks();
+        let whole = self.stream.trim(trim, true, 0);
+        let gone = blocks - self.stream.entries().blocks();
+        assert!(self.stream.entries().len() == before - whole && (whole > 0) == (gone > 0));
+        let exact = self.stream.trim(trim, false, 0);
+        let keep = |id: &Id, later: usize| match trim {
+            Trim::MaxLen(max) => (later as u64) < max,
+            Trim::MinId(min) => *id >= min,
+        };
+        let mut later = self.twin.entries.len();
+        self.twin.entries.retain(|id, _| {
+            later -= 1;
+            keep(id, later)
+        });
+        assert_eq!(before - whole - exact, self.twin.entries.len() as u64);
+    }
+}
+
+/// The sums that are counted along are those that a stream has which is built anew from what this one stores.
+fn check_sums(stream: &StreamValue) {
+    let mut again = StreamValue::new();
+    for (master, list) in stream.entries().raw_blocks() {
+        let mut close = Vec::with_capacity(list.len());
+        close.extend_from_slice(list);
+        assert!(again.push_raw_block(master, close), "{master} follows");
+    }
+    let entries = stream.entries();
+    again.set_ids(entries.last_id(), Some(entries.added()), Some(entries.max_deleted_id()));
+    let mut want = twin_of(stream);
+    want.groups.clear();
+    assert_eq!(twin_of(&again), want);
+    // Room to grow in the last block and in nodes is all that may differ.
+    let spare = 2 * 4096 + entries.blocks() * 64;
+    let groups = stream.0.groups.heap_bytes() + stream.0.group_bytes;
+    assert!(stream.heap_bytes() - groups <= again.heap_bytes() + spare, "{stream:?}");
+    assert!(again.heap_bytes() <= stream.heap_bytes() + spare);
+    let bytes: usize = stream.0.groups.iter().map(|(name, g)| group::name_bytes(name) + g.heap_bytes()).sum();
+    let parts: usize = stream.0.groups.iter().map(|(_, g)| 1 + g.parts()).sum();
+    assert_eq!((stream.0.group_bytes, stream.0.group_parts), (bytes, parts));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn does_what_maps_do(
+        ops in prop::collection::vec(op(), 1..120),
+        node_entries in prop_oneof![Just(100u64), Just(0), 1..8u64],
+        node_bytes in prop_oneof![Just(4096u64), 64..512u64],
+        bounds in prop::collection::vec((0..3000u64, 0..4u64), 4),
+    ) {
+        let settings = Settings::default();
+        settings.stream_node_max_entries.store(node_entries, Relaxed);
+        settings.stream_node_max_bytes.store(node_bytes, Relaxed);
+        let mut both = Both { stream: StreamValue::new(), twin: Twin::default(), settings, clock: 1_000 };
+        let mut snapshot = (both.stream.clone(), both.twin.clone());
+        for op in &ops {
+            both.run(op);
+            if matches!(op, Op::Snapshot) {
+                prop_assert_eq!(&twin_of(&snapshot.0), &snapshot.1);
+                prop_assert_eq!(&twin_of(&both.stream), &both.twin);
+                check_sums(&both.stream);
+                snapshot = (both.stream.clone(), both.twin.clone());
+            }
+        }
+        prop_assert_eq!(&twin_of(&snapshot.0), &snapshot.1);
+        prop_assert_eq!(&twin_of(&both.stream), &both.twin);
+        check_sums(&both.stream);
+        let entries = both.stream.entries();
+        for pair in bounds.windows(2) {
+            let [start, end] = [pair[0], pair[1]].map(|(ms, seq)| Id::new(ms, seq));
+            let want: Vec<Id> = match start <= end {
+                true => both.twin.entries.range(start..=end).map(|(id, _)| *id).collect(),
+                false => Vec::new(),
+            };
+            let there: Vec<Id> = entries.range(start, end).map(|e| e.id()).collect();
+            let mut back: Vec<Id> = entries.range_back(start, end).map(|e| e.id()).collect();
+            back.reverse();
+            prop_assert!(there == want && back == want);
+            let found = entries.get(start).map(|e| fields_of(&e));
+            prop_assert_eq!(found.as_ref(), both.twin.entries.get(&start));
+        }
+        let mut pieces = 0;
+        drop(snapshot);
+        let parts = both.stream.parts();
+        both.stream.into_pieces(&mut |_| pieces += 1);
+        prop_assert!(pieces <= parts);
+    }
+
+    /// Bytes that claim to be a block are refused, or are a block that can be used.
+    #[test]
+    fn a_mutated_block_is_refused_or_consistent(
+        kinds in prop::collection::vec((0..30u8, 0..3u8), 1..20),
+        deletes in prop::collection::vec(any::<u8>(), 0..4),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut both =
+            Both { stream: StreamValue::new(), twin: Twin::default(), settings: Settings::default(), clock: 1 };
+        kinds.iter().for_each(|(i, kind)| both.add(*i, *kind));
+        deletes.iter().for_each(|share| both.run(&Op::Delete(*share)));
+        let raw: Vec<(Id, Vec<u8>)> = both.stream.entries().raw_blocks().map(|(m, l)| (m, l.to_vec())).collect();
+        for (master, mut list) in raw {
+            let place = at.index(list.len());
+            list[place] = byte;
+            let mut stream = StreamValue::new();
+            if !stream.push_raw_block(master, list) {
+                prop_assert_eq!(stream.entries().blocks(), 0);
+                continue;
+            }
+            let twin = twin_of(&stream);
+            stream.entries().radix_nodes();
+            prop_assert!(append(&mut stream, Id::MAX, &vec![(b"f".to_vec(), b"v".to_vec())], &both.settings).is_ok());
+            for id in twin.entries.keys() {
+                prop_assert!(stream.delete(*id));
+            }
+            prop_assert_eq!(stream.entries().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_huge_stream_costs_a_pointer_and_a_write_a_path() {
+    let settings = Settings::default();
+    let mut stream = StreamValue::new();
+    let value = vec![(b"field".to_vec(), vec![b'x'; 16])];
+    (1..=50_000).for_each(|i| append(&mut stream, Id::new(i, 0), &value, &settings).expect("it is above"));
+    let per_entry = stream.heap_bytes() / 50_000;
+    assert!((20..=32).contains(&per_entry), "{per_entry} bytes an entry; redis-server has 32");
+    let snapshot = stream.clone();
+    assert_eq!(snapshot.heap_bytes(), stream.heap_bytes());
+    let counted = allocation_counter::measure(|| {
+        append(&mut stream, Id::new(50_001, 0), &value, &settings).expect("it is above");
+    });
+    assert!(counted.bytes_total < 32 * 1024, "{counted:?}");
+    assert_eq!((snapshot.entries().len(), stream.entries().len()), (50_000, 50_001));
+    let pending = allocation_counter::measure(|| {
+        stream.create_group(b"g", Id::MIN, Some(0));
+        stream.change_group(b"g", |group, entries| {
+            let consumer = group.see_consumer(b"c", 1);
+            entries.range(Id::MIN, Id::MAX).for_each(|entry| group.deliver(entry.id(), consumer, 1));
+        });
+    });
+    let per_entry = pending.bytes_current / 50_001;
+    assert!((40..=70).contains(&per_entry), "{per_entry} bytes a pending entry; redis-server has 140");
+}
