@@ -130,10 +130,10 @@ impl Bench {
         let at = dispatch::key_positions(found.spec, args).expect("keys");
         let keys: SmallVec<[Key<'_>; 4]> = at.iter().map(|i| self.keyspace.key(args.at(*i))).collect();
         let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-        let mut locked = self.keyspace.lock(&hashes, NOW_MS);
+        let mut txn = self.keyspace.lock(&hashes, NOW_MS);
         let (keys, mut reply) = (&keys[..], Reply::new(&mut self.out, Protocol::Resp2));
-        let (locked, reply, rng) = (&mut locked, &mut reply, &mut self.rng);
-        handler(&mut Call { args, keys, db: 0, now_ms: NOW_MS, locked, reply, rng });
+        let (txn, reply, rng) = (&mut txn, &mut reply, &mut self.rng);
+        handler(&mut Call { args, keys, db: 0, now_ms: NOW_MS, txn, reply, rng });
         self.replies += 1;
         if self.replies.is_multiple_of(PIPELINE) {
             self.out.clear();

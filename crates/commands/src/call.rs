@@ -5,11 +5,11 @@ use crate::spec::Access;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strand_keyspace::{Key, KeyHash, Keyspace, Locked, Lookups};
+use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// One command at work. The shards of all its keys (by its key specs) are held in `locked`.
+/// One command at work. The shards of all its keys (by its key specs) are held in `txn`.
 pub struct Call<'a, 'k> {
     /// The arguments; index 0 is the command's name (a subcommand's name is index 1).
     pub args: Args<'a>,
@@ -19,8 +19,8 @@ pub struct Call<'a, 'k> {
     pub db: usize,
     /// Unix milliseconds.
     pub now_ms: i64,
-    /// The held shards: `locked.db(db)`.
-    pub locked: &'a mut Locked<'k>,
+    /// The held shards: `txn.db(db)`.
+    pub txn: &'a mut Txn<'k>,
     /// Where the reply goes.
     pub reply: &'a mut Reply<'a>,
     /// Randomness (seeded by the driver, so that a simulation repeats).
@@ -57,19 +57,19 @@ impl Hold for Alone {}
 /// Shards that a lane call holds, announced or not.
 pub struct LaneLocked<'a> {
     // Let go before the hold ends.
-    locked: Locked<'a>,
+    txn: Txn<'a>,
     _hold: Option<Box<dyn Hold + 'a>>,
 }
 
 impl<'a> Deref for LaneLocked<'a> {
-    type Target = Locked<'a>;
-    fn deref(&self) -> &Locked<'a> {
-        &self.locked
+    type Target = Txn<'a>;
+    fn deref(&self) -> &Txn<'a> {
+        &self.txn
     }
 }
 impl DerefMut for LaneLocked<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.locked
+        &mut self.txn
     }
 }
 
@@ -139,7 +139,7 @@ impl<'a> LaneCall<'a> {
     /// nobody waits for the others. Where they are not free together for long enough, they are kept free for it.
     pub fn lock(&self, hashes: &[KeyHash]) -> LaneLocked<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
-            Some(locked) => LaneLocked { locked, _hold: None },
+            Some(txn) => LaneLocked { txn, _hold: None },
             None => self.hold(hashes),
         }
     }
@@ -148,9 +148,9 @@ impl<'a> LaneCall<'a> {
         let hold = self.holds.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
         // Workers on this core that looked just before have done what they are at; those on others will see it.
         self.pause();
-        let locked = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
-        let locked = locked.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
-        LaneLocked { locked, _hold: Some(hold) }
+        let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
+        let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
+        LaneLocked { txn, _hold: Some(hold) }
     }
     /// Announces that all shards will be held.
     pub fn hold_all(&self) -> Box<dyn Hold + 'a> {

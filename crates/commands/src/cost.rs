@@ -6,7 +6,7 @@
 use crate::call::LaneCall;
 use crate::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, Locked, StrRef, ValueRef};
+use strand_keyspace::{Key, StrRef, Txn, ValueRef};
 use strand_wire::args::Args;
 
 /// A call with more elements than this is long. An element (a key looked up, a field encoded) costs 50 to 200 ns, so
@@ -149,11 +149,13 @@ impl Cost {
 
 /// Elements of a call whose cost is in the data, at the value of `key`, whose shard is held: as [`Cost::elements`], and
 /// bytes count as the elements that they take as long as.
-pub fn elements_at(cost: Cost, args: Args<'_>, locked: &mut Locked<'_>, db: usize, key: &Key<'_>) -> usize {
-    let db = if cost == Cost::SystemElements { locked.keyspace().system_db(db) } else { db };
-    let bytes = match (cost, locked.db(db).peek(key).map(|r| r.value())) {
-        (Cost::Elements | Cost::SystemElements, Some(ValueRef::Hash(hash))) => {
-            return hash.len().max(hash.heap_bytes().div_ceil(ELEMENT_BYTES));
+pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
+    let db = if cost == Cost::SystemElements { txn.keyspace().system_db(db) } else { db };
+    let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
+        // A string is the wrong type for every command of this cost.
+        (Cost::Elements | Cost::SystemElements, Some(ValueRef::Str(_)) | None) => 0,
+        (Cost::Elements | Cost::SystemElements, Some(collection)) => {
+            return collection.elements().max(collection.heap_bytes().div_ceil(ELEMENT_BYTES));
         }
         (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),
         (Cost::Overwrite, Some(ValueRef::Str(s))) => {
@@ -219,34 +221,31 @@ mod tests {
     fn a_string_is_long_to_edit_when_it_is_copied_or_made_longer() {
         let space = Keyspace::new(1, 1, [1, 2, 3, 4]);
         let key = space.key(b"k");
-        let mut locked = space.lock(&[key.hash], 0);
-        let long = |locked: &mut Locked<'_>, cost, line: &str| {
+        let mut txn = space.lock(&[key.hash], 0);
+        let long = |txn: &mut Txn<'_>, cost, line: &str| {
             let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-            elements_at(cost, argv.args(), locked, 0, &key) > LONG_ELEMENTS
+            elements_at(cost, argv.args(), txn, 0, &key) > LONG_ELEMENTS
         };
-        let set = |locked: &mut Locked<'_>, blob: &Blob| {
-            locked.db(0).set_str(&key, StrRef::Blob { blob, edited: false }, None);
+        let set = |txn: &mut Txn<'_>, blob: &Blob| {
+            txn.db(0).set_str(&key, StrRef::Blob { blob, edited: false }, None);
         };
-        assert!(!long(&mut locked, Cost::Overwrite, "setrange k 500000000 x"), "new zeros cost nothing");
-        set(&mut locked, &Blob::from(&b"short"[..]));
-        assert!(long(&mut locked, Cost::Overwrite, "setrange k 500000000 x"));
-        assert!(!long(&mut locked, Cost::Overwrite, "setrange k x x"));
+        assert!(!long(&mut txn, Cost::Overwrite, "setrange k 500000000 x"), "new zeros cost nothing");
+        set(&mut txn, &Blob::from(&b"short"[..]));
+        assert!(long(&mut txn, Cost::Overwrite, "setrange k 500000000 x"));
+        assert!(!long(&mut txn, Cost::Overwrite, "setrange k x x"));
         let huge = "x".repeat(LONG_BYTES + 1);
-        assert!(long(&mut locked, Cost::Append, &format!("append k {huge}")));
-        assert!(long(&mut locked, Cost::Overwrite, &format!("setrange k 0 {huge}")));
-        assert!(!long(&mut locked, Cost::Append, "append k x"));
+        assert!(long(&mut txn, Cost::Append, &format!("append k {huge}")));
+        assert!(long(&mut txn, Cost::Overwrite, &format!("setrange k 0 {huge}")));
+        assert!(!long(&mut txn, Cost::Append, "append k x"));
         let mut blob = Blob::with_capacity(2 * LONG_BYTES);
         blob.resize(LONG_BYTES + 1, b'x');
-        set(&mut locked, &blob);
-        assert!(long(&mut locked, Cost::Append, "append k x"), "shared with this test");
-        assert!(long(&mut locked, Cost::Overwrite, "setrange k 0 x"));
+        set(&mut txn, &blob);
+        assert!(long(&mut txn, Cost::Append, "append k x"), "shared with this test");
+        assert!(long(&mut txn, Cost::Overwrite, "setrange k 0 x"));
         drop(blob);
-        assert!(!long(&mut locked, Cost::Append, "append k x"));
-        assert!(!long(&mut locked, Cost::Overwrite, "setrange k 0 x"));
-        assert!(
-            long(&mut locked, Cost::Overwrite, &format!("setrange k {} x", 2 * LONG_BYTES)),
-            "it must move"
-        );
+        assert!(!long(&mut txn, Cost::Append, "append k x"));
+        assert!(!long(&mut txn, Cost::Overwrite, "setrange k 0 x"));
+        assert!(long(&mut txn, Cost::Overwrite, &format!("setrange k {} x", 2 * LONG_BYTES)), "it must move");
     }
 
     #[test]

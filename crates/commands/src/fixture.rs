@@ -65,13 +65,13 @@ impl Fixture {
                 Handler::Data(run) if !self.is_long(found.spec, args) => {
                     let keys = long::keys(found.spec, args, &self.keyspace).unwrap_or_default();
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
-                    let mut locked = self.keyspace.lock(&hashes, self.now_ms);
+                    let mut txn = self.keyspace.lock(&hashes, self.now_ms);
                     run(&mut Call {
                         args,
                         keys: &keys,
                         db: self.db,
                         now_ms: self.now_ms,
-                        locked: &mut locked,
+                        txn: &mut txn,
                         reply: &mut reply,
                         rng: &mut self.rng,
                     });
@@ -111,8 +111,8 @@ impl Fixture {
         }
         let at_key = || {
             let keys = long::keys(spec, args, &self.keyspace).expect("the row finds its keys");
-            let mut locked = self.keyspace.lock(&[keys[0].hash], self.now_ms);
-            elements_at(spec.cost, args, &mut locked, self.db, &keys[0])
+            let mut txn = self.keyspace.lock(&[keys[0].hash], self.now_ms);
+            elements_at(spec.cost, args, &mut txn, self.db, &keys[0])
         };
         spec.cost.elements(args, self.keyspace.shards()) > LONG_ELEMENTS
             || (spec.cost.is_in_the_data() && at_key() > LONG_ELEMENTS)

@@ -105,21 +105,21 @@ fn on_snapshot(
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     call.keyspace.prefetch(call.db, &keys[..keys.len().min(SLICE_ARGUMENTS)]);
     let mut found = Vec::with_capacity(keys.len());
-    let mut locked = call.lock(&hashes);
-    locked.set_no_touch(call.no_touch);
+    let mut txn = call.lock(&hashes);
+    txn.set_no_touch(call.no_touch);
     let of_system = spec.cost == Cost::SystemElements;
     let (from, to) = match of_system {
         true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
         false => (call.db, 0),
     };
     for key in &keys {
-        let mut db = locked.db(from);
+        let mut db = txn.db(from);
         // What is read of the system is no use of a key.
         let record = if of_system { db.peek(key) } else { db.get(key) };
         found.extend(record.map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
     }
-    let lookups = locked.lookups();
-    drop(locked);
+    let lookups = txn.lookups();
+    drop(txn);
     call.pause();
     let mut copies = snapshot.lock_shard(0, call.now_ms);
     for (key, value, expire_at_ms) in found {
@@ -303,18 +303,18 @@ fn at_once(
     let (now_ms, no_touch) = (call.now_ms, call.no_touch);
     let done = match on {
         On::Snapshot(snapshot) => {
-            let locked = &mut snapshot.lock(&hashes, now_ms);
-            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+            let txn = &mut snapshot.lock(&hashes, now_ms);
+            once(run, Call { args, keys: &keys, db, now_ms, txn, reply: &mut reply, rng: call.rng })
         }
         On::Slice | On::Further | On::Held => {
             let held = matches!(on, On::Held) && !keys.is_empty();
-            let mut locked = if held { call.hold(&hashes) } else { call.lock(&hashes) };
-            locked.set_no_touch(no_touch);
-            if matches!(on, On::Further) && locked.db(db).peek(&keys[0]).is_none() {
+            let mut txn = if held { call.hold(&hashes) } else { call.lock(&hashes) };
+            txn.set_no_touch(no_touch);
+            if matches!(on, On::Further) && txn.db(db).peek(&keys[0]).is_none() {
                 return Err(Stop::Gone);
             }
-            let locked = &mut *locked;
-            once(run, Call { args, keys: &keys, db, now_ms, locked, reply: &mut reply, rng: call.rng })
+            let txn = &mut *txn;
+            once(run, Call { args, keys: &keys, db, now_ms, txn, reply: &mut reply, rng: call.rng })
         }
     };
     if let Some(done) = done {
@@ -331,7 +331,7 @@ fn once(run: Run, mut call: Call<'_, '_>) -> Option<Result<Lookups, Stop>> {
     if call.reply.is_over() && call.reply.counts_copies() {
         return Some(Err(Stop::Copies));
     }
-    call.reply.error_code().is_none().then(|| Ok(call.locked.lookups()))
+    call.reply.error_code().is_none().then(|| Ok(call.txn.lookups()))
 }
 
 #[cfg(test)]

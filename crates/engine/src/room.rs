@@ -169,11 +169,10 @@ impl Engine {
             let mut strings = Vec::new();
             for value in values {
                 match value {
-                    // In this order: what is to be freed counts until it is.
-                    Value::Hash(hash) => hash
-                        .into_pieces()
-                        .for_each(|piece| self.host.reclaim(Box::new((piece, charge.clone())))),
                     Value::Str(_) => strings.push(value),
+                    // The piece comes first in the pair: it counts until it is freed.
+                    collection => collection
+                        .into_pieces(&mut |piece| self.host.reclaim(Box::new((piece, charge.clone())))),
                 }
             }
             self.host.reclaim(Box::new((strings, charge)));

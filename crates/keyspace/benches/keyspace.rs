@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 use std::time::Duration;
-use strand_keyspace::{HashValue, Keyspace, Settings, StrRef};
+use strand_keyspace::{Collection, HashValue, Keyspace, Settings, StrRef};
 
 /// Keys when nothing else is said, and in a test run.
 const KEYS: usize = 1_000_000;

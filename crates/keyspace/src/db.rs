@@ -1,71 +1,12 @@
-//! [`Locked`]: the shards a command holds; [`Db`]: one database seen through them.
+//! [`Db`]: one database seen through the shards that a [`Txn`] holds. Every look-up and every change of a record is here.
 
 use crate::segmented::{At, INLINE_BYTES_MAX, Payload, position_of};
-use crate::shard::{Clock, Shard, Slot};
-use crate::types::hash::HashValue;
+use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
+use crate::types::{Changed, Collection};
 use crate::usage::Usage;
-use crate::{Key, Keyspace, RecordRef, Value, ValueRef};
-use parking_lot::MutexGuard;
-use smallvec::SmallVec;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use crate::{Key, RecordRef, Txn, Value, ValueRef};
 use strand_chain::Blob;
-
-/// Shards held by one command. What it makes garbage of is freed after they are let go.
-#[derive(Debug)]
-pub struct Locked<'k> {
-    keyspace: &'k Keyspace,
-    /// In ascending order.
-    held: SmallVec<[Held<'k>; 1]>,
-    clock: Clock<'k>,
-    /// `CLIENT NO-TOUCH`: reading does not mark records used.
-    no_touch: bool,
-    /// Reads that found a record, and that did not.
-    lookups: Lookups,
-    /// One place inline: a SET that replaces a value allocates nothing for it.
-    garbage: SmallVec<[Value; 1]>,
-}
-
-/// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lookups {
-    /// [`Db::get`] found a record.
-    pub hits: u64,
-    /// It found none.
-    pub misses: u64,
-}
-
-#[derive(Debug)]
-struct Held<'k> {
-    shard: usize,
-    slot: &'k Slot,
-    guard: MutexGuard<'k, Shard>,
-    /// It was written to.
-    changed: bool,
-}
-
-impl<'k> Held<'k> {
-    #[inline]
-    fn lock(keyspace: &'k Keyspace, shard: usize) -> Held<'k> {
-        let slot = &keyspace.shards[shard];
-        Held { shard, slot, guard: slot.lock.lock(), changed: false }
-    }
-    #[inline]
-    fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<Held<'k>> {
-        let slot = &keyspace.shards[shard];
-        Some(Held { shard, slot, guard: slot.lock.try_lock()?, changed: false })
-    }
-}
-
-impl Drop for Held<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.changed {
-            self.slot.publish(&self.guard);
-        }
-    }
-}
 
 /// The value at a key is not of the type that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,129 +22,14 @@ pub struct Taken {
     used: Usage,
 }
 
-impl<'k> Locked<'k> {
-    /// Holds one shard; allocates nothing.
-    #[inline]
-    pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Locked<'k> {
-        let mut locked = Locked::none(keyspace, now_ms);
-        locked.held.push(Held::lock(keyspace, shard));
-        locked
-    }
-    /// Holds these shards, which ascend.
-    pub(crate) fn ascending(
-        keyspace: &'k Keyspace,
-        shards: impl Iterator<Item = usize>,
-        now_ms: i64,
-    ) -> Locked<'k> {
-        let mut locked = Locked::none(keyspace, now_ms);
-        locked.held.extend(shards.map(|shard| Held::lock(keyspace, shard)));
-        debug_assert!(locked.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
-        locked
-    }
-    /// Holds these shards, which ascend, if it held nothing and nobody holds any of them; else nothing. A hot path, so the
-    /// result is not moved.
-    #[inline]
-    pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
-        for shard in shards {
-            match Held::try_lock(self.keyspace, shard) {
-                Some(held) => self.held.push(held),
-                None => {
-                    self.held.clear();
-                    return false;
-                }
-            }
-        }
-        true
-    }
-    /// As [`Locked::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
-    /// `patience` at most, and begins with it. `None` after `tries`.
-    pub(crate) fn together(
-        keyspace: &'k Keyspace,
-        shards: &[usize],
-        tries: usize,
-        patience: Duration,
-        now_ms: i64,
-    ) -> Option<Locked<'k>> {
-        let mut busy: Option<usize> = None;
-        for _ in 0..tries {
-            let mut waited = None;
-            if let Some(shard) = busy {
-                let slot = &keyspace.shards[shard];
-                let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
-                waited = Some(Held { shard, slot, guard, changed: false });
-            }
-            let mut locked = Locked::none(keyspace, now_ms);
-            busy = shards.iter().copied().find(|shard| {
-                let held = waited.take_if(|held| held.shard == *shard);
-                let held = held.or_else(|| Held::try_lock(keyspace, *shard));
-                let is_busy = held.is_none();
-                locked.held.extend(held);
-                is_busy
-            });
-            if busy.is_none() {
-                return Some(locked);
-            }
-        }
-        None
-    }
-    /// Database `db` (a system one too) seen through the held shards.
-    #[inline]
-    pub fn db(&mut self, db: usize) -> Db<'_, 'k> {
-        let slot = self.keyspace.slot(db);
-        Db { locked: self, slot }
-    }
-    /// The time the command runs at, in unix milliseconds.
-    pub fn now_ms(&self) -> i64 {
-        self.clock.now_ms
-    }
-    /// The keyspace the shards belong to.
-    pub fn keyspace(&self) -> &'k Keyspace {
-        self.keyspace
-    }
-    /// From here on reading does not mark records used: `CLIENT NO-TOUCH`.
-    pub fn set_no_touch(&mut self, no_touch: bool) {
-        self.no_touch = no_touch;
-    }
-
-    /// What [`Db::get`] found so far.
-    pub fn lookups(&self) -> Lookups {
-        self.lookups
-    }
-
-    /// Holds nothing.
-    #[inline]
-    pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Locked<'k> {
-        let settings = keyspace.settings();
-        let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
-        Locked {
-            keyspace,
-            held: SmallVec::new(),
-            clock,
-            no_touch: false,
-            lookups: Lookups::default(),
-            garbage: SmallVec::new(),
-        }
-    }
-}
-
-impl Drop for Locked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.garbage.is_empty() {
-            self.held.clear();
-            self.garbage.drain(..).for_each(|value| self.keyspace.dispose(value));
-        }
-    }
-}
-
 /// One database through held shards. Every call answers as if expired keys were already gone, and removes those it meets.
 ///
 /// # Panics
 /// Every method panics when the key's shard is not held: the command's key specs are wrong.
 #[derive(Debug)]
 pub struct Db<'l, 'k> {
-    locked: &'l mut Locked<'k>,
-    slot: usize,
+    pub(crate) txn: &'l mut Txn<'k>,
+    pub(crate) slot: usize,
 }
 
 impl Db<'_, '_> {
@@ -211,11 +37,11 @@ impl Db<'_, '_> {
     #[inline]
     pub fn get(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
-            self.locked.lookups.misses += 1;
+            self.txn.lookups.misses += 1;
             return None;
         };
-        self.locked.lookups.hits += 1;
-        let (slot, clock, no_touch) = (self.slot, self.locked.clock, self.locked.no_touch);
+        self.txn.lookups.hits += 1;
+        let (slot, clock, no_touch) = (self.slot, self.txn.clock, self.txn.no_touch);
         if no_touch {
             return self.record(key, at);
         }
@@ -231,7 +57,7 @@ impl Db<'_, '_> {
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         match value {
             Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
-            hash => self.put(key, Payload::Outside(hash), Some(expire_at_ms)),
+            collection => self.put(key, Payload::Outside(collection), Some(expire_at_ms)),
         }
     }
     /// As [`Db::insert`], of a string: a short one is copied into the table, a long one that lies in a blob is shared.
@@ -259,13 +85,18 @@ impl Db<'_, '_> {
         let inline = match record.value() {
             ValueRef::Str(StrRef::Blob { .. }) => None,
             ValueRef::Str(s) => Some(s.to_blob()),
-            ValueRef::Hash(_) => return Err(OtherType),
+            _ => return Err(OtherType),
         };
         let Some(mut blob) = inline else {
-            return Ok(self.change(key, at, |value| match value {
+            let edited = self.change_value(key, at, |value| match value {
                 Value::Str(s) => change(s.edit()),
-                Value::Hash(_) => unreachable!("looked at above"),
-            }));
+                _ => unreachable!("the value is a string in a blob"),
+            });
+            if matches!(edited, Some(Ok(_))) {
+                let slot = self.slot;
+                self.changed(key).note_key(slot, key);
+            }
+            return Ok(edited);
         };
         let result = change(&mut blob);
         if result.is_ok() {
@@ -273,21 +104,73 @@ impl Db<'_, '_> {
         }
         Ok(Some(result))
     }
-    /// Lets `change` have a hash for writing; `None` when there is no such key. Delete the key when the hash became empty.
+    /// The collection at `key`, for reading; marks the record used. `None` when there is no such key.
     ///
     /// # Errors
     /// When the value is of another type.
-    pub fn change_hash<R>(
+    #[inline]
+    pub fn read<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
+        of_type(self.get(key))
+    }
+    /// As [`Db::read`], without marking the record used.
+    ///
+    /// # Errors
+    /// When the value is of another type.
+    pub fn peek_at<T: Collection>(&mut self, key: &Key<'_>) -> Result<Option<&T>, OtherType> {
+        of_type(self.peek(key))
+    }
+    /// Lets `change` have the collection at `key` for writing; `None` when there is no such key. When `change` removed the
+    /// last element, the key goes too ([`Collection::STAYS_WHEN_EMPTY`]). The expiry stays as it is.
+    ///
+    /// # Errors
+    /// When the value is of another type.
+    pub fn change<T: Collection, R>(
         &mut self,
         key: &Key<'_>,
-        change: impl FnOnce(&mut HashValue) -> R,
+        change: impl FnOnce(&mut T) -> (R, Changed),
     ) -> Result<Option<R>, OtherType> {
         let Some(at) = self.locate(key) else { return Ok(None) };
-        let changed = self.change(key, at, |value| match value {
-            Value::Hash(hash) => Ok(change(hash)),
-            Value::Str(_) => Err(OtherType),
+        self.change_located(key, at, change).map(Some)
+    }
+    /// As [`Db::change`]; a missing collection is made, and kept when `change` says that it changed and it is not empty
+    /// then. A collection that was made never expires.
+    ///
+    /// # Errors
+    /// When the value is of another type.
+    pub fn change_or_create<T: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut T) -> (R, Changed),
+    ) -> Result<R, OtherType> {
+        if let Some(at) = self.locate(key) {
+            return self.change_located(key, at, change);
+        }
+        let mut new = T::default();
+        let (result, changed) = change(&mut new);
+        if changed == Changed::Yes && (T::STAYS_WHEN_EMPTY || !new.is_empty()) {
+            self.put(key, Payload::Outside(new.into_value()), Some(None));
+        }
+        Ok(result)
+    }
+    fn change_located<T: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        at: At,
+        change: impl FnOnce(&mut T) -> (R, Changed),
+    ) -> Result<R, OtherType> {
+        let changed = self.change_value(key, at, |value| {
+            let collection = T::of_mut(value)?;
+            let (result, changed) = change(collection);
+            Some((result, changed, collection.is_empty() && !T::STAYS_WHEN_EMPTY))
         });
-        changed.unwrap_or(Err(OtherType)).map(Some)
+        let (result, changed, emptied) = changed.flatten().ok_or(OtherType)?;
+        if emptied {
+            self.delete(key);
+        } else if changed == Changed::Yes {
+            let slot = self.slot;
+            self.changed(key).note_key(slot, key);
+        }
+        Ok(result)
     }
     /// Removes a record and returns what was in it. To delete it use [`Db::delete`].
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
@@ -307,7 +190,7 @@ impl Db<'_, '_> {
     pub fn put_back(&mut self, key: &Key<'_>, taken: Taken) {
         self.insert(key, taken.value, taken.expire_at_ms);
         let Some(at) = self.locate(key) else { return };
-        let (slot, clock) = (self.slot, self.locked.clock);
+        let (slot, clock) = (self.slot, self.txn.clock);
         self.shard(key).set_used(slot, at, taken.used, &clock);
     }
     /// Deletes a record; false when there is none. Its value is freed when the shards are let go, or by a helper thread
@@ -316,7 +199,7 @@ impl Db<'_, '_> {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
         let value = self.changed(key).remove(slot, at, key);
-        self.locked.garbage(value);
+        self.txn.garbage(value);
         true
     }
     /// Sets or clears (`None`) the expiry; false when there is no such key. A time that has passed is kept as given:
@@ -334,22 +217,22 @@ impl Db<'_, '_> {
         let slot = self.slot;
         self.shard(key).table(slot).map(|table| RecordRef(table.records.at(at)))
     }
-    /// Lets `change` have the value at `at`; `None` when that lies in the table.
-    fn change<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
-        let (slot, clock) = (self.slot, self.locked.clock);
-        self.changed(key).change(slot, at, key, &clock, change)
+    /// Lets `change` have the value at `at`; `None` when that lies in the table. Takes no note of a change.
+    fn change_value<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+        let (slot, clock) = (self.slot, self.txn.clock);
+        self.changed(key).change(slot, at, &clock, change)
     }
     /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
     #[inline]
     fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
         let deadline_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
         let at = self.locate(key);
-        let (slot, clock) = (self.slot, self.locked.clock);
+        let (slot, clock) = (self.slot, self.txn.clock);
         let shard = self.changed(key);
         match at {
             Some(at) => {
                 let former = shard.replace(slot, at, key, payload, deadline_ms, &clock);
-                self.locked.garbage(former);
+                self.txn.garbage(former);
             }
             None => shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock),
         }
@@ -357,21 +240,21 @@ impl Db<'_, '_> {
     }
     #[inline]
     fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
-        let shard = self.locked.keyspace.shard_of(key.hash);
-        &mut self.locked.held(shard).guard
+        let shard = self.txn.keyspace.shard_of(key.hash);
+        &mut self.txn.held(shard).guard
     }
     /// The key's shard, for writing.
     #[inline]
     fn changed(&mut self, key: &Key<'_>) -> &mut Shard {
-        let shard = self.locked.keyspace.shard_of(key.hash);
-        let held = self.locked.held(shard);
+        let shard = self.txn.keyspace.shard_of(key.hash);
+        let held = self.txn.held(shard);
         held.changed = true;
         &mut held.guard
     }
     /// Finds a record that has not expired; removes it when it has.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<At> {
-        let (slot, now_ms) = (self.slot, self.locked.clock.now_ms);
+        let (slot, now_ms) = (self.slot, self.txn.clock.now_ms);
         let position = position_of(key.hash.0);
         let table = self.shard(key).table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
@@ -385,26 +268,17 @@ impl Db<'_, '_> {
     fn expire(&mut self, key: &Key<'_>, at: At) {
         let slot = self.slot;
         let value = self.changed(key).remove(slot, at, key);
-        self.locked.garbage(value);
-        self.locked.keyspace.count_expired(1);
+        self.txn.garbage(value);
+        self.txn.keyspace.count_expired(1);
     }
 }
 
-impl<'k> Locked<'k> {
-    #[inline]
-    fn held(&mut self, shard: usize) -> &mut Held<'k> {
-        let at = match &self.held[..] {
-            [only] if only.shard == shard => 0,
-            held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
-        };
-        &mut self.held[at]
-    }
-    /// Frees a value once the shards are let go.
-    #[inline]
-    fn garbage(&mut self, value: Option<Value>) {
-        if let Some(value) = value {
-            self.garbage.push(value);
-        }
+/// The collection in a record, if there is a record.
+#[inline]
+fn of_type<T: Collection>(record: Option<RecordRef<'_>>) -> Result<Option<&T>, OtherType> {
+    match record {
+        None => Ok(None),
+        Some(record) => T::of(record.value()).map(Some).ok_or(OtherType),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
-use crate::{Locked, RecordRef, Settings, Touched, Value};
+use crate::{RecordRef, Settings, Touched, Txn, Value};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -149,28 +149,28 @@ impl Keyspace {
     }
     /// Locks the shards of `hashes`, in ascending order, each once.
     #[inline]
-    pub fn lock(&self, hashes: &[KeyHash], now_ms: i64) -> Locked<'_> {
+    pub fn lock(&self, hashes: &[KeyHash], now_ms: i64) -> Txn<'_> {
         match hashes {
-            [hash] => Locked::one(self, self.shard_of(*hash), now_ms),
-            _ => Locked::ascending(self, self.shards_of(hashes).into_iter(), now_ms),
+            [hash] => Txn::one(self, self.shard_of(*hash), now_ms),
+            _ => Txn::ascending(self, self.shards_of(hashes).into_iter(), now_ms),
         }
     }
     /// As [`Keyspace::lock`], unless somebody holds one of them.
-    pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Locked<'_>> {
-        let mut locked = self.unlocked(now_ms);
-        self.try_lock_into(hashes, &mut locked).then_some(locked)
+    pub fn try_lock(&self, hashes: &[KeyHash], now_ms: i64) -> Option<Txn<'_>> {
+        let mut txn = self.unlocked(now_ms);
+        self.try_lock_into(hashes, &mut txn).then_some(txn)
     }
     /// Holds nothing; for [`Keyspace::try_lock_into`].
     #[inline]
-    pub fn unlocked(&self, now_ms: i64) -> Locked<'_> {
-        Locked::none(self, now_ms)
+    pub fn unlocked(&self, now_ms: i64) -> Txn<'_> {
+        Txn::none(self, now_ms)
     }
     /// As [`Keyspace::try_lock`], into what holds nothing yet; false: it still holds nothing.
     #[inline]
-    pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], locked: &mut Locked<'k>) -> bool {
+    pub fn try_lock_into<'k>(&'k self, hashes: &[KeyHash], txn: &mut Txn<'k>) -> bool {
         match hashes {
-            [hash] => locked.try_hold(std::iter::once(self.shard_of(*hash))),
-            _ => locked.try_hold(self.shards_of(hashes).into_iter()),
+            [hash] => txn.try_hold(std::iter::once(self.shard_of(*hash))),
+            _ => txn.try_hold(self.shards_of(hashes).into_iter()),
         }
     }
     /// As [`Keyspace::lock`], all or none: it waits for a shard while it holds no other, `tries` times and for `patience`
@@ -181,8 +181,8 @@ impl Keyspace {
         tries: usize,
         patience: Duration,
         now_ms: i64,
-    ) -> Option<Locked<'_>> {
-        Locked::together(self, &self.shards_of(hashes), tries, patience, now_ms)
+    ) -> Option<Txn<'_>> {
+        Txn::together(self, &self.shards_of(hashes), tries, patience, now_ms)
     }
     /// Asks for the records of `keys` and for the first bytes of their values before they are needed, so that a batch
     /// of commands waits for memory once and not for each. A hint: skips shards that somebody holds, changes nothing.
@@ -224,12 +224,12 @@ impl Keyspace {
         }
     }
     /// Locks one shard by its index.
-    pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Locked<'_> {
-        Locked::one(self, shard, now_ms)
+    pub fn lock_shard(&self, shard: usize, now_ms: i64) -> Txn<'_> {
+        Txn::one(self, shard, now_ms)
     }
     /// Locks every shard, in ascending order: for what must be atomic over the whole keyspace and is quick.
-    pub fn lock_all(&self, now_ms: i64) -> Locked<'_> {
-        Locked::ascending(self, 0..self.shards.len(), now_ms)
+    pub fn lock_all(&self, now_ms: i64) -> Txn<'_> {
+        Txn::ascending(self, 0..self.shards.len(), now_ms)
     }
     /// Bytes of heap behind all data of all databases: keys, values, tables. Takes no lock; a shard that is being written
     /// counts as it was before.

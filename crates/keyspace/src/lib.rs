@@ -1,7 +1,7 @@
 //! The keyspace: shards, segments, records, and the value types in them.
 //!
-//! [`Keyspace`] is shared by all workers; [`Locked`] holds the shards that a command's keys live in (taken in ascending
-//! order, so no deadlock); [`Db`] is one database seen through them; a [`RecordRef`] is one key with its value and expiry.
+//! [`Keyspace`] is shared by all workers; [`Txn`] holds the shards that a piece of work needs (taken in ascending order, so
+//! no deadlock); [`Db`] is one database seen through them; a [`RecordRef`] is one key with its value and expiry.
 //!
 //! **Invariant:** knows no argv, no reply, no socket; time is an argument (`now_ms`, unix milliseconds).
 
@@ -14,19 +14,21 @@ mod settings;
 mod shard;
 mod sweep;
 mod tracking;
+mod txn;
 pub mod types;
 mod usage;
 
-pub use db::{Db, Locked, Lookups, OtherType, Taken};
+pub use db::{Db, OtherType, Taken};
 pub use evict::{Evicted, Evictor, Order, Policy};
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
-pub use record::{RecordRef, Value, ValueRef};
+pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::Settings;
 pub use sweep::Expired;
 pub use tracking::Touched;
+pub use txn::{Lookups, Txn};
 pub use types::{
-    Bytes,
-    hash::{HashValue, Piece},
+    Bytes, Changed, Collection, Piece, Stored,
+    hash::HashValue,
     string::{Str, StrRef},
 };

@@ -4,6 +4,7 @@ use crate::Settings;
 use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
 use crate::types::string::{Str, StrRef};
+use crate::types::{Bytes, Collection, Piece, Stored};
 use crate::usage::Usage;
 use strand_chain::Blob;
 
@@ -15,42 +16,146 @@ const BIG_BYTES_MIN: usize = 1 << 20;
 /// Of a blob, this much is asked for ahead; the processor's own prefetchers go on from there.
 const PREFETCH_BYTES: usize = 4 * strand_chain::CACHE_LINE_BYTES;
 
-/// A value of any type, outside a table or on its way into one.
-#[derive(Debug, Clone)]
-pub enum Value {
-    /// A string.
-    Str(Str),
+/// Makes [`Value`] and [`ValueRef`] of the list of collection types.
+macro_rules! types {
+    ($($(#[$doc:meta])* $variant:ident($collection:ty),)*) => {
+        /// A value of any type, outside a table or on its way into one.
+        #[derive(Debug, Clone)]
+        pub enum Value {
+            /// A string.
+            Str(Str),
+            $($(#[$doc])* $variant($collection),)*
+        }
+
+        /// A value of any type, where it lies.
+        #[derive(Debug, Clone, Copy)]
+        pub enum ValueRef<'a> {
+            /// A string.
+            Str(StrRef<'a>),
+            $($(#[$doc])* $variant(&'a $collection),)*
+        }
+
+        /// Redis's names of all types, as TYPE answers and SCAN's TYPE takes them.
+        pub const TYPE_NAMES: &[&str] = &["string", $(<$collection>::TYPE_NAME,)*];
+
+        impl Value {
+            /// A view of it.
+            #[inline]
+            pub fn view(&self) -> ValueRef<'_> {
+                match self {
+                    Value::Str(s) => ValueRef::Str(s.view()),
+                    $(Value::$variant(collection) => ValueRef::$variant(collection),)*
+                }
+            }
+            /// Hands out the memory of the value in pieces, each of which is freed quickly.
+            pub fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
+                match self {
+                    Value::Str(s) => hand_out(Box::new(s)),
+                    $(Value::$variant(collection) => collection.into_pieces(hand_out),)*
+                }
+            }
+        }
+
+        impl<'a> ValueRef<'a> {
+            /// Redis's name of the type: `string`, `hash`.
+            pub fn type_name(&self) -> &'static str {
+                match self {
+                    ValueRef::Str(_) => "string",
+                    $(ValueRef::$variant(_) => <$collection>::TYPE_NAME,)*
+                }
+            }
+            /// Redis's name of the encoding: `int`, `embstr`, `raw`, `listpack`, `hashtable`.
+            pub fn encoding(&self) -> &'static str {
+                match self {
+                    ValueRef::Str(s) => s.encoding(),
+                    $(ValueRef::$variant(collection) => collection.encoding(),)*
+                }
+            }
+            /// Elements of a collection; 1 for a string.
+            pub fn elements(&self) -> usize {
+                match self {
+                    ValueRef::Str(_) => 1,
+                    $(ValueRef::$variant(collection) => collection.len(),)*
+                }
+            }
+            /// Bytes of heap behind the value. Costs nothing that grows with the value.
+            pub fn heap_bytes(&self) -> usize {
+                match self {
+                    ValueRef::Str(s) => s.heap_bytes(),
+                    $(ValueRef::$variant(collection) => collection.heap_bytes(),)*
+                }
+            }
+            /// How many allocations freeing it costs. Costs nothing that grows with the value.
+            pub fn parts(&self) -> usize {
+                match self {
+                    ValueRef::Str(_) => 1,
+                    $(ValueRef::$variant(collection) => collection.parts(),)*
+                }
+            }
+            /// See [`Collection::walk_texts`]; a string is one text.
+            pub fn walk_texts(
+                &self,
+                cursor: u64,
+                count: usize,
+                visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+            ) -> u64 {
+                match self {
+                    ValueRef::Str(StrRef::Blob { blob, .. }) => visit(None, Bytes::Shared(blob)),
+                    ValueRef::Str(s) => visit(None, Bytes::Slice(s.bytes(&mut [0; 20]))),
+                    $(ValueRef::$variant(collection) => return collection.walk_texts(cursor, count, visit),)*
+                }
+                0
+            }
+            /// A copy: shares blobs, and the segments of large collections.
+            pub fn to_value(&self) -> Value {
+                match self {
+                    ValueRef::Str(s) => Value::Str(s.to_str()),
+                    $(ValueRef::$variant(collection) => Value::$variant((*collection).clone()),)*
+                }
+            }
+            /// See [`prefetch_outside`].
+            #[inline]
+            fn prefetch(&self, step: usize) -> bool {
+                match self {
+                    ValueRef::Str(StrRef::Blob { blob, .. }) if step == 0 => {
+                        blob.prefetch(PREFETCH_BYTES);
+                        false
+                    }
+                    ValueRef::Str(_) => false,
+                    $(ValueRef::$variant(collection) => collection.prefetch(step),)*
+                }
+            }
+        }
+
+        $(impl Stored for $collection {
+            #[inline]
+            fn of(value: ValueRef<'_>) -> Option<&$collection> {
+                if let ValueRef::$variant(collection) = value { Some(collection) } else { None }
+            }
+            #[inline]
+            fn of_mut(value: &mut Value) -> Option<&mut $collection> {
+                if let Value::$variant(collection) = value { Some(collection) } else { None }
+            }
+            fn into_value(self) -> Value {
+                Value::$variant(self)
+            }
+        })*
+
+        // A look at a collection goes from its place in the segment to its parts, with nothing in between.
+        const _: () = assert!(size_of::<Value>() == 24 $(&& size_of::<$collection>() <= 16)*);
+    };
+}
+
+// The list of types. A new type adds one line here.
+types! {
     /// A hash.
     Hash(HashValue),
 }
 
-// A look at a hash goes from its place in the segment to its fields, with nothing in between.
-const _: () = assert!(size_of::<Value>() == 24 && size_of::<HashValue>() == 16);
-
-/// A value of any type, where it lies.
-#[derive(Debug, Clone, Copy)]
-pub enum ValueRef<'a> {
-    /// A string.
-    Str(StrRef<'a>),
-    /// A hash.
-    Hash(&'a HashValue),
-}
-
 impl Value {
-    /// A view of it.
-    #[inline]
-    pub fn view(&self) -> ValueRef<'_> {
-        match self {
-            Value::Str(s) => ValueRef::Str(s.view()),
-            Value::Hash(h) => ValueRef::Hash(h),
-        }
-    }
     /// Bytes of heap behind the value. Costs nothing that grows with the value.
     pub fn heap_bytes(&self) -> usize {
-        match self {
-            Value::Str(s) => s.heap_bytes(),
-            Value::Hash(h) => h.heap_bytes(),
-        }
+        self.view().heap_bytes()
     }
     /// True when freeing it takes long enough to be left to a helper thread.
     pub fn is_big(&self) -> bool {
@@ -68,37 +173,6 @@ impl Outlying for Value {
     fn from_bytes(bytes: &[u8], edited: bool) -> Value {
         let blob = Blob::from(bytes);
         Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) })
-    }
-}
-
-impl ValueRef<'_> {
-    /// Redis's name of the type: `string`, `hash`.
-    pub fn type_name(&self) -> &'static str {
-        match self {
-            ValueRef::Str(_) => "string",
-            ValueRef::Hash(_) => "hash",
-        }
-    }
-    /// Redis's name of the encoding: `int`, `embstr`, `raw`, `listpack`, `hashtable`.
-    pub fn encoding(&self) -> &'static str {
-        match self {
-            ValueRef::Str(s) => s.encoding(),
-            ValueRef::Hash(h) => h.encoding(),
-        }
-    }
-    /// How many allocations freeing it costs. Costs nothing that grows with the value.
-    pub fn parts(&self) -> usize {
-        match self {
-            ValueRef::Str(_) => 1,
-            ValueRef::Hash(h) => h.parts(),
-        }
-    }
-    /// A copy: shares blobs, and the segments of large collections.
-    pub fn to_value(&self) -> Value {
-        match self {
-            ValueRef::Str(s) => Value::Str(s.to_str()),
-            ValueRef::Hash(h) => Value::Hash((*h).clone()),
-        }
     }
 }
 
@@ -174,11 +248,7 @@ pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
         return item.prefetch_outside();
     }
     match item.content() {
-        Content::Outside(Value::Str(Str::Raw(blob) | Str::Edited(blob))) if step == 1 => {
-            blob.prefetch(PREFETCH_BYTES);
-            false
-        }
-        Content::Outside(Value::Hash(hash)) => hash.prefetch(step - 1),
-        _ => false,
+        Content::Outside(value) => value.view().prefetch(step - 1),
+        Content::Int(_) | Content::Bytes(..) => false,
     }
 }

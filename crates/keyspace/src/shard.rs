@@ -295,17 +295,15 @@ impl Shard {
         }
         table.records.at(at)
     }
-    /// Lets `change` have the value of the record of `key`, marks it used and takes note of it; `None` when the value
-    /// lies in the table.
+    /// Lets `change` have the value of a record, and marks the record used; `None` when the value lies in the table.
+    /// Takes no note: the caller knows whether anything changed ([`Shard::note_key`]).
     pub(crate) fn change<R>(
         &mut self,
         slot: usize,
         at: At,
-        key: &Key<'_>,
         now: &Clock<'_>,
         change: impl FnOnce(&mut Value) -> R,
     ) -> Option<R> {
-        self.note(slot, position_of(key.hash.0), key.bytes);
         self.touch(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
@@ -350,6 +348,10 @@ impl Shard {
         });
         self.notes = notes;
         (removed, looked_at, next)
+    }
+    /// Takes note that the value at `key` changed.
+    pub(crate) fn note_key(&mut self, slot: usize, key: &Key<'_>) {
+        self.note(slot, position_of(key.hash.0), key.bytes);
     }
     /// Takes note of every record of database 0.
     pub(crate) fn note_each(&mut self) {

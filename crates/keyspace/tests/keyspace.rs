@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strand_chain::Blob;
-use strand_keyspace::{HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value, ValueRef};
+use strand_keyspace::{Collection, HashValue, KeyHash, Keyspace, Settings, Str, StrRef, Value, ValueRef};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 /// Items of a full segment: no operation may move more.

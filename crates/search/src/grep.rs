@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_chain::Blob;
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Keyspace, RecordRef, ValueRef};
+use strand_keyspace::{HashValue, Keyspace, RecordRef, Stored, ValueRef};
 
 /// Most matches of one command.
 pub(crate) const MATCHES_MAX: usize = 1_000_000;
@@ -112,8 +112,8 @@ struct Row {
 pub(crate) enum Held {
     Name,
     Text(Blob),
-    Fields(Vec<(Blob, Blob)>),
-    /// A hash too large to be taken out at once.
+    Fields(Vec<(Option<Blob>, Blob)>),
+    /// A collection too large to be taken out at once.
     Large,
 }
 
@@ -351,11 +351,10 @@ impl Walk<'_> {
                         let key = self.keyspace.key(&key);
                         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
                         let mut db = locked.db(self.db);
-                        let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else {
-                            return Ok(());
-                        };
-                        cursor = hash
-                            .scan(cursor, SLICE_FIELDS, &mut |f, v| fields.push((to_blob(f), to_blob(v))));
+                        let Some(record) = db.peek(&key) else { return Ok(()) };
+                        cursor = record.value().walk_texts(cursor, SLICE_FIELDS, &mut |field, text| {
+                            fields.push((field.map(to_blob), to_blob(text)));
+                        });
                     }
                     if self.look_at_fields(&key, fields)? || cursor == 0 {
                         return Ok(());
@@ -370,11 +369,11 @@ impl Walk<'_> {
     }
 
     /// True when one of them matched and was reported.
-    fn look_at_fields(&mut self, key: &[u8], fields: Vec<(Blob, Blob)>) -> Result<bool, SearchError> {
+    fn look_at_fields(&mut self, key: &[u8], fields: Vec<(Option<Blob>, Blob)>) -> Result<bool, SearchError> {
         for (field, value) in fields {
             if let Some(end) = self.find(&value)? {
                 let line = self.line(&value, end);
-                self.report(key.to_vec(), Some(field), line)?;
+                self.report(key.to_vec(), field, line)?;
                 return Ok(true);
             }
         }
@@ -411,13 +410,17 @@ impl Walk<'_> {
 pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Held> {
     Some(match (record.value(), field) {
         (ValueRef::Str(s), None) => Held::Text(s.to_blob()),
-        (ValueRef::Str(_), Some(_)) => return None,
-        (ValueRef::Hash(hash), Some(field)) => {
-            Held::Fields(vec![(Blob::from(field), to_blob(hash.get(field)?))])
+        (value, Some(field)) => {
+            let text = to_blob(HashValue::of(value)?.get(field)?);
+            Held::Fields(vec![(Some(Blob::from(field)), text)])
         }
-        (ValueRef::Hash(hash), None) if hash.len() > SLICE_FIELDS => Held::Large,
-        (ValueRef::Hash(hash), None) => {
-            Held::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect())
+        (collection, None) if collection.elements() > SLICE_FIELDS => Held::Large,
+        (collection, None) => {
+            let mut texts = Vec::with_capacity(collection.elements());
+            collection.walk_texts(0, SLICE_FIELDS, &mut |field, text| {
+                texts.push((field.map(to_blob), to_blob(text)));
+            });
+            Held::Fields(texts)
         }
     })
 }

@@ -6,13 +6,13 @@
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::families::hash::argument;
+use crate::families::collection::argument;
 use crate::families::string::value_of;
 use crate::parse::{self, ExpiryUnit, Text};
 use crate::spec::Arg;
 use smallvec::SmallVec;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Db, HashValue, Key, Settings, Value, ValueRef};
+use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
 use strand_wire::digest::Digest;
 use strand_wire::reply::Reply;
@@ -55,7 +55,7 @@ pub(crate) fn setif(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(&text),
     };
     let (args, key, now_ms) = (call.args, &call.keys[0], call.now_ms);
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "setif", |db, expire_at_ms| {
         db.set_str(key, value_of(args, 2), expire_at_ms);
     });
@@ -69,7 +69,7 @@ pub(crate) fn delif(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(&text),
     };
     let (args, key, now_ms) = (call.args, &call.keys[0], call.now_ms);
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "delif", |db, _| {
         db.delete(key);
     });
@@ -84,10 +84,10 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     };
     let (args, key, now_ms) = (call.args, &call.keys[0], call.now_ms);
     let mut hash = HashValue::new();
-    add(&mut hash, args, from, usize::MAX, call.locked.keyspace().settings());
-    let mut db = call.locked.db(call.db);
+    add(&mut hash, args, from, usize::MAX, call.txn.keyspace().settings());
+    let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "hreplace", |db, expire_at_ms| {
-        db.insert(key, Value::Hash(hash), expire_at_ms);
+        db.insert(key, hash.into_value(), expire_at_ms);
     });
     answer(call.reply, done);
 }
@@ -105,11 +105,11 @@ pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
         call.pause();
     }
     let key = call.keyspace.key(args.at(1));
-    let mut locked = call.lock(&[key.hash]);
-    let done = rule.write(&mut locked.db(call.db), &key, args, now_ms, "hreplace", |db, expire_at_ms| {
-        db.insert(&key, Value::Hash(hash), expire_at_ms);
+    let mut txn = call.lock(&[key.hash]);
+    let done = rule.write(&mut txn.db(call.db), &key, args, now_ms, "hreplace", |db, expire_at_ms| {
+        db.insert(&key, hash.into_value(), expire_at_ms);
     });
-    drop(locked);
+    drop(txn);
     answer(call.reply, done);
 }
 

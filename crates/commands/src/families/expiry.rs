@@ -47,7 +47,7 @@ fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
     let condition = Condition::parse(call)?;
     let at_ms = moment_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let Some(current) = db.get(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
     if !condition.holds(current, at_ms) {
         return Ok(false);
@@ -132,7 +132,7 @@ pub(crate) fn pexpiretime(call: &mut Call<'_, '_>) {
 }
 
 fn reply_expiry(call: &mut Call<'_, '_>, figure: impl Fn(i64, i64) -> i64) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     call.reply.int(match db.peek(&call.keys[0]).map(|r| r.expire_at_ms()) {
         None => -2,
         Some(None) => -1,
@@ -148,7 +148,7 @@ fn rounded_seconds(ms: i64) -> i64 {
 /// `PERSIST key`: removes the expiry. Reply: 1 when there was one, 0 when there was none or no key.
 pub(crate) fn persist(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let had = db.get(key).is_some_and(|r| r.expire_at_ms().is_some());
     if had {
         db.set_expiry(key, None);

@@ -10,7 +10,7 @@ use strand_keyspace::{RecordRef, Settings, StrRef, ValueRef};
 
 /// `DEL key [key ...]`: removes keys. Reply: how many there were.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let removed = call.keys.iter().filter(|key| db.delete(key)).count();
     call.reply.int(removed as i64);
 }
@@ -22,21 +22,21 @@ pub(crate) fn unlink(call: &mut Call<'_, '_>) {
 
 /// `EXISTS key [key ...]`. Reply: how many of them exist; one named twice counts twice.
 pub(crate) fn exists(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let found = call.keys.iter().filter(|key| db.peek(key).is_some()).count();
     call.reply.int(found as i64);
 }
 
 /// `TOUCH key [key ...]`: marks keys as used now. Reply: how many exist.
 pub(crate) fn touch(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let found = call.keys.iter().filter(|key| db.get(key).is_some()).count();
     call.reply.int(found as i64);
 }
 
 /// `TYPE key`. Reply: the type's name as a simple string, `none` for a missing key.
 pub(crate) fn type_(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     call.reply.simple(db.peek(&call.keys[0]).map_or("none", |r| r.value().type_name()));
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn renamenx(call: &mut Call<'_, '_>) {
 
 fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static str> {
     let (from, to) = (&call.keys[0], &call.keys[1]);
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     if db.peek(from).is_none() {
         return Err(errors::NO_SUCH_KEY);
     }
@@ -98,11 +98,11 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Err(errors::SAME_OBJECT.into());
     }
     let Some((value, expire_at_ms)) =
-        call.locked.db(call.db).get(from).map(|r| (r.value().to_value(), r.expire_at_ms()))
+        call.txn.db(call.db).get(from).map(|r| (r.value().to_value(), r.expire_at_ms()))
     else {
         return Ok(false);
     };
-    let mut db = call.locked.db(to_db);
+    let mut db = call.txn.db(to_db);
     if !replace && db.peek(to).is_some() {
         return Ok(false);
     }
@@ -125,11 +125,11 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Err(errors::SAME_OBJECT.into());
     }
     let key = &call.keys[0];
-    if call.locked.db(call.db).peek(key).is_none() || call.locked.db(to_db).peek(key).is_some() {
+    if call.txn.db(call.db).peek(key).is_none() || call.txn.db(to_db).peek(key).is_some() {
         return Ok(false);
     }
-    if let Some(record) = call.locked.db(call.db).remove(key) {
-        call.locked.db(to_db).put_back(key, record);
+    if let Some(record) = call.txn.db(call.db).remove(key) {
+        call.txn.db(to_db).put_back(key, record);
     }
     Ok(true)
 }
@@ -139,13 +139,13 @@ fn db_index(call: &Call<'_, '_>, bytes: &[u8]) -> Result<usize, Text> {
     let index = parse::integer_in(bytes, i32::MIN.into(), i32::MAX.into())?;
     usize::try_from(index)
         .ok()
-        .filter(|i| *i < call.locked.keyspace().databases())
+        .filter(|i| *i < call.txn.keyspace().databases())
         .ok_or_else(|| errors::DB_INDEX_OUT_OF_RANGE.into())
 }
 
 /// `OBJECT ENCODING key`. Reply: the encoding's name as redis-server has it; null for a missing key.
 pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]) {
         Some(record) => call.reply.bulk(record.value().encoding().as_bytes()),
         None => call.reply.null(),
@@ -157,7 +157,7 @@ pub(crate) fn object_encoding(call: &mut Call<'_, '_>) {
 pub(crate) fn object_refcount(call: &mut Call<'_, '_>) {
     /// redis-server keeps one object for each integer below this.
     const SHARED_INTEGERS: i64 = 10_000;
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]).map(|r| r.value()) {
         Some(ValueRef::Str(StrRef::Int(0..SHARED_INTEGERS))) => call.reply.int(i32::MAX.into()),
         Some(_) => call.reply.int(1),
@@ -188,9 +188,9 @@ fn object_usage(
     text: &str,
     figure: impl Fn(RecordRef<'_>, &Settings) -> i64,
 ) {
-    let settings = call.locked.keyspace().settings();
+    let settings = call.txn.keyspace().settings();
     let under_lfu = settings.lfu.load(Ordering::Relaxed) != 0;
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match db.peek(&call.keys[0]) {
         None => call.reply.null(),
         Some(_) if lfu != under_lfu => call.reply.error(text),

@@ -1,7 +1,7 @@
 //! The hash commands that read and write fields. HRANDFIELD is in [`random`], HSCAN in [`scan`].
 //!
-//! Reads go through [`hash_of`], writes through [`update`], which creates the key when the first field is set and so
-//! never leaves an empty hash behind.
+//! Reads and writes go through [`super::collection`], which makes the key with the first field and removes the key with the
+//! last field.
 
 mod random;
 mod scan;
@@ -9,14 +9,14 @@ mod scan;
 pub(crate) use random::hrandfield;
 pub(crate) use scan::{hscan, hscan_long};
 
+use super::collection::{self, argument, read, send, send_or_null};
 use crate::call::Call;
 use crate::errors;
 use crate::long_double::LongDouble;
-use crate::parse::{self, Text, wrong_type};
+use crate::parse::{self, Text};
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{HashValue, RecordRef, Settings, Value, ValueRef};
-use strand_wire::args::Args;
+use strand_keyspace::{Changed, Collection, HashValue, Settings};
 use strand_wire::reply::Reply;
 
 /// `HSET key field value [field value ...]`. Reply: how many fields are new.
@@ -42,7 +42,8 @@ fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
     }
     update(call, |hash, settings| {
         let pairs = (2..args.len()).step_by(2);
-        Ok(pairs.map(|i| i64::from(hash.set(args.at(i), argument(args, i + 1), settings))).sum())
+        let new = pairs.map(|i| i64::from(hash.set(args.at(i), argument(args, i + 1), settings))).sum();
+        Ok((new, Changed::Yes))
     })
 }
 
@@ -50,7 +51,8 @@ fn set_pairs(call: &mut Call<'_, '_>, command: &str) -> Result<i64, Text> {
 pub(crate) fn hsetnx(call: &mut Call<'_, '_>) {
     let args = call.args;
     let set = update(call, |hash, settings| {
-        Ok(hash.get(args.at(2)).is_none() && hash.set(args.at(2), argument(args, 3), settings))
+        let set = hash.get(args.at(2)).is_none() && hash.set(args.at(2), argument(args, 3), settings);
+        Ok((set, set.into()))
     });
     match set {
         Ok(set) => call.reply.int(set.into()),
@@ -76,7 +78,7 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
         };
         let sum = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
         hash.set(field, sum.to_string().as_bytes(), settings);
-        Ok(sum)
+        Ok((sum, Changed::Yes))
     })
 }
 
@@ -102,37 +104,33 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
         };
         let sum = old.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
         hash.set(field, sum.as_bytes(), settings);
-        Ok(sum)
+        Ok((sum, Changed::Yes))
     })
 }
 
 /// `HDEL key field [field ...]`: removes fields, and the key with the last of them. Reply: how many there were.
 pub(crate) fn hdel(call: &mut Call<'_, '_>) {
-    let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
     let fields = call.args.skip(2);
-    let removed = db
-        .change_hash(key, |hash| (fields.iter().filter(|field| hash.remove(field)).count(), hash.is_empty()));
-    let (removed, emptied) = match removed {
-        Ok(removed) => removed.unwrap_or((0, false)),
-        Err(other) => return call.reply.error(wrong_type(other)),
-    };
-    if emptied {
-        db.delete(key);
+    let removed = collection::update_existing(call, |hash: &mut HashValue, _| {
+        let removed = fields.iter().filter(|field| hash.remove(field)).count();
+        (removed, (removed > 0).into())
+    });
+    match removed {
+        Ok(removed) => call.reply.int(removed.unwrap_or(0) as i64),
+        Err(text) => call.reply.error(&text),
     }
-    call.reply.int(removed as i64);
 }
 
 /// `HGET key field`. Reply: the value, or null.
 pub(crate) fn hget(call: &mut Call<'_, '_>) {
     let field = call.args.at(2);
-    read(call, |hash, reply| send_or_null(reply, hash.and_then(|h| h.get(field))));
+    read(call, |hash: Option<&HashValue>, reply| send_or_null(reply, hash.and_then(|h| h.get(field))));
 }
 
 /// `HMGET key field [field ...]`. Reply: an array of values, null for a missing one.
 pub(crate) fn hmget(call: &mut Call<'_, '_>) {
     let fields = call.args.skip(2);
-    read(call, |hash, reply| {
+    read(call, |hash: Option<&HashValue>, reply| {
         reply.array(fields.len());
         for field in fields.iter() {
             if reply.is_over() {
@@ -146,23 +144,27 @@ pub(crate) fn hmget(call: &mut Call<'_, '_>) {
 /// `HEXISTS key field`. Reply: 1 or 0.
 pub(crate) fn hexists(call: &mut Call<'_, '_>) {
     let field = call.args.at(2);
-    read(call, |hash, reply| reply.int(hash.is_some_and(|h| h.get(field).is_some()).into()));
+    read(call, |hash: Option<&HashValue>, reply| {
+        reply.int(hash.is_some_and(|h| h.get(field).is_some()).into())
+    });
 }
 
 /// `HSTRLEN key field`. Reply: the value's length in bytes, 0 for a missing one.
 pub(crate) fn hstrlen(call: &mut Call<'_, '_>) {
     let field = call.args.at(2);
-    read(call, |hash, reply| reply.int(hash.and_then(|h| h.get(field)).map_or(0, |v| v.len() as i64)));
+    read(call, |hash: Option<&HashValue>, reply| {
+        reply.int(hash.and_then(|h| h.get(field)).map_or(0, |v| v.len() as i64))
+    });
 }
 
 /// `HLEN key`. Reply: the number of fields.
 pub(crate) fn hlen(call: &mut Call<'_, '_>) {
-    read(call, |hash, reply| reply.int(hash.map_or(0, |h| h.len() as i64)));
+    read(call, |hash: Option<&HashValue>, reply| reply.int(hash.map_or(0, |h| h.len() as i64)));
 }
 
 /// `HGETALL key`. Reply: a map of fields and values (RESP2: a flat array), empty for a missing key.
 pub(crate) fn hgetall(call: &mut Call<'_, '_>) {
-    read(call, |hash, reply| {
+    read(call, |hash: Option<&HashValue>, reply| {
         reply.map(hash.map_or(0, HashValue::len));
         each(hash, reply, |reply, field, value| {
             send(reply, field);
@@ -173,7 +175,7 @@ pub(crate) fn hgetall(call: &mut Call<'_, '_>) {
 
 /// `HKEYS key`. Reply: an array of all fields.
 pub(crate) fn hkeys(call: &mut Call<'_, '_>) {
-    read(call, |hash, reply| {
+    read(call, |hash: Option<&HashValue>, reply| {
         reply.array(hash.map_or(0, HashValue::len));
         each(hash, reply, |reply, field, _| send(reply, field));
     });
@@ -181,31 +183,18 @@ pub(crate) fn hkeys(call: &mut Call<'_, '_>) {
 
 /// `HVALS key`. Reply: an array of all values.
 pub(crate) fn hvals(call: &mut Call<'_, '_>) {
-    read(call, |hash, reply| {
+    read(call, |hash: Option<&HashValue>, reply| {
         reply.array(hash.map_or(0, HashValue::len));
         each(hash, reply, |reply, _, value| send(reply, value));
     });
 }
 
-/// The hash in a record, if there is a record.
-///
-/// # Errors
-/// The WRONGTYPE text when it is of another type.
-fn hash_of(record: Option<RecordRef<'_>>) -> Result<Option<&HashValue>, &'static str> {
-    match record.map(|r| r.value()) {
-        None => Ok(None),
-        Some(ValueRef::Hash(hash)) => Ok(Some(hash)),
-        Some(_) => Err(errors::WRONG_TYPE),
-    }
-}
-
-/// Answers from the hash at the first key (`None`: no such key), or with WRONGTYPE.
-fn read(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&HashValue>, &mut Reply<'_>)) {
-    let mut db = call.locked.db(call.db);
-    match hash_of(db.get(&call.keys[0])) {
-        Ok(hash) => answer(hash, call.reply),
-        Err(text) => call.reply.error(text),
-    }
+/// Changes the hash at the first key, which is made with its first field.
+fn update<R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut HashValue, &Settings) -> Result<(R, Changed), Text>,
+) -> Result<R, Text> {
+    collection::update(call, change)
 }
 
 /// Writes something for each pair, while somebody wants it.
@@ -219,50 +208,6 @@ pub(super) fn each(
             return;
         }
         write(reply, field, value);
-    }
-}
-
-/// Changes the hash at the first key; a missing one is created when `change` puts a field into it.
-fn update<T>(
-    call: &mut Call<'_, '_>,
-    change: impl FnOnce(&mut HashValue, &Settings) -> Result<T, Text>,
-) -> Result<T, Text> {
-    let settings = call.locked.keyspace().settings();
-    let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
-    let mut change = Some(change);
-    let mut once = |hash: &mut HashValue| change.take().expect("called once")(hash, settings);
-    if let Some(done) = db.change_hash(key, &mut once).map_err(wrong_type)? {
-        return done;
-    }
-    let mut hash = HashValue::new();
-    let done = once(&mut hash);
-    if !hash.is_empty() {
-        db.insert(key, Value::Hash(hash), None);
-    }
-    done
-}
-
-/// Argument `i` as a field's value: its own allocation where it arrived in one.
-pub(super) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
-    match args.large(i) {
-        Some(blob) => Bytes::Shared(blob),
-        None => Bytes::Slice(args.at(i)),
-    }
-}
-
-/// A bulk string; a long value that has its own allocation is shared with the reply.
-pub(super) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
-    match bytes {
-        Bytes::Slice(slice) => reply.bulk(slice),
-        Bytes::Shared(blob) => reply.bulk_blob(blob),
-    }
-}
-
-pub(super) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
-    match bytes {
-        Some(bytes) => send(reply, bytes),
-        None => reply.null(),
     }
 }
 

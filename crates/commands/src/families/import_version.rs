@@ -5,22 +5,23 @@
 //! a container, its value the container (docs/formats/container.md); here both are opaque bytes. Nothing else writes
 //! there, so a value of another type is met as if it were missing.
 
-use super::hash::{argument, each, send, send_or_null};
+use super::collection::{argument, send, send_or_null};
+use super::hash::each;
 use super::keyspace_wide::SLICE_KEYS;
 use crate::call::{Call, LaneCall};
-use strand_keyspace::{HashValue, RecordRef, Value, ValueRef};
+use strand_keyspace::{Changed, Collection, HashValue, Stored};
 
 /// `IMPORT.VERSION GET dataset path`. Reply: the container, or null.
 pub(crate) fn get(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
-    let hash = db.peek(&call.keys[0]).and_then(hash_of);
+    let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
+    let hash: Option<&HashValue> = db.peek_at(&call.keys[0]).ok().flatten();
     send_or_null(call.reply, hash.and_then(|h| h.get(call.args.at(3))));
 }
 
 /// `IMPORT.VERSION LIST dataset`. Reply: an array of the paths that have a container, in no order.
 pub(crate) fn list(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
-    let hash = db.peek(&call.keys[0]).and_then(hash_of);
+    let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
+    let hash: Option<&HashValue> = db.peek_at(&call.keys[0]).ok().flatten();
     call.reply.array(hash.map_or(0, HashValue::len));
     each(hash, call.reply, |reply, path, _| send(reply, path));
 }
@@ -50,15 +51,17 @@ pub(crate) fn datasets(call: &mut LaneCall<'_>) {
 
 /// `IMPORT.VERSION SET dataset path container`: records a container. Reply: OK.
 pub(crate) fn set(call: &mut Call<'_, '_>) {
-    let keyspace = call.locked.keyspace();
+    let keyspace = call.txn.keyspace();
     let (path, container) = (call.args.at(3), argument(call.args, 4));
     let key = &call.keys[0];
-    let mut db = call.locked.db(keyspace.system_db(call.db));
-    let set = db.change_hash(key, |hash| hash.set(path, container, keyspace.settings()));
-    if !matches!(set, Ok(Some(_))) {
+    let mut db = call.txn.db(keyspace.system_db(call.db));
+    let set = db.change_or_create(key, |hash: &mut HashValue| {
+        (hash.set(path, container, keyspace.settings()), Changed::Yes)
+    });
+    if set.is_err() {
         let mut hash = HashValue::new();
         hash.set(path, container, keyspace.settings());
-        db.insert(key, Value::Hash(hash), None);
+        db.insert(key, hash.into_value(), None);
     }
     call.reply.ok();
 }
@@ -67,14 +70,13 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
 /// many there were.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.locked.keyspace().system_db(call.db));
+    let mut db = call.txn.db(call.txn.keyspace().system_db(call.db));
     let paths = call.args.skip(3);
-    let removed =
-        db.change_hash(key, |hash| (paths.iter().filter(|path| hash.remove(path)).count(), hash.is_empty()));
-    let (removed, emptied) = removed.ok().flatten().unwrap_or((0, false));
-    if emptied {
-        db.delete(key);
-    }
+    let removed = db.change(key, |hash: &mut HashValue| {
+        let removed = paths.iter().filter(|path| hash.remove(path)).count();
+        (removed, (removed > 0).into())
+    });
+    let removed = removed.ok().flatten().unwrap_or(0);
     call.reply.int(removed as i64);
 }
 
@@ -96,13 +98,6 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    Records a container.",
         ],
     );
-}
-
-fn hash_of(record: RecordRef<'_>) -> Option<&HashValue> {
-    match record.value() {
-        ValueRef::Hash(hash) => Some(hash),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

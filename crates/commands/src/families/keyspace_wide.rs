@@ -61,7 +61,7 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(text),
     };
     let mut found = Found::new(call.reply);
-    let keyspace: &Keyspace = call.locked.keyspace();
+    let keyspace: &Keyspace = call.txn.keyspace();
     let next = keyspace
         .scan(call.db, from, options.count, call.now_ms, &mut |record| options.see(&mut found, record));
     found.send(call.reply, next);
@@ -84,7 +84,7 @@ fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str
 
 /// `RANDOMKEY`. Reply: a key, or null in an empty database.
 pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
-    match call.locked.keyspace().random_key(call.db, call.now_ms, call.rng) {
+    match call.txn.keyspace().random_key(call.db, call.now_ms, call.rng) {
         Some(key) => call.reply.bulk(&key),
         None => call.reply.null(),
     }
@@ -92,7 +92,7 @@ pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
 
 /// `DBSIZE`. Reply: the number of keys, those counted too that have expired and are not removed yet.
 pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
-    call.reply.int(call.locked.keyspace().len(call.db) as i64);
+    call.reply.int(call.txn.keyspace().len(call.db) as i64);
 }
 
 /// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.

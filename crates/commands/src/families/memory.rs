@@ -18,7 +18,7 @@ pub(crate) fn usage(call: &mut Call<'_, '_>) {
             Ok(_) => at += 2,
         }
     }
-    match call.locked.db(call.db).peek(&call.keys[0]) {
+    match call.txn.db(call.db).peek(&call.keys[0]) {
         Some(record) => call.reply.int(record.heap_bytes() as i64),
         None => call.reply.null(),
     }

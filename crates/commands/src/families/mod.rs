@@ -3,6 +3,7 @@
 //! A handler is three steps: parse typed arguments, call a keyspace operation, write the reply. It sees
 //! [`crate::call::Call`] (or [`crate::call::LaneCall`]) and nothing else: no socket, no session, no clock.
 
+pub(crate) mod collection;
 pub(crate) mod conditional;
 pub(crate) mod expiry;
 pub(crate) mod generic;

@@ -30,21 +30,21 @@ pub(crate) fn get(call: &mut Call<'_, '_>) {
 /// GETDEL key
 pub(crate) fn getdel(call: &mut Call<'_, '_>) {
     if get_replied(call) == Some(true) {
-        call.locked.db(call.db).remove(&call.keys[0]);
+        call.txn.db(call.db).remove(&call.keys[0]);
     }
 }
 
 /// GETSET key value
 pub(crate) fn getset(call: &mut Call<'_, '_>) {
     if get_replied(call).is_some() {
-        call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
+        call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
     }
 }
 
 /// `MGET key [key ...]`
 pub(crate) fn mget(call: &mut Call<'_, '_>) {
     call.reply.array(call.keys.len());
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     for key in call.keys {
         if call.reply.is_over() {
             break;
@@ -59,7 +59,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
 /// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     if call.args.len() == 3 {
-        call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
+        call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
         return call.reply.ok();
     }
     if let Err(text) = set_with_options(call) {
@@ -69,7 +69,7 @@ pub(crate) fn set(call: &mut Call<'_, '_>) {
 
 /// SETNX key value
 pub(crate) fn setnx(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let free = db.peek(&call.keys[0]).is_none();
     if free {
         db.set_str(&call.keys[0], value_of(call.args, 2), None);
@@ -108,7 +108,7 @@ pub(crate) fn msetnx(call: &mut Call<'_, '_>) {
     if call.args.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'msetnx' command");
     }
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     if call.keys.iter().any(|key| db.peek(key).is_some()) {
         return call.reply.int(0);
     }
@@ -128,13 +128,13 @@ pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
             slice.map(|at| call.keyspace.key(args.at(at))).collect();
         call.keyspace.prefetch(call.db, &keys);
         let hashes: SmallVec<[KeyHash; SLICE_ARGUMENTS / 2]> = keys.iter().map(|k| k.hash).collect();
-        let mut locked = call.lock(&hashes);
-        let mut db = locked.db(call.db);
+        let mut txn = call.lock(&hashes);
+        let mut db = txn.db(call.db);
         if keys.iter().any(|key| db.peek(key).is_some()) {
             call.reply.int(0);
             return true;
         }
-        drop(locked);
+        drop(txn);
         call.pause();
     }
     false
@@ -165,7 +165,7 @@ pub(super) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
 
 /// Replies as GET does. True when there was a string, `None` when the reply was an error.
 fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
         Ok(Some(s)) => write(call.reply, s),
         Ok(None) => {
@@ -181,7 +181,7 @@ fn get_replied(call: &mut Call<'_, '_>) -> Option<bool> {
 }
 
 fn set_all(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     for (i, key) in call.keys.iter().enumerate() {
         db.set_str(key, value_of(call.args, 2 + 2 * i), None);
     }
@@ -190,7 +190,7 @@ fn set_all(call: &mut Call<'_, '_>) {
 fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
     match parse::expiry_ms(call.args.at(2), unit, call.now_ms, command) {
         Ok(at) => {
-            call.locked.db(call.db).set_str(&call.keys[0], value_of(call.args, 3), Some(at));
+            call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 3), Some(at));
             call.reply.ok();
         }
         Err(text) => call.reply.error(&text),
@@ -255,7 +255,7 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 3, true)?;
     let mut expire_at_ms = options.expiry_ms(call, "set")?;
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     if options.get {
         match string_of(db.get(key))? {
             Some(s) => write(call.reply, s),
@@ -285,13 +285,13 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 2, false)?;
     let key = &call.keys[0];
     // The number is looked at only when there is a key, as Redis does it.
-    if string_of(call.locked.db(call.db).get(key))?.is_none() {
+    if string_of(call.txn.db(call.db).get(key))?.is_none() {
         call.reply.null();
         return Ok(());
     }
     let expire_at_ms = options.expiry_ms(call, "getex")?;
     get_replied(call);
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match expire_at_ms {
         Some(at) if at <= call.now_ms => {
             db.remove(key);

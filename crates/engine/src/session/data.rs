@@ -11,7 +11,7 @@ use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags};
-use strand_keyspace::{Key, KeyHash, Locked};
+use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
 
 /// Of a command with several keys, the memory of this many is asked for before the first is looked up.
@@ -75,39 +75,39 @@ impl Session {
         if counts_copies {
             reply = reply.copying(LONG_BYTES);
         }
-        let mut locked = keyspace.unlocked(now_ms);
+        let mut txn = keyspace.unlocked(now_ms);
         let taken = match positions[..] {
             [at] => {
                 let key = keyspace.key(args.at(at));
                 keys.push(key);
-                keyspace.try_lock_into(&[key.hash], &mut locked)
+                keyspace.try_lock_into(&[key.hash], &mut txn)
             }
             _ => {
                 keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
                 keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
                 let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-                keyspace.try_lock_into(&hashes, &mut locked)
+                keyspace.try_lock_into(&hashes, &mut txn)
             }
         };
-        if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut locked) {
+        if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
             return Ran::Taken;
         }
         if ESTIMATED && spec.cost.is_in_the_data() {
-            let elements = cost::elements_at(spec.cost, args, &mut locked, self.db, &keys[0]);
+            let elements = cost::elements_at(spec.cost, args, &mut txn, self.db, &keys[0]);
             self.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
                 return Ran::TooLong;
             }
         }
         if self.no_touch {
-            locked.set_no_touch(true);
+            txn.set_no_touch(true);
         }
         let mut call = Call {
             args,
             keys: &keys,
             db: self.db,
             now_ms,
-            locked: &mut locked,
+            txn: &mut txn,
             reply: &mut reply,
             rng: &mut self.rng,
         };
@@ -118,7 +118,7 @@ impl Session {
             *out = all.split_to(out_before);
             return Ran::TooLong;
         }
-        let lookups = call.locked.lookups();
+        let lookups = call.txn.lookups();
         self.lookups.hits += lookups.hits;
         self.lookups.misses += lookups.misses;
         if let Some(code) = call.reply.error_code() {
@@ -134,8 +134,8 @@ impl Session {
 /// at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for
 /// it here.
 #[cold]
-fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], locked: &mut Locked<'k>) -> bool {
-    let (keyspace, now_ms) = (&*engine.keyspace, locked.now_ms());
+fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
+    let (keyspace, now_ms) = (&*engine.keyspace, txn.now_ms());
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     let shards: SmallVec<[usize; 4]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
     for _ in 0..LOOKS_MAX {
@@ -143,10 +143,10 @@ fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], locked:
             return false;
         }
         if let Some(all) = keyspace.lock_together(&hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
-            *locked = all;
+            *txn = all;
             return true;
         }
     }
-    *locked = keyspace.lock(&hashes, now_ms);
+    *txn = keyspace.lock(&hashes, now_ms);
     true
 }

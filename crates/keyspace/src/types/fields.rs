@@ -22,12 +22,6 @@ pub(crate) fn key_fields_with([a, b, c, d]: [u64; 4]) {
 /// Segments that are freed together: some 15,000 fields, which takes about 50 us.
 const PIECE_SEGMENTS: usize = 16;
 
-/// A part of a value, to be freed.
-#[derive(Debug)]
-pub struct Piece {
-    _segments: Vec<Arc<Segment<Blob>>>,
-}
-
 /// Fields and values.
 #[derive(Debug, Clone)]
 pub(super) struct Fields(Segmented<Blob, FieldPositions>);
@@ -117,9 +111,9 @@ impl Fields {
     pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, Bytes<'_>)> {
         self.0.random(rng).map(pair)
     }
-    /// See [`super::hash::HashValue::into_pieces`].
-    pub(super) fn into_pieces(self) -> impl Iterator<Item = Piece> {
-        self.0.into_pieces(PIECE_SEGMENTS).map(|segments| Piece { _segments: segments })
+    /// Its segments, as many together as are freed in about 50 us.
+    pub(super) fn into_pieces(self) -> impl Iterator<Item = Vec<Arc<Segment<Blob>>>> {
+        self.0.into_pieces(PIECE_SEGMENTS)
     }
     pub(super) fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()

@@ -1,5 +1,6 @@
 //! The value types: each starts compact and switches to its large form at Redis's thresholds.
 
+mod collection;
 mod fields;
 pub mod hash;
 mod packed;
@@ -7,6 +8,8 @@ pub mod stream;
 pub mod string;
 #[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.
 pub(crate) mod tree;
+
+pub use collection::{Changed, Collection, Piece, Stored};
 
 use strand_chain::Blob;
 

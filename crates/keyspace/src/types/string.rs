@@ -166,6 +166,13 @@ impl<'a> StrRef<'a> {
             other => Blob::from(other.bytes(&mut [0; 20])),
         }
     }
+    /// Bytes of heap behind a string that lies in a blob of its own; 0 for one in a record.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            StrRef::Int(_) | StrRef::Bytes { .. } => 0,
+            StrRef::Blob { blob, .. } => blob.heap_bytes(),
+        }
+    }
     /// An owned copy; shares a blob.
     pub fn to_str(&self) -> Str {
         match *self {

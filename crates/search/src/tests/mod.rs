@@ -15,7 +15,7 @@ use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::dispatch;
 use strand_commands::spec::{Access, Handler};
-use strand_keyspace::{HashValue, Keyspace, Str, Value as Stored};
+use strand_keyspace::{Changed, HashValue, Keyspace, Str, Value as Stored};
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::reply::{Protocol, Reply};
@@ -163,13 +163,13 @@ impl World {
             for (f, v) in pairs {
                 hash.set(f.as_bytes(), v.as_bytes(), settings);
             }
+            ((), Changed::Yes)
         };
-        if let Ok(Some(())) = db.change_hash(&key, set) {
-            return;
+        if db.change_or_create(&key, set).is_err() {
+            let mut hash = HashValue::new();
+            let ((), Changed::Yes | Changed::No) = set(&mut hash);
+            db.insert(&key, Stored::Hash(hash), None);
         }
-        let mut hash = HashValue::new();
-        set(&mut hash);
-        db.insert(&key, Stored::Hash(hash), None);
     }
 
     /// SET.
@@ -190,7 +190,8 @@ impl World {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
         let mut db = locked.db(self.db);
-        db.change_hash(&key, |hash| hash.remove(field.as_bytes())).expect("a hash").expect("a key");
+        let remove = |hash: &mut HashValue| ((), hash.remove(field.as_bytes()).into());
+        db.change(&key, remove).expect("a hash").expect("a key");
     }
 
     /// PEXPIREAT.

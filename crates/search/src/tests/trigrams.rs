@@ -3,7 +3,7 @@
 use super::{World, text};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
-use strand_keyspace::Value as Stored;
+use strand_keyspace::{Collection, Value as Stored};
 use strand_wire::client::Value;
 
 fn sorted(value: Value) -> Vec<String> {

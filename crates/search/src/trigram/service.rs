@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Keyspace, ValueRef};
+use strand_keyspace::{Bytes, Keyspace, ValueRef};
 
 /// Most trigram indexes at a time.
 pub(crate) const INDEXES_MAX: usize = 64;
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// The values of a large hash, a slice at a time; false when it is none any more. A field that changes meanwhile has the
+/// The texts of a large collection, a slice at a time; false when it is none any more. A field that changes meanwhile has the
 /// key read again.
 fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
@@ -82,8 +82,11 @@ fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnM
             let key = keyspace.key(key);
             let mut locked = keyspace.lock(&[key.hash], now_ms);
             let mut db = locked.db(0);
-            let Some(ValueRef::Hash(hash)) = db.peek(&key).map(|r| r.value()) else { return false };
-            cursor = hash.scan(cursor, FIELDS_SLICE, &mut |_, text| texts.push(crate::follow::to_blob(text)));
+            let Some(record) = db.peek(&key).filter(|r| !matches!(r.value(), ValueRef::Str(_))) else {
+                return false;
+            };
+            let mut add = |_: Option<Bytes<'_>>, text: Bytes<'_>| texts.push(crate::follow::to_blob(text));
+            cursor = record.value().walk_texts(cursor, FIELDS_SLICE, &mut add);
         }
         texts.drain(..).for_each(|text| add(&text));
         if cursor == 0 {

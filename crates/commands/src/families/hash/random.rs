@@ -1,12 +1,12 @@
 //! HRANDFIELD: random fields, with or without repetition.
 
-use super::{hash_of, send, send_or_null};
+use super::{send, send_or_null};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
 use std::collections::HashSet;
-use strand_keyspace::HashValue;
 use strand_keyspace::types::Bytes;
+use strand_keyspace::{Collection, HashValue};
 use strand_wire::reply::{Protocol, Reply};
 
 /// Most fields that one call with a negative count draws: the reply's size is the client's to choose otherwise.
@@ -20,10 +20,10 @@ pub(crate) fn hrandfield(call: &mut Call<'_, '_>) {
         Ok(wish) => wish,
         Err(text) => return call.reply.error(&text),
     };
-    let mut db = call.locked.db(call.db);
-    let hash = match hash_of(db.get(&call.keys[0])) {
+    let mut db = call.txn.db(call.db);
+    let hash: Option<&HashValue> = match db.read(&call.keys[0]) {
         Ok(hash) => hash,
-        Err(text) => return call.reply.error(text),
+        Err(_) => return call.reply.error(errors::WRONG_TYPE),
     };
     match (wish, hash) {
         (Wish::One, hash) => {

@@ -1,8 +1,10 @@
 //! HSCAN, on the worker and on the lane.
 
-use super::{hash_of, read, send};
+use super::{read, send};
 use crate::call::{Call, LaneCall};
 use crate::families::keyspace_wide::{Found, SLICE_KEYS, ScanOptions, cursor};
+use crate::parse::wrong_type;
+use strand_keyspace::HashValue;
 use strand_keyspace::types::Bytes;
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and
@@ -13,7 +15,7 @@ pub(crate) fn hscan(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(text),
     };
     let options = ScanOptions::parse(call.args.skip(3), false);
-    read(call, |hash, reply| {
+    read(call, |hash: Option<&HashValue>, reply| {
         let mut found = Found::new(reply);
         let next = match (hash, options) {
             (None, _) => 0,
@@ -34,11 +36,11 @@ pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
     };
     let options = ScanOptions::parse(call.args.skip(3), false);
     let key = call.keyspace.key(call.args.at(1));
-    let mut locked = call.lock(&[key.hash]);
-    locked.set_no_touch(call.no_touch);
-    let hash = hash_of(locked.db(call.db).get(&key)).map(|hash| hash.cloned());
-    call.lookups = locked.lookups();
-    drop(locked);
+    let mut txn = call.lock(&[key.hash]);
+    txn.set_no_touch(call.no_touch);
+    let hash = txn.db(call.db).read::<HashValue>(&key).map(|hash| hash.cloned()).map_err(wrong_type);
+    call.lookups = txn.lookups();
+    drop(txn);
     let (hash, options) = match (hash, options) {
         (Err(text), _) | (Ok(Some(_)), Err(text)) => return call.reply.error(text),
         (Ok(None), _) => return Found::new(call.reply).send(call.reply, 0),

@@ -92,8 +92,8 @@ fn run(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
 /// Both strings; a long one is shared, not copied, so that the shards are free while it is compared.
 fn both(call: &LaneCall<'_>) -> Result<[Str; 2], &'static str> {
     let keys = [call.keyspace.key(call.args.at(1)), call.keyspace.key(call.args.at(2))];
-    let mut locked = call.lock(&[keys[0].hash, keys[1].hash]);
-    let mut db = locked.db(call.db);
+    let mut txn = call.lock(&[keys[0].hash, keys[1].hash]);
+    let mut db = txn.db(call.db);
     let mut read = |i: usize| -> Result<Str, &'static str> {
         let found = string_of(db.get(&keys[i])).map_err(|_| NOT_STRINGS)?;
         Ok(found.map_or_else(|| Str::from_slice(b""), |s| s.to_str()))

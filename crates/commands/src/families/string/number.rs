@@ -51,7 +51,7 @@ fn add(call: &mut Call<'_, '_>, n: i64) {
 /// Adds to the integer at the key, in place: the expiry stays.
 fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let old = match string_of(db.peek(key))? {
         Some(s) => s.as_int().ok_or(errors::NOT_AN_INTEGER)?,
         None => 0,
@@ -63,7 +63,7 @@ fn added(call: &mut Call<'_, '_>, n: i64) -> Result<i64, &'static str> {
 
 fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {
     let key = &call.keys[0];
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     let before = match string_of(db.peek(key))? {
         None => LongDouble::ZERO,
         Some(StrRef::Int(n)) => LongDouble::from_int(n),

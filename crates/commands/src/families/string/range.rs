@@ -10,7 +10,7 @@ use strand_keyspace::{Settings, StrRef};
 
 /// STRLEN key
 pub(crate) fn strlen(call: &mut Call<'_, '_>) {
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
         Ok(s) => call.reply.int(s.map_or(0, |s| s.len()) as i64),
         Err(text) => call.reply.error(text),
@@ -25,7 +25,7 @@ pub(crate) fn getrange(call: &mut Call<'_, '_>) {
         Ok(bounds) => bounds,
         Err(text) => return call.reply.error(text),
     };
-    let mut db = call.locked.db(call.db);
+    let mut db = call.txn.db(call.db);
     match string_of(db.get(&call.keys[0])) {
         Ok(Some(StrRef::Blob { blob, .. })) => {
             call.reply.bulk_part(blob, slice(start, end, blob.len()));
@@ -83,8 +83,8 @@ fn checked_len(settings: &Settings, at: usize, more: usize) -> Result<usize, &'s
 
 fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
     let offset = parse::at_least_zero(call.args.at(2), errors::OFFSET_OUT_OF_RANGE)?;
-    let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.locked.keyspace().settings());
-    let mut db = call.locked.db(call.db);
+    let (key, bytes, settings) = (&call.keys[0], call.args.at(3), call.txn.keyspace().settings());
+    let mut db = call.txn.db(call.db);
     if bytes.is_empty() {
         // Nothing to write, so not even a limit to mind.
         return Ok(string_of(db.peek(key))?.map_or(0, |s| s.len()));
@@ -108,8 +108,8 @@ fn overwrite(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
 }
 
 fn extend(call: &mut Call<'_, '_>) -> Result<usize, &'static str> {
-    let (key, bytes, settings) = (&call.keys[0], call.args.at(2), call.locked.keyspace().settings());
-    let mut db = call.locked.db(call.db);
+    let (key, bytes, settings) = (&call.keys[0], call.args.at(2), call.txn.keyspace().settings());
+    let mut db = call.txn.db(call.db);
     let edited = db.edit_str(key, |blob| {
         let len = checked_len(settings, blob.len(), bytes.len())?;
         blob.try_extend_from_slice(bytes).map_err(|_| errors::OUT_OF_MEMORY)?;

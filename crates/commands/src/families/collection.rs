@@ -1,0 +1,76 @@
+//! What the handlers of all collection types share: reading the value at the first key, changing it, sending its parts.
+//!
+//! [`read`] and [`update`] are the only ways a handler of a list, set, sorted set, hash or stream reaches its value. The
+//! types themselves are in `strand_keyspace::types`.
+
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{Text, wrong_type};
+use strand_keyspace::types::Bytes;
+use strand_keyspace::{Changed, Collection, Settings};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// Answers from the collection at the first key (`None`: no such key), or with WRONGTYPE. Marks the key used.
+pub(crate) fn read<T: Collection>(call: &mut Call<'_, '_>, answer: impl FnOnce(Option<&T>, &mut Reply<'_>)) {
+    match call.txn.db(call.db).read::<T>(&call.keys[0]) {
+        Ok(collection) => answer(collection, call.reply),
+        Err(_) => call.reply.error(errors::WRONG_TYPE),
+    }
+}
+
+/// Changes the collection at the first key. A missing collection is made when `change` puts an element into it; the key
+/// goes with the last element. A `change` that fails must leave the collection as it was.
+///
+/// # Errors
+/// WRONGTYPE, and what `change` says.
+pub(crate) fn update<T: Collection, R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut T, &Settings) -> Result<(R, Changed), Text>,
+) -> Result<R, Text> {
+    let settings = call.txn.keyspace().settings();
+    let changed = call.txn.db(call.db).change_or_create(&call.keys[0], |collection| {
+        match change(collection, settings) {
+            Ok((result, changed)) => (Ok(result), changed),
+            Err(text) => (Err(text), Changed::No),
+        }
+    });
+    changed.map_err(wrong_type)?
+}
+
+/// As [`update`] for a collection that is there; `None` when there is no such key.
+///
+/// # Errors
+/// WRONGTYPE.
+pub(crate) fn update_existing<T: Collection, R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut T, &Settings) -> (R, Changed),
+) -> Result<Option<R>, Text> {
+    let settings = call.txn.keyspace().settings();
+    let changed = call.txn.db(call.db).change(&call.keys[0], |collection| change(collection, settings));
+    Ok(changed.map_err(wrong_type)?)
+}
+
+/// Argument `i` as part of a value: its own allocation where it arrived in one.
+pub(crate) fn argument(args: Args<'_>, i: usize) -> Bytes<'_> {
+    match args.large(i) {
+        Some(blob) => Bytes::Shared(blob),
+        None => Bytes::Slice(args.at(i)),
+    }
+}
+
+/// A bulk string; a long value that has its own allocation is shared with the reply.
+pub(crate) fn send(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
+    match bytes {
+        Bytes::Slice(slice) => reply.bulk(slice),
+        Bytes::Shared(blob) => reply.bulk_blob(blob),
+    }
+}
+
+/// As [`send`]; null for `None`.
+pub(crate) fn send_or_null(reply: &mut Reply<'_>, bytes: Option<Bytes<'_>>) {
+    match bytes {
+        Some(bytes) => send(reply, bytes),
+        None => reply.null(),
+    }
+}

@@ -1,0 +1,199 @@
+//! [`Txn`]: the shards that a piece of work holds, and what the work did there.
+//!
+//! Data is read and changed through a `Txn` alone ([`Txn::db`]). What a command replaced or removed is freed after the
+//! shards are let go. How a record is found and changed is in [`crate::db`].
+
+use crate::shard::{Clock, Shard, Slot};
+use crate::{Db, Keyspace, Value};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Shards held by one piece of work.
+#[derive(Debug)]
+pub struct Txn<'k> {
+    pub(crate) keyspace: &'k Keyspace,
+    /// In ascending order.
+    held: SmallVec<[Held<'k>; 1]>,
+    pub(crate) clock: Clock<'k>,
+    /// `CLIENT NO-TOUCH`: reading does not mark records used.
+    pub(crate) no_touch: bool,
+    /// Reads that found a record, and that did not.
+    pub(crate) lookups: Lookups,
+    /// One place inline: a SET that replaces a value allocates nothing for it.
+    garbage: SmallVec<[Value; 1]>,
+}
+
+/// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// [`Db::get`] found a record.
+    pub hits: u64,
+    /// It found none.
+    pub misses: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Held<'k> {
+    shard: usize,
+    slot: &'k Slot,
+    pub(crate) guard: MutexGuard<'k, Shard>,
+    /// It was written to.
+    pub(crate) changed: bool,
+}
+
+impl<'k> Held<'k> {
+    #[inline]
+    fn lock(keyspace: &'k Keyspace, shard: usize) -> Held<'k> {
+        let slot = &keyspace.shards[shard];
+        Held { shard, slot, guard: slot.lock.lock(), changed: false }
+    }
+    #[inline]
+    fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<Held<'k>> {
+        let slot = &keyspace.shards[shard];
+        Some(Held { shard, slot, guard: slot.lock.try_lock()?, changed: false })
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.changed {
+            self.slot.publish(&self.guard);
+        }
+    }
+}
+
+impl<'k> Txn<'k> {
+    /// Holds one shard; allocates nothing.
+    #[inline]
+    pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
+        let mut txn = Txn::none(keyspace, now_ms);
+        txn.held.push(Held::lock(keyspace, shard));
+        txn
+    }
+    /// Holds these shards, which ascend.
+    pub(crate) fn ascending(
+        keyspace: &'k Keyspace,
+        shards: impl Iterator<Item = usize>,
+        now_ms: i64,
+    ) -> Txn<'k> {
+        let mut txn = Txn::none(keyspace, now_ms);
+        txn.held.extend(shards.map(|shard| Held::lock(keyspace, shard)));
+        debug_assert!(txn.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
+        txn
+    }
+    /// Holds these shards, which ascend, if it held nothing and nobody holds any of them; else nothing. A hot path, so the
+    /// result is not moved.
+    #[inline]
+    pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
+        for shard in shards {
+            match Held::try_lock(self.keyspace, shard) {
+                Some(held) => self.held.push(held),
+                None => {
+                    self.held.clear();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+    /// As [`Txn::ascending`], holding none while it waits for another: it lets all go, waits for that one, for
+    /// `patience` at most, and begins with it. `None` after `tries`.
+    pub(crate) fn together(
+        keyspace: &'k Keyspace,
+        shards: &[usize],
+        tries: usize,
+        patience: Duration,
+        now_ms: i64,
+    ) -> Option<Txn<'k>> {
+        let mut busy: Option<usize> = None;
+        for _ in 0..tries {
+            let mut waited = None;
+            if let Some(shard) = busy {
+                let slot = &keyspace.shards[shard];
+                let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
+                waited = Some(Held { shard, slot, guard, changed: false });
+            }
+            let mut txn = Txn::none(keyspace, now_ms);
+            busy = shards.iter().copied().find(|shard| {
+                let held = waited.take_if(|held| held.shard == *shard);
+                let held = held.or_else(|| Held::try_lock(keyspace, *shard));
+                let is_busy = held.is_none();
+                txn.held.extend(held);
+                is_busy
+            });
+            if busy.is_none() {
+                return Some(txn);
+            }
+        }
+        None
+    }
+    /// Database `db` (a system one too) seen through the held shards.
+    #[inline]
+    pub fn db(&mut self, db: usize) -> Db<'_, 'k> {
+        let slot = self.keyspace.slot(db);
+        Db { txn: self, slot }
+    }
+    /// The time the command runs at, in unix milliseconds.
+    pub fn now_ms(&self) -> i64 {
+        self.clock.now_ms
+    }
+    /// The keyspace the shards belong to.
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
+    }
+    /// From here on reading does not mark records used: `CLIENT NO-TOUCH`.
+    pub fn set_no_touch(&mut self, no_touch: bool) {
+        self.no_touch = no_touch;
+    }
+
+    /// What [`Db::get`] found so far.
+    pub fn lookups(&self) -> Lookups {
+        self.lookups
+    }
+
+    /// Holds nothing.
+    #[inline]
+    pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Txn<'k> {
+        let settings = keyspace.settings();
+        let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
+        Txn {
+            keyspace,
+            held: SmallVec::new(),
+            clock,
+            no_touch: false,
+            lookups: Lookups::default(),
+            garbage: SmallVec::new(),
+        }
+    }
+}
+
+impl Drop for Txn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.garbage.is_empty() {
+            self.held.clear();
+            self.garbage.drain(..).for_each(|value| self.keyspace.dispose(value));
+        }
+    }
+}
+
+impl<'k> Txn<'k> {
+    #[inline]
+    pub(crate) fn held(&mut self, shard: usize) -> &mut Held<'k> {
+        let at = match &self.held[..] {
+            [only] if only.shard == shard => 0,
+            held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),
+        };
+        &mut self.held[at]
+    }
+    /// Frees a value once the shards are let go.
+    #[inline]
+    pub(crate) fn garbage(&mut self, value: Option<Value>) {
+        if let Some(value) = value {
+            self.garbage.push(value);
+        }
+    }
+}
