@@ -13,6 +13,10 @@ pub struct Settings {
     pub stream_node_max_bytes: AtomicU64,
     /// `stream-node-max-entries` (default 100), deleted ones counted; 0 is no limit.
     pub stream_node_max_entries: AtomicU64,
+    /// `zset-max-listpack-entries` (default 128).
+    pub zset_max_listpack_entries: AtomicU64,
+    /// `zset-max-listpack-value` in bytes (default 64).
+    pub zset_max_listpack_value: AtomicU64,
     /// `proto-max-bulk-len` in bytes (default 512 MB): no string grows past it.
     pub proto_max_bulk_len: AtomicU64,
     /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
@@ -30,6 +34,8 @@ impl Default for Settings {
             hash_max_listpack_value: AtomicU64::new(64),
             stream_node_max_bytes: AtomicU64::new(4096),
             stream_node_max_entries: AtomicU64::new(100),
+            zset_max_listpack_entries: AtomicU64::new(128),
+            zset_max_listpack_value: AtomicU64::new(64),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
             lfu: AtomicU64::new(0),
             lfu_log_factor: AtomicU64::new(10),

@@ -27,7 +27,7 @@ const PIECE_SEGMENTS: usize = 16;
 pub(super) struct Fields(Segmented<Blob, FieldPositions>);
 
 #[derive(Debug, Clone)]
-struct FieldPositions;
+pub(super) struct FieldPositions;
 
 impl Positions for FieldPositions {
     #[inline]

@@ -3,11 +3,13 @@
 mod collection;
 mod fields;
 pub mod hash;
+pub mod list;
 mod packed;
 pub mod stream;
 pub mod string;
 #[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.
 pub(crate) mod tree;
+pub mod zset;
 
 pub use collection::{Changed, Collection, Piece, Stored};
 

@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use cursor::Iter;
 pub(crate) use leaf::{Element, New};
-pub(crate) use page::{Page, STRING_BYTES_MAX};
+pub(crate) use page::{Page, STRING_BYTES_MAX, Strings};
 
 use leaf::Leaf;
 use node::{ByIndex, ByOrder, Child, Node, Removed};
@@ -70,7 +70,7 @@ impl<L> Clone for Tree<L> {
 
 /// A part of a tree's memory, freed when dropped.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     _node: Node,
 }
 

@@ -290,6 +290,10 @@ impl Inner {
     fn insert(&mut self, at: usize, child: Child, separator: Separator) {
         self.len += child.len;
         self.bytes += child.bytes;
+        let room = self.children.len() / 4 + 1;
+        if self.children.len() == self.children.capacity() {
+            self.children.reserve_exact(room.min(CHILDREN_MAX + 1 - self.children.len()));
+        }
         self.children.insert(at, child);
         let new = New { head: &separator.inline, body: &[], outside: separator.outside };
         self.separators.insert(at, new, self.separators.fill() / 4);

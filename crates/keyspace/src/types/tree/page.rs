@@ -151,6 +151,14 @@ impl Page {
         }
         low
     }
+    /// The strings from `from` on, each with whether it goes on outside.
+    pub(crate) fn iter(&self, from: usize) -> Strings<'_> {
+        Strings { page: self, at: from, offset: self.offset(from), forwards: true }
+    }
+    /// The strings in front of `from`, the last of them first.
+    pub(crate) fn iter_back(&self, from: usize) -> Strings<'_> {
+        Strings { page: self, at: from, offset: self.offset(from), forwards: false }
+    }
     /// Puts a string, given in two parts, in front of string `i`. When the allocation must grow, it takes `spare` bytes
     /// more than needed.
     ///
@@ -374,6 +382,31 @@ impl Page {
     }
 }
 
+/// Strings of a page, one after the other.
+#[derive(Clone)]
+pub(crate) struct Strings<'a> {
+    page: &'a Page,
+    at: usize,
+    offset: usize,
+    forwards: bool,
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = (&'a [u8], bool);
+    #[inline]
+    fn next(&mut self) -> Option<(&'a [u8], bool)> {
+        if self.forwards {
+            let string = (self.at < self.page.len()).then(|| self.page.at(self.at, self.offset))?;
+            self.at += 1;
+            self.offset += string.0.len();
+            return Some(string);
+        }
+        self.at = self.at.checked_sub(1)?;
+        self.offset -= self.page.bytes_of(self.at);
+        Some(self.page.at(self.at, self.offset))
+    }
+}
+
 fn raw_of(bytes: usize, outside: bool) -> usize {
     bytes | if outside { OUTSIDE } else { 0 }
 }
@@ -410,6 +443,11 @@ mod tests {
         assert_eq!(page.len(), twin.len());
         let all: Vec<_> = (0..page.len()).map(|i| page.get(i)).map(|(b, o)| (b.to_vec(), o)).collect();
         assert_eq!(all, twin);
+        for from in [0, twin.len() / 2, twin.len()] {
+            let owned = |(bytes, outside): (&[u8], bool)| (bytes.to_vec(), outside);
+            assert!(page.iter(from).map(owned).eq(twin[from..].iter().cloned()));
+            assert!(page.iter_back(from).map(owned).eq(twin[..from].iter().rev().cloned()));
+        }
         assert_eq!(page.outside_before(page.len()), twin.iter().filter(|(_, outside)| *outside).count());
         let bytes: usize = twin.iter().map(|(bytes, _)| bytes.len()).sum();
         assert_eq!(page.offset(page.len()) - page.offset(0), bytes);

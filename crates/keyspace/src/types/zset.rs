@@ -1,0 +1,463 @@
+//! [`ZSetValue`]: members with scores, in the order of their scores, then of their bytes; one packed page while small, a
+//! tree beside a table when large.
+//!
+//! An element of either form is its score ([`Score`] written in one to nine bytes), then its member; a member of more than
+//! [`INLINE_BYTES_MAX`] lies outside. The table finds a member's score, which with the member finds the element.
+
+mod score;
+#[cfg(test)]
+mod tests;
+
+use self::score::Written;
+use super::Bytes;
+use super::fields::FieldPositions;
+use super::tree::{self, Element, Layout, New, Page, Strings, Tree};
+use crate::Settings;
+use crate::segmented::{
+    self, Content, INLINE_BYTES_MAX, Item, Outlying, POSITION_BITS, Payload, Segment, Segmented,
+};
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_chain::Blob;
+use triomphe::Arc;
+
+/// A sorted set of more bytes is no packed one, whatever the thresholds are.
+const PACKED_BYTES_MAX: usize = 1 << 28;
+/// Segments of the table that are freed together.
+const PIECE_SEGMENTS: usize = 16;
+
+/// A sorted set. Cloning a large one is a snapshot that costs a pointer for every few hundred members.
+#[derive(Clone, Debug, Default)]
+pub struct ZSetValue(Form);
+
+const _: () = assert!(size_of::<ZSetValue>() == 16);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Packed(Page),
+    Large(Box<Large>),
+}
+
+impl Default for Form {
+    fn default() -> Form {
+        Form::Packed(Page::default())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Large {
+    tree: Tree<Scored>,
+    table: Segmented<Outside, FieldPositions>,
+}
+
+/// Elements are in the order of their scores, then of their members.
+#[derive(Debug)]
+struct Scored;
+
+impl Layout for Scored {
+    const PAGE_BYTES: usize = 4096;
+    fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
+        let ((low_score, low), (score, high)) = (entry(left), entry(right));
+        out.extend_from_slice(&Written::of(score));
+        if low_score < score {
+            return None; // The empty member comes first.
+        }
+        let same = low.iter().zip(&*high).take_while(|(a, b)| a == b).count();
+        if same < INLINE_BYTES_MAX {
+            out.extend_from_slice(&high[..same + 1]);
+            return None;
+        }
+        match high {
+            Bytes::Shared(blob) => Some(blob.clone()),
+            Bytes::Slice(bytes) => {
+                out.extend_from_slice(bytes);
+                None
+            }
+        }
+    }
+}
+
+/// A score in the table that cannot lie beside its member, since that is long.
+#[derive(Clone, Copy, Debug)]
+struct Outside(f64);
+
+impl Outlying for Outside {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+    fn from_int(bits: i64) -> Outside {
+        Outside(f64::from_bits(bits as u64))
+    }
+    fn from_bytes(_: &[u8], _: bool) -> Outside {
+        unreachable!("scores are stored as integers")
+    }
+}
+
+/// What [`ZSetValue::set`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// The member is new.
+    Added,
+    /// The member had another score.
+    Updated,
+    /// The member had that score already.
+    Unchanged,
+}
+
+/// Part of a sorted set's memory, freed when dropped.
+#[derive(Debug)]
+pub enum Piece {
+    /// Pages.
+    #[doc(hidden)]
+    Pages(tree::Piece),
+    /// Segments of the table.
+    #[doc(hidden)]
+    Segments(Segments),
+}
+
+/// See [`Piece`].
+#[derive(Debug)]
+pub struct Segments {
+    _segments: Vec<Arc<Segment<Outside>>>,
+}
+
+impl ZSetValue {
+    /// An empty sorted set (packed).
+    pub fn new() -> ZSetValue {
+        ZSetValue::default()
+    }
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.len(),
+            Form::Large(large) => large.tree.len(),
+        }
+    }
+    /// True when it has no member; such a sorted set must be removed from the keyspace.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The score of `member`.
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        match &self.0 {
+            Form::Packed(page) => find(page, member).map(|(_, score)| score),
+            Form::Large(large) => large.score(member),
+        }
+    }
+    /// How many members come before `member`, and its score.
+    pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        match &self.0 {
+            Form::Packed(page) => find(page, member),
+            Form::Large(large) => {
+                let score = large.score(member)?;
+                Some((large.place(score, member), score))
+            }
+        }
+    }
+    /// The member with this rank, and its score.
+    pub fn get(&self, rank: usize) -> Option<(Bytes<'_>, f64)> {
+        match &self.0 {
+            Form::Packed(page) => (rank < page.len()).then(|| packed_entry(page.get(rank).0)),
+            Form::Large(large) => large.tree.get(rank).map(member_first),
+        }
+    }
+    /// The rank of the first member for which `before` is false. Where `before` is not true for a first part of the members
+    /// and false for the rest, a packed set answers with the first one for which it is false, as redis-server does.
+    pub fn partition_point(&self, mut before: impl FnMut(&[u8], f64) -> bool) -> usize {
+        match &self.0 {
+            Form::Packed(page) => {
+                let found = page.iter(0).position(|(bytes, _)| {
+                    let (member, score) = packed_entry(bytes);
+                    !before(&member, score)
+                });
+                found.unwrap_or(page.len())
+            }
+            Form::Large(large) => large.tree.partition_point(|element| {
+                let (score, member) = entry(element);
+                before(&member, score)
+            }),
+        }
+    }
+    /// Members and scores from rank `from` on.
+    ///
+    /// # Panics
+    /// When `from` is larger than [`ZSetValue::len`].
+    pub fn iter(&self, from: usize) -> Iter<'_> {
+        Iter(match &self.0 {
+            Form::Packed(page) => Walk::Packed(page.iter(from)),
+            Form::Large(large) => Walk::Tree(large.tree.iter(from)),
+        })
+    }
+    /// Members and scores in front of rank `from`, the last of them first.
+    ///
+    /// # Panics
+    /// When `from` is larger than [`ZSetValue::len`].
+    pub fn iter_back(&self, from: usize) -> Iter<'_> {
+        Iter(match &self.0 {
+            Form::Packed(page) => Walk::Packed(page.iter_back(from)),
+            Form::Large(large) => Walk::Tree(large.tree.iter_back(from)),
+        })
+    }
+    /// Gives `member` a score, which is not NaN. Switches to the large form at the thresholds in `settings`, and never
+    /// back.
+    pub fn set<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
+        let member = member.into();
+        if let Form::Packed(page) = &mut self.0 {
+            let found = find(page, &member);
+            match found {
+                Some((_, old)) if old == score => return Set::Unchanged,
+                Some((at, _)) => page.remove(at..at + 1, true),
+                None => {
+                    let entries_max = settings.zset_max_listpack_entries.load(Relaxed);
+                    let bytes_max = settings.zset_max_listpack_value.load(Relaxed);
+                    let is_small = (page.len() as u64) < entries_max
+                        && member.len() as u64 <= bytes_max
+                        && member.len() <= INLINE_BYTES_MAX
+                        && page.used_bytes() + member.len() < PACKED_BYTES_MAX;
+                    if !is_small {
+                        self.unpack();
+                        return self.set_large(member, score);
+                    }
+                }
+            }
+            let at = page.partition_point(0, |_, bytes, _| {
+                let (other, other_score) = packed_entry(bytes);
+                is_before(&other, other_score, &member, score)
+            });
+            page.insert(at, [&Written::of(score), &member], false, page.used_bytes() / 8);
+            return if found.is_some() { Set::Updated } else { Set::Added };
+        }
+        self.set_large(member, score)
+    }
+    /// Removes `member`; its score when it was there.
+    pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        match &mut self.0 {
+            Form::Packed(page) => {
+                let (at, score) = find(page, member)?;
+                page.remove(at..at + 1, false);
+                Some(score)
+            }
+            Form::Large(large) => large.remove(member),
+        }
+    }
+    /// Removes the members with these ranks.
+    ///
+    /// # Panics
+    /// When there are no such members.
+    pub fn remove_range(&mut self, range: Range<usize>) {
+        match &mut self.0 {
+            Form::Packed(page) => page.remove(range, false),
+            Form::Large(large) => large.remove_range(range),
+        }
+    }
+    /// A uniformly random member; `None` when empty.
+    pub fn random(&self, rng: &mut fastrand::Rng) -> Option<(Bytes<'_>, f64)> {
+        if self.is_empty() { None } else { self.get(rng.usize(..self.len())) }
+    }
+    /// Redis's guarantee of ZSCAN: calls `visit` for a slice of about `count` members from `cursor` on and returns the
+    /// next cursor, 0 at the end. A packed set is returned whole, in its order.
+    pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, f64)) -> u64 {
+        match &self.0 {
+            Form::Packed(_) => {
+                self.iter(0).for_each(|(member, score)| visit(member, score));
+                0
+            }
+            Form::Large(large) => large.scan(cursor, count, visit),
+        }
+    }
+    /// Redis's name of the encoding: `listpack` or `skiplist`.
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Large(_) => "skiplist",
+        }
+    }
+    /// Bytes of heap behind it. Counted along.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.heap_bytes(),
+            Form::Large(large) => size_of::<Large>() + large.tree.heap_bytes() + large.table.heap_bytes(),
+        }
+    }
+    /// How many allocations freeing it costs, about.
+    pub fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Packed(_) => 1,
+            Form::Large(large) => large.tree.parts() + large.table.parts(),
+        }
+    }
+    /// All its memory in pieces, each of which is freed quickly.
+    pub fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        let large = match self.0 {
+            Form::Packed(_) => None,
+            Form::Large(large) => Some(*large),
+        };
+        large.into_iter().flat_map(|large| {
+            let segments = large.table.into_pieces(PIECE_SEGMENTS);
+            let segments = segments.map(|segments| Piece::Segments(Segments { _segments: segments }));
+            large.tree.into_pieces().map(Piece::Pages).chain(segments)
+        })
+    }
+    /// Asks for the memory that a command needs. Each `step` reads what the one before has asked for; true when another
+    /// one has something to ask for.
+    #[inline]
+    pub fn prefetch(&self, step: usize) -> bool {
+        match &self.0 {
+            Form::Packed(page) if step == 0 => page.prefetch(2 * strand_chain::CACHE_LINE_BYTES),
+            Form::Packed(_) => {}
+            Form::Large(large) if step == 0 => strand_chain::prefetch(&**large, size_of::<Large>()),
+            Form::Large(_) => {}
+        }
+        false
+    }
+
+    fn set_large(&mut self, member: Bytes<'_>, score: f64) -> Set {
+        match &mut self.0 {
+            Form::Large(large) => large.set(member, score),
+            Form::Packed(_) => unreachable!("unpacked before"),
+        }
+    }
+    fn unpack(&mut self) {
+        let mut large = Large { tree: Tree::new(), table: Segmented::new(0, FieldPositions) };
+        for (member, score) in self.iter(0) {
+            large.set(member, score);
+        }
+        self.0 = Form::Large(Box::new(large));
+    }
+}
+
+impl Large {
+    fn score(&self, member: &[u8]) -> Option<f64> {
+        let at = self.table.locate(self.table.position(member), member)?;
+        Some(score_of(self.table.at(at)))
+    }
+    /// The rank of a member that is there, or would be with that score.
+    fn place(&self, score: f64, member: &[u8]) -> usize {
+        self.tree.partition_point(|element| {
+            let (other_score, other) = entry(element);
+            is_before(&other, other_score, member, score)
+        })
+    }
+    fn set(&mut self, member: Bytes<'_>, score: f64) -> Set {
+        let payload = Payload::Int(score.to_bits() as i64);
+        let new = segmented::New { key: &member, used: None, deadline_ms: i64::MAX, payload };
+        let position = self.table.position(&member);
+        let done = match self.table.locate(position, &member) {
+            Some(at) => {
+                let old = score_of(self.table.at(at));
+                if old == score {
+                    return Set::Unchanged;
+                }
+                self.tree.remove(self.place(old, &member));
+                self.table.replace(at, new);
+                Set::Updated
+            }
+            None => {
+                self.table.insert_new(position, new);
+                Set::Added
+            }
+        };
+        let written = Written::of(score);
+        let outside = match member {
+            short if short.len() <= INLINE_BYTES_MAX => None,
+            Bytes::Slice(long) => Some(Blob::from(long)),
+            Bytes::Shared(long) => Some(long.clone()),
+        };
+        let body: &[u8] = if outside.is_some() { &[] } else { &member };
+        let new = New { head: &written, body, outside };
+        let before = |element: Element<'_>| {
+            let (other_score, other) = entry(element);
+            is_before(&other, other_score, &member, score)
+        };
+        self.tree.insert_ordered(before, new);
+        done
+    }
+    fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        let at = self.table.locate(self.table.position(member), member)?;
+        let score = score_of(self.table.at(at));
+        self.table.remove_at(at);
+        self.tree.remove(self.place(score, member));
+        Some(score)
+    }
+    fn remove_range(&mut self, range: Range<usize>) {
+        for element in self.tree.iter(range.start).take(range.len()) {
+            let (_, member) = entry(element);
+            if let Some(at) = self.table.locate(self.table.position(&member), &member) {
+                self.table.remove_at(at);
+            }
+        }
+        self.tree.remove_range(range);
+    }
+    fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Bytes<'_>, f64)) -> u64 {
+        if cursor >> POSITION_BITS != 0 {
+            return 0; // Beyond all positions.
+        }
+        let (mut from, mut left) = (cursor, count.max(1));
+        loop {
+            let mut each = |item: Item<'_, Outside>| visit(Bytes::Slice(item.key()), score_of(item));
+            let (visited, next) = self.table.scan_step(from, left, &mut each);
+            left = left.saturating_sub(visited);
+            match next {
+                None => return 0,
+                Some(next) if left == 0 => return next,
+                Some(next) => from = next,
+            }
+        }
+    }
+}
+
+/// Members and scores, one after the other.
+#[derive(Clone)]
+pub struct Iter<'a>(Walk<'a>);
+
+#[derive(Clone)]
+enum Walk<'a> {
+    Packed(Strings<'a>),
+    Tree(tree::Iter<'a>),
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = (Bytes<'a>, f64);
+    #[inline]
+    fn next(&mut self) -> Option<(Bytes<'a>, f64)> {
+        match &mut self.0 {
+            Walk::Packed(strings) => strings.next().map(|(bytes, _)| packed_entry(bytes)),
+            Walk::Tree(elements) => elements.next().map(member_first),
+        }
+    }
+}
+
+/// The order of a sorted set: by score, then by member.
+#[inline]
+fn is_before(member: &[u8], score: f64, other: &[u8], other_score: f64) -> bool {
+    score < other_score || (score == other_score && member < other)
+}
+/// Score and member of an element.
+#[inline]
+fn entry(element: Element<'_>) -> (f64, Bytes<'_>) {
+    let (score, member) = score::read(element.inline);
+    (score, element.outside.map_or(Bytes::Slice(member), Bytes::Shared))
+}
+fn member_first(element: Element<'_>) -> (Bytes<'_>, f64) {
+    let (score, member) = entry(element);
+    (member, score)
+}
+/// Member and score of a string in a packed set.
+fn packed_entry(bytes: &[u8]) -> (Bytes<'_>, f64) {
+    let (score, member) = score::read(bytes);
+    (Bytes::Slice(member), score)
+}
+/// Where `member` is in a packed set, and its score.
+fn find(page: &Page, member: &[u8]) -> Option<(usize, f64)> {
+    page.iter(0).enumerate().find_map(|(at, (bytes, _))| {
+        let (score, other) = score::read(bytes);
+        (other == member).then_some((at, score))
+    })
+}
+fn score_of(item: Item<'_, Outside>) -> f64 {
+    match item.content() {
+        Content::Int(bits) => f64::from_bits(bits as u64),
+        Content::Outside(score) => score.0,
+        Content::Bytes(..) => unreachable!("scores are stored as integers"),
+    }
+}

@@ -1,0 +1,107 @@
+//! How a score is written: an integer in as few bytes as it needs, anything else as its eight bytes.
+//!
+//! The first byte is the score itself below [`SMALL`], else [`SMALL`] plus the number of bytes that follow: a little-endian
+//! integer of one to seven bytes, or the eight bytes of the number. So no score is ever rounded, and `-0` stays `-0`.
+
+use std::ops::Deref;
+
+/// Integers below this are their own first byte.
+const SMALL: u8 = 240;
+/// Integers up to this are exact.
+const INTEGER_MAX: f64 = (1u64 << 53) as f64;
+
+/// A score as it is written.
+pub(super) struct Written {
+    bytes: [u8; 9],
+    len: usize,
+}
+
+impl Written {
+    pub(super) fn of(score: f64) -> Written {
+        let mut bytes = [0; 9];
+        let n = score as i64;
+        let is_integer = score.abs() <= INTEGER_MAX && (n as f64).to_bits() == score.to_bits();
+        if !is_integer {
+            bytes[0] = SMALL + 8;
+            bytes[1..].copy_from_slice(&score.to_le_bytes());
+            return Written { bytes, len: 9 };
+        }
+        if (0..i64::from(SMALL)).contains(&n) {
+            bytes[0] = n as u8;
+            return Written { bytes, len: 1 };
+        }
+        // The sign takes a bit too.
+        let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
+        let len = bits.div_ceil(8) as usize;
+        bytes[0] = SMALL + len as u8;
+        bytes[1..].copy_from_slice(&n.to_le_bytes());
+        Written { bytes, len: 1 + len }
+    }
+}
+
+impl Deref for Written {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The score at the front of `bytes`, and what follows it.
+///
+/// # Panics
+/// When `bytes` were not written by [`Written::of`].
+#[inline]
+pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
+    let (first, rest) = (bytes[0], &bytes[1..]);
+    if first < SMALL {
+        return (f64::from(first), rest);
+    }
+    let (number, rest) = rest.split_at(usize::from(first - SMALL));
+    if let Ok(number) = number.try_into() {
+        return (f64::from_le_bytes(number), rest);
+    }
+    let mut filled = [0; 8];
+    filled[8 - number.len()..].copy_from_slice(number);
+    // Shifted down, so that the sign is kept.
+    ((i64::from_le_bytes(filled) >> (64 - 8 * number.len())) as f64, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_score_comes_back_bit_for_bit() {
+        let mut scores =
+            vec![0.0, -0.0, 0.5, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX, 1e300];
+        for shift in 0..63 {
+            for near in [-2, -1, 0, 1, 2] {
+                let n = (1i64 << shift).saturating_add(near) as f64;
+                scores.extend([n, -n, n + 0.5, n * 1e-3]);
+            }
+        }
+        for score in scores {
+            let bytes = [&*Written::of(score), b"member"].concat();
+            let (back, rest) = read(&bytes);
+            assert_eq!((back.to_bits(), rest), (score.to_bits(), &b"member"[..]), "{score}");
+        }
+    }
+
+    #[test]
+    fn integers_are_short() {
+        for (score, len) in [
+            (0.0, 1),
+            (239.0, 1),
+            (240.0, 3),
+            (-1.0, 2),
+            (-128.0, 2),
+            (-129.0, 3),
+            (1e6, 4),
+            (1.7e9, 5),
+            (0.1, 9),
+            (-0.0, 9),
+        ] {
+            assert_eq!(Written::of(score).len(), len, "{score}");
+        }
+    }
+}
