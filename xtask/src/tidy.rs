@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strand-pages", &[]),
     ("strand-ring", &["strand-chain"]),
     ("strand-wire", &["strand-chain"]),
+    ("strand-rdb", &["strand-wire"]),
     ("strand-keyspace", &["strand-chain", "strand-diag"]),
     ("strand-commands", &["strand-chain", "strand-wire", "strand-keyspace"]),
     ("strand-engine", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),

@@ -1,0 +1,162 @@
+//! Redis's digests of values and databases (DEBUG DIGEST-VALUE, DEBUG DIGEST): SHA-1 folded in two ways.
+//!
+//! *Mixing* depends on the order of what is mixed, *adding* does not: so a list mixes its elements, and a set adds its
+//! members. [`ValueDigest`] takes a value piece by piece, [`DatasetDigest`] the digests of keys.
+
+use sha1::{Digest as _, Sha1};
+use strand_wire::digits::Digits;
+
+use crate::value::StreamId;
+
+/// What a value or a dataset digests to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest(pub [u8; 20]);
+
+impl Digest {
+    /// Forty hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        use std::fmt::Write as _;
+        self.0.iter().fold(String::with_capacity(40), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// Adds `bytes`, in any order with others.
+    fn add(&mut self, bytes: &[u8]) {
+        let hash: [u8; 20] = Sha1::digest(bytes).into();
+        self.0.iter_mut().zip(hash).for_each(|(a, b)| *a ^= b);
+    }
+
+    /// Mixes `bytes` in, behind what was mixed in before.
+    fn mix(&mut self, bytes: &[u8]) {
+        self.add(bytes);
+        self.0 = Sha1::digest(self.0).into();
+    }
+}
+
+/// The types by their numbers in digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Type {
+    String = 0,
+    List = 1,
+    Set = 2,
+    SortedSet = 3,
+    Hash = 4,
+    Stream = 6,
+}
+
+/// The digest of a value, piece by piece. Each type has its own pieces; a value's other pieces make no sense.
+#[derive(Clone, Debug)]
+pub struct ValueDigest(Digest);
+
+impl ValueDigest {
+    /// Of a value alone (DEBUG DIGEST-VALUE).
+    pub fn new(of: Type) -> ValueDigest {
+        ValueDigest::continued(Digest::default(), of)
+    }
+    /// Of a key and its value, as a part of a dataset's (DEBUG DIGEST).
+    pub fn of_key(key: &[u8], of: Type) -> ValueDigest {
+        let mut digest = Digest::default();
+        digest.mix(key);
+        ValueDigest::continued(digest, of)
+    }
+    fn continued(mut digest: Digest, of: Type) -> ValueDigest {
+        digest.mix(&(of as u32).to_be_bytes());
+        ValueDigest(digest)
+    }
+
+    /// The string itself.
+    pub fn string(&mut self, value: &[u8]) {
+        self.0.mix(value);
+    }
+    /// The next element of a list, from head to tail.
+    pub fn element(&mut self, element: &[u8]) {
+        self.0.mix(element);
+    }
+    /// A member of a set.
+    pub fn member(&mut self, member: &[u8]) {
+        self.0.add(member);
+    }
+    /// A member of a sorted set. The score counts as redis-server 7.0 prints it there: `%.17g`.
+    pub fn scored(&mut self, member: &[u8], score: f64) {
+        let mut pair = Digest::default();
+        pair.mix(member);
+        pair.mix(score_text(score).as_slice());
+        self.0.add(&pair.0);
+    }
+    /// A field of a hash; that it expires counts, but not when.
+    pub fn field(&mut self, field: &[u8], value: &[u8], expires: bool) {
+        let mut pair = Digest::default();
+        pair.mix(field);
+        pair.mix(value);
+        if expires {
+            pair.add(b"!!hexpire!!");
+        }
+        self.0.add(&pair.0);
+    }
+    /// The next entry of a stream; its fields follow, each a [`ValueDigest::entry_field`]. Groups do not count.
+    pub fn entry(&mut self, id: StreamId) {
+        let mut text = Digits::unsigned(id.ms).as_slice().to_vec();
+        text.push(b'.');
+        text.extend_from_slice(Digits::unsigned(id.seq).as_slice());
+        self.0.mix(&text);
+    }
+    /// A field of the latest entry.
+    pub fn entry_field(&mut self, field: &[u8], value: &[u8]) {
+        self.0.mix(field);
+        self.0.mix(value);
+    }
+
+    /// The digest; that the key expires counts, but not when.
+    pub fn finish(mut self, expires: bool) -> Digest {
+        if expires {
+            self.0.add(b"!!expire!!");
+        }
+        self.0
+    }
+}
+
+/// The digest of all databases. Take them in ascending order and leave the empty ones out.
+#[derive(Clone, Debug, Default)]
+pub struct DatasetDigest(Digest);
+
+impl DatasetDigest {
+    /// The keys that follow are in database `number`.
+    pub fn database(&mut self, number: u32) {
+        self.0.mix(&number.to_be_bytes());
+    }
+    /// A key's digest, from [`ValueDigest::of_key`]. Keys of one database may come in any order.
+    pub fn key(&mut self, key: Digest) {
+        self.0.add(&key.0);
+    }
+    /// The digest of everything; zero when there is nothing.
+    pub fn finish(self) -> Digest {
+        self.0
+    }
+}
+
+/// A score as C's `%.17g` has it.
+fn score_text(score: f64) -> Digits {
+    Digits::double(score)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_digests_to_zero() {
+        assert_eq!(DatasetDigest::default().finish().to_hex(), "0".repeat(40));
+    }
+
+    #[test]
+    fn a_string_as_redis_digests_it() {
+        // DEBUG DIGEST-VALUE of the value " 12", as redis-server 7.0.15 answered it.
+        let mut digest = ValueDigest::new(Type::String);
+        digest.string(b" 12");
+        assert_eq!(digest.finish(false).to_hex(), "2e1c70e3fbfc6405ec4d3a063f9d75522701079c");
+    }
+}

@@ -1,0 +1,274 @@
+//! RDB files: a header, records, a checksum.
+//!
+//! [`FileReader::next`] yields what the file says, in order: [`Event::Key`], then its value's parts, and so on to
+//! [`Event::End`], before which the checksum was compared. What follows a file in its source (an append-only file's
+//! commands, a replication stream) is left there: [`FileReader::into_source`].
+
+use std::io::Read;
+
+use crate::primitive as p;
+use crate::source::ReadSource;
+use crate::value::{Kind, ModuleId, Part, ValueReader, skip_module_aux};
+use crate::{Dialect, Error, Result, Text};
+
+/// Records that are no keys.
+pub(crate) mod opcode {
+    /// Valkey 9: a slot that was being imported.
+    pub const SLOT_IMPORT: u8 = 243;
+    pub const SLOT_INFO: u8 = 244;
+    pub const FUNCTION: u8 = 245;
+    pub const FUNCTION_PRE_GA: u8 = 246;
+    pub const MODULE_AUX: u8 = 247;
+    pub const IDLE: u8 = 248;
+    pub const FREQ: u8 = 249;
+    pub const AUX: u8 = 250;
+    pub const RESIZE_DB: u8 = 251;
+    pub const EXPIRE_TIME_MS: u8 = 252;
+    pub const EXPIRE_TIME: u8 = 253;
+    pub const SELECT_DB: u8 = 254;
+    pub const EOF: u8 = 255;
+}
+
+/// Files of older versions end without a checksum.
+const VERSION_CHECKSUM_MIN: u16 = 5;
+
+/// What a file says next.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A name and a value about the file or the server that wrote it.
+    Aux {
+        /// The name.
+        name: Text<'a>,
+        /// The value.
+        value: Text<'a>,
+    },
+    /// The keys that follow are in this database.
+    SelectDb(u64),
+    /// How many keys the database will have, and how many of them expire: a hint from outside.
+    ResizeDb {
+        /// Keys.
+        keys: u64,
+        /// Keys that expire.
+        expiring: u64,
+    },
+    /// How many keys the cluster's slot has: a hint.
+    SlotInfo {
+        /// The slot.
+        slot: u64,
+        /// Its keys.
+        keys: u64,
+        /// Its keys that expire.
+        expiring: u64,
+    },
+    /// A range of slots was being imported when the file was written (Valkey 9). The keys are in the file.
+    SlotImport {
+        /// The first slot.
+        first: u64,
+        /// The last slot.
+        last: u64,
+    },
+    /// A library of functions: its whole code.
+    Function(Text<'a>),
+    /// What a module stored beside the keys; it was passed.
+    ModuleAux(ModuleId),
+    /// A key; its value's parts follow, then [`Event::KeyEnd`].
+    Key {
+        /// The key.
+        key: Text<'a>,
+        /// What its value is.
+        kind: Kind,
+        /// When it expires, unix milliseconds.
+        expires_at_ms: Option<i64>,
+        /// Seconds since its last use.
+        idle_s: Option<u64>,
+        /// How often it is used, as Redis's logarithmic counter.
+        freq: Option<u8>,
+    },
+    /// A piece of the latest key's value.
+    Part(Part<'a>),
+    /// The value was read to its end.
+    KeyEnd,
+    /// The file is at its end.
+    End {
+        /// The file has a checksum, and it was right.
+        checksum_verified: bool,
+    },
+}
+
+/// Use and expiry, which stand before their key.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    expires_at_ms: Option<i64>,
+    idle_s: Option<u64>,
+    freq: Option<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Records,
+    Value,
+    SlotRanges { left: u64 },
+    Ended,
+}
+
+/// Reads one file.
+pub struct FileReader<R> {
+    source: ReadSource<R>,
+    version: u16,
+    dialect: Dialect,
+    state: State,
+    before: Before,
+    value: ValueReader,
+    first: Vec<u8>,
+    second: Vec<u8>,
+}
+
+impl<R: Read> FileReader<R> {
+    /// Reads the header of the file in `reader`.
+    ///
+    /// # Errors
+    /// [`Error::NotRdb`], [`Error::Version`], or that the file has less than a header.
+    pub fn new(reader: R) -> Result<FileReader<R>> {
+        let mut source = ReadSource::new(reader);
+        let header: [u8; 9] = p::array(&mut source)?;
+        let digits = match &header {
+            [b'R', b'E', b'D', b'I', b'S', digits @ ..] => &digits[..],
+            [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => &digits[..],
+            _ => return Err(Error::NotRdb),
+        };
+        if !digits.iter().all(u8::is_ascii_digit) {
+            return Err(Error::NotRdb);
+        }
+        let version = digits.iter().fold(0u16, |n, digit| n * 10 + u16::from(digit - b'0'));
+        let written_by = if header[0] == b'R' { Dialect::Redis } else { Dialect::Valkey };
+        let dialect = Dialect::of_version(version)
+            .filter(|d| version > 0 && *d == written_by)
+            .ok_or(Error::Version { version })?;
+        let (value, first, second) = (ValueReader::new(), Vec::new(), Vec::new());
+        let (state, before) = (State::Records, Before::default());
+        Ok(FileReader { source, version, dialect, state, before, value, first, second })
+    }
+
+    /// The file's RDB version.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+    /// Whose type numbers the file uses.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+    /// Bytes read so far; at an error, about where it is.
+    pub fn offset(&self) -> u64 {
+        self.source.offset()
+    }
+    /// See [`ValueReader::elements_hint`], of the latest key.
+    pub fn elements_hint(&self) -> u64 {
+        self.value.elements_hint()
+    }
+    /// The source, with what is behind the file.
+    pub fn into_source(self) -> ReadSource<R> {
+        self.source
+    }
+
+    /// What the file says next; `None` behind [`Event::End`].
+    ///
+    /// # Errors
+    /// What is wrong with the file, at [`FileReader::offset`]. Reading on after an error makes no sense, but no harm.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an event borrows from the reader, which no Iterator can say"
+    )]
+    pub fn next(&mut self) -> Result<Option<Event<'_>>> {
+        match self.state {
+            State::Ended => Ok(None),
+            State::Value => match self.value.next(&mut self.source)? {
+                Some(part) => Ok(Some(Event::Part(part))),
+                None => {
+                    self.state = State::Records;
+                    Ok(Some(Event::KeyEnd))
+                }
+            },
+            State::SlotRanges { left } if left > 0 => {
+                self.state = State::SlotRanges { left: left - 1 };
+                let (first, last) = self.lengths()?;
+                Ok(Some(Event::SlotImport { first, last }))
+            }
+            State::SlotRanges { .. } | State::Records => {
+                self.state = State::Records;
+                self.record().map(Some)
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<Event<'_>> {
+        loop {
+            let source = &mut self.source;
+            match p::byte(source)? {
+                opcode::EXPIRE_TIME_MS => self.before.expires_at_ms = Some(p::i64_le(source)?),
+                opcode::EXPIRE_TIME => {
+                    let seconds = i32::from_le_bytes(p::array(source)?);
+                    self.before.expires_at_ms = Some(i64::from(seconds) * 1000);
+                }
+                opcode::IDLE => self.before.idle_s = Some(p::length(source)?),
+                opcode::FREQ => self.before.freq = Some(p::byte(source)?),
+                opcode::SELECT_DB => return Ok(Event::SelectDb(p::length(source)?)),
+                opcode::RESIZE_DB => {
+                    let (keys, expiring) = self.lengths()?;
+                    return Ok(Event::ResizeDb { keys, expiring });
+                }
+                opcode::SLOT_INFO => {
+                    let slot = p::length(source)?;
+                    let (keys, expiring) = self.lengths()?;
+                    return Ok(Event::SlotInfo { slot, keys, expiring });
+                }
+                opcode::AUX => {
+                    p::string_into(source, &mut self.first)?;
+                    let value = p::string(source, &mut self.second)?;
+                    return Ok(Event::Aux { name: p::shown(&mut self.first), value });
+                }
+                opcode::FUNCTION => return Ok(Event::Function(p::string(source, &mut self.first)?)),
+                opcode::FUNCTION_PRE_GA => return Err(Error::PreReleaseFunction),
+                opcode::MODULE_AUX => return Ok(Event::ModuleAux(skip_module_aux(source)?)),
+                opcode::SLOT_IMPORT if self.dialect == Dialect::Valkey => {
+                    // The import's name, and ranges of slots.
+                    p::skip_string(source)?;
+                    let left = p::length(source)?;
+                    if left == 0 {
+                        continue;
+                    }
+                    self.state = State::SlotRanges { left: left - 1 };
+                    let (first, last) = self.lengths()?;
+                    return Ok(Event::SlotImport { first, last });
+                }
+                opcode::EOF => return self.end(),
+                value_type => return self.key(value_type),
+            }
+        }
+    }
+
+    fn key(&mut self, value_type: u8) -> Result<Event<'_>> {
+        p::string_into(&mut self.source, &mut self.first)?;
+        let kind = self.value.begin(value_type, self.dialect, &mut self.source)?;
+        self.state = State::Value;
+        let Before { expires_at_ms, idle_s, freq } = std::mem::take(&mut self.before);
+        Ok(Event::Key { key: p::shown(&mut self.first), kind, expires_at_ms, idle_s, freq })
+    }
+
+    fn end(&mut self) -> Result<Event<'static>> {
+        self.state = State::Ended;
+        if self.version < VERSION_CHECKSUM_MIN {
+            return Ok(Event::End { checksum_verified: false });
+        }
+        let computed = self.source.checksum();
+        let stored = u64::from_le_bytes(p::array(&mut self.source)?);
+        // Zero says that none was computed.
+        if stored != 0 && stored != computed {
+            return Err(Error::Checksum { computed, stored });
+        }
+        Ok(Event::End { checksum_verified: stored != 0 })
+    }
+
+    fn lengths(&mut self) -> Result<(u64, u64)> {
+        Ok((p::length(&mut self.source)?, p::length(&mut self.source)?))
+    }
+}

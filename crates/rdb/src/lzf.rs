@@ -1,0 +1,248 @@
+//! LZF, the compression of strings in RDB: short back references over a window of 8 KiB, no entropy coding.
+//!
+//! A control byte below 32 announces that many plus one literal bytes. Any other holds a length in its top three bits
+//! (7: the next byte is added) and, with the byte that follows, how far back to copy from. Written anew here, because
+//! the crate of that name is deprecated.
+
+use crate::{Error, Result, STRING_BYTES_MAX};
+
+/// No byte of compressed input makes more bytes of output: three bytes make 264.
+pub const GROWTH_MAX: usize = 88;
+/// The longest run of literals behind one control byte.
+const LITERALS_MAX: usize = 32;
+/// How far back a copy can reach.
+const DISTANCE_MAX: usize = 1 << 13;
+/// The longest copy: 7 + 255 + 2.
+const COPY_MAX: usize = 264;
+/// The shortest copy worth its two bytes.
+const COPY_MIN: usize = 3;
+/// Positions remembered, by a hash of the three bytes there: powers of two, for the shortest and for long strings.
+const TABLE_SLOTS_MIN: usize = 1 << 8;
+const TABLE_SLOTS_MAX: usize = 1 << 14;
+
+const CORRUPT: Error = Error::Corrupt("an LZF string that does not decompress to its announced length");
+
+/// Appends the `len` bytes that `input` decompresses to.
+///
+/// # Errors
+/// When `input` is no LZF of exactly `len` bytes. `out` then has an unspecified part of them.
+pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
+    if len > STRING_BYTES_MAX {
+        return Err(Error::StringTooLong { bytes: len as u64 });
+    }
+    // The announced length is believed no further than the input could make true.
+    if len > input.len().saturating_mul(GROWTH_MAX) {
+        return Err(CORRUPT);
+    }
+    let start = out.len();
+    out.reserve(len);
+    let mut rest = input;
+    while let Some((&control, tail)) = rest.split_first() {
+        rest = tail;
+        let control = usize::from(control);
+        let room = len - (out.len() - start);
+        if control < LITERALS_MAX {
+            let n = control + 1;
+            if n > room || n > rest.len() {
+                return Err(CORRUPT);
+            }
+            let (literals, tail) = rest.split_at(n);
+            out.extend_from_slice(literals);
+            rest = tail;
+            continue;
+        }
+        let mut n = control >> 5;
+        if n == 7 {
+            let (&more, tail) = rest.split_first().ok_or(CORRUPT)?;
+            n += usize::from(more);
+            rest = tail;
+        }
+        n += 2;
+        let (&low, tail) = rest.split_first().ok_or(CORRUPT)?;
+        rest = tail;
+        let distance = ((control & 31) << 8 | usize::from(low)) + 1;
+        if n > room || distance > out.len() - start {
+            return Err(CORRUPT);
+        }
+        let from = out.len() - distance;
+        if distance >= n {
+            out.extend_from_within(from..from + n);
+        } else {
+            // The copy overlaps itself: it repeats the last `distance` bytes.
+            for i in from..from + n {
+                let byte = out[i];
+                out.push(byte);
+            }
+        }
+    }
+    if out.len() - start == len { Ok(()) } else { Err(CORRUPT) }
+}
+
+/// Compresses strings one after the other; its table is kept.
+pub struct Compressor {
+    /// One more than the position of the latest occurrence, by hash; older strings' positions are stale, which a look
+    /// at the bytes tells.
+    table: Vec<u32>,
+}
+
+impl Compressor {
+    /// A compressor. Its table grows with the strings, up to 64 KiB.
+    pub fn new() -> Compressor {
+        Compressor { table: Vec::new() }
+    }
+
+    /// Appends the compressed form of `input`. False when that would have `bytes_max` bytes or more, or when `input` is
+    /// longer than [`STRING_BYTES_MAX`]; `out` is then as it was.
+    pub fn compress(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
+        if input.len() > STRING_BYTES_MAX {
+            return false;
+        }
+        let slots = input.len().next_power_of_two().clamp(TABLE_SLOTS_MIN, TABLE_SLOTS_MAX);
+        if self.table.len() < slots {
+            self.table.resize(slots, 0);
+        }
+        let bits = self.table.len().trailing_zeros();
+        let start = out.len();
+        let (mut at, mut literals_from) = (0, 0);
+        while at + COPY_MIN <= input.len() {
+            let slot = slot(&input[at..at + COPY_MIN], bits);
+            let candidate = self.table[slot] as usize;
+            self.table[slot] = at as u32 + 1;
+            let Some(length) = matching(input, candidate, at) else {
+                at += 1;
+                if out.len() - start + (at - literals_from) >= bytes_max {
+                    out.truncate(start);
+                    return false;
+                }
+                continue;
+            };
+            put_literals(&input[literals_from..at], out);
+            put_copy(at - (candidate - 1), length, out);
+            if out.len() - start >= bytes_max {
+                out.truncate(start);
+                return false;
+            }
+            // The positions within the copy are remembered too, which finds the longer matches that follow.
+            for within in at + 1..(at + length).min(input.len() - (COPY_MIN - 1)) {
+                self.table[self::slot(&input[within..within + COPY_MIN], bits)] = within as u32 + 1;
+            }
+            at += length;
+            literals_from = at;
+        }
+        put_literals(&input[literals_from..], out);
+        let smaller = out.len() - start < bytes_max;
+        if !smaller {
+            out.truncate(start);
+        }
+        smaller
+    }
+}
+
+impl Default for Compressor {
+    fn default() -> Compressor {
+        Compressor::new()
+    }
+}
+
+/// The place of three bytes in a table of two to the `bits` slots.
+fn slot(three: &[u8], bits: u32) -> usize {
+    let value = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
+    (value.wrapping_mul(0x9e37_79b1) >> (32 - bits)) as usize
+}
+
+/// How many bytes at `at` repeat those at `candidate - 1`, if enough do and they are near enough.
+fn matching(input: &[u8], candidate: usize, at: usize) -> Option<usize> {
+    let from = candidate.checked_sub(1)?;
+    if from >= at || at - from > DISTANCE_MAX {
+        return None;
+    }
+    let longest = (input.len() - at).min(COPY_MAX);
+    let length = input[from..].iter().zip(&input[at..at + longest]).take_while(|(a, b)| a == b).count();
+    (length >= COPY_MIN).then_some(length)
+}
+
+fn put_literals(literals: &[u8], out: &mut Vec<u8>) {
+    for run in literals.chunks(LITERALS_MAX) {
+        out.push(run.len() as u8 - 1);
+        out.extend_from_slice(run);
+    }
+}
+
+fn put_copy(distance: usize, length: usize, out: &mut Vec<u8>) {
+    let (length, distance) = (length - 2, distance - 1);
+    let high = (distance >> 8) as u8;
+    if length < 7 {
+        out.push((length as u8) << 5 | high);
+    } else {
+        out.extend_from_slice(&[7 << 5 | high, (length - 7) as u8]);
+    }
+    out.push(distance as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(input: &[u8]) -> Option<usize> {
+        let mut packed = Vec::new();
+        if !Compressor::new().compress(input, input.len(), &mut packed) {
+            assert!(packed.is_empty());
+            return None;
+        }
+        let mut out = b"before".to_vec();
+        decompress(&packed, input.len(), &mut out).unwrap();
+        assert_eq!(&out[6..], input);
+        Some(packed.len())
+    }
+
+    #[test]
+    fn what_repeats_shrinks_and_comes_back() {
+        assert_eq!(round_trip(b""), None);
+        assert_eq!(round_trip(b"abc"), None);
+        assert!(round_trip(&[b'x'; 21]).unwrap() <= 6);
+        assert!(round_trip(&[0; 100_000]).unwrap() < 100_000 / 80);
+        let words = b"the quick brown fox and the quick brown dog and the lazy fox ".repeat(40);
+        let packed = round_trip(&words).unwrap();
+        assert!(packed < words.len() / 12, "{packed} of {}", words.len());
+        let far: Vec<u8> =
+            (0..20_000u32).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
+        assert_eq!(round_trip(&far), None, "nothing repeats within reach");
+    }
+
+    #[test]
+    fn a_compressor_keeps_nothing_of_the_string_before() {
+        let mut compressor = Compressor::new();
+        for input in
+            [&b"abcabcabcabcabcabcabcabc"[..], &[b'a'; 50], b"xyzxyzxyzxyzabcxyzxyzxyz", &[b'b'; 300]]
+        {
+            let (mut packed, mut out) = (Vec::new(), Vec::new());
+            assert!(compressor.compress(input, input.len(), &mut packed));
+            decompress(&packed, input.len(), &mut out).unwrap();
+            assert_eq!(out, input);
+        }
+    }
+
+    #[test]
+    fn wrong_input_is_refused() {
+        let mut out = Vec::new();
+        for (input, len) in [
+            (&b"\x02ab"[..], 3), // literals cut off
+            (b"\x01ab", 3),      // too few
+            (b"\x02abc", 2),     // too many
+            (b"\x20\x00", 3),    // a copy of nothing
+            (b"\x00a\x20", 4),   // a copy without its offset
+            (b"\x00a\xe0", 12),  // a long copy without its length
+            (b"\x00a\xe0\xff\x00", 264),
+            (b"", 1),
+            (b"\x00a", usize::MAX),
+            (b"\x00a", STRING_BYTES_MAX),
+        ] {
+            out.clear();
+            assert!(decompress(input, len, &mut out).is_err(), "{input:?}");
+            assert!(out.capacity() <= 1024, "{input:?} took {} bytes", out.capacity());
+        }
+        out.clear();
+        decompress(b"\x00a\xe0\xff\x00", 265, &mut out).unwrap();
+        assert_eq!(out, vec![b'a'; 265]);
+    }
+}

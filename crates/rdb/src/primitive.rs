@@ -1,0 +1,353 @@
+//! Lengths, strings and numbers as RDB has them: what every value is made of.
+
+use strand_wire::digits::Digits;
+
+use crate::source::Source;
+use crate::{Error, Result, STRING_BYTES_MAX, Text, lzf};
+
+/// Strings longer than this leave the reader as vectors of their own, not as views of its memory.
+const OWNED_BYTES_MIN: usize = 64 << 10;
+
+/// A length, or how the string at this place is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Plain(u64),
+    Encoded(u8),
+}
+
+/// String encodings behind the two bits `11`.
+const INT_8: u8 = 0;
+const INT_16: u8 = 1;
+const INT_32: u8 = 2;
+const LZF: u8 = 3;
+
+/// First bytes of lengths of 32 and 64 bits.
+const LENGTH_32: u8 = 0x80;
+const LENGTH_64: u8 = 0x81;
+
+#[inline]
+pub(crate) fn byte(source: &mut impl Source) -> Result<u8> {
+    array::<1>(source).map(|[byte]| byte)
+}
+
+#[inline]
+pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]> {
+    if let Some(bytes) = source.at_hand().first_chunk::<N>() {
+        let bytes = *bytes;
+        source.consume(N);
+        return Ok(bytes);
+    }
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let n = some(source)?.min(N - filled);
+        bytes[filled..filled + n].copy_from_slice(&source.at_hand()[..n]);
+        source.consume(n);
+        filled += n;
+    }
+    Ok(bytes)
+}
+
+/// How many bytes are at hand, at least one.
+fn some(source: &mut impl Source) -> Result<usize> {
+    while source.at_hand().is_empty() {
+        if !source.refill()? {
+            return Err(Error::Truncated);
+        }
+    }
+    Ok(source.at_hand().len())
+}
+
+/// Appends the next `n` bytes to `out`, which grows as they arrive.
+fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<()> {
+    while n > 0 {
+        let piece = some(source)?.min(n);
+        out.extend_from_slice(&source.at_hand()[..piece]);
+        source.consume(piece);
+        n -= piece;
+    }
+    Ok(())
+}
+
+/// Passes `n` bytes.
+fn pass(source: &mut impl Source, mut n: usize) -> Result<()> {
+    while n > 0 {
+        let piece = some(source)?.min(n);
+        source.consume(piece);
+        n -= piece;
+    }
+    Ok(())
+}
+
+#[inline]
+pub(crate) fn length_or_encoding(source: &mut impl Source) -> Result<Length> {
+    let first = byte(source)?;
+    Ok(Length::Plain(match first >> 6 {
+        0 => u64::from(first & 63),
+        1 => u64::from(first & 63) << 8 | u64::from(byte(source)?),
+        2 => match first {
+            LENGTH_32 => u64::from(u32::from_be_bytes(array(source)?)),
+            LENGTH_64 => u64::from_be_bytes(array(source)?),
+            _ => return Err(Error::Corrupt("a length of no known size")),
+        },
+        _ => return Ok(Length::Encoded(first & 63)),
+    }))
+}
+
+#[inline]
+pub(crate) fn length(source: &mut impl Source) -> Result<u64> {
+    match length_or_encoding(source)? {
+        Length::Plain(n) => Ok(n),
+        Length::Encoded(_) => Err(Error::Corrupt("an encoded string where a length belongs")),
+    }
+}
+
+/// The next 8 bytes as a signed number, little endian.
+pub(crate) fn i64_le(source: &mut impl Source) -> Result<i64> {
+    array(source).map(i64::from_le_bytes)
+}
+
+/// A string's length as memory is measured, if it is not over the limit.
+fn string_len(bytes: u64) -> Result<usize> {
+    match usize::try_from(bytes) {
+        Ok(n) if n <= STRING_BYTES_MAX => Ok(n),
+        _ => Err(Error::StringTooLong { bytes }),
+    }
+}
+
+/// The number a string was stored as.
+fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
+    match encoding {
+        INT_8 => Ok(i64::from(i8::from_le_bytes(array(source)?))),
+        INT_16 => Ok(i64::from(i16::from_le_bytes(array(source)?))),
+        INT_32 => Ok(i64::from(i32::from_le_bytes(array(source)?))),
+        _ => Err(Error::Corrupt("a string in no known encoding")),
+    }
+}
+
+/// Reads a string into `out`, which is emptied first.
+pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    match length_or_encoding(source)? {
+        Length::Plain(n) => append(source, string_len(n)?, out),
+        Length::Encoded(LZF) => {
+            let packed_len = string_len(length(source)?)?;
+            let len = string_len(length(source)?)?;
+            if source.at_hand().len() >= packed_len {
+                lzf::decompress(&source.at_hand()[..packed_len], len, out)?;
+                source.consume(packed_len);
+                return Ok(());
+            }
+            let mut packed = Vec::new();
+            append(source, packed_len, &mut packed)?;
+            lzf::decompress(&packed, len, out)
+        }
+        Length::Encoded(encoding) => {
+            let n = stored_int(encoding, source)?;
+            out.extend_from_slice(Digits::int(n).as_slice());
+            Ok(())
+        }
+    }
+}
+
+/// Reads a string into `memory` and shows it, or hands a long one over.
+pub(crate) fn string<'a>(source: &mut impl Source, memory: &'a mut Vec<u8>) -> Result<Text<'a>> {
+    string_into(source, memory)?;
+    Ok(shown(memory))
+}
+
+/// The string in `memory`, taken out of it when it is long.
+#[inline]
+pub(crate) fn shown(memory: &mut Vec<u8>) -> Text<'_> {
+    if memory.len() >= OWNED_BYTES_MIN { Text::Owned(std::mem::take(memory)) } else { Text::Borrowed(memory) }
+}
+
+/// Passes a string without keeping it.
+pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
+    match length_or_encoding(source)? {
+        Length::Plain(n) => pass(source, string_len(n)?),
+        Length::Encoded(LZF) => {
+            let packed_len = string_len(length(source)?)?;
+            string_len(length(source)?)?;
+            pass(source, packed_len)
+        }
+        Length::Encoded(encoding) => stored_int(encoding, source).map(drop),
+    }
+}
+
+/// A double as eight bytes, little endian.
+pub(crate) fn binary_double(source: &mut impl Source) -> Result<f64> {
+    array(source).map(f64::from_le_bytes)
+}
+
+/// A double as text behind its length, as Redis 3.2 and older have it.
+pub(crate) fn text_double(source: &mut impl Source) -> Result<f64> {
+    const NAN: u8 = 253;
+    const INFINITY: u8 = 254;
+    const NEGATIVE_INFINITY: u8 = 255;
+    match byte(source)? {
+        NAN => Ok(f64::NAN),
+        INFINITY => Ok(f64::INFINITY),
+        NEGATIVE_INFINITY => Ok(f64::NEG_INFINITY),
+        n => {
+            let mut text = Vec::with_capacity(usize::from(n));
+            append(source, usize::from(n), &mut text)?;
+            parse_double(&text)
+        }
+    }
+}
+
+/// A double's text, in any form that C's printf gives it.
+pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
+    /// No form of a double is longer.
+    const CHARS_MAX: usize = 128;
+    std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() <= CHARS_MAX)
+        .and_then(|text| text.parse().ok())
+        .ok_or(Error::Corrupt("a score that is no number"))
+}
+
+/// Appends a length.
+pub(crate) fn put_length(n: u64, out: &mut Vec<u8>) {
+    if n < 1 << 6 {
+        out.push(n as u8);
+    } else if n < 1 << 14 {
+        out.extend_from_slice(&[1 << 6 | (n >> 8) as u8, n as u8]);
+    } else if let Ok(n) = u32::try_from(n) {
+        out.push(LENGTH_32);
+        out.extend_from_slice(&n.to_be_bytes());
+    } else {
+        out.push(LENGTH_64);
+        out.extend_from_slice(&n.to_be_bytes());
+    }
+}
+
+/// Appends `n` as an encoded string. False, with nothing appended, when it needs more than 32 bits.
+pub(crate) fn put_int(n: i64, out: &mut Vec<u8>) -> bool {
+    const ENCODED: u8 = 3 << 6;
+    if let Ok(n) = i8::try_from(n) {
+        out.extend_from_slice(&[ENCODED | INT_8, n as u8]);
+    } else if let Ok(n) = i16::try_from(n) {
+        out.push(ENCODED | INT_16);
+        out.extend_from_slice(&n.to_le_bytes());
+    } else if let Ok(n) = i32::try_from(n) {
+        out.push(ENCODED | INT_32);
+        out.extend_from_slice(&n.to_le_bytes());
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Appends a string: as an integer where its text is one, compressed where that makes it smaller.
+pub(crate) fn put_string(bytes: &[u8], compressor: Option<&mut lzf::Compressor>, out: &mut Vec<u8>) {
+    /// "-2147483648"
+    const INT_CHARS_MAX: usize = 11;
+    /// Shorter strings are never compressed.
+    const COMPRESSED_BYTES_MIN: usize = 21;
+    const ENCODED_LZF: u8 = 3 << 6 | LZF;
+    if bytes.len() <= INT_CHARS_MAX
+        && let Some(n) = crate::text::canonical_int(bytes)
+        && put_int(n, out)
+    {
+        return;
+    }
+    if let Some(compressor) = compressor.filter(|_| bytes.len() >= COMPRESSED_BYTES_MIN) {
+        let mut packed = Vec::new();
+        // The two lengths before it take up to four bytes more than the one that a plain string has.
+        if compressor.compress(bytes, bytes.len() - 4, &mut packed) {
+            out.push(ENCODED_LZF);
+            put_length(packed.len() as u64, out);
+            put_length(bytes.len() as u64, out);
+            out.extend_from_slice(&packed);
+            return;
+        }
+    }
+    put_length(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_take_the_fewest_bytes_and_come_back() {
+        for (n, bytes) in [
+            (0, 1),
+            (63, 1),
+            (64, 2),
+            (16_383, 2),
+            (16_384, 5),
+            (u64::from(u32::MAX), 5),
+            (1 << 32, 9),
+            (u64::MAX, 9),
+        ] {
+            let mut out = Vec::new();
+            put_length(n, &mut out);
+            assert_eq!(out.len(), bytes);
+            let mut source = &out[..];
+            assert_eq!(length(&mut source).unwrap(), n);
+            assert!(source.is_empty());
+            for cut in 0..out.len() {
+                assert!(matches!(length(&mut &out[..cut]), Err(Error::Truncated)));
+            }
+        }
+        assert!(length(&mut &[0xc0, 1][..]).is_err());
+        assert!(length(&mut &[0x82, 1, 1, 1, 1, 1][..]).is_err());
+    }
+
+    #[test]
+    fn strings_come_back_in_every_encoding() {
+        let mut compressor = lzf::Compressor::new();
+        for (text, first) in [
+            (&b""[..], 0),
+            (b"hello", 5),
+            (b"-128", 0xc0),
+            (b"128", 0xc1),
+            (b"-32769", 0xc2),
+            (b"2147483648", 10),
+            (b"007", 3),
+            (&[b'x'; 20], 20),
+            (&[b'x'; 21], 0xc3),
+        ] {
+            let mut out = Vec::new();
+            put_string(text, Some(&mut compressor), &mut out);
+            assert_eq!(out[0], first, "{text:?}");
+            let (mut source, mut memory) = (&out[..], vec![1, 2, 3]);
+            assert_eq!(&*string(&mut source, &mut memory).unwrap(), text);
+            assert!(source.is_empty());
+            let mut source = &out[..];
+            skip_string(&mut source).unwrap();
+            assert!(source.is_empty());
+        }
+        let announced = [0x80, 0x1f, 0xff, 0xff, 0xff, b'a'];
+        let mut memory = Vec::new();
+        assert!(matches!(string(&mut &announced[..], &mut memory), Err(Error::Truncated)));
+        assert!(memory.capacity() < 64, "memory comes with the bytes, not with the length before them");
+        let too_long = [0x80, 0x20, 0, 0, 1];
+        assert!(
+            matches!(string(&mut &too_long[..], &mut memory), Err(Error::StringTooLong { bytes }) if bytes == (512 << 20) + 1)
+        );
+        assert!(string(&mut &[0xc4, 0, 0, 0, 0][..], &mut memory).is_err());
+    }
+
+    #[test]
+    fn old_doubles() {
+        for (bytes, value) in [
+            (&b"\xfe"[..], f64::INFINITY),
+            (b"\xff", f64::NEG_INFINITY),
+            (b"\x031.5", 1.5),
+            (b"\x02-0", -0.0),
+            (b"\x051e+17", 1e17),
+        ] {
+            let read = text_double(&mut { bytes }).unwrap();
+            assert_eq!(read.to_bits(), value.to_bits());
+        }
+        assert!(text_double(&mut &b"\xfd"[..]).unwrap().is_nan());
+        assert!(text_double(&mut &b"\x01x"[..]).is_err());
+        assert!(text_double(&mut &b"\x00"[..]).is_err());
+        assert!(matches!(text_double(&mut &b"\x09x"[..]), Err(Error::Truncated)));
+    }
+}

@@ -1,0 +1,392 @@
+//! A value, piece by piece: one element, one field, one stream entry at a time.
+//!
+//! [`ValueReader::begin`] reads what stands before the first piece and says what kind of value comes;
+//! [`ValueReader::next`] yields its [`Part`]s, `None` after the last. A value without parts is an empty collection,
+//! which Redis never writes (but for streams): who loads it decides.
+
+mod hash_ttl;
+mod module;
+mod stream;
+
+pub use module::ModuleId;
+pub(crate) use module::skip_aux as skip_module_aux;
+pub use stream::StreamId;
+
+use crate::packed::{Cursor, Entry, Form};
+use crate::primitive::{self as p, shown};
+use crate::source::Source;
+use crate::{Dialect, Error, Result, Text, value_type as t};
+use hash_ttl::Ttl;
+use stream::StreamReader;
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One [`Part::String`].
+    String,
+    /// [`Part::Element`]s from head to tail.
+    List,
+    /// [`Part::Member`]s in any order.
+    Set,
+    /// [`Part::Scored`] members; the order depends on the form.
+    SortedSet,
+    /// [`Part::Field`]s in any order.
+    Hash,
+    /// Entries by ID, each followed by its fields; then the stream's state, its groups and their consumers.
+    Stream,
+    /// No parts: reading on passes the value. Whoever loads it may refuse it by name instead.
+    Module(ModuleId),
+}
+
+/// One piece of a value.
+#[derive(Debug)]
+pub enum Part<'a> {
+    /// The whole string.
+    String(Text<'a>),
+    /// The next element of a list.
+    Element(Text<'a>),
+    /// A member of a set.
+    Member(Text<'a>),
+    /// A member of a sorted set. The score is never NaN.
+    Scored {
+        /// The member.
+        member: Text<'a>,
+        /// Its score.
+        score: f64,
+    },
+    /// A field of a hash.
+    Field {
+        /// The name.
+        field: Text<'a>,
+        /// The value.
+        value: Text<'a>,
+        /// When the field expires, unix milliseconds.
+        expires_at_ms: Option<i64>,
+    },
+    /// An entry of a stream; `fields` times [`Part::EntryField`] follow. IDs ascend.
+    Entry {
+        /// The entry's ID.
+        id: StreamId,
+        /// How many fields follow, at least one.
+        fields: u64,
+    },
+    /// A field of the latest entry.
+    EntryField {
+        /// The name.
+        field: Text<'a>,
+        /// The value.
+        value: Text<'a>,
+    },
+    /// The state of the stream, after all entries.
+    Stream(StreamState),
+    /// A consumer group; its pending entries and then its consumers follow.
+    Group {
+        /// The name.
+        name: Text<'a>,
+        /// The last ID delivered.
+        last_id: StreamId,
+        /// Entries the group has read; `None` when unknown.
+        entries_read: Option<u64>,
+    },
+    /// An entry that was delivered to some consumer of the latest group and not acknowledged. IDs ascend.
+    Pending {
+        /// The entry's ID; the entry itself may have been deleted.
+        id: StreamId,
+        /// When it was last delivered, unix milliseconds.
+        delivered_at_ms: i64,
+        /// How often.
+        deliveries: u64,
+    },
+    /// A consumer of the latest group; its pending IDs follow.
+    Consumer {
+        /// The name.
+        name: Text<'a>,
+        /// When it last tried to read, unix milliseconds.
+        seen_at_ms: i64,
+        /// When it last read something; `None`: never.
+        active_at_ms: Option<i64>,
+    },
+    /// A pending entry of the latest consumer. IDs ascend.
+    ConsumerPending {
+        /// The ID, which should be one of the group's.
+        id: StreamId,
+    },
+}
+
+/// What a stream knows beside its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamState {
+    /// Entries that are there; as many were yielded.
+    pub length: u64,
+    /// The ID last given out, at least that of the last entry.
+    pub last_id: StreamId,
+    /// The ID of the first entry, as recorded or (older forms) as found; zero when there is none.
+    pub first_id: StreamId,
+    /// The largest ID that was ever deleted.
+    pub max_deleted_id: StreamId,
+    /// Entries ever added.
+    pub entries_added: u64,
+}
+
+/// How the entries of a packed blob make parts.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Element,
+    Member,
+    Scored,
+    Field,
+    /// Triples of field, value, and expiry in milliseconds (0: none).
+    FieldWithTtl,
+}
+
+/// How the strings of an unpacked value make parts.
+#[derive(Clone, Copy, Debug)]
+enum Plain {
+    Element,
+    Member,
+    ScoredText,
+    ScoredBinary,
+    Field,
+    FieldWithTtl(Ttl),
+}
+
+#[derive(Debug)]
+enum State {
+    Done,
+    String,
+    Plain { left: u64, plain: Plain },
+    Packed { cursor: Cursor, role: Role, more: Nodes },
+    Nodes(Nodes),
+    Stream,
+    Module,
+}
+
+/// Nodes of a quicklist that are still to come.
+#[derive(Clone, Copy, Debug)]
+struct Nodes {
+    left: u64,
+    /// Each node begins with its container (quicklist 2).
+    with_container: bool,
+}
+
+const NO_NODES: Nodes = Nodes { left: 0, with_container: false };
+
+/// Reads values, one after the other; its memory is kept between them.
+#[derive(Debug)]
+pub struct ValueReader {
+    state: State,
+    stream: StreamReader,
+    elements_hint: u64,
+    blob: Vec<u8>,
+    first: Vec<u8>,
+    second: Vec<u8>,
+}
+
+impl ValueReader {
+    /// A reader without a value.
+    pub fn new() -> ValueReader {
+        ValueReader {
+            state: State::Done,
+            stream: StreamReader::default(),
+            elements_hint: 0,
+            blob: Vec::new(),
+            first: Vec::new(),
+            second: Vec::new(),
+        }
+    }
+
+    /// Starts with a value of type `value_type`, whose bytes are next in `source`. A value before it is forgotten.
+    pub fn begin(&mut self, value_type: u8, dialect: Dialect, source: &mut impl Source) -> Result<Kind> {
+        self.elements_hint = 0;
+        self.state = State::Done;
+        let (kind, state) = match (value_type, dialect) {
+            (t::STRING, _) => (Kind::String, State::String),
+            (t::LIST, _) => (Kind::List, self.plain(source, Plain::Element)?),
+            (t::SET, _) => (Kind::Set, self.plain(source, Plain::Member)?),
+            (t::ZSET, _) => (Kind::SortedSet, self.plain(source, Plain::ScoredText)?),
+            (t::ZSET_2, _) => (Kind::SortedSet, self.plain(source, Plain::ScoredBinary)?),
+            (t::HASH, _) => (Kind::Hash, self.plain(source, Plain::Field)?),
+            (t::HASH_2, Dialect::Valkey) => {
+                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Valkey))?)
+            }
+            (t::HASH_METADATA_PRE_GA, Dialect::Redis) => {
+                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(Ttl::Absolute))?)
+            }
+            (t::HASH_METADATA, Dialect::Redis) => {
+                let ttl = Ttl::relative(p::i64_le(source)?)?;
+                (Kind::Hash, self.plain(source, Plain::FieldWithTtl(ttl))?)
+            }
+            (t::MODULE_PRE_GA, _) => return Err(Error::PreReleaseModule),
+            (t::MODULE_2, _) => (Kind::Module(ModuleId(p::length(source)?)), State::Module),
+            (t::HASH_ZIPMAP, _) => (Kind::Hash, self.packed(source, Form::Zipmap, Role::Field)?),
+            (t::HASH_ZIPLIST, _) => (Kind::Hash, self.packed(source, Form::Ziplist, Role::Field)?),
+            (t::HASH_LISTPACK, _) => (Kind::Hash, self.packed(source, Form::Listpack, Role::Field)?),
+            (t::HASH_LISTPACK_EX_PRE_GA, Dialect::Redis) => {
+                (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
+            }
+            (t::HASH_LISTPACK_EX, Dialect::Redis) => {
+                // The smallest expiry, which the fields tell as well.
+                p::i64_le(source)?;
+                (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
+            }
+            (t::LIST_ZIPLIST, _) => (Kind::List, self.packed(source, Form::Ziplist, Role::Element)?),
+            (t::LIST_QUICKLIST, _) => (Kind::List, State::Nodes(nodes(source, false)?)),
+            (t::LIST_QUICKLIST_2, _) => (Kind::List, State::Nodes(nodes(source, true)?)),
+            (t::SET_INTSET, _) => (Kind::Set, self.packed(source, Form::Intset, Role::Member)?),
+            (t::SET_LISTPACK, _) => (Kind::Set, self.packed(source, Form::Listpack, Role::Member)?),
+            (t::ZSET_ZIPLIST, _) => (Kind::SortedSet, self.packed(source, Form::Ziplist, Role::Scored)?),
+            (t::ZSET_LISTPACK, _) => (Kind::SortedSet, self.packed(source, Form::Listpack, Role::Scored)?),
+            (t::STREAM | t::STREAM_2 | t::STREAM_3, _) => {
+                self.stream.begin(value_type, source)?;
+                (Kind::Stream, State::Stream)
+            }
+            _ => return Err(Error::UnknownType(value_type)),
+        };
+        self.state = state;
+        Ok(kind)
+    }
+
+    /// How many elements, members or fields the value says it has; 0 when it does not say. The number is the input's:
+    /// take no memory for it.
+    pub fn elements_hint(&self) -> u64 {
+        self.elements_hint
+    }
+
+    /// The next part; `None` at the end of the value, and on.
+    pub fn next(&mut self, source: &mut impl Source) -> Result<Option<Part<'_>>> {
+        loop {
+            match &mut self.state {
+                State::Done => return Ok(None),
+                State::String => {
+                    self.state = State::Done;
+                    return Ok(Some(Part::String(p::string(source, &mut self.first)?)));
+                }
+                State::Plain { left: 0, .. } => self.state = State::Done,
+                State::Plain { left, plain } => {
+                    *left -= 1;
+                    let plain = *plain;
+                    return self.plain_part(plain, source).map(Some);
+                }
+                State::Packed { cursor, more, .. } if cursor.at_end(&self.blob) => {
+                    let more = *more;
+                    cursor.next(&self.blob)?;
+                    self.state = State::Nodes(more);
+                }
+                State::Packed { cursor, role, .. } => {
+                    return packed_part(cursor, *role, &self.blob).map(Some);
+                }
+                State::Nodes(Nodes { left: 0, .. }) => self.state = State::Done,
+                State::Nodes(nodes) => {
+                    let more = Nodes { left: nodes.left - 1, ..*nodes };
+                    if more.with_container && plain_container(source)? {
+                        self.state = State::Nodes(more);
+                        return Ok(Some(Part::Element(p::string(source, &mut self.first)?)));
+                    }
+                    p::string_into(source, &mut self.blob)?;
+                    let form = if more.with_container { Form::Listpack } else { Form::Ziplist };
+                    let cursor = Cursor::new(form, &self.blob)?;
+                    self.state = State::Packed { cursor, role: Role::Element, more };
+                }
+                State::Stream => {
+                    let part = self.stream.next(source)?;
+                    if part.is_none() {
+                        self.state = State::Done;
+                    }
+                    return Ok(part);
+                }
+                State::Module => {
+                    self.state = State::Done;
+                    module::skip(source)?;
+                }
+            }
+        }
+    }
+
+    fn plain(&mut self, source: &mut impl Source, plain: Plain) -> Result<State> {
+        let left = p::length(source)?;
+        self.elements_hint = left;
+        Ok(State::Plain { left, plain })
+    }
+
+    fn packed(&mut self, source: &mut impl Source, form: Form, role: Role) -> Result<State> {
+        p::string_into(source, &mut self.blob)?;
+        let cursor = Cursor::new(form, &self.blob)?;
+        Ok(State::Packed { cursor, role, more: NO_NODES })
+    }
+
+    fn plain_part(&mut self, plain: Plain, source: &mut impl Source) -> Result<Part<'_>> {
+        let ttl = match plain {
+            Plain::FieldWithTtl(ttl) => ttl.before(source)?,
+            _ => None,
+        };
+        p::string_into(source, &mut self.first)?;
+        Ok(match plain {
+            Plain::Element => Part::Element(shown(&mut self.first)),
+            Plain::Member => Part::Member(shown(&mut self.first)),
+            Plain::ScoredText => scored(shown(&mut self.first), p::text_double(source)?)?,
+            Plain::ScoredBinary => scored(shown(&mut self.first), p::binary_double(source)?)?,
+            Plain::Field => {
+                let value = p::string(source, &mut self.second)?;
+                Part::Field { field: shown(&mut self.first), value, expires_at_ms: None }
+            }
+            Plain::FieldWithTtl(form) => {
+                p::string_into(source, &mut self.second)?;
+                let expires_at_ms = form.after(source)?.or(ttl);
+                Part::Field { field: shown(&mut self.first), value: shown(&mut self.second), expires_at_ms }
+            }
+        })
+    }
+}
+
+impl Default for ValueReader {
+    fn default() -> ValueReader {
+        ValueReader::new()
+    }
+}
+
+fn nodes(source: &mut impl Source, with_container: bool) -> Result<Nodes> {
+    Ok(Nodes { left: p::length(source)?, with_container })
+}
+
+/// Whether the next node of a quicklist 2 is one element by itself.
+fn plain_container(source: &mut impl Source) -> Result<bool> {
+    match p::length(source)? {
+        1 => Ok(true),
+        2 => Ok(false),
+        _ => Err(Error::Corrupt("a list node in no known container")),
+    }
+}
+
+fn packed_part<'a>(cursor: &mut Cursor, role: Role, blob: &'a [u8]) -> Result<Part<'a>> {
+    const ODD: Error = Error::Corrupt("a packed collection that ends inside a pair");
+    let mut take = || cursor.next(blob)?.ok_or(ODD);
+    let first = take()?;
+    Ok(match role {
+        Role::Element => Part::Element(first.text()),
+        Role::Member => Part::Member(first.text()),
+        Role::Scored => {
+            let score = match take()? {
+                Entry::Int(n) => n as f64,
+                Entry::Bytes(text) => p::parse_double(text)?,
+            };
+            scored(first.text(), score)?
+        }
+        Role::Field => Part::Field { field: first.text(), value: take()?.text(), expires_at_ms: None },
+        Role::FieldWithTtl => {
+            let value = take()?.text();
+            let expires_at_ms = match take()? {
+                Entry::Int(0) => None,
+                Entry::Int(at) if at > 0 => Some(at),
+                _ => return Err(hash_ttl::NO_TIME),
+            };
+            Part::Field { field: first.text(), value, expires_at_ms }
+        }
+    })
+}
+
+fn scored(member: Text<'_>, score: f64) -> Result<Part<'_>> {
+    if score.is_nan() {
+        return Err(Error::Corrupt("a sorted set with a score that is no number"));
+    }
+    Ok(Part::Scored { member, score })
+}

@@ -1,0 +1,234 @@
+//! Writing: values, DUMP payloads and files, as redis-server 7.0 reads them, into a buffer that is emptied at will.
+//!
+//! A [`Writer`] knows no value's form by itself. Who writes a value picks a type from [`crate::value_type`], writes what
+//! belongs before its elements, then each element:
+//!
+//! | type | before | each |
+//! |---|---|---|
+//! | `STRING` | | [`Writer::string`] |
+//! | `LIST_QUICKLIST_2` | [`Writer::length`] of nodes | [`Writer::list_node`] or [`Writer::list_element`], by a [`Splitter`] |
+//! | `SET`, `HASH`, `ZSET_2` | [`Writer::length`] | strings; a score by [`Writer::score`] |
+//! | `SET_INTSET` | | one [`Writer::string`] of [`crate::packed::intset::encode`] |
+//! | `HASH_LISTPACK`, `ZSET_LISTPACK` | | one [`Writer::listpack`] |
+//! | `HASH_METADATA` | [`Writer::hash_metadata`] | [`Writer::field_with_expiry`] |
+//! | `STREAM_2` | [`Writer::length`] of nodes | [`StreamNode`]s, then the state, groups and consumers |
+//!
+//! Sorted sets of type `ZSET_2` go from the highest score to the lowest, which lets redis-server append when it loads.
+
+mod stream;
+
+pub use stream::StreamNode;
+
+use crate::file::opcode;
+use crate::packed::Listpack;
+use crate::{Crc64, lzf, primitive as p};
+
+/// What stands before a key in a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyHead {
+    /// When the key expires, unix milliseconds.
+    pub expires_at_ms: Option<i64>,
+    /// Seconds since its last use.
+    pub idle_s: Option<u64>,
+    /// How often it is used, as Redis's logarithmic counter.
+    pub freq: Option<u8>,
+}
+
+/// Appends to a buffer, and knows the checksum of all that went through it.
+pub struct Writer {
+    out: Vec<u8>,
+    /// Of what was taken out, and of `out[..summed]`.
+    crc: Crc64,
+    summed: usize,
+    compressor: Option<lzf::Compressor>,
+}
+
+impl Writer {
+    /// An empty writer. `compress`: strings of more than 20 bytes are written as LZF where that is smaller.
+    pub fn new(compress: bool) -> Writer {
+        Writer {
+            out: Vec::new(),
+            crc: Crc64::new(),
+            summed: 0,
+            compressor: compress.then(lzf::Compressor::new),
+        }
+    }
+
+    /// Bytes written and not taken out.
+    pub fn pending(&self) -> &[u8] {
+        &self.out
+    }
+    /// Takes the bytes out. Writing goes on behind them, and the checksum too.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.sum();
+        self.summed = 0;
+        std::mem::take(&mut self.out)
+    }
+    /// Forgets the bytes, which the caller has copied from [`Writer::pending`]; the memory stays.
+    pub fn clear(&mut self) {
+        self.sum();
+        self.summed = 0;
+        self.out.clear();
+    }
+
+    /// A value's type, at the beginning of a payload.
+    pub fn value_type(&mut self, value_type: u8) {
+        self.out.push(value_type);
+    }
+    /// A length or count.
+    pub fn length(&mut self, n: u64) {
+        p::put_length(n, &mut self.out);
+    }
+    /// A string: an integer where it spells one, compressed where that is smaller.
+    pub fn string(&mut self, bytes: &[u8]) {
+        p::put_string(bytes, self.compressor.as_mut(), &mut self.out);
+    }
+    /// A binary double.
+    pub fn score(&mut self, score: f64) {
+        self.out.extend_from_slice(&score.to_le_bytes());
+    }
+    /// A whole packed collection.
+    pub fn listpack(&mut self, listpack: &mut Listpack) {
+        self.string(&listpack.finish());
+    }
+    /// A list's node with several elements.
+    pub fn list_node(&mut self, listpack: &mut Listpack) {
+        self.length(2);
+        self.listpack(listpack);
+    }
+    /// A list's node that is one large element.
+    pub fn list_element(&mut self, element: &[u8]) {
+        self.length(1);
+        self.string(element);
+    }
+
+    /// What stands before `n` fields of type `HASH_METADATA`: the smallest expiry among them. Returns what
+    /// [`Writer::field_with_expiry`] needs.
+    pub fn hash_metadata(&mut self, smallest_ms: i64, n: u64) -> FieldBase {
+        self.i64_le(smallest_ms);
+        self.length(n);
+        FieldBase { smallest_ms }
+    }
+    /// A field of type `HASH_METADATA`. An expiry before the smallest is written as the smallest.
+    pub fn field_with_expiry(
+        &mut self,
+        base: FieldBase,
+        field: &[u8],
+        value: &[u8],
+        expires_at_ms: Option<i64>,
+    ) {
+        self.length(expires_at_ms.map_or(0, |at| at.saturating_sub(base.smallest_ms).max(0) as u64 + 1));
+        self.string(field);
+        self.string(value);
+    }
+
+    /// A file's first bytes.
+    pub fn header(&mut self, version: u16) {
+        self.out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
+    }
+    /// Something about the file.
+    pub fn aux(&mut self, name: &[u8], value: &[u8]) {
+        self.out.push(opcode::AUX);
+        self.string(name);
+        self.string(value);
+    }
+    /// A library of functions.
+    pub fn function(&mut self, code: &[u8]) {
+        self.out.push(opcode::FUNCTION);
+        self.string(code);
+    }
+    /// The keys that follow are in database `number`, which has `keys` of them, of which `expiring` expire.
+    pub fn select_db(&mut self, number: u64, keys: u64, expiring: u64) {
+        self.out.push(opcode::SELECT_DB);
+        self.length(number);
+        self.out.push(opcode::RESIZE_DB);
+        self.length(keys);
+        self.length(expiring);
+    }
+    /// A key; its value follows.
+    pub fn key(&mut self, key: &[u8], head: KeyHead, value_type: u8) {
+        if let Some(at) = head.expires_at_ms {
+            self.out.push(opcode::EXPIRE_TIME_MS);
+            self.i64_le(at);
+        }
+        if let Some(idle_s) = head.idle_s {
+            self.out.push(opcode::IDLE);
+            self.length(idle_s);
+        }
+        if let Some(freq) = head.freq {
+            self.out.extend_from_slice(&[opcode::FREQ, freq]);
+        }
+        self.value_type(value_type);
+        self.string(key);
+    }
+    /// The end of a file, with its checksum (`checksum`: else zero, which says that there is none).
+    pub fn eof(&mut self, checksum: bool) {
+        self.out.push(opcode::EOF);
+        if checksum {
+            self.checksum();
+        } else {
+            self.i64_le(0);
+        }
+    }
+
+    /// A payload's version.
+    pub(crate) fn version(&mut self, version: u16) {
+        self.out.extend_from_slice(&version.to_le_bytes());
+    }
+    /// The checksum of all bytes so far.
+    pub(crate) fn checksum(&mut self) {
+        self.sum();
+        let crc = self.crc.value();
+        self.out.extend_from_slice(&crc.to_le_bytes());
+    }
+
+    fn i64_le(&mut self, n: i64) {
+        self.out.extend_from_slice(&n.to_le_bytes());
+    }
+    fn sum(&mut self) {
+        self.crc.update(&self.out[self.summed..]);
+        self.summed = self.out.len();
+    }
+}
+
+/// What fields' expiries count from.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldBase {
+    smallest_ms: i64,
+}
+
+/// Where the nodes of a list or a stream begin. The number of nodes stands before them, so whoever writes goes through
+/// the elements twice, each time with a splitter of its own: once to count, once to write.
+#[derive(Clone, Debug)]
+pub struct Splitter {
+    bytes_max: usize,
+    count_max: usize,
+    bytes: usize,
+    count: usize,
+}
+
+impl Splitter {
+    /// For lists: 8 KiB a node, as redis-server's default.
+    pub fn list() -> Splitter {
+        Splitter { bytes_max: 8 << 10, count_max: usize::MAX, bytes: 0, count: 0 }
+    }
+    /// For streams: 4 KiB and 100 entries a node, as redis-server's default.
+    pub fn stream() -> Splitter {
+        Splitter { bytes_max: 4 << 10, count_max: 100, bytes: 0, count: 0 }
+    }
+    /// Whether the next element, of `bytes`, begins a node. The first does.
+    pub fn begins_node(&mut self, bytes: usize) -> bool {
+        let begins = self.count == 0
+            || self.count >= self.count_max
+            || self.bytes.saturating_add(bytes) > self.bytes_max;
+        if begins {
+            (self.bytes, self.count) = (0, 0);
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.count += 1;
+        begins
+    }
+}
+
+/// Lists' elements from this size on are nodes by themselves: redis-server's `packed_threshold`.
+pub const LIST_ELEMENT_BYTES_MIN: usize = 1 << 30;
