@@ -1,5 +1,6 @@
 //! Bodies of responses: whole, a chain of which nothing is copied, or made bit by bit as the client takes them.
 
+use crate::pipe::Holding;
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 use std::cell::RefCell;
@@ -110,8 +111,8 @@ pub enum ResponseBody {
     Empty,
     /// All of it at once.
     Whole(Bytes),
-    /// A chain, in pieces.
-    Chain(Chain, Outgoing),
+    /// A chain, in pieces; what is left of it counts as the client's memory.
+    Chain(Chain, Outgoing, Holding),
     /// What a future writes.
     Made(Made),
 }
@@ -120,6 +121,11 @@ impl ResponseBody {
     /// A body that is there.
     pub fn whole(bytes: impl Into<Bytes>) -> ResponseBody {
         ResponseBody::Whole(bytes.into())
+    }
+    /// A chain, shared; `holding` tells what is left of it.
+    pub fn chain(chain: Chain, outgoing: Outgoing, mut holding: Holding) -> ResponseBody {
+        holding.set(chain.len());
+        ResponseBody::Chain(chain, outgoing, holding)
     }
     /// A body that `make` writes while the client takes it.
     pub fn made<F: Future<Output = Result<(), CutShort>> + 'static>(
@@ -199,8 +205,9 @@ impl Body for ResponseBody {
         let piece = match this {
             ResponseBody::Empty => None,
             ResponseBody::Whole(bytes) => Some(Piece::Bytes(std::mem::take(bytes))),
-            ResponseBody::Chain(chain, outgoing) => {
+            ResponseBody::Chain(chain, outgoing, holding) => {
                 let piece = chain.split_to(chain.len().min(PIECE_BYTES_MAX));
+                holding.set(chain.len());
                 if piece.front().len() >= SHARE_BYTES_MIN {
                     outgoing.announce(&piece);
                 }
@@ -219,7 +226,7 @@ impl Body for ResponseBody {
         match self {
             ResponseBody::Empty => true,
             ResponseBody::Whole(bytes) => bytes.is_empty(),
-            ResponseBody::Chain(chain, _) => chain.is_empty(),
+            ResponseBody::Chain(chain, ..) => chain.is_empty(),
             ResponseBody::Made(made) => {
                 made.future.is_none() && made.cut.is_none() && made.slot.borrow().is_none()
             }
@@ -229,7 +236,7 @@ impl Body for ResponseBody {
         match self {
             ResponseBody::Empty => SizeHint::with_exact(0),
             ResponseBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            ResponseBody::Chain(chain, _) => SizeHint::with_exact(chain.len() as u64),
+            ResponseBody::Chain(chain, ..) => SizeHint::with_exact(chain.len() as u64),
             ResponseBody::Made(_) => SizeHint::default(),
         }
     }
@@ -246,7 +253,8 @@ mod tests {
         let mut chain = Chain::new();
         chain.push_blob(blob.clone());
         let outgoing = Outgoing::default();
-        let mut body = ResponseBody::Chain(chain, outgoing.clone());
+        let (front, _back) = crate::pipe::pipe();
+        let mut body = ResponseBody::chain(chain, outgoing.clone(), front.holding());
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut output = Chain::new();
         while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {

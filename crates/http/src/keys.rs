@@ -117,7 +117,8 @@ async fn string(
         value.advance(part.start);
         value = value.split_to(part.len());
     }
-    *response.body_mut() = ResponseBody::Chain(value, context.outgoing.clone());
+    let holding = context.link.front().holding();
+    *response.body_mut() = ResponseBody::chain(value, context.outgoing.clone(), holding);
     Ok(response)
 }
 
@@ -218,6 +219,12 @@ async fn put_string(
     expiry: &Expiry,
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
+    let (rule, ttl) = (Rule::of(conditions, context), expiry.options());
+    let command: &[&[u8]] = match rule {
+        Rule::Digests(_) => &[b"SETIF", key, b""],
+        _ => &[b"SET", key, b""],
+    };
+    context.check_rights(&[command])?;
     let link = &context.link;
     let known = request.body.size_hint().exact();
     let gathered = match known {
@@ -228,7 +235,6 @@ async fn put_string(
     if len > context.settings.bulk_bytes_max {
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
-    let (rule, ttl) = (Rule::of(conditions, context), expiry.options());
     let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
     // SET does not say whether there was a value; its conditions do.
     let asks = matches!(rule, Rule::None);
@@ -236,7 +242,7 @@ async fn put_string(
         link.command(&[b"EXISTS", key]);
     }
     link.begin_command(3 + options.len());
-    link.argument(if matches!(rule, Rule::Digests(_)) { b"SETIF" } else { b"SET" });
+    link.argument(command[0]);
     link.argument(key);
     link.begin_argument(len);
     let mut digest =
@@ -354,6 +360,7 @@ async fn put_hash(
             "a hash can be made to depend on `If-Match: *` or `If-None-Match: *`: hashes have no tags";
         return Err(Problem::unprocessable(detail));
     }
+    context.check_rights(&[&[b"HREPLACE", key, b"FIELDS", b"", b""]])?;
     let body: Vec<u8> = gather(request, HASH_BYTES_MAX).await?.concat();
     let object = match serde_json::from_slice(&body) {
         Ok(Value::Object(object)) if !object.is_empty() => object,

@@ -12,6 +12,7 @@
 
 mod auth;
 pub mod body;
+pub mod budget;
 pub mod commands;
 pub mod conditions;
 mod delete;
@@ -35,4 +36,4 @@ pub mod text;
 pub mod update;
 mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Settings, Version, of_parser, refusal};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Rights, Settings, Version, of_parser, refusal};

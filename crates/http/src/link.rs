@@ -5,8 +5,10 @@
 //! a request without any gets nothing from the one before it.
 
 use crate::auth::Credentials;
-use crate::pipe::Front;
+use crate::budget::Budget;
+use crate::pipe::{Front, Holding};
 use crate::problem::Problem;
+use hyper::StatusCode;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::Poll;
@@ -18,9 +20,20 @@ use strand_wire::events::{Event, Events};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
+/// What a reply that is taken whole ([`Link::value`]) may take, in bytes.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+/// What a value of such a reply takes beside its text, in bytes.
+const VALUE_BYTES: usize = 2 * size_of::<Value>();
+/// The user of requests that name none.
+const DEFAULT_USER: &[u8] = b"default";
+
 /// The HTTP side's hold on the session.
 pub struct Link {
     front: Front,
+    /// The string that was taken last: it counts as the client's memory until the next event.
+    text: RefCell<Holding>,
+    /// The whole reply that was taken last, until the next.
+    value: RefCell<Budget>,
     events: RefCell<Events>,
     /// Replies that have not ended.
     owed: Cell<usize>,
@@ -35,6 +48,8 @@ impl Link {
     /// Over the front end of a pipe.
     pub fn new(front: Front) -> Link {
         Link {
+            text: RefCell::new(front.holding()),
+            value: RefCell::new(Budget::new(front.holding(), VALUE_BYTES_MAX)),
             front,
             events: RefCell::default(),
             owed: Cell::new(0),
@@ -110,6 +125,7 @@ impl Link {
     /// # Errors
     /// When the session is gone.
     pub fn poll_event(&self) -> Poll<Result<Event, Gone>> {
+        self.text.borrow_mut().set(0);
         let mut events = self.events.borrow_mut();
         let next = self.front.take(|replies| events.next(replies));
         self.count(&mut events);
@@ -150,6 +166,7 @@ impl Link {
     pub async fn text(&self) -> Result<Chain, Gone> {
         let mut text = self.text_part(usize::MAX).await?;
         loop {
+            self.text.borrow_mut().set(text.len());
             let more = self.text_part(usize::MAX).await?;
             if more.is_empty() {
                 return Ok(text);
@@ -190,8 +207,16 @@ impl Link {
     /// A whole reply, for those that are short; what an error says otherwise.
     ///
     /// # Errors
-    /// The problem that the error is; [`Gone`] as one too.
+    /// The problem that the error is; [`Gone`] as one too; 507 for a reply over [`VALUE_BYTES_MAX`].
     pub async fn value(&self) -> Result<Value, Problem> {
+        self.value.borrow_mut().clear();
+        let count = |bytes: usize| {
+            let taken = self.value.borrow_mut().take(bytes + VALUE_BYTES);
+            taken.map_err(|_| {
+                let detail = format!("the server's own answer has more than {VALUE_BYTES_MAX} bytes");
+                Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
+            })
+        };
         // Lists that have begun, and how many values they miss.
         let mut open: Vec<(Vec<Value>, usize)> = Vec::new();
         loop {
@@ -201,7 +226,11 @@ impl Link {
                     continue;
                 }
                 Event::Open { .. } => Value::List(Vec::new()),
-                Event::Text { is_error: false, .. } => Value::Text(self.bytes().await?),
+                Event::Text { is_error: false, .. } => {
+                    let text = self.text().await?;
+                    count(text.len())?;
+                    Value::Text(flat(&text))
+                }
                 Event::Simple(text) | Event::Double(text) | Event::BigNumber(text) => Value::Text(text),
                 Event::Int(n) => Value::Text(n.to_string().into_bytes()),
                 Event::Bool(b) => Value::Text(b.to_string().into_bytes()),
@@ -209,6 +238,7 @@ impl Link {
                 Event::Error(text) => return Err(Problem::of_reply(&text)),
                 Event::Text { .. } => return Err(Problem::of_reply(&self.bytes().await?)),
             };
+            count(0)?;
             loop {
                 let Some((values, left)) = open.last_mut() else { return Ok(value) };
                 values.push(value);
@@ -262,6 +292,7 @@ impl Link {
     /// # Errors
     /// When the session is gone.
     pub async fn settle(&self) -> Result<(), Gone> {
+        self.value.borrow_mut().clear();
         poll_fn(|_| {
             while self.owed.get() > 0 {
                 match self.poll_event() {
@@ -297,6 +328,13 @@ impl Link {
             self.db.set(db);
         }
         Ok(())
+    }
+    /// Shows `look` the name of the user whose request this is.
+    pub fn with_user<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        match &*self.identity.borrow() {
+            Some((Some(credentials), _)) => look(&credentials.user),
+            _ => look(DEFAULT_USER),
+        }
     }
     async fn login(&self, credentials: Option<Credentials>, version: u64) -> Result<(), Problem> {
         let was = self.identity.replace(None);

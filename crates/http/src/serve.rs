@@ -48,6 +48,8 @@ pub struct Settings {
     pub peer_is_local: bool,
     /// What users may do, and their passwords, have changed when it says another number.
     pub users_version: Version,
+    /// What users may do, for refusals before a body is read. The session judges every command again.
+    pub rights: Rights,
 }
 
 /// Says a number that moves on.
@@ -57,6 +59,19 @@ pub struct Version(pub Rc<dyn Fn() -> u64>);
 impl std::fmt::Debug for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Version({})", self.0())
+    }
+}
+
+/// Says whether a user (first argument) may call a command (its arguments, the name first), whatever the command's keys.
+pub type MayCall = dyn Fn(&[u8], &[&[u8]]) -> bool;
+
+/// What users may do, as far as it is known before the session is asked: true where only the session knows.
+#[derive(Clone)]
+pub struct Rights(pub Rc<MayCall>);
+
+impl std::fmt::Debug for Rights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rights")
     }
 }
 
@@ -139,6 +154,26 @@ pub struct Context {
     begun: Cell<u64>,
     /// Nothing has come of the request's body for too long.
     stalled: Cell<bool>,
+}
+
+impl Context {
+    /// Refuses a request whose sender may call none of `commands`: before its body is read, so that it holds nothing.
+    ///
+    /// # Errors
+    /// 403, with their names.
+    pub fn check_rights(&self, commands: &[&[&[u8]]]) -> Result<(), Problem> {
+        let may = |user: &[u8]| commands.iter().any(|command| (self.settings.rights.0)(user, command));
+        if commands.is_empty() || self.link.with_user(may) {
+            return Ok(());
+        }
+        let name = |command: &&[&[u8]]| String::from_utf8_lossy(command[0]).to_ascii_lowercase();
+        let names: Vec<String> = commands.iter().map(name).collect();
+        let text = match names.as_slice() {
+            [name] => format!("NOPERM this user has no permissions to run the '{name}' command"),
+            names => format!("NOPERM this user has no permissions to run any of {}", names.join(", ")),
+        };
+        Err(Problem::of_reply(text.as_bytes()))
+    }
 }
 
 /// Serves HTTP.

@@ -11,22 +11,31 @@
 //! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
 
 use crate::body::ResponseBody;
+use crate::budget::{Budget, OverBudget};
 use crate::link::Value;
-use crate::pipe::Holding;
 use crate::problem::Problem;
 use crate::search::json_response;
 use crate::serve::{Context, Request, Response};
 use crate::xml::{Node, Place, Source, Xml, at};
+use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Most fields of a document.
+/// Most fields of a document, repeated ones included.
 pub const FIELDS_MAX: usize = 65_536;
-/// Longest document, the text of its fields together, in bytes.
+/// What a document in hand may take, in bytes: the text of its fields, the separators between them and [`FIELD_BYTES`] each.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
+/// Longest separator, in bytes: each repeat of a field adds one to the document.
+pub const SEPARATOR_BYTES_MAX: usize = 256;
+/// Longest prefix, in bytes: each id adds one to a key.
+pub const PREFIX_BYTES_MAX: usize = 1024;
+/// What a field takes beside its text, in bytes: its entry, and its place by its name.
+const FIELD_BYTES: usize = 256;
+/// Bytes of a value that are handed to the session at once.
+const VALUE_PART_BYTES: usize = 64 * 1024;
 /// Commands that are sent before the first of their replies is read.
 const OUTSTANDING_MAX: usize = 256;
 
@@ -63,9 +72,18 @@ pub(crate) struct Update {
     separator: Vec<u8>,
     sent: VecDeque<Sent>,
     done: Done,
-    /// The document in hand.
-    holding: Holding,
+    /// What the document in hand takes.
+    budget: Budget,
 }
+
+/// What writes. Who may run none of these is refused before the body is read.
+const WRITES: [&[&[u8]]; 5] = [
+    &[b"HREPLACE", b"", b"FIELDS", b"", b""],
+    &[b"HSET", b"", b"", b""],
+    &[b"HDEL", b"", b""],
+    &[b"HINCRBYFLOAT", b"", b"", b"1"],
+    &[b"DEL", b""],
+];
 
 /// Takes a message.
 pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
@@ -78,9 +96,17 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let separator = text("separator", ",");
-    let holding = context.link.front().holding();
+    for (name, bytes, bytes_max) in
+        [("prefix", &prefix, PREFIX_BYTES_MAX), ("separator", &separator, SEPARATOR_BYTES_MAX)]
+    {
+        if bytes.len() > bytes_max {
+            return Err(Problem::bad_request(format!("the {name} has at most {bytes_max} bytes")).closing());
+        }
+    }
+    context.check_rights(&WRITES)?;
+    let budget = Budget::new(context.link.front().holding(), DOCUMENT_BYTES_MAX);
     let mut update =
-        Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), holding };
+        Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), budget };
     let taken = update.message(&mut Xml::new(request)).await;
     let settled = update.settle(0).await;
     let Done { added, deleted } = update.done;
@@ -140,15 +166,21 @@ impl Update {
             }
         }
     }
-    /// The text of the present element, to its end.
+    /// The text of the present element, to its end. Its capacity is in the budget.
     async fn text<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<String, Problem> {
-        let mut text = String::new();
+        let mut text = Vec::new();
         loop {
             match xml.next().await? {
-                Node::Text(more) if text.is_empty() => text = more,
-                Node::Text(more) if text.len() + more.len() <= DOCUMENT_BYTES_MAX => text += &more,
-                Node::Text(_) => return Err(too_large(xml)),
-                Node::Close(_) | Node::End => return Ok(text),
+                Node::Text(more) if text.is_empty() => {
+                    let old = std::mem::replace(&mut text, more.into_bytes());
+                    self.budget.give(old.capacity());
+                    self.budget.take(text.capacity()).map_err(|over| too_large(xml, over))?;
+                }
+                Node::Text(more) => {
+                    self.budget.append(&mut text, more.as_bytes()).map_err(|over| too_large(xml, over))?;
+                }
+                // Made of whole texts.
+                Node::Close(_) | Node::End => return Ok(String::from_utf8(text).unwrap_or_default()),
                 Node::Open { name, .. } => {
                     return Err(xml.problem(format!("<{name}> where text is expected")));
                 }
@@ -183,6 +215,7 @@ impl Update {
                         "query" => self.remove_found(text.trim(), place).await?,
                         _ => return Err(xml.problem(format!("<{name}> inside <delete>"))),
                     }
+                    self.budget.clear();
                 }
                 Ok(())
             }
@@ -198,7 +231,7 @@ impl Update {
     async fn document<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
         let place = xml.place();
         let (mut fields, mut places) = (Vec::<(String, Change)>::new(), HashMap::new());
-        let (mut id, mut bytes) = (None::<String>, 0);
+        let (mut id, mut elements) = (None::<String>, 0);
         while let Some((element, attributes)) = self.child(xml).await? {
             match element.as_str() {
                 "field" => {}
@@ -220,38 +253,44 @@ impl Update {
                 }
             };
             let value = self.text(xml).await?;
-            bytes += name.len() + value.len();
-            self.holding.set(bytes);
-            if bytes > DOCUMENT_BYTES_MAX || fields.len() == FIELDS_MAX {
-                return Err(too_large(xml));
+            elements += 1;
+            if elements > FIELDS_MAX {
+                return Err(too_large(xml, OverBudget));
             }
             if name == "id" {
+                // Here and in the key.
+                let bytes = 2 * value.len() + self.prefix.len();
+                self.budget.take(bytes).map_err(|over| too_large(xml, over))?;
                 id = Some(value.clone());
             }
-            self.gather(&mut fields, &mut places, name, make(value.into_bytes()));
+            let gathered = self.gather(&mut fields, &mut places, name, make(value.into_bytes()));
+            gathered.map_err(|over| too_large(xml, over))?;
         }
         let missing = || at(Problem::bad_request("Document is missing mandatory uniqueKey field: id"), place);
         self.write(id.ok_or_else(missing)?.trim(), fields, place).await
     }
-    /// Adds a field to a document, joined with the one of its name.
+    /// Adds a field, whose text is in the budget, to a document, joined with the one of its name.
     fn gather(
-        &self,
+        &mut self,
         fields: &mut Vec<(String, Change)>,
         places: &mut HashMap<String, usize>,
         name: &str,
         change: Change,
-    ) {
+    ) -> Result<(), OverBudget> {
         let same = places.get(name).map(|at| &mut fields[*at]);
         match (same, change) {
             (Some((_, Change::Put(old) | Change::Set(old))), Change::Put(more) | Change::Set(more)) => {
-                old.extend_from_slice(&self.separator);
-                old.extend_from_slice(&more);
+                self.budget.append(old, &self.separator)?;
+                self.budget.append(old, &more)?;
+                self.budget.give(more.capacity());
             }
             (_, change) => {
+                self.budget.take(FIELD_BYTES + 2 * name.len())?;
                 places.insert(name.into(), fields.len());
                 fields.push((name.into(), change));
             }
         }
+        Ok(())
     }
     async fn write(&mut self, id: &str, fields: Vec<(String, Change)>, place: Place) -> Result<(), Problem> {
         let key = self.key(id);
@@ -267,25 +306,29 @@ impl Update {
             // What is refused is followed by nothing.
             self.settle(0).await?;
         }
-        let values: Vec<(&[u8], &[u8])> = fields
-            .iter()
-            .filter_map(|(name, change)| match change {
-                Change::Put(value) | Change::Set(value) => Some((name.as_bytes(), value.as_slice())),
-                _ => None,
-            })
-            .collect();
+        let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));
+        let values = fields.iter().filter(|(_, change)| is_put(change)).count();
         let link = &self.context.link;
         link.room().await?;
         let (name, more): (&[u8], &[&[u8]]) =
             if changes { (b"HSET", &[]) } else { (b"HREPLACE", &[b"FIELDS"]) };
-        link.begin_command(2 + more.len() + 2 * values.len());
+        link.begin_command(2 + more.len() + 2 * values);
         [name, &key].iter().chain(more).for_each(|argument| link.argument(argument));
-        for (name, value) in values {
+        for (name, change) in fields {
+            let (Change::Put(value) | Change::Set(value)) = change else { continue };
             link.room().await?;
-            link.argument(name);
-            link.argument(value);
+            link.argument(name.as_bytes());
+            let bytes = FIELD_BYTES + 2 * name.len() + value.capacity();
+            let mut value = Bytes::from(value);
+            link.begin_argument(value.len());
+            while !value.is_empty() {
+                link.room().await?;
+                link.front().push_bytes(value.split_to(value.len().min(VALUE_PART_BYTES)));
+            }
+            link.end_argument();
+            self.budget.give(bytes);
         }
-        self.holding.set(0);
+        self.budget.clear();
         self.sent.push_back(Sent::Document(place));
         self.settle(OUTSTANDING_MAX).await
     }
@@ -346,7 +389,7 @@ fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
     at(Problem::unprocessable(detail), xml.place())
 }
 
-fn too_large<S: Source + Unpin>(xml: &Xml<S>) -> Problem {
+fn too_large<S: Source + Unpin>(xml: &Xml<S>, _: OverBudget) -> Problem {
     let detail = format!("a document has at most {FIELDS_MAX} fields and {DOCUMENT_BYTES_MAX} bytes");
     at(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).closing(), xml.place())
 }

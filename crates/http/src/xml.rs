@@ -21,6 +21,12 @@ pub const ATTRIBUTES_MAX: usize = 16;
 /// Longest node (a tag, a text, a comment), in bytes: it is taken in one go, some 1 ns a byte.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
+/// Line ends of a node that are remembered: a place beyond them is only known to the end of the node.
+const LINE_ENDS_MAX: usize = 4096;
+/// A node's bytes are held by the parser and, once more, as the node.
+const HELD_PER_BYTE: u64 = 2;
+/// Room for a node that is kept for the next ones, in bytes.
+const BUFFER_KEPT_BYTES: usize = 64 * 1024;
 /// Bytes that are read before others run: some 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
@@ -106,6 +112,9 @@ impl<S: Source + Unpin> Xml<S> {
                 step_back().await;
             }
             self.buffer.clear();
+            if self.buffer.capacity() > BUFFER_KEPT_BYTES {
+                self.buffer = Vec::new();
+            }
             let event = match self.reader.read_event_into_async(&mut self.buffer).await {
                 Ok(event) => event,
                 Err(error) => return Err(broken(&mut self.reader, &error)),
@@ -197,11 +206,7 @@ struct Counted<S> {
     taken: u64,
     /// Where the present node begins.
     node: u64,
-    /// The line in which it begins, from 1 on, and where that begins.
-    line: u64,
-    line_start: u64,
-    /// Line ends after that.
-    ends: Vec<u64>,
+    lines: Lines,
     /// How far it had come when others were last let run.
     rested: u64,
     problem: Option<Problem>,
@@ -214,27 +219,63 @@ impl<S> Counted<S> {
             current: Bytes::new(),
             taken: 0,
             node: 0,
-            line: 1,
-            line_start: 0,
-            ends: Vec::new(),
+            lines: Lines { line: 1, start: 0, ends: Vec::new(), more: 0, last: 0 },
             rested: 0,
             problem: None,
         }
     }
     /// Nobody will ask for a place before `node`.
     fn forget(&mut self, node: u64) {
-        let before = self.ends.partition_point(|end| *end < node);
-        if let Some(last) = before.checked_sub(1) {
-            self.line += before as u64;
-            self.line_start = self.ends[last] + 1;
-            self.ends.drain(..before);
-        }
+        self.lines.forget(node);
         self.node = node;
     }
     fn place(&self, at: u64) -> Place {
-        let before = self.ends.partition_point(|end| *end < at);
-        let start = before.checked_sub(1).map_or(self.line_start, |last| self.ends[last] + 1);
-        Place { line: self.line + before as u64, column: at.saturating_sub(start) + 1 }
+        self.lines.place(at)
+    }
+}
+
+/// Where lines begin, from the present node on, in bounded memory.
+struct Lines {
+    /// The line in which the node begins, from 1 on, and where that line begins.
+    line: u64,
+    start: u64,
+    /// Line ends after that, the first [`LINE_ENDS_MAX`] of them.
+    ends: Vec<u64>,
+    /// Line ends behind those, and where the last one is.
+    more: u64,
+    last: u64,
+}
+
+impl Lines {
+    fn push(&mut self, end: u64) {
+        match self.ends.len() < LINE_ENDS_MAX {
+            true => self.ends.push(end),
+            false => {
+                self.more += 1;
+                self.last = end;
+            }
+        }
+    }
+    /// Lines that end before `at`, and where the one with it begins.
+    fn before(&self, at: u64) -> (usize, u64, u64) {
+        let kept = self.ends.partition_point(|end| *end < at);
+        match self.more > 0 && self.last < at {
+            true => (kept, kept as u64 + self.more, self.last + 1),
+            false => (kept, kept as u64, kept.checked_sub(1).map_or(self.start, |last| self.ends[last] + 1)),
+        }
+    }
+    /// Nobody will ask for a place before `node`.
+    fn forget(&mut self, node: u64) {
+        let (kept, lines, start) = self.before(node);
+        if lines > kept as u64 {
+            self.more = 0;
+        }
+        self.ends.drain(..kept);
+        (self.line, self.start) = (self.line + lines, start);
+    }
+    fn place(&self, at: u64) -> Place {
+        let (_, lines, start) = self.before(at);
+        Place { line: self.line + lines, column: at.saturating_sub(start) + 1 }
     }
 }
 
@@ -242,7 +283,7 @@ impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let this = self.get_mut();
         if this.current.is_empty() {
-            this.source.hold((this.taken - this.node) as usize);
+            this.source.hold(((this.taken - this.node) * HELD_PER_BYTE) as usize);
             let next = match this.taken - this.node > NODE_BYTES_MAX as u64 {
                 true => Err(Problem::too_large(NODE_BYTES_MAX as u64)),
                 false => ready!(this.source.poll_data(cx)),
@@ -260,7 +301,7 @@ impl<S: Source + Unpin> AsyncBufRead for Counted<S> {
     fn consume(self: Pin<&mut Self>, n: usize) {
         let this = self.get_mut();
         let taken = this.current.split_to(n.min(this.current.len()));
-        this.ends.extend(memchr::memchr_iter(b'\n', &taken).map(|i| this.taken + i as u64));
+        memchr::memchr_iter(b'\n', &taken).for_each(|i| this.lines.push(this.taken + i as u64));
         this.taken += taken.len() as u64;
     }
 }

@@ -184,6 +184,11 @@ impl User {
         steps(keys.iter().map(|(at, _)| args.at(*at).len()).sum())
     }
 
+    /// True when a selector allows the command, whatever its keys.
+    pub(crate) fn may_call(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
+        let id = TABLE.id(spec);
+        spec.flags.has(Flags::NO_AUTH) || self.selectors.iter().any(|s| s.allows_command(id, args))
+    }
     /// Checks a command; now and then asks `go_on` whether anybody still waits.
     ///
     /// # Errors

@@ -143,7 +143,7 @@ fn a_refused_write_has_done_nothing_and_a_done_one_is_no_refusal() {
 }
 
 /// Bytes of memory that the server counts for the client at the other end of `http`.
-fn memory_of(site: &Site, http: &crate::http::Http) -> usize {
+pub fn memory_of(site: &Site, http: &crate::http::Http) -> usize {
     let address = format!("addr={} ", http.stream.local_addr().expect("a socket"));
     let list = site.resp().bulk("CLIENT LIST");
     let line =

@@ -9,6 +9,7 @@ mod harness;
 mod hostile;
 mod http;
 mod http_hostile;
+mod http_limits;
 mod http_update;
 mod http_writes;
 mod linearizable;

@@ -1,0 +1,98 @@
+//! [`Budget`]: the bytes that one request makes the server hold, counted before they are allocated.
+//!
+//! Whatever is gathered of a body or of replies (a document, a chunked value, a list of keys) is taken from a budget first. The
+//! budget counts as the client's memory (`tot-mem` of CLIENT LIST) while it lives, and says no at its limit. It counts
+//! capacities, not lengths: a buffer that doubles is as large as it is allocated.
+
+use crate::pipe::Holding;
+
+/// The budget is spent: what was asked for has not been allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverBudget;
+
+/// See the module.
+pub struct Budget {
+    holding: Holding,
+    held: usize,
+    bytes_max: usize,
+}
+
+impl Budget {
+    /// At most `bytes_max` bytes, told to `holding`.
+    pub fn new(holding: Holding, bytes_max: usize) -> Budget {
+        Budget { holding, held: 0, bytes_max }
+    }
+    /// Takes `bytes` more.
+    ///
+    /// # Errors
+    /// When that would be more than the limit; then nothing is taken.
+    pub fn take(&mut self, bytes: usize) -> Result<(), OverBudget> {
+        let held = self.held.checked_add(bytes).filter(|held| *held <= self.bytes_max).ok_or(OverBudget)?;
+        self.held = held;
+        self.holding.set(held);
+        Ok(())
+    }
+    /// Gives `bytes` back that were taken and are freed.
+    pub fn give(&mut self, bytes: usize) {
+        self.held = self.held.saturating_sub(bytes);
+        self.holding.set(self.held);
+    }
+    /// Gives everything back.
+    pub fn clear(&mut self) {
+        self.give(self.held);
+    }
+    /// Bytes taken.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+    /// Appends `more` to `to`, whose capacity is in this budget. The capacity doubles where the limit allows.
+    ///
+    /// # Errors
+    /// When the limit does not allow the bytes; then nothing is appended.
+    pub fn append(&mut self, to: &mut Vec<u8>, more: &[u8]) -> Result<(), OverBudget> {
+        let (len, capacity) = (to.len(), to.capacity());
+        let needed = len.checked_add(more.len()).ok_or(OverBudget)?;
+        if needed > capacity {
+            let doubled = capacity.min(self.bytes_max - self.held);
+            let growth = doubled.max(needed - capacity);
+            self.take(growth)?;
+            to.reserve_exact(capacity + growth - len);
+        }
+        to.extend_from_slice(more);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipe::pipe;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    #[test]
+    fn capacities_count_before_they_grow_and_end_at_the_limit() {
+        let (front, back) = pipe();
+        let meter = Arc::new(AtomicU64::new(0));
+        back.measure(meter.clone());
+        let mut budget = Budget::new(front.holding(), 1000);
+        let mut text = Vec::new();
+        for i in 0..100 {
+            let more = [b'x'; 10];
+            budget.append(&mut text, &more).expect("within the limit");
+            assert_eq!(text.len(), 10 * (i + 1));
+            assert!(text.capacity() <= budget.held() && budget.held() <= 1000);
+            assert_eq!(meter.load(Relaxed), budget.held() as u64);
+        }
+        assert_eq!(budget.append(&mut text, b"y"), Err(OverBudget));
+        assert_eq!((text.len(), budget.take(1)), (1000, Err(OverBudget)));
+        assert_eq!(budget.take(usize::MAX), Err(OverBudget));
+        budget.give(400);
+        assert_eq!((budget.take(400), budget.held()), (Ok(()), 1000));
+        budget.clear();
+        assert_eq!(meter.load(Relaxed), 0);
+        budget.take(7).expect("within the limit");
+        drop(budget);
+        assert_eq!(meter.load(Relaxed), 0);
+    }
+}
