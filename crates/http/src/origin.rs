@@ -1,16 +1,21 @@
 //! What a web page in somebody's browser may not do: reach a server on the browser's own machine.
 //!
 //! A page of any site can send requests to 127.0.0.1. Those that change something need a media type (or a method) that makes
-//! the browser ask first, which is refused by not being answered; here its `Origin` is checked as well. And a name that
+//! the browser ask first, which is refused by not being answered; here its `Origin` is checked as well. What a page loads
+//! (`<script>`, `<img>`) says no `Origin`, but browsers say in `Sec-Fetch-Site` where the page is from; and each response says
+//! ([`forbid_embedding`]) that no page of another origin may use it, for browsers that look at that. And a name that
 //! the site made to mean 127.0.0.1 (DNS rebinding) would make the page ours, whatever credentials it makes up where none
 //! are needed: from this machine the server is asked for by address or as localhost (a proxy in front of it says so in `Host`).
 
 use crate::problem::Problem;
-use hyper::header::{HOST, HeaderMap, ORIGIN};
+use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::HeaderName;
 use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
 use std::net::{IpAddr, Ipv6Addr};
+
+/// Where the page is from that a browser asks for, in relation to us.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses what comes from a page of another site. `peer_is_local`: the connection comes from this machine.
 ///
@@ -24,12 +29,28 @@ pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     of_headers(&parts.headers, peer_is_local)
 }
 
+/// Marks a response as one that a browser shows to nobody but our own origin, and takes for nothing but what it says it is.
+pub fn forbid_embedding(headers: &mut HeaderMap) {
+    for (name, value) in EMBEDDING {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+}
+
+/// The headers of [`forbid_embedding`].
+pub const EMBEDDING: [(&str, &str); 2] =
+    [("cross-origin-resource-policy", "same-origin"), ("x-content-type-options", "nosniff")];
+
+/// The values of `Sec-Fetch-Site` that are served: our own pages, and what no page asked for (an address typed in).
+const FETCH_SITES: [&[u8]; 2] = [b"same-origin", b"none"];
+
 fn of_headers(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
     let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let host = text(HOST);
-    if let Some(origin) = text(ORIGIN)
-        && origin.split_once("://").map(|(_, authority)| authority) != host
-    {
+    let is_foreign_origin =
+        text(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host);
+    let is_foreign_fetch =
+        headers.get_all(SEC_FETCH_SITE).iter().any(|v| !FETCH_SITES.contains(&v.as_bytes()));
+    if is_foreign_origin || is_foreign_fetch {
         return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
     }
     match host {
@@ -77,6 +98,9 @@ mod tests {
         }
         assert_eq!(status(&[(HOST, "name"), (hyper::header::AUTHORIZATION, "Bearer x")], true), 421);
         assert_eq!(status(&[], true), 200);
+        let fetched = |site: &str| status(&[(HOST, "127.0.0.1:8379"), (SEC_FETCH_SITE, site)], true);
+        assert_eq!(["same-origin", "none"].map(fetched), [200, 200]);
+        assert_eq!(["cross-site", "same-site", "what comes next", ""].map(fetched), [403; 4]);
         let from = |origin: &str| status(&[(HOST, "127.0.0.1:8379"), (ORIGIN, origin)], true);
         assert_eq!(from("http://127.0.0.1:8379"), 200);
         for other in ["http://evil.example", "null", "http://127.0.0.1:80", ""] {

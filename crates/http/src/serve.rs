@@ -268,8 +268,10 @@ pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
 /// A whole response, after which the connection is closed.
 fn last_response(problem: &Problem) -> Vec<u8> {
     let (status, document) = (problem.status, problem.document().to_string());
+    let [(policy, own), (options, nosniff)] = origin::EMBEDDING;
     format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}",
+        "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\n{policy}: {own}\r\n\
+         {options}: {nosniff}\r\nconnection: close\r\n\r\n{document}",
         document.len()
     )
     .into_bytes()
@@ -289,7 +291,11 @@ impl Service<hyper::Request<Incoming>> for Server {
         let context = self.context.clone();
         context.begun.set(context.begun.get() + 1);
         context.stalled.set(false);
-        Box::pin(async move { Ok(answer(context, request).await.unwrap_or_else(Problem::response)) })
+        Box::pin(async move {
+            let mut response = answer(context, request).await.unwrap_or_else(Problem::response);
+            origin::forbid_embedding(response.headers_mut());
+            Ok(response)
+        })
     }
 }
 

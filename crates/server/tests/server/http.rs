@@ -584,6 +584,46 @@ fn a_page_of_another_site_is_kept_out() {
     http.send(b"GET /v1/keys/k HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     assert_eq!(http.answer(false).status, 421);
     site.resp().call("DBSIZE", ":0\r\n");
+    // What a page of another site loads (a script, an image) says no Origin; the browser says where it comes from.
+    site.resp().call("SET k 1", "+OK\r\n");
+    for (from, status) in
+        [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200), ("", 200)]
+    {
+        let line = if from.is_empty() { String::new() } else { format!("Sec-Fetch-Site: {from}\r\n") };
+        for path in ["/v1/keys/k", "/healthz", "/v1/openapi.json"] {
+            let answer = http.ask(&format!("GET {path}"), &line, b"");
+            assert_eq!(answer.status, status, "{from} {path}");
+            assert_eq!(status == 403, answer.text().contains("another site"), "{from} {path}");
+        }
+    }
+    assert_eq!(
+        http.ask("GET /v1/keys/k", "Sec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n", b"").status,
+        403
+    );
+}
+
+#[test]
+fn no_answer_can_be_used_by_a_page_of_another_site() {
+    let site = site(&["--workers", "1"]);
+    let mut http = site.http();
+    site.resp().call("SET k 1", "+OK\r\n");
+    let mut answers = vec![
+        http.get("/v1/keys/k"),
+        http.get("/v1/keys/none"),
+        http.get("/healthz"),
+        http.get("/metrics"),
+        http.get("/nowhere"),
+        http.ask("HEAD /v1/keys/k", "", b""),
+        http.ask("DELETE /v1/keys/k", "", b""),
+        http.ask("POST /v1/commands", JSON, b"[[\"PING\"]]"),
+    ];
+    // What the parser refuses, too.
+    http.send(b"GET / HTTP/9.9\r\n\r\n");
+    answers.push(http.answer(false));
+    for answer in &answers {
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{answer:?}");
+        assert_eq!(answer.header("cross-origin-resource-policy"), "same-origin", "{answer:?}");
+    }
 }
 
 #[test]
