@@ -21,7 +21,7 @@ impl Now {
 }
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
-/// [`Host::reload_tls`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper thread only, and
+/// [`Host::reload_tls`], [`Host::change_dir`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper thread only, and
 /// [`Host::run_service`] where the call's place is one.
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search): on a helper thread, or where its row says that its cost is
@@ -78,6 +78,13 @@ pub trait Host: Send + Sync {
     fn reload_tls(&self, config: &Config) -> Result<(), String> {
         let _ = config;
         Ok(())
+    }
+    /// CONFIG SET dir: make this the working folder; what it is then, whole. On a helper thread.
+    ///
+    /// # Errors
+    /// Why not, as the system says it.
+    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+        Ok(path.into())
     }
     /// Somebody could not log in: for the log, in which no peer can leave as many lines as it likes. `user` is who it wanted to
     /// be, if there is such a user: what is typed in place of a name may be a password.

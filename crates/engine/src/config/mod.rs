@@ -2,22 +2,25 @@
 //! come from ([`text`]).
 //!
 //! [`Config`] holds every option's present value. It is filled at the start from files and arguments
-//! ([`Config::load`]) and changed by CONFIG SET ([`Config::set`]); everybody reads it through typed getters. Options that
-//! would have no effect are rejected by name, never silently taken.
+//! ([`Config::load`]) and changed by CONFIG SET ([`Config::set`]); everybody reads it through typed getters. Options of
+//! redis-server that do nothing here are taken, checked and shown; [`Config::notes`] says which of them were given.
 
+mod load;
+mod nearest;
+mod spec;
+mod special;
 pub mod table;
 pub mod text;
 pub mod value;
 
+pub use load::{ConfigError, Include, Note, Place, Source};
+pub use nearest::nearest;
 pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
 pub use text::text_of_arguments;
 pub use value::{OutputLimits, Value};
 
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-/// Deepest nesting of included files.
-pub const INCLUDE_DEPTH_MAX: usize = 16;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Every option with its value; shared by all.
 #[derive(Debug)]
@@ -27,20 +30,11 @@ pub struct Config {
     values: RwLock<Box<[Value]>>,
     /// The words of `user` lines, without `user`.
     users: Mutex<Vec<Vec<Vec<u8>>>>,
+    /// Which options a file or the command line has given.
+    given: Box<[AtomicBool]>,
+    notes: Mutex<Vec<Note>>,
     /// Counts changes: a session that sees it move reads its settings again.
     generation: AtomicU64,
-}
-
-/// A line that cannot be taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: '{text}': {reason}")]
-pub struct ConfigError {
-    /// Line number from 1 on.
-    pub line: usize,
-    /// The line as it was given.
-    pub text: String,
-    /// What is wrong, as redis-server words it.
-    pub reason: String,
 }
 
 /// Why CONFIG SET changed nothing.
@@ -69,97 +63,49 @@ impl Config {
         let values: Box<[Value]> = OPTIONS.iter().map(default_value).collect();
         Config {
             numbers: values.iter().map(|v| AtomicI64::new(number(v))).collect(),
+            given: values.iter().map(|_| AtomicBool::new(false)).collect(),
             values: RwLock::new(values),
             users: Mutex::default(),
+            notes: Mutex::default(),
             generation: AtomicU64::new(0),
         }
     }
-    /// Takes configuration text: one `name value ...` a line, as in redis.conf. `include` is asked for the text of an
-    /// included file.
-    ///
-    /// # Errors
-    /// At the first line that cannot be taken; options before it are set.
-    pub fn load(
-        &self,
-        text: &str,
-        include: &mut dyn FnMut(&str) -> Result<String, String>,
-    ) -> Result<(), ConfigError> {
-        self.load_at_depth(text, include, 0)
-    }
-    fn load_at_depth(
-        &self,
-        text: &str,
-        include: &mut dyn FnMut(&str) -> Result<String, String>,
-        depth: usize,
-    ) -> Result<(), ConfigError> {
-        for (i, line) in text.lines().enumerate() {
-            let line = line.trim_matches([' ', '\t', '\r', '\n']);
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let failed = |reason: String| ConfigError { line: i + 1, text: line.into(), reason };
-            let words = text::split_words(line.as_bytes())
-                .ok_or_else(|| failed("Unbalanced quotes in configuration line".into()))?;
-            let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
-            let Some((name, rest)) = words.split_first() else { continue };
-            if name.eq_ignore_ascii_case(b"include") && rest.len() == 1 {
-                if depth == INCLUDE_DEPTH_MAX {
-                    return Err(failed(format!("files are included more than {INCLUDE_DEPTH_MAX} deep")));
-                }
-                let inner = include(&String::from_utf8_lossy(rest[0])).map_err(failed)?;
-                self.load_at_depth(&inner, include, depth + 1)?;
-                continue;
-            }
-            if name.eq_ignore_ascii_case(b"user") && !rest.is_empty() {
-                self.users.lock().push(rest.iter().map(|w| w.to_vec()).collect());
-                continue;
-            }
-            let Some(option) = find(name) else {
-                return Err(failed("Bad directive or wrong number of arguments".into()));
-            };
-            if rest.is_empty() {
-                return Err(failed("wrong number of arguments".into()));
-            }
-            let mut values = self.values.write();
-            let value = Value::parse(option.spec(), rest, Some(&values[option as usize])).map_err(failed)?;
-            self.put(&mut values, option, value);
-        }
-        Ok(())
-    }
-    /// CONFIG SET: changes all of `pairs` or nothing; says which options were set.
+    /// CONFIG SET: changes all of `pairs` or nothing; says which options were set. `protected_too`: the client may
+    /// change protected ones.
     ///
     /// # Errors
     /// The first pair that cannot be taken.
-    pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Vec<Opt>, SetError> {
+    pub fn set(&self, pairs: &[(&[u8], &[u8])], protected_too: bool) -> Result<Vec<Opt>, SetError> {
         let refused =
             |name: &[u8], reason: &str| SetError::Refused { name: name.into(), reason: reason.into() };
         let mut options = Vec::with_capacity(pairs.len());
-        for (name, _) in pairs {
-            options.push(find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?);
-        }
         // As in redis-server the rules on names come before those on values, in the order of the arguments.
         for (i, (name, _)) in pairs.iter().enumerate() {
-            if let Kind::Fixed(_) = options[i].spec().kind {
-                continue;
-            }
-            if options[i].spec().change == Change::Startup {
-                return Err(refused(name, "can't set immutable config"));
+            let option = find(name).ok_or_else(|| SetError::Unknown(name.to_vec()))?;
+            match option.spec().change {
+                Change::Startup => return Err(refused(name, "can't set immutable config")),
+                Change::Protected if !protected_too => {
+                    return Err(refused(name, "can't set protected config"));
+                }
+                Change::Protected | Change::Anytime => {}
             }
             if pairs[..i].iter().any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
                 return Err(refused(name, "duplicate parameter"));
             }
+            options.push(option);
         }
         let mut values = self.values.write();
         let mut parsed: Vec<Value> = Vec::with_capacity(pairs.len());
         for ((name, text), option) in pairs.iter().zip(&options) {
+            let spec = option.spec();
             // As in redis-server a file's quotes are not known here, and two spaces have an empty word between them.
-            let words: Vec<&[u8]> = match option.spec().kind {
+            let words: Vec<&[u8]> = match spec.kind {
                 Kind::OutputLimits if text.is_empty() => Vec::new(),
-                Kind::Words | Kind::OutputLimits => text.split(|b| *b == b' ').collect(),
+                _ if spec.takes_words() => text.split(|b| *b == b' ').collect(),
                 _ => vec![*text],
             };
-            let value = Value::parse(option.spec(), &words, Some(&values[*option as usize]));
-            parsed.push(value.map_err(|reason| refused(name, &reason))?);
+            let before = (!spec.adds_up()).then_some(&values[*option as usize]);
+            parsed.push(Value::parse(spec, &words, before).map_err(|reason| refused(name, &reason))?);
         }
         for (option, value) in options.iter().zip(parsed) {
             self.put(&mut values, *option, value);
@@ -169,6 +115,8 @@ impl Config {
     fn put(&self, values: &mut [Value], option: Opt, value: Value) {
         let value = match (option, value) {
             (Opt::Hz, Value::Number(n)) => Value::Number(n.clamp(1, HZ_MAX)),
+            // Another word for `yes`, as which redis-server shows it.
+            (Opt::OomScoreAdj, Value::Number(2)) => Value::Number(1),
             (_, value) => value,
         };
         self.numbers[option as usize].store(number(&value), Ordering::Relaxed);
@@ -182,6 +130,10 @@ impl Config {
     /// The users that were declared: for each its name and rules.
     pub(crate) fn users(&self) -> Vec<Vec<Vec<u8>>> {
         self.users.lock().clone()
+    }
+    /// `dir`: the working folder; empty until the driver says which.
+    pub fn dir(&self) -> Vec<u8> {
+        self.text(Opt::Dir)
     }
     /// `aclfile`: where users are kept; empty is nowhere.
     pub fn aclfile(&self) -> String {
@@ -199,11 +151,10 @@ impl Config {
     pub fn rewrite(&self, old: &str) -> String {
         let values = self.values.read();
         let row = |spec: &'static OptionSpec, value: &Value| {
-            let line = match value {
+            let line = match spec.name == Opt::RequirePass.spec().name {
                 // The default user has it, as a digest.
-                _ if spec.name == Opt::RequirePass.spec().name => String::new(),
-                Value::Text(t) => format!("{} {}", spec.name, text::quote(t)),
-                other => format!("{} {}", spec.name, String::from_utf8_lossy(&other.text(spec))),
+                true => String::new(),
+                false => line(spec, value),
             };
             (spec.name, spec.alias, line, *value == default_value(spec))
         };
@@ -319,6 +270,14 @@ impl Config {
     pub fn logfile(&self) -> String {
         self.string(Opt::LogFile)
     }
+    /// `pidfile`; empty is none.
+    pub fn pidfile(&self) -> String {
+        self.string(Opt::PidFile)
+    }
+    /// `supervised`: upstart, systemd, auto, no (the default).
+    pub fn supervised(&self) -> String {
+        self.string(Opt::Supervised)
+    }
     /// `timeout` in seconds; 0 is never.
     pub fn timeout_s(&self) -> u64 {
         self.number(Opt::Timeout) as u64
@@ -340,13 +299,25 @@ impl Config {
 pub const HZ_MAX: i64 = 500;
 
 fn default_value(spec: &OptionSpec) -> Value {
-    let words = match spec.kind {
-        Kind::Words | Kind::OutputLimits => text::split_words(spec.default.as_bytes()),
-        _ => Some(vec![spec.default.as_bytes().to_vec()]),
+    let words: Vec<&[u8]> = match spec.takes_words() {
+        true => spec.default.split_ascii_whitespace().map(str::as_bytes).collect(),
+        false => vec![spec.default.as_bytes()],
     };
-    let words = words.expect("defaults have no open quotes");
-    let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
+    if words.is_empty() {
+        return Value::Words(Vec::new());
+    }
     Value::parse(spec, &words, None).expect("defaults are within their bounds")
+}
+
+/// The line of a file that gives an option this value.
+fn line(spec: &OptionSpec, value: &Value) -> String {
+    let text = match value {
+        Value::Text(text) => text::quote(text),
+        Value::Words(words) if words.is_empty() && spec.kind == Kind::Primary => "no one".into(),
+        Value::Words(words) if words.is_empty() => "\"\"".into(),
+        other => String::from_utf8_lossy(&other.text(spec)).into_owned(),
+    };
+    format!("{} {text}", spec.name)
 }
 
 fn number(value: &Value) -> i64 {

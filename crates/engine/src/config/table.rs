@@ -1,55 +1,14 @@
 //! The options: one row each, with redis-server's name, type, default, and when it may change.
+//!
+//! Every option of redis-server 7.0 has a row. One that this version does nothing with ends with `no effect: WHY`; the day
+//! it acts, that part of the row goes.
 
-/// How an option's value is written and checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A plain decimal number from `.0` to `.1`.
-    Integer(i64, i64),
-    /// A number of bytes from `.0` to `.1`; units `k kb m mb g gb` are understood.
-    Memory(i64, i64),
-    /// `yes` or `no`.
-    Bool,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// Any one word.
-    Text,
-    /// One or more words.
-    Words,
-    /// `class hard soft seconds`, once or more: client-output-buffer-limit.
-    OutputLimits,
-    /// Known to clients and benchmarks, and without effect yet: only the default can be given. The text says why.
-    Fixed(&'static str),
-}
-
-/// When an option may be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// At any time, by CONFIG SET too.
-    Anytime,
-    /// In the configuration file and on the command line only.
-    Startup,
-}
-
-/// One option.
-#[derive(Clone, Copy, Debug)]
-pub struct OptionSpec {
-    /// Its name.
-    pub name: &'static str,
-    /// Its former name, also understood.
-    pub alias: Option<&'static str>,
-    /// Its type.
-    pub kind: Kind,
-    /// Its default, as one would write it.
-    pub default: &'static str,
-    /// When it may change.
-    pub change: Change,
-    /// One line of help, with the unit.
-    pub help: &'static str,
-}
+pub use super::spec::{Change, Kind, OptionSpec};
 
 /// Declares the options: an enum of them and the table, in one go.
 macro_rules! options {
-    ($($id:ident $name:literal $(/ $alias:literal)? , $kind:expr, $default:literal, $change:ident, $help:literal;)*) => {
+    ($($id:ident $name:literal $(/ $alias:literal)? , $kind:expr, $default:literal, $change:ident, $help:literal
+        $(, no effect: $why:expr)?;)*) => {
         /// Every option, as an index into [`OPTIONS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
@@ -58,27 +17,54 @@ macro_rules! options {
         /// Every option, in alphabetical order.
         pub static OPTIONS: &[OptionSpec] = &[$(OptionSpec {
             name: $name,
-            alias: options!(@alias $($alias)?),
+            alias: options!(@some $($alias)?),
             kind: $kind,
             default: $default,
             change: Change::$change,
             help: $help,
+            no_effect: options!(@some $($why)?),
         }),*];
 
         /// The same, as [`Opt`].
         pub(crate) const ALL: &[Opt] = &[$(Opt::$id),*];
     };
-    (@alias) => { None };
-    (@alias $alias:literal) => { Some($alias) };
+    (@some) => { None };
+    (@some $value:expr) => { Some($value) };
 }
 
 const INT: i64 = i32::MAX as i64;
 const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
-const NO_PERSISTENCE: &str = "data is not written to disk by this version";
-const NO_CLUSTER: &str = "there are no replicas and no cluster in this version";
-const NO_DAEMON: &str = "running in the background is not supported, use a service manager";
+// Why an option has no effect: each stands behind "has no effect:".
+const NOT_SAVED: &str = "data is not written to disk by this version";
+const NO_REPLICAS: &str = "there are no replicas in this version";
+const NO_CLUSTER: &str = "there is no cluster in this version";
+const NO_MODULES: &str = "modules are not loaded";
+const NO_LISTS: &str = "there are no lists in this version";
+const NO_SETS: &str = "there are no sets in this version";
+const NO_ZSETS: &str = "there are no sorted sets in this version";
+const NO_STREAMS: &str = "there are no streams in this version";
+const NO_HLL: &str = "there are no HyperLogLogs in this version";
+const NO_SCRIPTS: &str = "there are no scripts in this version";
+const NO_EVENTS: &str = "there are no channels in this version";
+const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
+const NO_RESTORE: &str = "DUMP and RESTORE are not there in this version";
+const NO_LATENCY: &str = "latencies are not kept; SLOWLOG and /metrics are there";
+const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
+const NO_UNIX_SOCKET: &str = "only TCP ports are listened on; `bind 127.0.0.1` keeps them on this machine";
+const NO_SYSLOG: &str = "the log goes to `logfile` or the standard error";
+const NO_TITLE: &str = "the process keeps its command line as title";
+const NO_CRASH_LOG: &str = "a panic is always logged with its place in the source, and nothing more is";
+const NO_REHASHING: &str = "tables grow by one small segment at a time, nothing is rehashed";
+const NO_CLIENT_SIDE: &str = "it is for connections to other servers, and none are made";
+const NO_SHUTDOWN_FLAGS: &str = "both signals end the server as SHUTDOWN does";
+const ALWAYS_LAZY: &str = "large values are always freed by a helper thread";
+const IN_FOREGROUND: &str = "the server stays in the foreground; let a service manager run it";
+const OWN_THREADS: &str = "threads are set with \"workers\" (default: one for each core)";
+const OWN_PURGING: &str = "freed memory is always given back by a thread of its own";
+const OF_THE_SYSTEM: &str = "it is left to the system; a service manager can set it";
+const FOR_TESTS: &str = "it is a tool of redis-server's own tests";
 
 /// Every `maxmemory-policy`, in Redis's order; nothing is evicted while `maxmemory` is 0.
 pub(crate) const POLICIES: &[&str] = &[
@@ -92,29 +78,136 @@ pub(crate) const POLICIES: &[&str] = &[
     "noeviction",
 ];
 
+/// Facilities of the system log.
+const FACILITIES: &[&str] =
+    &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
+/// SHUTDOWN's options, as `shutdown-on-sigint` names them.
+const SHUTDOWN: &[&str] = &["default", "save", "nosave", "now", "force"];
+
 options! {
     AclPubsubDefault "acl-pubsub-default", Kind::Choice(&["allchannels", "resetchannels"]), "resetchannels", Anytime,
         "Whether new users may use all channels or none";
     AclFile "aclfile", Kind::Text, "", Startup, "File that users are read from and ACL SAVE writes to; empty is none";
     AclLogMaxLen "acllog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Entries that ACL LOG keeps";
+    ActiveDefragCycleMax "active-defrag-cycle-max", Kind::Integer(1, 99), "25", Anytime,
+        "Most percent of a core for defragmentation", no effect: NO_DEFRAG;
+    ActiveDefragCycleMin "active-defrag-cycle-min", Kind::Integer(1, 99), "1", Anytime,
+        "Least percent of a core for defragmentation", no effect: NO_DEFRAG;
+    ActiveDefragIgnoreBytes "active-defrag-ignore-bytes", Kind::Memory(1, LONG), "100mb", Anytime,
+        "Fragmented bytes below which nothing is done", no effect: NO_DEFRAG;
+    ActiveDefragMaxScanFields "active-defrag-max-scan-fields", Kind::Integer(1, LONG), "1000", Anytime,
+        "Elements from which a collection is moved in parts", no effect: NO_DEFRAG;
+    ActiveDefragThresholdLower "active-defrag-threshold-lower", Kind::Integer(0, 1000), "10", Anytime,
+        "Percent of fragmentation from which values are moved", no effect: NO_DEFRAG;
+    ActiveDefragThresholdUpper "active-defrag-threshold-upper", Kind::Integer(0, 1000), "100", Anytime,
+        "Percent of fragmentation for the most effort", no effect: NO_DEFRAG;
     ActiveExpireEffort "active-expire-effort", Kind::Integer(1, 10), "1", Anytime,
         "Effort of removing expired keys that nobody asks for";
-    AppendOnly "appendonly", Kind::Fixed(NO_PERSISTENCE), "no", Startup, "Append-only file";
+    ActiveDefrag "activedefrag", Kind::Bool, "no", Anytime, "Move values to fill gaps in memory", no effect: NO_DEFRAG;
+    ActiveRehashing "activerehashing", Kind::Bool, "yes", Anytime,
+        "Rehash tables in the background", no effect: NO_REHASHING;
+    AlwaysShowLogo "always-show-logo", Kind::Bool, "no", Startup,
+        "Show a logo at the start", no effect: "there is no logo";
+    AofDisableAutoGc "aof-disable-auto-gc", Kind::Bool, "no", Anytime,
+        "Keep old append-only files", no effect: NOT_SAVED;
+    AofLoadTruncated "aof-load-truncated", Kind::Bool, "yes", Anytime,
+        "Load an append-only file whose end is missing", no effect: NOT_SAVED;
+    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", Kind::Bool, "yes", Anytime,
+        "Sync an append-only file in parts while it is rewritten", no effect: NOT_SAVED;
+    AofTimestampEnabled "aof-timestamp-enabled", Kind::Bool, "no", Anytime,
+        "Write times into the append-only file", no effect: NOT_SAVED;
+    AofUseRdbPreamble "aof-use-rdb-preamble", Kind::Bool, "yes", Anytime,
+        "Begin a rewritten append-only file with a snapshot", no effect: NOT_SAVED;
+    AofRewriteCpulist "aof_rewrite_cpulist", Kind::Text, "", Startup,
+        "Cores for the rewriting of the append-only file", no effect: OF_THE_SYSTEM;
+    AppendDirName "appenddirname", Kind::FileName, "appendonlydir", Startup,
+        "Folder of append-only files", no effect: NOT_SAVED;
+    AppendFileName "appendfilename", Kind::FileName, "appendonly.aof", Startup,
+        "Name of the append-only file", no effect: NOT_SAVED;
+    AppendFsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "everysec", Anytime,
+        "When the append-only file is synced to the disk", no effect: NOT_SAVED;
+    AppendOnly "appendonly", Kind::Bool, "no", Anytime,
+        "Write every change to an append-only file", no effect: NOT_SAVED;
+    AutoAofRewriteMinSize "auto-aof-rewrite-min-size", Kind::Memory(0, LONG), "64mb", Anytime,
+        "Bytes from which the append-only file is rewritten", no effect: NOT_SAVED;
+    AutoAofRewritePercentage "auto-aof-rewrite-percentage", Kind::Integer(0, INT), "100", Anytime,
+        "Percent of growth after which the append-only file is rewritten", no effect: NOT_SAVED;
+    BgsaveCpulist "bgsave_cpulist", Kind::Text, "", Startup,
+        "Cores for the process that saves", no effect: OF_THE_SYSTEM;
     Bind "bind", Kind::Words, "127.0.0.1 -::1", Startup,
         "Addresses to listen on; with a leading - one that is not there is no error";
+    BindSourceAddr "bind-source-addr", Kind::Text, "", Anytime,
+        "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
+    BioCpulist "bio_cpulist", Kind::Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
+    BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Kind::Integer(0, LONG), "5000", Anytime,
+        "Milliseconds after which a script may be stopped", no effect: NO_SCRIPTS;
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
         "Unread replies a client may have: class, bytes (hard), bytes (soft), seconds over soft; 0 is no limit";
     ClientQueryBufferLimit "client-query-buffer-limit", Kind::Memory(MB, LONG), "1gb", Anytime,
         "Bytes of requests the server holds for one client";
-    Daemonize "daemonize", Kind::Fixed(NO_DAEMON), "no", Startup, "Run in the background";
+    ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down", Kind::Bool, "yes", Anytime,
+        "Serve shard channels while the cluster is down", no effect: NO_CLUSTER;
+    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down", Kind::Bool, "no", Anytime,
+        "Serve reads while the cluster is down", no effect: NO_CLUSTER;
+    ClusterAllowReplicaMigration "cluster-allow-replica-migration", Kind::Bool, "yes", Anytime,
+        "Let replicas move to primaries without one", no effect: NO_CLUSTER;
+    ClusterAnnounceBusPort "cluster-announce-bus-port", Kind::Integer(0, 65535), "0", Anytime,
+        "Port of the bus that other nodes are told", no effect: NO_CLUSTER;
+    ClusterAnnounceHostname "cluster-announce-hostname", Kind::Text, "", Anytime,
+        "Host name that other nodes are told", no effect: NO_CLUSTER;
+    ClusterAnnounceIp "cluster-announce-ip", Kind::Text, "", Anytime,
+        "Address that other nodes are told", no effect: NO_CLUSTER;
+    ClusterAnnouncePort "cluster-announce-port", Kind::Integer(0, 65535), "0", Anytime,
+        "Port that other nodes are told", no effect: NO_CLUSTER;
+    ClusterAnnounceTlsPort "cluster-announce-tls-port", Kind::Integer(0, 65535), "0", Anytime,
+        "TLS port that other nodes are told", no effect: NO_CLUSTER;
+    ClusterConfigFile "cluster-config-file", Kind::Text, "nodes.conf", Startup,
+        "File of the cluster's state", no effect: NO_CLUSTER;
+    ClusterEnabled "cluster-enabled", Kind::Bool, "no", Startup, "Be a node of a cluster", no effect: NO_CLUSTER;
+    ClusterLinkSendbufLimit "cluster-link-sendbuf-limit", Kind::Memory(0, LONG), "0", Anytime,
+        "Bytes that may wait for another node; 0 is no limit", no effect: NO_CLUSTER;
+    ClusterMigrationBarrier "cluster-migration-barrier", Kind::Integer(0, INT), "1", Anytime,
+        "Replicas that a primary keeps when others move", no effect: NO_CLUSTER;
+    ClusterNodeTimeout "cluster-node-timeout", Kind::Integer(0, LONG), "15000", Anytime,
+        "Milliseconds after which a silent node counts as failing", no effect: NO_CLUSTER;
+    ClusterPort "cluster-port", Kind::Integer(0, 65535), "0", Startup,
+        "TCP port of the bus between nodes", no effect: NO_CLUSTER;
+    ClusterPreferredEndpointType "cluster-preferred-endpoint-type", Kind::Choice(&["ip", "hostname", "unknown-endpoint"]), "ip", Anytime,
+        "How clients are told where a node is",
+        no effect: NO_CLUSTER;
+    ClusterReplicaNoFailover "cluster-replica-no-failover" / "cluster-slave-no-failover", Kind::Bool, "no", Anytime,
+        "Never take the place of a primary", no effect: NO_CLUSTER;
+    ClusterReplicaValidityFactor "cluster-replica-validity-factor" / "cluster-slave-validity-factor", Kind::Integer(0, INT), "10", Anytime,
+        "Node timeouts after which a replica is too old",
+        no effect: NO_CLUSTER;
+    ClusterRequireFullCoverage "cluster-require-full-coverage", Kind::Bool, "yes", Anytime,
+        "Serve nothing while a slot has no node", no effect: NO_CLUSTER;
+    CrashLogEnabled "crash-log-enabled", Kind::Bool, "yes", Anytime,
+        "Log the state of a server that crashes", no effect: NO_CRASH_LOG;
+    CrashMemcheckEnabled "crash-memcheck-enabled", Kind::Bool, "yes", Anytime,
+        "Test the memory of a server that crashes", no effect: NO_CRASH_LOG;
+    Daemonize "daemonize", Kind::Bool, "no", Startup, "Run in the background", no effect: IN_FOREGROUND;
     Databases "databases", Kind::Integer(1, INT), "16", Startup, "Number of databases";
+    DbFileName "dbfilename", Kind::FileName, "dump.rdb", Protected, "Name of the snapshot", no effect: NOT_SAVED;
+    Dir "dir", Kind::Text, "", Protected,
+        "Working folder: other relative paths begin there; empty is the one the server was started in";
+    DisableThp "disable-thp", Kind::Bool, "yes", Startup,
+        "Switch off huge pages for this process", no effect: OF_THE_SYSTEM;
+    DynamicHz "dynamic-hz", Kind::Bool, "yes", Anytime,
+        "More rounds of background work with more clients", no effect: "hz is the same however many clients there are";
     EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may call DEBUG";
+    EnableModuleCommand "enable-module-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
+        "Who may call MODULE", no effect: NO_MODULES;
+    EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
+        "Who may CONFIG SET dir and dbfilename";
     HashMaxListpackEntries "hash-max-listpack-entries" / "hash-max-ziplist-entries", Kind::Integer(0, LONG), "512",
         Anytime, "Fields up to which a hash is stored packed";
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
+    HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,
+        "Bytes up to which a HyperLogLog is stored sparsely", no effect: NO_HLL;
     HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
         "Bytes of a value up to which HTTP gives it an entity tag, which costs a pass over the value";
     HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
@@ -125,40 +218,172 @@ options! {
     HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
         "What stands before the id of a document that comes by POST /v1/update in its key";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
+    IgnoreWarnings "ignore-warnings", Kind::Text, "", Anytime,
+        "Warnings at the start that are not given", no effect: "there is no such warning here";
     IoDriver "io-driver", Kind::Choice(&["epoll", "io_uring"]), "io_uring", Startup,
         "How sockets are read and written; epoll is used too where the kernel does not allow io_uring";
+    IoThreads "io-threads", Kind::Integer(1, 128), "1", Startup,
+        "Threads for reading and writing sockets", no effect: OWN_THREADS;
+    IoThreadsDoReads "io-threads-do-reads", Kind::Bool, "no", Startup,
+        "Let those threads read and parse, too", no effect: OWN_THREADS;
+    JemallocBgThread "jemalloc-bg-thread", Kind::Bool, "yes", Anytime,
+        "Give freed memory back by a thread of its own", no effect: OWN_PURGING;
+    KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
+        "Microseconds of waiting for each key that is loaded", no effect: FOR_TESTS;
+    LatencyMonitorThreshold "latency-monitor-threshold", Kind::Integer(0, LONG), "0", Anytime,
+        "Milliseconds from which LATENCY notes an event", no effect: NO_LATENCY;
+    LatencyTracking "latency-tracking", Kind::Bool, "yes", Anytime,
+        "Keep the latencies of each command", no effect: NO_LATENCY;
+    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
+        "Percentiles that INFO latencystats shows", no effect: NO_LATENCY;
+    LazyfreeLazyEviction "lazyfree-lazy-eviction", Kind::Bool, "no", Anytime,
+        "Free in the background what is evicted", no effect: ALWAYS_LAZY;
+    LazyfreeLazyExpire "lazyfree-lazy-expire", Kind::Bool, "no", Anytime,
+        "Free in the background what is expired", no effect: ALWAYS_LAZY;
+    LazyfreeLazyServerDel "lazyfree-lazy-server-del", Kind::Bool, "no", Anytime,
+        "Free in the background what is replaced", no effect: ALWAYS_LAZY;
+    LazyfreeLazyUserDel "lazyfree-lazy-user-del", Kind::Bool, "no", Anytime,
+        "Free in the background what is deleted by DEL", no effect: ALWAYS_LAZY;
+    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush", Kind::Bool, "no", Anytime,
+        "Free in the background what FLUSHALL and FLUSHDB remove", no effect: ALWAYS_LAZY;
     LfuDecayTime "lfu-decay-time", Kind::Integer(0, INT), "1", Anytime,
         "Minutes after which the access counter of a key falls by one; 0 is never";
     LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
         "How much slower a key's access counter rises the higher it is";
+    ListCompressDepth "list-compress-depth", Kind::Integer(0, INT), "0", Anytime,
+        "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: NO_LISTS;
+    ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Kind::Integer(i32::MIN as i64, INT), "-2", Anytime,
+        "Elements of a node of a list; -1 to -5: 4 to 64 KiB of them",
+        no effect: NO_LISTS;
+    LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Kind::Integer(1024, INT), "2097152", Anytime,
+        "Bytes loaded between two looks at clients",
+        no effect: FOR_TESTS;
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
+    MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;
+    MasterUser "masteruser", Kind::Text, "", Anytime, "User for the primary", no effect: NO_REPLICAS;
     MaxClients "maxclients", Kind::Integer(1, u32::MAX as i64), "10000", Anytime, "Connections at the same time";
     MaxMemory "maxmemory", Kind::Memory(0, LONG), "0", Anytime,
         "Memory limit: what the allocator has given out may be this much; 0 is none";
+    MaxMemoryClients "maxmemory-clients", Kind::MemoryOrPercent, "0", Anytime,
+        "Memory of all clients; 0 is no limit",
+        no effect: "clients' buffers are bounded one by one: client-query-buffer-limit, client-output-buffer-limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Integer(0, 100), "10", Anytime,
         "How many keys one command may evict at the memory limit before others do (10: 16 keys)";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
         "What to evict at the memory limit; an lfu policy makes OBJECT FREQ answer in place of OBJECT IDLETIME";
     MaxMemorySamples "maxmemory-samples", Kind::Integer(1, INT), "5", Anytime,
         "Keys looked at for each key evicted";
+    MinReplicasMaxLag "min-replicas-max-lag" / "min-slaves-max-lag", Kind::Integer(0, INT), "10", Anytime,
+        "Seconds after which a silent replica does not count", no effect: NO_REPLICAS;
+    MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Kind::Integer(0, INT), "0", Anytime,
+        "Replicas below which no writes are served", no effect: NO_REPLICAS;
+    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Kind::Bool, "no", Anytime,
+        "Do not sync the append-only file while it is rewritten", no effect: NOT_SAVED;
+    NotifyKeyspaceEvents "notify-keyspace-events", Kind::KeyspaceEvents, "", Anytime,
+        "Events that are published: classes by letter", no effect: NO_EVENTS;
+    OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
+        "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
+    OomScoreAdjValues "oom-score-adj-values", Kind::OomScores, "0 200 800", Anytime,
+        "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
     Pack4Port "pack4-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port on which RESP is spoken in frames of four bytes of length; 0 is none";
+    PidFile "pidfile", Kind::Text, "", Startup, "File that the process id is written to; empty is none";
     Port "port", Kind::Integer(0, 65535), "6379", Startup,
         "TCP port to listen on; 0 picks a free one and says which, or is none where another port is given";
+    ProcTitleTemplate "proc-title-template", Kind::Text, "{title} {listen-addr} {server-mode}", Anytime,
+        "Title of the process", no effect: NO_TITLE;
+    PropagationErrorBehavior "propagation-error-behavior", Kind::Choice(&["ignore", "panic", "panic-on-replicas"]), "ignore", Anytime,
+        "What to do when a replicated command fails",
+        no effect: NO_REPLICAS;
     ProtectedMode "protected-mode", Kind::Bool, "yes", Anytime,
         "Without a password, serve clients of this machine only";
     ProtoMaxBulkLen "proto-max-bulk-len", Kind::Memory(MB, LONG), "512mb", Anytime, "Longest string in bytes";
+    RdbDelSyncFiles "rdb-del-sync-files", Kind::Bool, "no", Anytime,
+        "Delete snapshots made for replicas only", no effect: NO_REPLICAS;
+    RdbKeySaveDelay "rdb-key-save-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
+        "Microseconds of waiting for each key that is saved", no effect: FOR_TESTS;
+    RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Kind::Bool, "yes", Anytime,
+        "Sync a snapshot in parts while it is written", no effect: NOT_SAVED;
+    RdbChecksum "rdbchecksum", Kind::Bool, "yes", Startup,
+        "Put a checksum at the end of snapshots", no effect: NOT_SAVED;
+    RdbCompression "rdbcompression", Kind::Bool, "yes", Anytime, "Compress strings in snapshots", no effect: NOT_SAVED;
+    ReplBacklogSize "repl-backlog-size", Kind::Memory(1, LONG), "1mb", Anytime,
+        "Bytes of changes kept for replicas that come back", no effect: NO_REPLICAS;
+    ReplBacklogTtl "repl-backlog-ttl", Kind::Integer(0, LONG), "3600", Anytime,
+        "Seconds without replicas after which those are freed; 0 is never", no effect: NO_REPLICAS;
+    ReplDisableTcpNodelay "repl-disable-tcp-nodelay", Kind::Bool, "no", Anytime,
+        "Save packets to replicas, at up to 40 ms of delay", no effect: NO_REPLICAS;
+    ReplDisklessLoad "repl-diskless-load", Kind::Choice(&["disabled", "on-empty-db", "swapdb"]), "disabled", Anytime,
+        "Load a primary's snapshot from the socket", no effect: NO_REPLICAS;
+    ReplDisklessSync "repl-diskless-sync", Kind::Bool, "yes", Anytime,
+        "Send snapshots to replicas without a file", no effect: NO_REPLICAS;
+    ReplDisklessSyncDelay "repl-diskless-sync-delay", Kind::Integer(0, INT), "5", Anytime,
+        "Seconds to wait for more replicas before that", no effect: NO_REPLICAS;
+    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas", Kind::Integer(0, INT), "0", Anytime,
+        "Replicas for which nobody waits longer; 0 is no limit", no effect: NO_REPLICAS;
+    ReplPingReplicaPeriod "repl-ping-replica-period" / "repl-ping-slave-period", Kind::Integer(1, INT), "10", Anytime,
+        "Seconds between two pings to replicas", no effect: NO_REPLICAS;
+    ReplTimeout "repl-timeout", Kind::Integer(1, INT), "60", Anytime,
+        "Seconds after which a silent primary or replica is gone", no effect: NO_REPLICAS;
+    ReplicaAnnounceIp "replica-announce-ip" / "slave-announce-ip", Kind::Text, "", Anytime,
+        "Address that the primary is told", no effect: NO_REPLICAS;
+    ReplicaAnnouncePort "replica-announce-port" / "slave-announce-port", Kind::Integer(0, 65535), "0", Anytime,
+        "Port that the primary is told", no effect: NO_REPLICAS;
+    ReplicaAnnounced "replica-announced", Kind::Bool, "yes", Anytime,
+        "Let Sentinel know this replica", no effect: NO_REPLICAS;
+    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors", Kind::Bool, "no", Anytime,
+        "As a replica, go on when the disk fails", no effect: NO_REPLICAS;
+    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" / "slave-ignore-maxmemory", Kind::Bool, "yes", Anytime,
+        "As a replica, leave evicting to the primary", no effect: NO_REPLICAS;
+    ReplicaLazyFlush "replica-lazy-flush" / "slave-lazy-flush", Kind::Bool, "no", Anytime,
+        "Free old data in the background before a full synchronization", no effect: NO_REPLICAS;
+    ReplicaPriority "replica-priority" / "slave-priority", Kind::Integer(0, INT), "100", Anytime,
+        "Which replica Sentinel promotes first; 0 is never", no effect: NO_REPLICAS;
+    ReplicaReadOnly "replica-read-only" / "slave-read-only", Kind::Bool, "yes", Anytime,
+        "As a replica, refuse writes", no effect: NO_REPLICAS;
+    ReplicaServeStaleData "replica-serve-stale-data" / "slave-serve-stale-data", Kind::Bool, "yes", Anytime,
+        "As a replica without its primary, serve what is there", no effect: NO_REPLICAS;
+    ReplicaOf "replicaof" / "slaveof", Kind::Primary, "", Startup,
+        "Primary to be a replica of", no effect: NO_REPLICAS;
     RequirePass "requirepass", Kind::Text, "", Anytime, "Password of the default user; empty is none";
-    Save "save", Kind::Fixed(NO_PERSISTENCE), "", Startup, "When to write a snapshot";
+    SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
+        "Whose RESTORE payloads are checked whole", no effect: NO_RESTORE;
+    Save "save", Kind::SavePoints, "", Anytime,
+        "When to write a snapshot: after so many seconds if so many keys changed", no effect: NOT_SAVED;
+    ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
+    SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,
+        "Integers up to which a set is stored as sorted integers", no effect: NO_SETS;
+    SetProcTitle "set-proc-title", Kind::Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
     Shards "shards", Kind::Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";
+    ShutdownOnSigint "shutdown-on-sigint", Kind::Flags(SHUTDOWN), "default", Anytime,
+        "Options of the SHUTDOWN that SIGINT is", no effect: NO_SHUTDOWN_FLAGS;
+    ShutdownOnSigterm "shutdown-on-sigterm", Kind::Flags(SHUTDOWN), "default", Anytime,
+        "Options of the SHUTDOWN that SIGTERM is", no effect: NO_SHUTDOWN_FLAGS;
+    ShutdownTimeout "shutdown-timeout", Kind::Integer(0, INT), "10", Anytime,
+        "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
     SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Slow commands that are kept";
+    SocketMarkId "socket-mark-id", Kind::Integer(0, u32::MAX as i64), "0", Startup,
+        "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
+    StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Kind::Bool, "yes", Anytime,
+        "Refuse writes after a snapshot has failed", no effect: NOT_SAVED;
+    StreamNodeMaxBytes "stream-node-max-bytes", Kind::Memory(0, LONG), "4096", Anytime,
+        "Bytes of a node of a stream; 0 is no limit", no effect: NO_STREAMS;
+    StreamNodeMaxEntries "stream-node-max-entries", Kind::Integer(0, LONG), "100", Anytime,
+        "Entries of a node of a stream; 0 is no limit", no effect: NO_STREAMS;
+    Supervised "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), "no", Startup,
+        "Tell the service manager when the server is ready; auto: if it is systemd and wants to know";
+    SyslogEnabled "syslog-enabled", Kind::Bool, "no", Startup, "Log to the system log", no effect: NO_SYSLOG;
+    SyslogFacility "syslog-facility", Kind::Choice(FACILITIES), "local0", Startup,
+        "Facility of the system log",
+        no effect: NO_SYSLOG;
+    SyslogIdent "syslog-ident", Kind::Text, "redis", Startup, "Name in the system log", no effect: NO_SYSLOG;
     TcpBacklog "tcp-backlog", Kind::Integer(0, INT), "511", Startup, "Connections waiting to be accepted";
     TcpKeepAlive "tcp-keepalive", Kind::Integer(0, INT), "300", Anytime,
         "Seconds after which a silent peer is probed; 0 is never";
@@ -171,7 +396,15 @@ options! {
         "PEM file of the server's certificate and those between it and a root";
     TlsCiphers "tls-ciphers", Kind::Text, "", Anytime, "Suites of TLS 1.2 by OpenSSL's names, with colons; empty is all";
     TlsCiphersuites "tls-ciphersuites", Kind::Text, "", Anytime, "Suites of TLS 1.3, with colons; empty is all";
-    TlsCluster "tls-cluster", Kind::Fixed(NO_CLUSTER), "no", Startup, "TLS between nodes";
+    TlsClientCertFile "tls-client-cert-file", Kind::Text, "", Anytime,
+        "PEM file of a certificate for connections to other servers", no effect: NO_CLIENT_SIDE;
+    TlsClientKeyFile "tls-client-key-file", Kind::Text, "", Anytime,
+        "PEM file of that certificate's private key", no effect: NO_CLIENT_SIDE;
+    TlsClientKeyFilePass "tls-client-key-file-pass", Kind::Text, "", Anytime,
+        "Password of that file", no effect: NO_CLIENT_SIDE;
+    TlsCluster "tls-cluster", Kind::Bool, "no", Anytime, "TLS between nodes", no effect: NO_CLUSTER;
+    TlsDhParamsFile "tls-dh-params-file", Kind::Text, "", Anytime,
+        "File of Diffie-Hellman parameters", no effect: "keys are exchanged over elliptic curves only";
     TlsHttpPort "tls-http-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port of HTTP over TLS, beyond loopback as http-port; 0 is none";
     TlsKeyFile "tls-key-file", Kind::Text, "", Anytime, "PEM file of the certificate's private key";
@@ -182,13 +415,26 @@ options! {
     TlsPreferServerCiphers "tls-prefer-server-ciphers", Kind::Bool, "no", Anytime,
         "Choose suites in the server's order and not in the client's";
     TlsProtocols "tls-protocols", Kind::Text, "", Anytime, "TLSv1.2, TLSv1.3 or both, with a space; empty is both";
-    TlsReplication "tls-replication", Kind::Fixed(NO_CLUSTER), "no", Startup, "TLS to replicas";
+    TlsReplication "tls-replication", Kind::Bool, "no", Anytime, "TLS to replicas", no effect: NO_REPLICAS;
     TlsSessionCacheSize "tls-session-cache-size", Kind::Integer(1, INT), "20480", Anytime,
         "TLS sessions that are kept for resumption";
     TlsSessionCacheTimeout "tls-session-cache-timeout", Kind::Integer(0, INT), "300", Anytime,
         "Seconds for which a TLS session is kept";
     TlsSessionCaching "tls-session-caching", Kind::Bool, "yes", Anytime, "Keep TLS sessions for resumption";
+    TrackingTableMaxKeys "tracking-table-max-keys", Kind::Integer(0, LONG), "1000000", Anytime,
+        "Keys that are remembered for clients' caches", no effect: NO_TRACKING;
+    UnixSocket "unixsocket", Kind::Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
+    UnixSocketPerm "unixsocketperm", Kind::Octal(0, 0o777), "0", Startup,
+        "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;
+    UseExitOnPanic "use-exit-on-panic", Kind::Bool, "no", Anytime, "Exit in place of an abort", no effect: FOR_TESTS;
+    WatchdogPeriod "watchdog-period", Kind::Integer(0, INT), "0", Anytime,
+        "Milliseconds after which a slow command is logged with its stack", no effect: FOR_TESTS;
     Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Kind::Integer(0, LONG), "128", Anytime,
+        "Members up to which a sorted set is stored packed",
+        no effect: NO_ZSETS;
+    ZsetMaxListpackValue "zset-max-listpack-value" / "zset-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
+        "Bytes of a member up to which a sorted set is stored packed", no effect: NO_ZSETS;
 }
 
 /// Finds an option by name or former name, ASCII case aside.

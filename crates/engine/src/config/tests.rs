@@ -4,16 +4,22 @@ use super::*;
 
 fn load(text: &str) -> Result<Config, ConfigError> {
     let config = Config::new();
-    config.load(text, &mut |name| match name {
-        "more.conf" => Ok("timeout 9\n".into()),
-        "loop.conf" => Ok("include loop.conf".into()),
+    let source = |name: &str, text: &str| Source { name: name.into(), text: text.into(), is_numbered: true };
+    config.load(&source("a.conf", text), &mut |name| match name {
+        "more.conf" => Ok(vec![source(name, "timeout 9\n")]),
+        "two*.conf" => {
+            Ok(vec![source("two-1.conf", "hz 11"), source("two-2.conf", "\nhz 12\nappendfsync no")])
+        }
+        "wrong.conf" => Ok(vec![source(name, "# x\nhz y")]),
+        "loop.conf" => Ok(vec![source(name, "include loop.conf")]),
+        "tree.conf" => Ok(vec![source(name, "include tree.conf"); 3]),
         _ => Err("no such file".into()),
     })?;
     Ok(config)
 }
 
 fn set(config: &Config, pairs: &[(&str, &str)]) -> Result<Vec<Opt>, SetError> {
-    config.set(&pairs.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect::<Vec<_>>())
+    config.set(&pairs.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect::<Vec<_>>(), false)
 }
 
 #[test]
@@ -33,29 +39,143 @@ fn a_file_is_read() {
 }
 
 #[test]
-fn a_bad_line_is_named_with_redis_s_words() {
+fn a_bad_line_is_named_and_explained() {
     let cases = [
-        ("port 1\nfoo bar", 2, "foo bar", "Bad directive or wrong number of arguments"),
-        ("port x", 1, "port x", "argument couldn't be parsed into an integer"),
-        ("port", 1, "port", "wrong number of arguments"),
-        ("port 1 2", 1, "port 1 2", "wrong number of arguments"),
-        ("databases 0", 1, "databases 0", "argument must be between 1 and 2147483647 inclusive"),
-        ("\n\nmaxclients \"10", 3, "maxclients \"10", "Unbalanced quotes in configuration line"),
-        ("include nofile", 1, "include nofile", "no such file"),
-        ("include loop.conf", 1, "include loop.conf", "files are included more than 16 deep"),
-        ("save 900 1", 1, "save 900 1", "data is not written to disk by this version; the only value is ''"),
-        ("maxmemory 1tb", 1, "maxmemory 1tb", "argument must be a memory value"),
+        ("port 1\nfoo bar", "a.conf:2: there is no option \"foo\"; `strand serve --help` lists the options"),
+        ("maxmemroy 1gb", "a.conf:1: there is no option \"maxmemroy\"; did you mean maxmemory?"),
         (
-            "daemonize yes",
-            1,
-            "daemonize yes",
-            "running in the background is not supported, use a service manager; the only value is 'no'",
+            "port x",
+            "a.conf:1: \"port x\": argument couldn't be parsed into an integer; it takes a whole number from 0 to 65535",
+        ),
+        ("port", "a.conf:1: \"port\": wrong number of arguments; it takes a whole number from 0 to 65535"),
+        (
+            "port 1 2",
+            "a.conf:1: \"port 1 2\": wrong number of arguments; it takes a whole number from 0 to 65535",
+        ),
+        (
+            "requirepass secret word",
+            "a.conf:1: \"requirepass\": wrong number of arguments; it takes one word, or a text in quotes",
+        ),
+        (
+            "databases 0",
+            "a.conf:1: \"databases 0\": argument must be between 1 and 2147483647 inclusive; it takes a whole number from 1",
+        ),
+        ("\n\nmaxclients \"10", "a.conf:3: the quotes do not match in \"maxclients\""),
+        ("include nofile", "a.conf:1: no such file"),
+        (
+            "port 1\ninclude wrong.conf",
+            "wrong.conf:2: \"hz y\": argument couldn't be parsed into an integer; it takes a whole number from 0",
+        ),
+        ("include loop.conf", "loop.conf:1: files are included more than 16 deep"),
+        ("include", "a.conf:1: \"include\": wrong number of arguments"),
+        (
+            "save 900",
+            "a.conf:1: \"save 900\": Invalid save parameters; it takes <seconds> <changes>, once or more, or \"\"",
+        ),
+        (
+            "maxmemory 1tb",
+            "a.conf:1: \"maxmemory 1tb\": argument must be a memory value; it takes a number of bytes, such as 1000, 100mb or 2gb",
+        ),
+        ("daemonize y", "a.conf:1: \"daemonize y\": argument must be 'yes' or 'no'"),
+        (
+            "appendfsync often",
+            "a.conf:1: \"appendfsync often\": argument(s) must be one of the following: everysec, always, no",
+        ),
+        ("port 1\n# a\0b", "a.conf:2: there is a NUL byte in this line; the file is no text"),
+        ("port\0 1", "a.conf:1: there is a NUL byte in this line; the file is no text"),
+        (
+            "sentinel monitor m 127.0.0.1 6379 2",
+            "a.conf:1: sentinel is a word of Sentinel's configuration; this is a server",
+        ),
+        (
+            "\u{1b}[31m 1",
+            "a.conf:1: there is no option \"\\u{1b}[31m\"; `strand serve --help` lists the options",
         ),
     ];
-    for (text, line, shown, reason) in cases {
-        let err = load(text).expect_err(text);
-        assert_eq!((err.line, err.text.as_str(), err.reason.as_str()), (line, shown, reason));
+    for (text, said) in cases {
+        assert_eq!(load(text).expect_err(text).to_string(), said);
     }
+    let renamed = load("rename-command CONFIG \"\"").expect_err("it would stay reachable").to_string();
+    assert!(renamed.contains("-config"), "{renamed}");
+    let long = load(&format!("{} 1", "x".repeat(1000))).expect_err("no option").to_string();
+    assert!(long.contains("xxx...\"") && long.len() < 200, "{long}");
+}
+
+#[test]
+fn files_are_bounded_in_number_and_patterns_name_several() {
+    let tree = load("include tree.conf").expect_err("it has no end").to_string();
+    assert!(
+        tree.ends_with("files are included more than 16 deep") || tree.contains("more than 1000 files"),
+        "{tree}"
+    );
+    let config = load("include two*.conf").unwrap();
+    assert_eq!(config.hz(), 12);
+    assert_eq!(config.notes()[0].place.to_string(), "two-2.conf:3");
+}
+
+#[test]
+fn what_has_no_effect_is_taken_and_noted_once() {
+    let config = load(
+        "daemonize no\nio-threads 4\nsave 900 1\nsave 60 1000\nport 1\nappendfsync everysec\nloadmodule /x.so a\n\
+         lua-replicate-commands yes\nft.workers 3\nDaemonize yes\nslaveof 10.0.0.1 6379\n",
+    )
+    .unwrap();
+    assert_eq!(config.text(table::find(b"save").unwrap()), b"900 1 60 1000");
+    let notes: Vec<_> = config.notes().iter().map(|n| (n.to_string(), n.is_default)).collect();
+    let said = [
+        (
+            "a.conf:2: io-threads has no effect: threads are set with \"workers\" (default: one for each core)",
+            false,
+        ),
+        ("a.conf:4: save has no effect: data is not written to disk by this version", false),
+        ("a.conf:6: appendfsync has no effect: data is not written to disk by this version", true),
+        (
+            "a.conf:7: \"loadmodule\" has no effect: modules are not loaded; their commands are not there",
+            false,
+        ),
+        (
+            "a.conf:8: \"lua-replicate-commands\" has no effect: redis-server 7.0 does nothing with it either",
+            false,
+        ),
+        (
+            "a.conf:9: \"ft.workers\" has no effect: it looks like an option of a module, and modules are not loaded",
+            false,
+        ),
+        (
+            "a.conf:10: daemonize has no effect: the server stays in the foreground; let a service manager run it",
+            false,
+        ),
+        ("a.conf:11: replicaof has no effect: there are no replicas in this version", false),
+    ];
+    // The types, the journal and the channels will make some of these act; the others say that they do not.
+    let acts = |text: &str| {
+        let name = text.split([' ', ':']).nth(3).unwrap_or_default();
+        find(name.as_bytes()).is_some_and(|o| o.spec().no_effect.is_none())
+    };
+    let said: Vec<_> = said.iter().filter(|(t, _)| !acts(t)).map(|(t, d)| (t.to_string(), *d)).collect();
+    assert_eq!(notes, said);
+}
+
+#[test]
+fn save_points_begin_anew_with_each_source_of_them() {
+    let save = table::find(b"save").unwrap();
+    for (text, points) in
+        [("save 1 2\nsave 3 4", "1 2 3 4"), ("save 1 2\nsave \"\"\nsave 5 6", "5 6"), ("save", "")]
+    {
+        assert_eq!(String::from_utf8(load(text).unwrap().text(save)).unwrap(), points, "{text}");
+    }
+    let config = load("save 1 2").unwrap();
+    set(&config, &[("save", "7 8")]).unwrap();
+    assert_eq!(config.text(save), b"7 8", "CONFIG SET replaces them");
+}
+
+/// What CONFIG GET * of redis-server 7.0.15 lists, former names too.
+const REDIS_NAMES: &str = include_str!("redis_names.txt");
+
+#[test]
+fn every_option_of_redis_server_is_known() {
+    let unknown: Vec<_> = REDIS_NAMES.lines().filter(|name| find(name.as_bytes()).is_none()).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]
@@ -72,6 +192,8 @@ fn set_is_all_or_nothing() {
         ),
         (&[("timeout", "5"), ("Timeout", "6")], refused("Timeout", "duplicate parameter")),
         (&[("timeout", "5"), ("databases", "3")], refused("databases", "can't set immutable config")),
+        (&[("databases", "3"), ("foo", "1")], refused("databases", "can't set immutable config")),
+        (&[("dir", "/tmp")], refused("dir", "can't set protected config")),
         (&[("timeout", "-1")], refused("timeout", "argument must be between 0 and 2147483647 inclusive")),
         (
             &[("loglevel", "x")],
@@ -114,11 +236,8 @@ fn every_option_goes_through_its_own_text() {
     let config = Config::new();
     for (option, spec) in table::ALL.iter().zip(OPTIONS) {
         let text = config.text(*option);
-        let line = match spec.kind {
-            Kind::Words | Kind::OutputLimits => format!("{} {}", spec.name, String::from_utf8_lossy(&text)),
-            _ => format!("{} {}", spec.name, text::quote(&text)),
-        };
-        config.load(&line, &mut |_| unreachable!()).unwrap();
+        let line = line(spec, &config.values.read()[*option as usize]);
+        config.load_text(&line).unwrap();
         assert_eq!(config.text(*option), text, "{}", spec.name);
     }
 }

@@ -1,16 +1,23 @@
 //! Configuration text: redis.conf's line syntax, command line arguments as such text, and CONFIG REWRITE.
 
+/// A quote is not closed, or its end is not followed by a blank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsplit;
+
 /// Splits a line into words as redis-server does: blanks between them, `"..."` with backslash escapes, `'...'` with `\'`
-/// only. `None` when a quote is not closed, or its end is not followed by a blank.
-pub fn split_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// only. A zero byte is a byte like others.
+///
+/// # Errors
+/// When its quotes do not match.
+pub fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, Unsplit> {
     let mut words = Vec::new();
     let mut rest = line;
     loop {
         rest = rest.trim_ascii_start();
         if rest.is_empty() {
-            return Some(words);
+            return Ok(words);
         }
-        let (word, after) = next_word(rest)?;
+        let (word, after) = next_word(rest).ok_or(Unsplit)?;
         words.push(word);
         rest = after;
     }
@@ -29,7 +36,7 @@ fn next_word(mut s: &[u8]) -> Option<(Vec<u8>, &[u8])> {
                 s = single_quoted(after, &mut word)?;
                 return ends_word(s).then_some((word, s));
             }
-            [b, ..] if b.is_ascii_whitespace() || *b == 0 => return Some((word, s)),
+            [b, ..] if b.is_ascii_whitespace() => return Some((word, s)),
             [b, after @ ..] => {
                 word.push(*b);
                 s = after;
@@ -128,7 +135,7 @@ pub fn text_of_arguments(args: &[String]) -> Result<String, String> {
                     text.push('\n');
                 }
                 text.push_str(name);
-                let bare = split_words(name.as_bytes()).is_none_or(|w| w.len() == 1);
+                let bare = split_words(name.as_bytes()).map_or(true, |w| w.len() == 1);
                 may_begin = !bare;
                 let last_of_line = args.get(i + 1).is_none_or(|next| next.starts_with("--"));
                 if bare && last_of_line && name.eq_ignore_ascii_case("save") {
@@ -187,7 +194,7 @@ mod tests {
 
     fn words(line: &str) -> Option<Vec<String>> {
         let own = |w: Vec<u8>| String::from_utf8_lossy(&w).into_owned();
-        Some(split_words(line.as_bytes())?.into_iter().map(own).collect())
+        Some(split_words(line.as_bytes()).ok()?.into_iter().map(own).collect())
     }
 
     #[test]
@@ -198,6 +205,7 @@ mod tests {
         assert_eq!(words(r"'it\'s'"), Some(vec!["it's".into()]));
         assert_eq!(words("\"\""), Some(vec![String::new()]));
         assert_eq!(words(""), Some(vec![]));
+        assert_eq!(words("a\0 \0b \"\0\""), Some(vec!["a\0".into(), "\0b".into(), "\0".into()]));
         for broken in ["\"a", "'a", "\"a\"b", "'a'b", "\"a\\\""] {
             assert_eq!(words(broken), None, "{broken}");
         }
@@ -206,7 +214,7 @@ mod tests {
     #[test]
     fn quoting_goes_both_ways() {
         let every: Vec<u8> = (0..=255).collect();
-        assert_eq!(split_words(quote(&every).as_bytes()), Some(vec![every]));
+        assert_eq!(split_words(quote(&every).as_bytes()), Ok(vec![every]));
     }
 
     #[test]

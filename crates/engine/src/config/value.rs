@@ -1,6 +1,7 @@
 //! Values: from the words of a line to a [`Value`], and back; by redis-server's rules and with its texts.
 
-use super::table::{Kind, OptionSpec};
+use super::spec::{Kind, OptionSpec};
+use super::special;
 
 /// The classes of client-output-buffer-limit.
 pub const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
@@ -28,18 +29,19 @@ impl Value {
     /// # Errors
     /// Why not, as redis-server words it.
     pub fn parse(spec: &OptionSpec, words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
-        if let Kind::OutputLimits = spec.kind {
-            return limits(words, before);
-        }
-        if let Kind::Words = spec.kind {
-            return Ok(Value::Words(words.iter().map(|w| w.to_vec()).filter(|w| !w.is_empty()).collect()));
-        }
-        if let Kind::Fixed(why) = spec.kind {
-            let given = words.join(&b' ');
-            return match given.eq_ignore_ascii_case(spec.default.as_bytes()) {
-                true => Ok(Value::Text(given)),
-                false => Err(format!("{why}; the only value is '{}'", spec.default)),
-            };
+        match spec.kind {
+            Kind::OutputLimits => return limits(words, before),
+            Kind::Words => {
+                return Ok(Value::Words(
+                    words.iter().map(|w| w.to_vec()).filter(|w| !w.is_empty()).collect(),
+                ));
+            }
+            Kind::Flags(known) => return special::flags(words, known),
+            Kind::SavePoints => return special::save_points(words, before),
+            Kind::Percentiles => return special::percentiles(words),
+            Kind::OomScores => return special::oom_scores(words),
+            Kind::Primary => return special::primary(words),
+            _ => {}
         }
         let [word] = words else { return Err("wrong number of arguments".into()) };
         match spec.kind {
@@ -60,7 +62,17 @@ impl Value {
                 }
             }
             Kind::Text => Ok(Value::Text(word.to_vec())),
-            Kind::Words | Kind::OutputLimits | Kind::Fixed(_) => unreachable!("handled above"),
+            Kind::FileName => special::file_name(spec.name, word),
+            Kind::KeyspaceEvents => special::keyspace_events(word),
+            Kind::MemoryOrPercent => special::memory_or_percent(word),
+            Kind::Octal(min, max) => special::octal(word, min, max),
+            Kind::Words
+            | Kind::Flags(_)
+            | Kind::OutputLimits
+            | Kind::SavePoints
+            | Kind::Percentiles
+            | Kind::OomScores
+            | Kind::Primary => unreachable!("handled above"),
         }
     }
     /// As CONFIG GET shows it.
@@ -68,6 +80,8 @@ impl Value {
         match (self, spec.kind) {
             (Value::Number(n), Kind::Bool) => if *n == 0 { "no" } else { "yes" }.into(),
             (Value::Number(n), Kind::Choice(choices)) => choices[*n as usize].into(),
+            (Value::Number(n), Kind::Octal(..)) => format!("{n:o}").into_bytes(),
+            (Value::Number(n), Kind::MemoryOrPercent) if *n < 0 => format!("{}%", -n).into_bytes(),
             (Value::Number(n), _) => n.to_string().into_bytes(),
             (Value::Text(t), _) => t.clone(),
             (Value::Words(w), _) => w.join(&b' '),
@@ -81,7 +95,8 @@ impl Value {
     }
 }
 
-fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
+/// A number, if it is from `min` to `max`.
+pub(super) fn within(n: i64, min: i64, max: i64) -> Result<Value, String> {
     match (min..=max).contains(&n) {
         true => Ok(Value::Number(n)),
         false => Err(format!("argument must be between {min} and {max} inclusive")),

@@ -47,10 +47,6 @@ fn set_changes_all_or_nothing_and_takes_effect() {
                 &refused("maxclients", "argument couldn't be parsed into an integer"),
             ),
             ("CONFIG SET timeout 1 timeout 2", &refused("timeout", "duplicate parameter")),
-            (
-                "CONFIG SET appendonly yes",
-                &refused("appendonly", "data is not written to disk by this version; the only value is 'no'"),
-            ),
             ("CONFIG GET timeout", "*2|$7|timeout|$1|0|"),
             ("CONFIG SET hash-max-ziplist-entries 1 hash-max-listpack-value 1kb", "+OK|"),
             (
@@ -146,4 +142,61 @@ fn changes_of_tls_come_one_after_another_and_take_back_only_their_own() {
             ("CONFIG GET hz", "*2|$2|hz|$2|10|"),
         ],
     );
+}
+
+#[test]
+fn options_without_effect_are_checked_taken_and_shown() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let refused = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}|")
+    };
+    peer.script(
+        &server,
+        &[
+            ("CONFIG SET crash-memcheck-enabled no oom-score-adj relative", "+OK|"),
+            ("CONFIG GET crash-memcheck-enabled oom-score-adj", "*4|$22|crash-memcheck-enabled|$2|no|$13|oom-score-adj|$3|yes|"),
+            ("CONFIG SET crash-memcheck-enabled maybe", &refused("crash-memcheck-enabled", "argument must be 'yes' or 'no'")),
+            ("CONFIG SET io-threads 4", &refused("io-threads", "can't set immutable config")),
+            ("CONFIG GET watchdog-p*", "*0|"),
+            ("CONFIG GET watchdog-period", "*2|$15|watchdog-period|$1|0|"),
+            (
+                "CONFIG SET max-memory 1gb",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'max-memory', did you mean 'maxmemory'?|",
+            ),
+            ("CONFIG SET includ x", "-ERR Unknown option or number of arguments for CONFIG SET - 'includ'|"),
+        ],
+    );
+    let told: Vec<String> = server.asked.try_iter().map(|a| format!("{a:?}")).collect();
+    assert_eq!(told, ["ConfigChanged(\"crash-memcheck-enabled\")", "ConfigChanged(\"oom-score-adj\")"]);
+}
+
+#[test]
+fn protected_options_need_permission() {
+    let no = "-ERR CONFIG SET failed (possibly related to argument 'dir') - can't set protected config|";
+    for (permission, local, reply) in
+        [("no", true, no), ("local", false, no), ("local", true, "+OK|"), ("yes", false, "+OK|")]
+    {
+        let mut server = Server::with(&format!("enable-protected-configs {permission}\nprotected-mode no"));
+        let mut peer = server.try_connect(local).expect("nothing is protected");
+        peer.script(
+            &server,
+            &[
+                ("CONFIG SET dir /data", reply),
+                ("CONFIG SET tls-cert-file x dir /data", reply),
+                ("CONFIG GET dir", if reply == no { "*2|$3|dir|$0||" } else { "*2|$3|dir|$5|/data|" }),
+            ],
+        );
+        if reply != no {
+            let refused =
+                "-ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory|";
+            peer.script(
+                &server,
+                &[
+                    ("CONFIG SET timeout 3 dir /nosuch", refused),
+                    ("CONFIG GET dir timeout", "*4|$3|dir|$5|/data|$7|timeout|$1|0|"),
+                ],
+            );
+        }
+    }
 }

@@ -109,6 +109,12 @@ impl Host for TestHost {
         }
         if is_bad { Err("no".into()) } else { Ok(()) }
     }
+    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+        match path {
+            b"/nosuch" => Err("No such file or directory".into()),
+            path => Ok(path.into()),
+        }
+    }
     fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
         bytes.fill(0xa5);
         Ok(())
@@ -172,7 +178,7 @@ impl Server {
     /// The same, with this text in the ACL file `users.acl`.
     pub fn with_acl_file(text: &str, acl: &str) -> Result<Server, String> {
         let config = Config::new();
-        config.load(text, &mut |_| Err("no files here".into())).unwrap();
+        config.load_text(text).unwrap();
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
         let (send, asked) = mpsc::channel();
         let used_bytes = Arc::new(AtomicU64::new(1 << 20));

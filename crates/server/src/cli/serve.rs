@@ -5,10 +5,17 @@
 use crate::driver;
 use std::fmt::Write;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use strand_commands::glob;
 use strand_engine::Config;
-use strand_engine::config::{Change, Kind, OPTIONS, OptionSpec, text_of_arguments};
+use strand_engine::config::{Change, OPTIONS, OptionSpec, Source, text_of_arguments};
+
+/// Longest configuration file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Most files that one `include` with a pattern may name.
+const INCLUDED_MAX: usize = 1000;
 
 /// The arguments of `strand serve`, read by the configuration's own table.
 #[derive(Debug, clap::Args)]
@@ -34,46 +41,29 @@ pub fn run(args: ServeArgs) -> ExitCode {
 pub fn options_help() -> String {
     let mut text = String::from(
         "Configuration options, by redis-server's names. In a file: one `name value` a line, without the dashes; \
-         `include FILE` reads another one. Later ones win: file, then stdin, then command line. (*) CONFIG SET can \
-         change it while the server runs.\n",
+         `include FILE` reads another one (or all that a pattern names). Later ones win: file, then stdin, then command \
+         line. (*) CONFIG SET can change it while the server runs.\n",
     );
-    for option in OPTIONS {
-        let star = if option.change == Change::Anytime { " (*)" } else { "" };
-        let default = if option.default.is_empty() { "\"\"" } else { option.default };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "\n  --{} {}{star}\n          {} [default: {default}]",
-            option.name,
-            value_help(option),
-            option.help
-        );
-        match option.kind {
-            Kind::Choice(words) => {
-                let _ = write!(text, "\n          One of: {}", words.join(", "));
-            }
-            Kind::Fixed(why) => {
-                let _ = write!(text, "\n          Only the default is taken: {why}");
-            }
-            _ => {}
+    for option in OPTIONS.iter().filter(|option| option.no_effect.is_none()) {
+        describe(&mut text, option);
+    }
+    text.push_str("\n\nKnown, checked, shown by CONFIG GET, and without effect in this version:\n");
+    for option in OPTIONS.iter().filter(|option| !option.is_hidden()) {
+        if let Some(why) = option.no_effect {
+            describe(&mut text, option);
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n          No effect: {why}");
         }
     }
     text.push_str("\n\nExit codes: 0 stopped by SHUTDOWN, SIGINT or SIGTERM; 1 cannot start, or told twice to stop; 2 wrong usage.");
     text
 }
 
-fn value_help(option: &OptionSpec) -> String {
-    match option.kind {
-        Kind::Integer(least, most) if most >= i32::MAX.into() => format!("<number from {least}>"),
-        Kind::Integer(least, most) => format!("<number, {least} to {most}>"),
-        Kind::Memory(..) => "<bytes, or with k, kb, m, mb, g, gb>".into(),
-        Kind::Bool => "<yes|no>".into(),
-        Kind::Choice(_) => "<word>".into(),
-        Kind::Text => "<text>".into(),
-        Kind::Words => "<word> ...".into(),
-        Kind::OutputLimits => "<class hard soft seconds> ...".into(),
-        Kind::Fixed(_) => format!("<{}>", if option.default.is_empty() { "\"\"" } else { option.default }),
-    }
+fn describe(text: &mut String, option: &OptionSpec) {
+    let star = if option.change == Change::Startup { "" } else { " (*)" };
+    let default = if option.default.is_empty() { "\"\"" } else { option.default };
+    let (name, takes, help) = (option.name, option.takes(), option.help);
+    let _ = write!(text, "\n  --{name} <{takes}>{star}\n          {help} [default: {default}]");
 }
 
 /// Reads the file, then stdin, then the options: the later wins.
@@ -91,30 +81,75 @@ fn configure(arguments: &[String]) -> Result<(Config, Option<PathBuf>), String> 
     }
     let config = Config::new();
     if let Some(path) = &file {
-        load(&config, &read(path)?, &path.display().to_string())?;
+        load(&config, read(path)?)?;
     }
     if stdin {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|e| format!("cannot read the configuration from stdin: {e}"))?;
-        load(&config, &text, "stdin")?;
+        let text = bounded(&mut std::io::stdin().lock())
+            .map_err(|why| format!("cannot read the configuration from stdin: {why}"))?;
+        load(&config, Source { name: "stdin".into(), text, is_numbered: true })?;
     }
-    load(&config, &text_of_arguments(rest)?, "the command line")?;
+    let text = text_of_arguments(rest)?.into_bytes();
+    load(&config, Source { name: "command line".into(), text, is_numbered: false })?;
     Ok((config, file))
 }
 
-fn load(config: &Config, text: &str, source: &str) -> Result<(), String> {
-    let mut include = |path: &str| read(Path::new(path));
-    config.load(text, &mut include).map_err(|e| match source {
-        "the command line" => format!("bad option in the command line: '{}': {}", e.text, e.reason),
-        _ => format!("bad configuration in {source}, line {}: '{}': {}", e.line, e.text, e.reason),
-    })
+fn load(config: &Config, source: Source) -> Result<(), String> {
+    config.load(&source, &mut include).map_err(|e| e.to_string())
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path)
-        .map_err(|e| format!("cannot read the configuration file {}: {e}", path.display()))
+/// The files that an `include` names. A pattern may name none.
+fn include(path: &str) -> Result<Vec<Source>, String> {
+    match path.contains(['*', '?', '[']) {
+        true => expand(path)?.iter().map(|path| read(path)).collect(),
+        false => Ok(vec![read(Path::new(path))?]),
+    }
+}
+
+/// The files whose path a pattern fits, sorted. As in a shell no element of the pattern fits a `/`, nor a dot at the start
+/// of a name.
+fn expand(pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let mut found = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        let mut deeper = Vec::new();
+        for folder in &found {
+            if !part.contains(['*', '?', '[']) {
+                deeper.push(folder.join(part));
+                continue;
+            }
+            let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let Ok(entries) = std::fs::read_dir(listed) else { continue };
+            for name in entries.flatten().map(|entry| entry.file_name()) {
+                let bytes = name.as_bytes();
+                let is_seen = !bytes.starts_with(b".") || part.starts_with('.');
+                if is_seen && glob::matches(part.as_bytes(), bytes, false) {
+                    deeper.push(folder.join(&name));
+                }
+            }
+        }
+        if deeper.len() > INCLUDED_MAX {
+            return Err(format!("the pattern {pattern:?} names more than {INCLUDED_MAX} files"));
+        }
+        found = deeper;
+    }
+    found.retain(|path| path.exists());
+    found.sort();
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Source, String> {
+    let read = || bounded(&mut std::fs::File::open(path).map_err(|e| e.to_string())?);
+    let text = read().map_err(|e| format!("cannot read the configuration file {}: {e}", path.display()))?;
+    Ok(Source { name: path.display().to_string(), text, is_numbered: true })
+}
+
+/// Reads all there is, up to [`FILE_BYTES_MAX`].
+fn bounded(from: &mut dyn Read) -> Result<Vec<u8>, String> {
+    let mut text = Vec::new();
+    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("it is longer than {FILE_BYTES_MAX} bytes")),
+        false => Ok(text),
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, String> {

@@ -3,6 +3,7 @@
 
 use super::door::{Arrival, Door, Listener};
 use super::host::Request;
+use super::manager::Manager;
 use super::tls::Tls;
 use super::worker::Worker;
 use super::{changed, logging};
@@ -24,6 +25,15 @@ const ACCEPT_PAUSE_MS: u64 = 50;
 /// No more than one failure to accept is logged in this time.
 const ACCEPT_LOG_MS: u64 = 1_000;
 
+/// What the loop listens to besides doors, and whom it tells.
+pub struct Until<'a> {
+    /// What the engine asks for.
+    pub inbox: UnboundedReceiver<Request>,
+    pub level: &'a logging::LogLevel,
+    pub signals: &'a mut Signals,
+    pub manager: &'a Manager,
+}
+
 /// Hands out connections until the server is told to stop; the value is the time that commands in flight have then.
 ///
 /// # Errors
@@ -33,14 +43,14 @@ pub async fn accept_until_stopped(
     listeners: Vec<Listener>,
     tls: &Tls,
     workers: &[Worker],
-    mut inbox: UnboundedReceiver<Request>,
-    level: &logging::LogLevel,
-    signals: &mut Signals,
+    until: Until<'_>,
 ) -> io::Result<Duration> {
+    let Until { mut inbox, level, signals, manager } = until;
     let grace = Duration::from_millis(STOP_GRACE_MS);
     // Before anybody is told that the server is there: a SIGHUP that nobody listens for would end it.
     let mut hangups = signal(SignalKind::hangup())?;
     announce(&listeners, workers.len())?;
+    manager.ready();
     let mut doors = Doors::new(listeners)?;
     let (mut paused, mut logged_at) = (false, None::<Instant>);
     loop {

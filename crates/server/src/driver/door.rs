@@ -171,7 +171,7 @@ mod tests {
         ] {
             let config = Config::default();
             for line in lines {
-                config.load(line, &mut |_| Err("nothing is included here".into())).expect("an option");
+                config.load_text(line).expect("an option");
             }
             let bind = http_bind(&config, needs_password);
             assert_eq!(bind.contains(&"192.0.2.1".to_string()), beyond, "{lines:?} {needs_password}");

@@ -1,6 +1,8 @@
-//! How many clients the system's limit of open files allows. A connection is a descriptor; some are set aside.
+//! What the system allows the process: open files for so many clients, and its working folder.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Descriptors that are not clients: listeners, log, files that are being read.
 const RESERVED: u64 = 64;
@@ -19,4 +21,15 @@ pub fn clients_max(wanted: usize, workers: usize) -> usize {
     }
     // One client can always try.
     files.saturating_sub(reserved).clamp(1, wanted.max(1) as u64) as usize
+}
+
+/// Makes `path` the working folder, unless it is empty; the working folder, whole.
+///
+/// # Errors
+/// Those of the system.
+pub fn change_dir(path: &[u8]) -> std::io::Result<Vec<u8>> {
+    if !path.is_empty() {
+        std::env::set_current_dir(OsStr::from_bytes(path))?;
+    }
+    Ok(std::env::current_dir()?.into_os_string().into_vec())
 }

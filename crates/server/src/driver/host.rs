@@ -225,6 +225,9 @@ impl Host for ServerHost {
             .map(|_| ())
             .inspect_err(|why| tracing::warn!("the TLS configuration stays as it was: {why}"))
     }
+    fn change_dir(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+        files::change_dir(path).map_err(|e| system_text(&e))
+    }
     fn random_bytes(&self, bytes: &mut [u8]) -> Result<(), String> {
         for piece in bytes.chunks_mut(RANDOM_BYTES_AT_ONCE) {
             match rustix::rand::getrandom(&mut *piece, rustix::rand::GetRandomFlags::empty()) {

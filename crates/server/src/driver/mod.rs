@@ -15,6 +15,7 @@ mod http;
 mod lane;
 mod listen;
 mod logging;
+mod manager;
 mod stream;
 mod ticker;
 mod tls;
@@ -22,16 +23,18 @@ mod tls_stream;
 mod wake;
 mod worker;
 
-use accept::{Signals, accept_until_stopped};
+use accept::{Signals, Until, accept_until_stopped};
 use clock::Clock;
 use door::{Door, Listener};
 use host::{Loops, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
+use manager::Manager;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use strand_engine::config::{find, text};
 use strand_engine::{Config, Engine, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
@@ -49,9 +52,11 @@ const WORKERS_MAX: usize = 256;
 /// # Errors
 /// When it cannot start; the text is for the user.
 pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String> {
+    enter_dir(&config)?;
     let level = logging::start(&config.loglevel(), &config.logfile())
         .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
+    report(&config);
     allow_clients(&config)?;
     let tls = Tls::start(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = door::open(&config)?;
@@ -127,11 +132,13 @@ fn start(
     ];
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let manager = Manager::new(engine.config());
     runtime.block_on(async {
         // One set of listeners for both phases: no signal can fall between them.
         let mut signals = Signals::new()?;
-        let grace =
-            accept_until_stopped(&engine, listeners, &tls, &workers, inbox, &level, &mut signals).await?;
+        let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager };
+        let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
+        manager.stopping();
         stop(workers, grace, &mut signals).await
     })?;
     // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.
@@ -158,12 +165,36 @@ async fn stop(workers: Vec<Worker>, grace: Duration, signals: &mut Signals) -> i
     }
 }
 
+/// Goes to the folder that `dir` names, and sets the option to where the process is then.
+fn enter_dir(config: &Config) -> Result<(), String> {
+    let dir = config.dir();
+    let here = files::change_dir(&dir).map_err(|why| {
+        format!("cannot go to the working folder (dir) {}: {why}", String::from_utf8_lossy(&dir))
+    })?;
+    settle(config, &format!("dir {}", text::quote(&here)))
+}
+
+/// Logs which options were given and have no effect: one line for each that changes something in redis-server, and one
+/// for those that were given their default.
+fn report(config: &Config) {
+    let (defaults, others): (Vec<_>, Vec<_>) = config.notes().into_iter().partition(|note| note.is_default);
+    others.iter().for_each(|note| tracing::warn!("{note}"));
+    if !defaults.is_empty() {
+        let names: Vec<_> = defaults.iter().map(|note| note.name.as_str()).collect();
+        tracing::info!("given their defaults, and without effect here: {}", names.join(", "));
+    }
+}
+
 /// What CONFIG SET changes outside the engine.
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" => level.set(&engine.config().loglevel()),
         "timeout" => workers.iter().for_each(Worker::poke),
-        _ => {}
+        name => {
+            if let Some(why) = find(name.as_bytes()).and_then(|option| option.spec().no_effect) {
+                tracing::warn!("CONFIG SET: {name} has no effect: {why}");
+            }
+        }
     }
 }
 
@@ -194,7 +225,7 @@ fn allow_clients(config: &Config) -> Result<(), String> {
 
 /// Sets an option to what the system gave, so that INFO and CONFIG GET tell it.
 fn settle(config: &Config, line: &str) -> Result<(), String> {
-    config.load(line, &mut |_| Err("nothing is included here".into())).map_err(|e| e.to_string())
+    config.load_text(line).map_err(|e| e.to_string())
 }
 
 fn worker_count(config: &Config) -> usize {

@@ -20,6 +20,11 @@ fn what_is_wrong_on_the_command_line_is_named() {
     fails(&["serve", "/no/such/file.conf"], 1, &["/no/such/file.conf"]);
     fails(&["serve", "--bind", "192.0.2.1", "--port", "0"], 1, &["192.0.2.1"]);
     fails(&["serve", "--port", "0", "--logfile", "/no/such/folder/log"], 1, &["/no/such/folder/log"]);
+    fails(
+        &["serve", "--port", "0", "--dir", "/no/such/folder"],
+        1,
+        &["dir", "/no/such/folder", "No such file"],
+    );
     fails(&["no-such-command"], 2, &["no-such-command"]);
 }
 
@@ -36,7 +41,8 @@ fn help_and_version_are_complete() {
     let text = String::from_utf8_lossy(&help.stdout);
     assert!(help.status.success());
     for option in strand_engine::config::OPTIONS {
-        assert!(text.contains(&format!("--{} <", option.name)), "no {} in {text}", option.name);
+        let is_listed = text.contains(&format!("--{} <", option.name));
+        assert_eq!(is_listed, !option.is_hidden(), "{}: {text}", option.name);
     }
     let help = String::from_utf8_lossy(&strand(&["--help"]).stdout).into_owned();
     assert!(help.contains("serve") && help.contains("import") && help.contains("Exit codes"), "{help}");
@@ -53,17 +59,74 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
         "strand.conf",
         &format!("# a comment\nport 0\nBIND 127.0.0.1\ninclude {include}\ndatabases 4\n"),
     );
-    let server = Server::start_as(&[&file, "--databases", "5", "-"], "hz 25\ndatabases 9\n");
+    folder.write("part-2.conf", "maxclients 22\n");
+    folder.write("part-1.conf", "maxclients 21\nappendfsync always\n");
+    let parts = folder.0.join("part-?.conf").display().to_string();
+    let none = folder.0.join("none*.conf").display().to_string();
+    let stdin = format!("hz 25\ndatabases 9\ninclude {parts}\ninclude {none}\n");
+    let server = Server::start_as(&[&file, "--databases", "5", "-"], &stdin);
     let mut client = server.connect();
     client.call("CONFIG GET timeout", "*2\r\n$7\r\ntimeout\r\n$2\r\n77\r\n");
     client.call("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n25\r\n");
+    client.call("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$2\r\n22\r\n");
+    let log = server.folder.log_text();
+    assert!(log.contains("part-1.conf:2: appendfsync has no effect: "), "{log}");
     client.call("SELECT 4", "+OK\r\n");
     client.call("SELECT 5", "-ERR DB index is out of range\r\n");
     fails(
         &["serve", &folder.write("bad.conf", "port 0\n\nnonsense 1\n")],
         1,
-        &["bad.conf", "line 3", "nonsense"],
+        &["bad.conf:3: there is no option \"nonsense\""],
     );
+    fails(&["serve", &folder.write("nul.conf", "port 0\n# a\0b\n")], 1, &["nul.conf:2: there is a NUL byte"]);
+    fails(
+        &["serve", "--timout", "3"],
+        1,
+        &["command line: there is no option \"timout\"; did you mean timeout?"],
+    );
+    fails(&["serve", "/dev/zero"], 1, &["/dev/zero", "longer than"]);
+}
+
+/// What Debian's redis-server 7.0.15 is started with: its file, and the options of its service.
+#[test]
+fn debian_s_own_configuration_starts_a_server() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.0.join(name).display().to_string();
+    let text = include_str!("debian_redis.conf")
+        .replace("/var/log/redis/redis-server.log", &path("strand.log"))
+        .replace("/run/redis/redis-server.pid", &path("strand.pid"))
+        .replace("/var/lib/redis", &folder.0.display().to_string());
+    let file = folder.write("redis.conf", &text);
+    let socket = std::os::unix::net::UnixDatagram::bind(folder.0.join("notify")).expect("the folder is ours");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("not zero");
+    let told = || {
+        let mut message = [0; 256];
+        let bytes = socket.recv(&mut message).expect("it tells its manager");
+        String::from_utf8_lossy(&message[..bytes]).into_owned()
+    };
+    let options = [&file, "--supervised", "systemd", "--daemonize", "no"];
+    let mut server = Server::start_with("NOTIFY_SOCKET", &path("notify"), &options);
+    assert!(told().contains("READY=1"));
+    let pid = std::fs::read_to_string(path("strand.pid")).expect("it is written");
+    assert_eq!(pid.trim().parse(), Ok(server.pid()));
+    let mut client = server.connect();
+    client.call("CONFIG GET appendfilename", "*2\r\n$14\r\nappendfilename\r\n$14\r\nappendonly.aof\r\n");
+    assert!(client.bulk("INFO server").contains("executable"), "it serves");
+    let log = std::fs::read_to_string(path("strand.log")).expect("it logs where it is told to");
+    assert!(!log.contains("WARN") || log.contains("maxclients") || log.contains("freed memory"), "{log}");
+    let defaults =
+        log.lines().filter(|l| l.contains("given their defaults, and without effect here: ")).count();
+    assert_eq!(defaults, 1, "{log}");
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(server.end().success());
+    assert!(told().contains("STOPPING=1"));
+    assert!(!folder.0.join("strand.pid").exists());
+
+    let server = Server::start_as(&[&file, "--port", "0", "--http-port", "0"], "");
+    let log = std::fs::read_to_string(path("strand.log")).expect("it logs where it is told to");
+    let warned = format!("{file}:7: daemonize has no effect: the server stays in the foreground");
+    assert!(log.contains(&warned), "{log}");
+    drop(server);
 }
 
 #[test]

@@ -75,6 +75,13 @@ impl Server {
         )
     }
 
+    /// As [`Server::start`], with this variable in its environment.
+    pub fn start_with(name: &str, value: &str, options: &[&str]) -> Server {
+        let mut command = Command::new(STRAND);
+        command.arg("serve").args(options).args(["--http-port", "0", "--port", "0", "--bind", "127.0.0.1"]);
+        Server::spawn(command.env(name, value), "")
+    }
+
     fn spawn(command: &mut Command, stdin: &str) -> Server {
         Server::try_spawn(command, stdin).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }

@@ -3,7 +3,7 @@
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, SYNTAX, Session};
 use crate::Engine;
 use crate::acl::PASSWORD_BYTES_MAX;
-use crate::config::{OPTIONS, Opt, SetError, find};
+use crate::config::{Change, OPTIONS, Opt, OptionSpec, SetError, find, nearest, text};
 use crate::session::run::Next;
 use strand_commands::{glob, introspect};
 use strand_keyspace::types::string::parse_int;
@@ -20,13 +20,18 @@ impl Session {
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
-        let names = args.skip(2).iter().step_by(2);
-        if names.filter_map(find).any(is_tls) {
-            // Certificates are read from the disk.
+        let options = || args.skip(2).iter().step_by(2).filter_map(find);
+        let protected_too = match self.engine.config.number(Opt::EnableProtectedConfigs) {
+            0 => false,
+            1 => true,
+            _ => self.client.peer.local,
+        };
+        let is_refused = !protected_too && options().any(|option| option.spec().change == Change::Protected);
+        if !is_refused && options().any(waits_for_the_disk) {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
-        set(&engine, args)?;
+        set(&engine, args, protected_too)?;
         self.refresh_settings();
         self.ok()
     }
@@ -62,8 +67,9 @@ fn check_password(pairs: &[(&[u8], &[u8])]) -> Result<(), Vec<u8>> {
 
 /// CONFIG GET, here or on a helper thread.
 pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
-    let names = || OPTIONS.iter().flat_map(|spec| std::iter::once(spec.name).chain(spec.alias));
-    let names_max = names().count();
+    let names_of = |spec: &'static OptionSpec| std::iter::once(spec.name).chain(spec.alias);
+    let names = || OPTIONS.iter().filter(|spec| !spec.is_hidden()).flat_map(names_of);
+    let names_max = OPTIONS.iter().flat_map(names_of).count();
     // A name comes back as it was asked for; only patterns answer with the names of the table.
     let mut found: Vec<(&[u8], Opt)> = Vec::new();
     let mut add = |name, option| {
@@ -92,8 +98,10 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// CONFIG SET, here or, where files must be read, on a helper thread.
-pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
+/// CONFIG SET, here or, where files must be read, on a helper thread. `protected_too`: as in [`Config::set`].
+///
+/// [`Config::set`]: crate::Config::set
+pub(super) fn set(engine: &Engine, args: Args<'_>, protected_too: bool) -> Result<(), Vec<u8>> {
     let args = args.skip(2);
     if !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
@@ -107,20 +115,15 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
         [head, name, b"') - ", reason.as_bytes()].concat()
     };
     let options: Vec<Opt> = pairs.iter().filter_map(|(name, _)| find(name)).collect();
-    let _one = options.iter().any(|option| is_tls(*option)).then(|| engine.tls_change.lock());
+    let _one = options.iter().any(|option| waits_for_the_disk(*option)).then(|| engine.tls_change.lock());
     let values = || options.iter().map(|option| engine.config.text(*option)).collect::<Vec<_>>();
     let before = values();
-    let changed = engine.config.set(&pairs).map_err(|error| match error {
-        SetError::Unknown(name) => {
-            [b"ERR Unknown option or number of arguments for CONFIG SET - '", &name[..], b"'"].concat()
-        }
+    let changed = engine.config.set(&pairs, protected_too).map_err(|error| match error {
+        SetError::Unknown(name) => unknown(&name),
         SetError::Refused { name, reason } => failed(&name, &reason),
     })?;
-    let tls = changed.iter().find(|option| is_tls(**option));
-    let tried = tls.map(|option| (option, values()));
-    if let Some((option, tried)) = tried
-        && engine.host.reload_tls(&engine.config).is_err()
-    {
+    let tried = values();
+    if let Err((option, reason)) = apply_outside(engine, &changed) {
         let now = values();
         let back = options.iter().zip(&before).zip(tried.iter().zip(&now));
         // What somebody else has set meanwhile stays.
@@ -128,9 +131,12 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
         let back: Vec<(&[u8], &[u8])> =
             back.map(|((option, text), _)| (option.spec().name.as_bytes(), &text[..])).collect();
         // They were values before.
-        let _ = engine.config.set(&back);
-        let reason = "Unable to update TLS configuration. Check server logs.";
-        return Err(failed(option.spec().name.as_bytes(), reason));
+        let _ = engine.config.set(&back, true);
+        if changed.contains(&Opt::Dir) {
+            // It was the folder before.
+            let _ = engine.host.change_dir(&engine.config.dir());
+        }
+        return Err(failed(option.spec().name.as_bytes(), &reason));
     }
     engine.apply_config();
     if changed.contains(&Opt::RequirePass) {
@@ -141,8 +147,37 @@ pub(super) fn set(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
+/// Lets the host use what is not the engine's: folder and certificates. The option that cannot be used, and why.
+fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> {
+    if changed.contains(&Opt::Dir) {
+        let dir = engine.host.change_dir(&engine.config.dir()).map_err(|why| (Opt::Dir, why))?;
+        // A quoted text is one.
+        let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
+    }
+    let tls = changed.iter().find(|option| is_tls(**option));
+    match tls.map(|option| (option, engine.host.reload_tls(&engine.config))) {
+        // The host has logged why.
+        Some((option, Err(_))) => {
+            Err((*option, "Unable to update TLS configuration. Check server logs.".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error for a name that is no option's.
+fn unknown(name: &[u8]) -> Vec<u8> {
+    let meant = nearest(name).filter(|near| find(near.as_bytes()).is_some());
+    let meant = meant.map_or(String::new(), |near| format!(", did you mean '{near}'?"));
+    [b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'", meant.as_bytes()].concat()
+}
+
 fn is_tls(option: Opt) -> bool {
-    option.spec().name.starts_with("tls-")
+    option.spec().name.starts_with("tls-") && option.spec().no_effect.is_none()
+}
+
+/// True when the new value is used by reading files.
+fn waits_for_the_disk(option: Opt) -> bool {
+    is_tls(option) || option == Opt::Dir
 }
 
 /// Refuses a `maxclients` that the system's limit of open files does not allow.

@@ -60,7 +60,7 @@ pub(super) fn detached(
             Ok(())
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
-        SessionCommand::ConfigSet => config::set(engine, args).map(|()| reply.ok()),
+        SessionCommand::ConfigSet => config::set(engine, args, true).map(|()| reply.ok()),
         SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
         SessionCommand::Debug => debug::object(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor

@@ -1,0 +1,250 @@
+//! Configuration text, read line by line into a [`Config`]: files, standard input, the command line.
+//!
+//! What is wrong stops the reading, with the place ([`ConfigError`]). What is right and does nothing in this version is
+//! noted ([`Note`]), for one report at the start.
+
+use super::nearest::{DIRECTIVES, nearest};
+use super::table::{OptionSpec, find};
+use super::text::{Unsplit, split_words};
+use super::value::Value;
+use super::{Config, Opt, default_value};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Deepest nesting of included files.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+/// Files that are read in all, those included too: without a bound two files that include each other twice would be read
+/// for ever.
+pub const FILES_MAX: usize = 1000;
+/// Of a line or a word no more is shown in a message.
+const SHOWN_CHARS_MAX: usize = 100;
+/// What redis-server 7.0 takes and does nothing with.
+const DEPRECATED: [&str; 3] =
+    ["list-max-ziplist-entries", "list-max-ziplist-value", "lua-replicate-commands"];
+
+/// Configuration text and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// For messages: a path, or what else the user calls it.
+    pub name: String,
+    /// The text: any bytes but zeros.
+    pub text: Vec<u8>,
+    /// True where the number of a line helps to find it: a file's.
+    pub is_numbered: bool,
+}
+
+/// A line that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct ConfigError {
+    /// Where it is.
+    pub place: Place,
+    /// What is wrong, in the user's words; it names the option.
+    pub reason: String,
+}
+
+/// A line of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// [`Source::name`].
+    pub source: Arc<str>,
+    /// From 1 on; 0 is the source as a whole.
+    pub line: usize,
+}
+
+/// An option that was given and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Where it was given last.
+    pub place: Place,
+    /// Its name.
+    pub name: String,
+    /// Why it has no effect.
+    pub why: &'static str,
+    /// It was given its default: without the line nothing would be different, in redis-server neither.
+    pub is_default: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}", self.source),
+            line => write!(f, "{}:{line}", self.source),
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} has no effect: {}", self.place, self.name, self.why)
+    }
+}
+
+/// Asked for the files that an `include` names: several where it is a pattern.
+pub type Include<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<Source>, String>;
+
+impl Config {
+    /// Takes configuration text: one `name value ...` a line, as in redis.conf. `include` is asked for included files.
+    ///
+    /// # Errors
+    /// At the first line that cannot be taken; options before it are set.
+    pub fn load(&self, source: &Source, include: Include<'_>) -> Result<(), ConfigError> {
+        self.load_at_depth(source, include, 0, &mut 0)
+    }
+    /// As [`Config::load`], for text that includes nothing.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn load_text(&self, text: &str) -> Result<(), ConfigError> {
+        let source = Source { name: "configuration".into(), text: text.into(), is_numbered: false };
+        self.load(&source, &mut |_| Err("nothing is included here".into()))
+    }
+    /// Options that were given and have no effect, in the order of their places, each once.
+    pub fn notes(&self) -> Vec<Note> {
+        self.notes.lock().clone()
+    }
+    fn load_at_depth(
+        &self,
+        source: &Source,
+        include: Include<'_>,
+        depth: usize,
+        files: &mut usize,
+    ) -> Result<(), ConfigError> {
+        let name: Arc<str> = source.name.as_str().into();
+        let place = |line| Place { source: name.clone(), line: if source.is_numbered { line } else { 0 } };
+        *files += 1;
+        if *files > FILES_MAX {
+            return Err(ConfigError {
+                place: place(0),
+                reason: format!("more than {FILES_MAX} files are included"),
+            });
+        }
+        for (i, line) in source.text.split(|b| *b == b'\n').enumerate() {
+            let failed = |reason: String| ConfigError { place: place(i + 1), reason };
+            if line.contains(&0) {
+                return Err(failed("there is a NUL byte in this line; the file is no text".into()));
+            }
+            let line = line.trim_ascii();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let words = split_words(line).map_err(|Unsplit| {
+                failed(format!("the quotes do not match in {}", shown(first_word(line))))
+            })?;
+            let words: Vec<&[u8]> = words.iter().map(|w| w.as_slice()).collect();
+            let Some((name, rest)) = words.split_first() else { continue };
+            if !(name.eq_ignore_ascii_case(b"include") && rest.len() == 1) {
+                self.take(name, rest, place(i + 1)).map_err(failed)?;
+                continue;
+            }
+            if depth == INCLUDE_DEPTH_MAX {
+                return Err(failed(format!("files are included more than {INCLUDE_DEPTH_MAX} deep")));
+            }
+            for inner in include(&String::from_utf8_lossy(rest[0])).map_err(failed)? {
+                self.load_at_depth(&inner, include, depth + 1, files)?;
+            }
+        }
+        Ok(())
+    }
+    /// Takes one line, by its words.
+    fn take(&self, name: &[u8], rest: &[&[u8]], place: Place) -> Result<(), String> {
+        let Some(option) = find(name) else { return self.take_directive(name, rest, place) };
+        let spec = option.spec();
+        let wrong = |reason: &str| explain(spec, name, rest, reason);
+        if rest.is_empty() && !spec.takes_words() {
+            return Err(wrong("wrong number of arguments"));
+        }
+        let mut values = self.values.write();
+        // Of what adds up, the first line begins anew.
+        let was_given = self.given[option as usize].swap(true, Relaxed);
+        let before = (was_given || !spec.adds_up()).then_some(&values[option as usize]);
+        let value = Value::parse(spec, rest, before).map_err(|reason| wrong(&reason))?;
+        self.put(&mut values, option, value);
+        drop(values);
+        if let Some(why) = spec.no_effect {
+            self.note(Note { place, name: spec.name.into(), why, is_default: self.is_default(option) });
+        }
+        Ok(())
+    }
+    /// Takes a line that does not begin with an option.
+    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: Place) -> Result<(), String> {
+        let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
+        let without_effect = |why| {
+            self.note(Note { place, name: shown(name), why, is_default: false });
+            Ok(())
+        };
+        if is("user") && !rest.is_empty() {
+            self.users.lock().push(rest.iter().map(|w| w.to_vec()).collect());
+            return Ok(());
+        }
+        if is("loadmodule") && !rest.is_empty() {
+            return without_effect("modules are not loaded; their commands are not there");
+        }
+        if is("rename-command") {
+            return Err("rename-command is not there: a command stays reachable under its name. To take one from clients, \
+                        take it from their users: user default on nopass ~* &* +@all -config"
+                .into());
+        }
+        if is("sentinel") {
+            return Err("sentinel is a word of Sentinel's configuration; this is a server".into());
+        }
+        if DEPRECATED.into_iter().any(is) && rest.len() == 1 {
+            return without_effect("redis-server 7.0 does nothing with it either");
+        }
+        if DIRECTIVES.into_iter().any(is) {
+            return Err(format!("{}: wrong number of arguments", shown(name)));
+        }
+        if name.contains(&b'.') {
+            return without_effect("it looks like an option of a module, and modules are not loaded");
+        }
+        let meant = match nearest(name) {
+            Some(near) => format!("; did you mean {near}?"),
+            None => "; `strand serve --help` lists the options".into(),
+        };
+        Err(format!("there is no option {}{meant}", shown(name)))
+    }
+    fn note(&self, note: Note) {
+        let mut notes = self.notes.lock();
+        notes.retain(|known| known.name != note.name);
+        notes.push(note);
+    }
+    fn is_default(&self, option: Opt) -> bool {
+        self.values.read()[option as usize] == default_value(option.spec())
+    }
+}
+
+/// Why a line of an option cannot be taken: `reason` is redis-server's.
+fn explain(spec: &OptionSpec, name: &[u8], rest: &[&[u8]], reason: &str) -> String {
+    let given = match spec.is_secret() || rest.is_empty() {
+        true => shown(name),
+        false => shown(&[&[name], rest].concat().join(&b' ')),
+    };
+    let lists_its_words = reason.starts_with("argument(s) must be") || reason.contains("'yes' or 'no'");
+    let takes = match lists_its_words {
+        true => String::new(),
+        false => format!("; it takes {}", spec.takes()),
+    };
+    format!("{given}: {reason}{takes}")
+}
+
+fn first_word(line: &[u8]) -> &[u8] {
+    line.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default()
+}
+
+/// Bytes of a file for a message: in quotes, nothing in them that a terminal would obey, and not too many.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN_CHARS_MAX)]);
+    let mut out = String::from("\"");
+    for c in text.chars().take(SHOWN_CHARS_MAX) {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        out.push_str("...");
+    }
+    out.push('"');
+    out
+}

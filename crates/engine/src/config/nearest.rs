@@ -1,0 +1,74 @@
+//! What was meant by a word that is no option: the nearest name there is.
+
+use super::table::OPTIONS;
+
+/// Words that begin a line of a configuration file and are no options.
+pub(super) const DIRECTIVES: [&str; 5] = ["include", "user", "rename-command", "loadmodule", "sentinel"];
+/// Longer words are near to nothing.
+const WORD_BYTES_MAX: usize = 64;
+
+/// The option, former name or directive that is at most a third of `word` away from it, if there is one.
+pub fn nearest(word: &[u8]) -> Option<&'static str> {
+    if word.len() > WORD_BYTES_MAX {
+        return None;
+    }
+    let word = word.to_ascii_lowercase();
+    let names = OPTIONS.iter().filter(|o| !o.is_hidden()).flat_map(|o| [Some(o.name), o.alias]).flatten();
+    let names = names.chain(DIRECTIVES);
+    let distances = names.map(|name| (distance(&word, name.as_bytes()), name));
+    // The first of equally near ones.
+    let (edits, name) = distances.min_by_key(|(edits, _)| *edits)?;
+    (edits <= word.len() / 3).then_some(name)
+}
+
+/// How many bytes must be inserted, removed, replaced, or exchanged with their neighbour to make `b` of `a`.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_told_from_other_words() {
+        for (word, name) in [
+            ("maxmemroy", Some("maxmemory")),
+            ("MaxMemory-Policies", Some("maxmemory-policy")),
+            ("apendonly", Some("appendonly")),
+            ("time-out", Some("timeout")),
+            ("hash-max-ziplist-entrys", Some("hash-max-ziplist-entries")),
+            ("includ", Some("include")),
+            ("por", Some("port")),
+            ("foo", None),
+            ("x", None),
+            ("", None),
+            ("vm-enabled", None),
+        ] {
+            assert_eq!(nearest(word.as_bytes()), name, "{word}");
+        }
+        assert_eq!(nearest(&[b'a'; WORD_BYTES_MAX + 1]), None);
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, edits) in
+            [("", "ab", 2), ("ab", "ba", 1), ("abc", "abd", 1), ("abc", "c", 2), ("ab", "ab", 0)]
+        {
+            assert_eq!(distance(a.as_bytes(), b.as_bytes()), edits, "{a} {b}");
+        }
+    }
+}

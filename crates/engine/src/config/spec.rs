@@ -1,0 +1,124 @@
+//! What a row of the table says about an option: [`OptionSpec`], the [`Kind`] of its values, when it may [`Change`].
+
+/// How an option's value is written and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A plain decimal number from `.0` to `.1`.
+    Integer(i64, i64),
+    /// A number of bytes from `.0` to `.1`; units `k kb m mb g gb` are understood.
+    Memory(i64, i64),
+    /// A number of bytes, or a percentage of `maxmemory` (kept as a negative number).
+    MemoryOrPercent,
+    /// An octal number from `.0` to `.1`: permissions.
+    Octal(i64, i64),
+    /// `yes` or `no`.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// One or more of these words.
+    Flags(&'static [&'static str]),
+    /// Any one word.
+    Text,
+    /// The name of a file, without folders.
+    FileName,
+    /// One or more words.
+    Words,
+    /// `class hard soft seconds`, once or more: client-output-buffer-limit.
+    OutputLimits,
+    /// `seconds changes`, any number of times: save. Lines of a file add up.
+    SavePoints,
+    /// Letters of classes of events: notify-keyspace-events.
+    KeyspaceEvents,
+    /// Numbers from 0 to 100: latency-tracking-info-percentiles.
+    Percentiles,
+    /// Three numbers from -2000 to 2000: oom-score-adj-values.
+    OomScores,
+    /// `host port`, or `no one`: replicaof.
+    Primary,
+}
+
+/// When an option may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// At any time, by CONFIG SET too.
+    Anytime,
+    /// The same, by CONFIG SET only where `enable-protected-configs` allows it.
+    Protected,
+    /// In the configuration file and on the command line only.
+    Startup,
+}
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// Its former name, also understood.
+    pub alias: Option<&'static str>,
+    /// Its type.
+    pub kind: Kind,
+    /// Its default, as one would write it.
+    pub default: &'static str,
+    /// When it may change.
+    pub change: Change,
+    /// One line of help, with the unit.
+    pub help: &'static str,
+    /// `Some`: a valid value is taken and shown, and changes nothing; the text says why. `None`: it acts.
+    pub no_effect: Option<&'static str>,
+}
+
+/// Options that a pattern of CONFIG GET does not show, as in redis-server: tools of its tests.
+const HIDDEN: [&str; 5] = [
+    "key-load-delay",
+    "loading-process-events-interval-bytes",
+    "rdb-key-save-delay",
+    "use-exit-on-panic",
+    "watchdog-period",
+];
+/// Options whose values are shown to nobody who was not told them.
+const SECRET: [&str; 4] = ["masterauth", "requirepass", "tls-client-key-file-pass", "tls-key-file-pass"];
+
+impl OptionSpec {
+    /// True when only its full name finds it.
+    pub fn is_hidden(&self) -> bool {
+        HIDDEN.contains(&self.name)
+    }
+    /// True when its value must not be in a message.
+    pub fn is_secret(&self) -> bool {
+        SECRET.contains(&self.name)
+    }
+    /// True when its value is several words.
+    pub fn takes_words(&self) -> bool {
+        use Kind::*;
+        matches!(self.kind, Words | Flags(_) | OutputLimits | SavePoints | Percentiles | OomScores | Primary)
+    }
+    /// True when each line of a file adds to what those before gave.
+    pub fn adds_up(&self) -> bool {
+        self.kind == Kind::SavePoints
+    }
+    /// What it takes, to stand behind "it takes".
+    pub fn takes(&self) -> String {
+        match self.kind {
+            Kind::Integer(least, most) if most >= i32::MAX.into() && least <= i32::MIN.into() => {
+                "a whole number".into()
+            }
+            Kind::Integer(least, most) if most >= i32::MAX.into() => format!("a whole number from {least}"),
+            Kind::Integer(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Memory(..) => "a number of bytes, such as 1000, 100mb or 2gb".into(),
+            Kind::MemoryOrPercent => "a number of bytes, such as 100mb, or a percentage, such as 5%".into(),
+            Kind::Octal(least, most) => format!("an octal number from {least:o} to {most:o}"),
+            Kind::Bool => "yes or no".into(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Flags(words) => format!("one or more of {}", words.join(", ")),
+            Kind::Text => "one word, or a text in quotes".into(),
+            Kind::FileName => "the name of a file, without folders".into(),
+            Kind::Words => "one or more words".into(),
+            Kind::OutputLimits => "<class> <hard limit> <soft limit> <soft seconds>, once or more".into(),
+            Kind::SavePoints => "<seconds> <changes>, once or more, or \"\"".into(),
+            Kind::KeyspaceEvents => "letters out of Ag$lshzxeKEtmdn, or \"\"".into(),
+            Kind::Percentiles => "numbers from 0 to 100".into(),
+            Kind::OomScores => "three whole numbers from -2000 to 2000".into(),
+            Kind::Primary => "<host> <port>, or no one".into(),
+        }
+    }
+}

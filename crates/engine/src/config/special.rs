@@ -1,0 +1,235 @@
+//! Values that have a syntax of their own, each for one option or two: by redis-server's rules and with its texts.
+//!
+//! Every function takes the words of a line and gives the [`Value`] in the form in which CONFIG GET shows it.
+
+use super::value::{Value, memory, within};
+use strand_keyspace::types::string::parse_int;
+
+/// Most points that `save` keeps: more are an error, so that a file cannot fill memory.
+const SAVE_POINTS_MAX: usize = 1000;
+/// Classes of keyspace events that `A` stands for, in the order in which CONFIG GET shows them.
+const EVENTS_OF_A: &[u8] = b"g$lshzxetd";
+/// Those that it does not.
+const EVENTS_BESIDE_A: &[u8] = b"KEmn";
+
+/// `save`: pairs of seconds and changes, added to those of `before`; nothing, or an empty word, forgets them.
+pub(super) fn save_points(words: &[&[u8]], before: Option<&Value>) -> Result<Value, String> {
+    let mut points = match before {
+        Some(Value::Words(points)) => points.clone(),
+        _ => Vec::new(),
+    };
+    if matches!(words, [] | [b""]) {
+        return Ok(Value::Words(Vec::new()));
+    }
+    let invalid = || "Invalid save parameters".to_string();
+    if !words.len().is_multiple_of(2) {
+        return Err(invalid());
+    }
+    if points.len() + words.len() > 2 * SAVE_POINTS_MAX {
+        return Err(format!("there are more than {SAVE_POINTS_MAX} save points"));
+    }
+    for (i, word) in words.iter().enumerate() {
+        let least = i64::from(i % 2 == 0);
+        let number = parse_int(word).filter(|n| (least..=i32::MAX.into()).contains(n)).ok_or_else(invalid)?;
+        points.push(number.to_string().into_bytes());
+    }
+    Ok(Value::Words(points))
+}
+
+/// `notify-keyspace-events`: letters, shown in redis-server's order.
+pub(super) fn keyspace_events(word: &[u8]) -> Result<Value, String> {
+    if word.iter().any(|b| *b != b'A' && !EVENTS_OF_A.contains(b) && !EVENTS_BESIDE_A.contains(b)) {
+        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into());
+    }
+    let has = |b: &u8| word.contains(b) || (word.contains(&b'A') && EVENTS_OF_A.contains(b));
+    let mut shown: Vec<u8> = match EVENTS_OF_A.iter().all(has) {
+        true => b"A".to_vec(),
+        false => EVENTS_OF_A.iter().copied().filter(has).collect(),
+    };
+    shown.extend(EVENTS_BESIDE_A.iter().filter(|b| has(b)));
+    Ok(Value::Text(shown))
+}
+
+/// `latency-tracking-info-percentiles`: numbers from 0 to 100.
+pub(super) fn percentiles(words: &[&[u8]]) -> Result<Value, String> {
+    if matches!(words, [b""]) {
+        return Ok(Value::Words(Vec::new()));
+    }
+    let mut shown = Vec::with_capacity(words.len());
+    for word in words {
+        let number =
+            std::str::from_utf8(word).ok().and_then(|w| w.parse::<f64>().ok()).filter(|n| !n.is_nan());
+        let number = number.ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+        if !(0.0..=100.0).contains(&number) {
+            return Err(
+                "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string()
+            );
+        }
+        shown.push(number.to_string().into_bytes());
+    }
+    Ok(Value::Words(shown))
+}
+
+/// `oom-score-adj-values`: three numbers.
+pub(super) fn oom_scores(words: &[&[u8]]) -> Result<Value, String> {
+    if words.len() != 3 {
+        return Err("wrong number of arguments".into());
+    }
+    let invalid = "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
+    let number = |word: &&[u8]| {
+        let number = parse_int(word).filter(|n| (-2000..=2000).contains(n)).ok_or(invalid)?;
+        Ok(number.to_string().into_bytes())
+    };
+    Ok(Value::Words(words.iter().map(number).collect::<Result<_, &str>>()?))
+}
+
+/// `replicaof`: a host and a port; `no one` is none.
+pub(super) fn primary(words: &[&[u8]]) -> Result<Value, String> {
+    let [host, port] = words else { return Err("wrong number of arguments".into()) };
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        return Ok(Value::Words(Vec::new()));
+    }
+    match parse_int(port).filter(|port| (0..=65535).contains(port)) {
+        Some(port) => Ok(Value::Words(vec![host.to_vec(), port.to_string().into_bytes()])),
+        None => Err("Invalid master port".into()),
+    }
+}
+
+/// Some of `known`, shown in its order.
+pub(super) fn flags(words: &[&[u8]], known: &[&str]) -> Result<Value, String> {
+    let is = |word: &[u8], flag: &str| word.eq_ignore_ascii_case(flag.as_bytes());
+    if words.is_empty() || words.iter().any(|word| !known.iter().any(|flag| is(word, flag))) {
+        return Err(format!("argument(s) must be one of the following: {}", known.join(", ")));
+    }
+    let given = |flag: &str| words.iter().any(|word| is(word, flag));
+    if given("save") && given("nosave") {
+        return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".into());
+    }
+    // The first one means "none of the others".
+    let others = known.iter().skip(1).any(|flag| given(flag));
+    let shown = known.iter().enumerate().filter(|(i, flag)| given(flag) && (*i > 0 || !others));
+    Ok(Value::Words(shown.map(|(_, flag)| flag.as_bytes().to_vec()).collect()))
+}
+
+/// A number of bytes, or `N%`, which is kept as `-N`.
+pub(super) fn memory_or_percent(word: &[u8]) -> Result<Value, String> {
+    let Some(percent) = word.strip_suffix(b"%") else {
+        let bytes = memory(word).ok_or("argument must be a memory or percent value")?;
+        return within(bytes, 0, i64::MAX);
+    };
+    match parse_int(percent) {
+        Some(percent @ 0..=100) => Ok(Value::Number(-percent)),
+        Some(101..) => Err("percentage argument must be less or equal to 100".into()),
+        _ => Err("argument must be a memory or percent value".into()),
+    }
+}
+
+/// An octal number.
+pub(super) fn octal(word: &[u8], least: i64, most: i64) -> Result<Value, String> {
+    let digits = std::str::from_utf8(word).ok().filter(|w| w.bytes().all(|b| b.is_ascii_digit()));
+    let number = digits.and_then(|w| i64::from_str_radix(w, 8).ok());
+    match number.ok_or("argument couldn't be parsed as an octal number")? {
+        n if (least..=most).contains(&n) => Ok(Value::Number(n)),
+        _ => Err(format!("argument must be between {least:o} and {most:o} inclusive")),
+    }
+}
+
+/// The name of a file or folder in the working folder. Only `dbfilename` may be empty.
+pub(super) fn file_name(option: &str, word: &[u8]) -> Result<Value, String> {
+    if word.contains(&b'/') {
+        let kind = if option == "appenddirname" { "dirname" } else { "filename" };
+        return Err(format!("{option} can't be a path, just a {kind}"));
+    }
+    if word.is_empty() && option != "dbfilename" {
+        return Err(format!("{option} can't be empty"));
+    }
+    Ok(Value::Text(word.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parse = fn(&[&[u8]]) -> Result<Value, String>;
+
+    #[test]
+    fn they_are_read_and_shown_as_by_redis_server() {
+        let cases: &[(Parse, &str, Result<&str, &str>)] = &[
+            (|w| save_points(w, None), "3600 1 300 100", Ok("3600 1 300 100")),
+            (|w| save_points(w, None), "300 0", Ok("300 0")),
+            (|w| save_points(w, None), "3600 1 300", Err("Invalid save parameters")),
+            (|w| save_points(w, None), "0 1", Err("Invalid save parameters")),
+            (|w| save_points(w, None), "1 -1", Err("Invalid save parameters")),
+            (|w| save_points(w, None), "1 x", Err("Invalid save parameters")),
+            (|w| keyspace_events(w[0]), "KEA", Ok("AKE")),
+            (|w| keyspace_events(w[0]), "KEg$lshzxetdmn", Ok("AKEmn")),
+            (|w| keyspace_events(w[0]), "nxK", Ok("xKn")),
+            (|w| keyspace_events(w[0]), "Kq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
+            (percentiles, "50 99.9 100 0.001", Ok("50 99.9 100 0.001")),
+            (percentiles, "nan", Err("Invalid latency-tracking-info-percentiles parameters")),
+            (
+                percentiles,
+                "101",
+                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"),
+            ),
+            (oom_scores, "3 -2 2000", Ok("3 -2 2000")),
+            (oom_scores, "1 2", Err("wrong number of arguments")),
+            (
+                oom_scores,
+                "1 2 2001",
+                Err("Invalid oom-score-adj-values, elements must be between -2000 and 2000."),
+            ),
+            (primary, "10.0.0.1 6379", Ok("10.0.0.1 6379")),
+            (primary, "NO one", Ok("")),
+            (primary, "10.0.0.1", Err("wrong number of arguments")),
+            (primary, "10.0.0.1 x", Err("Invalid master port")),
+            (|w| flags(w, &["default", "save", "nosave", "now"]), "NOW save", Ok("save now")),
+            (|w| flags(w, &["default", "now"]), "default", Ok("default")),
+            (
+                |w| flags(w, &["default", "now"]),
+                "x",
+                Err("argument(s) must be one of the following: default, now"),
+            ),
+            (
+                |w| flags(w, &["default", "save", "nosave"]),
+                "save nosave",
+                Err("shutdown options SAVE and NOSAVE can't be used simultaneously"),
+            ),
+            (|w| octal(w[0], 0, 0o777), "8", Err("argument couldn't be parsed as an octal number")),
+            (|w| octal(w[0], 0, 0o777), "+7", Err("argument couldn't be parsed as an octal number")),
+            (|w| octal(w[0], 0, 0o777), "1000", Err("argument must be between 0 and 777 inclusive")),
+            (|w| file_name("dbfilename", w[0]), "a/b", Err("dbfilename can't be a path, just a filename")),
+            (
+                |w| file_name("appenddirname", w[0]),
+                "a/b",
+                Err("appenddirname can't be a path, just a dirname"),
+            ),
+            (|w| memory_or_percent(w[0]), "101%", Err("percentage argument must be less or equal to 100")),
+            (|w| memory_or_percent(w[0]), "-5", Err("argument must be a memory or percent value")),
+            (|w| memory_or_percent(w[0]), "x%", Err("argument must be a memory or percent value")),
+        ];
+        for (parse, text, want) in cases {
+            let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+            let shown = parse(&words).map(|value| match value {
+                Value::Words(words) => String::from_utf8(words.join(&b' ')).unwrap(),
+                Value::Text(text) => String::from_utf8(text).unwrap(),
+                other => format!("{other:?}"),
+            });
+            assert_eq!(shown, want.map(String::from).map_err(String::from), "{text}");
+        }
+        assert_eq!(memory_or_percent(b"5%"), Ok(Value::Number(-5)));
+        assert_eq!(octal(b"755", 0, 0o777), Ok(Value::Number(0o755)));
+        assert_eq!(file_name("appendfilename", b""), Err("appendfilename can't be empty".into()));
+    }
+
+    #[test]
+    fn save_points_add_up_to_a_limit() {
+        let first = save_points(&[b"900", b"1"], None).unwrap();
+        let second = save_points(&[b"60", b"2"], Some(&first)).unwrap();
+        assert_eq!(second, Value::Words(vec![b"900".into(), b"1".into(), b"60".into(), b"2".into()]));
+        assert_eq!(save_points(&[b""], Some(&second)), Ok(Value::Words(vec![])));
+        let many = vec![&b"1"[..]; 2 * SAVE_POINTS_MAX];
+        let full = save_points(&many, None).unwrap();
+        assert!(save_points(&[b"1", b"1"], Some(&full)).is_err());
+    }
+}

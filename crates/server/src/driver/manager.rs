@@ -1,0 +1,88 @@
+//! What a service manager is told: the process id in a file (`pidfile`), and systemd's notifications (`supervised`).
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::{env, fs, io};
+use strand_engine::Config;
+
+/// The service manager's view of this process; when dropped, the file is removed.
+pub struct Manager {
+    pid_file: Option<PathBuf>,
+    is_told: bool,
+}
+
+impl Manager {
+    /// Writes the `pidfile`, if there is to be one. What fails is logged and no reason not to start, as in redis-server.
+    pub fn new(config: &Config) -> Manager {
+        let path = config.pidfile();
+        let write = |path: &String| match fs::write(path, format!("{}\n", std::process::id())) {
+            Ok(()) => true,
+            Err(e) => {
+                tracing::warn!("cannot write the process id to {path} (pidfile): {e}");
+                false
+            }
+        };
+        // Whole: the working folder may be another when it is removed.
+        let pid_file = Some(path).filter(|path| !path.is_empty() && write(path));
+        let pid_file = pid_file.and_then(|path| std::path::absolute(path).ok());
+        Manager { pid_file, is_told: is_told(&config.supervised()) }
+    }
+    /// The server takes connections from now on.
+    pub fn ready(&self) {
+        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+    }
+    /// It has begun to stop.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\n");
+    }
+    fn tell(&self, state: &str) {
+        if self.is_told
+            && let Err(e) = notify(state)
+        {
+            tracing::warn!("cannot notify systemd: {e}");
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if let Some(path) = &self.pid_file {
+            // Somebody else may have removed it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// True when there is a service manager to be told, and `supervised` does not forbid it.
+fn is_told(supervised: &str) -> bool {
+    let there_is_one = env::var_os("NOTIFY_SOCKET").is_some();
+    match supervised {
+        "systemd" if !there_is_one => {
+            tracing::warn!(
+                "supervised systemd: NOTIFY_SOCKET is not set, nobody is told when the server is ready"
+            );
+            false
+        }
+        "upstart" => {
+            tracing::warn!("supervised upstart has no effect: upstart is not told when the server is ready");
+            false
+        }
+        "systemd" | "auto" => there_is_one,
+        _ => false,
+    }
+}
+
+/// One message to the socket that systemd names: a path, or with `@` a name in the abstract namespace.
+fn notify(state: &str) -> io::Result<()> {
+    let name = env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotFound)?;
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not stop the server.
+    socket.set_nonblocking(true)?;
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => socket.send_to_addr(state.as_bytes(), &SocketAddr::from_abstract_name(name)?)?,
+        None => socket.send_to(state.as_bytes(), &name)?,
+    };
+    Ok(())
+}
