@@ -14,7 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strand-wire", &["strand-chain"]),
     ("strand-rdb", &["strand-wire"]),
     ("strand-keyspace", &["strand-chain", "strand-diag"]),
-    ("strand-commands", &["strand-chain", "strand-wire", "strand-keyspace"]),
+    ("strand-commands", &["strand-chain", "strand-wire", "strand-keyspace", "strand-rdb"]),
     ("strand-engine", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
     ("strand-search", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
     ("strand-import", &["strand-chain", "strand-wire", "strand-diag"]),

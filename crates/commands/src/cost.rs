@@ -35,6 +35,11 @@ pub enum Cost {
     Overwrite,
     /// Bytes of the string at its first key, all of which are looked at. Looked at with the key's shard held.
     Digest,
+    /// Those of the collection at its first key, or bytes of the string there, all of which are compressed. Looked at with
+    /// the key's shard held.
+    Serialized,
+    /// Those of the value in the DUMP payload in this argument, and its bytes.
+    Payload(usize),
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
@@ -122,7 +127,15 @@ impl Cost {
     /// the data. More than [`LONG_ELEMENTS`]: it is long.
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
-            Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite => 0,
+            Cost::Fixed
+            | Cost::Elements
+            | Cost::SystemElements
+            | Cost::Append
+            | Cost::Overwrite
+            | Cost::Serialized => 0,
+            Cost::Payload(at) => args.get(at).map_or(0, |payload| {
+                strand_rdb::dump::elements(payload).max(payload.len().div_ceil(ELEMENT_BYTES))
+            }),
             Cost::Arguments | Cost::Digest => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
@@ -143,7 +156,15 @@ impl Cost {
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(self, Cost::Elements | Cost::SystemElements | Cost::Append | Cost::Overwrite | Cost::Digest)
+        matches!(
+            self,
+            Cost::Elements
+                | Cost::SystemElements
+                | Cost::Append
+                | Cost::Overwrite
+                | Cost::Digest
+                | Cost::Serialized
+        )
     }
 }
 
@@ -156,6 +177,15 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         (Cost::Elements | Cost::SystemElements, Some(ValueRef::Str(_)) | None) => 0,
         (Cost::Elements | Cost::SystemElements, Some(collection)) => {
             return collection.elements().max(collection.heap_bytes().div_ceil(ELEMENT_BYTES));
+        }
+        (Cost::Serialized, Some(value)) => {
+            /// So many bytes are compressed in the time of an element.
+            const COMPRESSED_BYTES: usize = 16;
+            let bytes = match value {
+                ValueRef::Str(s) => s.len(),
+                collection => collection.heap_bytes(),
+            };
+            return value.elements().max(bytes.div_ceil(COMPRESSED_BYTES));
         }
         (Cost::Append, Some(ValueRef::Str(s))) => edited_bytes(s, s.len(), args.at(2).len()),
         (Cost::Overwrite, Some(ValueRef::Str(s))) => {

@@ -23,6 +23,12 @@ pub const OVERFLOW: &str = "ERR increment or decrement would overflow";
 pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";
 /// No such key.
 pub const NO_SUCH_KEY: &str = "ERR no such key";
+/// RESTORE without REPLACE, to a key that is there.
+pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
+/// RESTORE: not a payload, or a newer one, or a damaged one.
+pub const WRONG_PAYLOAD: &str = "ERR DUMP payload version or checksum are wrong";
+/// RESTORE: a payload with a right checksum and no value in it.
+pub const BAD_DATA_FORMAT: &str = "ERR Bad data format";
 /// An index past the end (databases, `OBJECT`, LSET).
 pub const INDEX_OUT_OF_RANGE: &str = "ERR index out of range";
 /// SELECT, COPY, MOVE, SWAPDB with a database that is not there.

@@ -2,7 +2,7 @@
 //!
 //! [`spec::CommandSpec`] is one row of THE table ([`table::COMMANDS`]); [`call::Call`] is what a handler sees;
 //! [`dispatch`] finds the row, checks arity and finds the keys; [`cost`] tells which calls are long, [`long`] runs those on
-//! the lane. Everything that is true of a command (arity, flags, key
+//! the lane; [`serial`] makes Redis's bytes of values, and values of those. Everything that is true of a command (arity, flags, key
 //! specs, ACL categories, documentation, handler) is said once, in its row.
 //!
 //! **Invariant:** knows no socket, no session, no thread; the time is `Call::now_ms`.
@@ -20,5 +20,6 @@ pub mod long;
 mod long_double;
 mod lookup;
 mod parse;
+pub mod serial;
 pub mod spec;
 pub mod table;

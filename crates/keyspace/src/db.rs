@@ -193,6 +193,18 @@ impl Db<'_, '_> {
         let (slot, clock) = (self.slot, self.txn.clock);
         self.shard(key).set_used(slot, at, taken.used, &clock);
     }
+    /// Sets how a record was used, as RESTORE is told it: seconds since the last use, or under an LFU policy the access
+    /// counter. What the policy does not keep, and a missing key, are left alone.
+    pub fn set_usage(&mut self, key: &Key<'_>, idle_s: Option<u64>, frequency: Option<u8>) {
+        let now_ms = self.txn.clock.now_ms;
+        let used = match self.txn.clock.lfu {
+            true => frequency.map(|frequency| Usage::used_often(frequency, now_ms)),
+            false => idle_s.map(|idle_s| Usage::idle_for(idle_s, now_ms)),
+        };
+        let (Some(used), Some(at)) = (used, self.locate(key)) else { return };
+        let slot = self.slot;
+        self.shard(key).put_used(slot, at, used);
+    }
     /// Deletes a record; false when there is none. Its value is freed when the shards are let go, or by a helper thread
     /// when it is big.
     pub fn delete(&mut self, key: &Key<'_>) -> bool {

@@ -275,6 +275,10 @@ impl Shard {
     /// Lets a record be as much used as one that was `before`, and once more.
     pub(crate) fn set_used(&mut self, slot: usize, at: At, before: Usage, now: &Clock<'_>) {
         let used = now.access(&mut self.random).again(before);
+        self.put_used(slot, at, used);
+    }
+    /// Sets when and how often a record was used.
+    pub(crate) fn put_used(&mut self, slot: usize, at: At, used: Usage) {
         self.change_table(slot, |table| table.records.set_used(at, used.0));
     }
     /// Marks a record used, which changes none of the sums.

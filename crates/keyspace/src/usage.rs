@@ -15,6 +15,14 @@ const MINUTES_MASK: u32 = 0xffff;
 pub(crate) struct Usage(pub(crate) u32);
 
 impl Usage {
+    /// Last used so many seconds ago: at most 194 days, as far back as can be told.
+    pub(crate) fn idle_for(idle_s: u64, now_ms: i64) -> Usage {
+        Usage(seconds(now_ms).wrapping_sub(idle_s.min(SECONDS_MASK.into()) as u32) & SECONDS_MASK)
+    }
+    /// Used as often as `frequency` says, up to now.
+    pub(crate) fn used_often(frequency: u8, now_ms: i64) -> Usage {
+        Usage(minutes(now_ms) << 8 | u32::from(frequency))
+    }
     pub(crate) fn idle_s(self, now_ms: i64) -> u32 {
         seconds(now_ms).wrapping_sub(self.0) & SECONDS_MASK
     }
@@ -86,6 +94,15 @@ mod tests {
         assert_eq!(used.idle_s(1_700_000_000_999), 0);
         assert_eq!(used.idle_s(1_700_000_001_000), 1);
         assert_eq!(used.idle_s(1_700_000_000_000 + (1 << 24) * 1000), 0);
+    }
+    #[test]
+    fn what_is_set_is_read() {
+        let now_ms = 1_700_000_000_999;
+        for idle_s in [0, 1, 100_000, 0xff_ffff] {
+            assert_eq!(u64::from(Usage::idle_for(idle_s, now_ms).idle_s(now_ms)), idle_s);
+        }
+        assert_eq!(Usage::idle_for(u64::MAX, now_ms).idle_s(now_ms), 0xff_ffff);
+        assert_eq!(Usage::used_often(200, now_ms).frequency(now_ms, &Settings::default()), 200);
     }
     #[test]
     fn the_counter_rises_logarithmically_and_decays() {

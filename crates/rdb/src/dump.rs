@@ -4,7 +4,7 @@
 
 use crate::value::{Kind, Part, ValueReader};
 use crate::write::Writer;
-use crate::{Crc64, Dialect, Error, Result};
+use crate::{Crc64, Dialect, Error, Result, lzf, primitive as p, value_type as t};
 
 /// Version and checksum.
 const FOOTER_BYTES: usize = 2 + 8;
@@ -50,6 +50,32 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// About how many elements the value in `payload` has, or more: for who must know before reading. Costs nothing that grows
+/// with the payload. Nothing is checked.
+pub fn elements(payload: &[u8]) -> usize {
+    let Some((&value_type, rest)) = payload.split_first() else { return 0 };
+    let first = match p::length_or_encoding(&mut { rest }) {
+        Ok(p::Length::Plain(n)) => usize::try_from(n).unwrap_or(usize::MAX),
+        // A compressed blob: no element of it is shorter than two bytes.
+        Ok(p::Length::Encoded(_)) => payload.len().saturating_mul(lzf::GROWTH_MAX) / 2,
+        Err(_) => 0,
+    };
+    match value_type {
+        t::STRING => 1,
+        t::LIST | t::SET | t::ZSET | t::ZSET_2 | t::HASH => first.min(payload.len()),
+        t::HASH_ZIPMAP
+        | t::LIST_ZIPLIST
+        | t::SET_INTSET
+        | t::ZSET_ZIPLIST
+        | t::HASH_ZIPLIST
+        | t::HASH_LISTPACK
+        | t::ZSET_LISTPACK
+        | t::SET_LISTPACK => first / 2,
+        // Nodes of some kilobytes, which may be compressed by half and more.
+        _ => payload.len(),
+    }
+}
+
 /// The value of a payload, while it is read.
 pub struct Value<'a> {
     kind: Kind,
@@ -74,14 +100,10 @@ impl Value<'_> {
     pub fn next(&mut self) -> Result<Option<Part<'_>>> {
         self.reader.next(&mut self.rest)
     }
-    /// Bytes not read yet.
-    pub fn bytes_left(&self) -> usize {
-        self.rest.len()
-    }
 }
 
 /// Closes the payload whose type and value `writer` has, and takes it out.
-pub fn seal(mut writer: Writer, version: u16) -> Vec<u8> {
+pub fn seal(mut writer: Writer<'_>, version: u16) -> Vec<u8> {
     writer.version(version);
     writer.checksum();
     writer.take()

@@ -20,6 +20,9 @@ const COPY_MIN: usize = 3;
 const TABLE_SLOTS_MIN: usize = 1 << 8;
 const TABLE_SLOTS_MAX: usize = 1 << 14;
 
+/// Bytes of input between two pauses: some 0.2 ms of compressing.
+pub const PAUSE_BYTES: usize = 64 << 10;
+
 const CORRUPT: Error = Error::Corrupt("an LZF string that does not decompress to its announced length");
 
 /// Appends the `len` bytes that `input` decompresses to.
@@ -92,8 +95,8 @@ impl Compressor {
     }
 
     /// Appends the compressed form of `input`. False when that would have `bytes_max` bytes or more, or when `input` is
-    /// longer than [`STRING_BYTES_MAX`]; `out` is then as it was.
-    pub fn compress(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> bool {
+    /// longer than [`STRING_BYTES_MAX`]; `out` is then as it was. Calls `pause` every [`PAUSE_BYTES`] of the input.
+    pub fn compress(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>, pause: &dyn Fn()) -> bool {
         if input.len() > STRING_BYTES_MAX {
             return false;
         }
@@ -103,8 +106,12 @@ impl Compressor {
         }
         let bits = self.table.len().trailing_zeros();
         let start = out.len();
-        let (mut at, mut literals_from) = (0, 0);
+        let (mut at, mut literals_from, mut pause_at) = (0, 0, PAUSE_BYTES);
         while at + COPY_MIN <= input.len() {
+            if at >= pause_at {
+                pause_at = at + PAUSE_BYTES;
+                pause();
+            }
             let slot = slot(&input[at..at + COPY_MIN], bits);
             let candidate = self.table[slot] as usize;
             self.table[slot] = at as u32 + 1;
@@ -185,7 +192,7 @@ mod tests {
 
     fn round_trip(input: &[u8]) -> Option<usize> {
         let mut packed = Vec::new();
-        if !Compressor::new().compress(input, input.len(), &mut packed) {
+        if !Compressor::new().compress(input, input.len(), &mut packed, &|| {}) {
             assert!(packed.is_empty());
             return None;
         }
@@ -216,7 +223,7 @@ mod tests {
             [&b"abcabcabcabcabcabcabcabc"[..], &[b'a'; 50], b"xyzxyzxyzxyzabcxyzxyzxyz", &[b'b'; 300]]
         {
             let (mut packed, mut out) = (Vec::new(), Vec::new());
-            assert!(compressor.compress(input, input.len(), &mut packed));
+            assert!(compressor.compress(input, input.len(), &mut packed, &|| {}));
             decompress(&packed, input.len(), &mut out).unwrap();
             assert_eq!(out, input);
         }

@@ -241,7 +241,12 @@ pub(crate) fn put_int(n: i64, out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends a string: as an integer where its text is one, compressed where that makes it smaller.
-pub(crate) fn put_string(bytes: &[u8], compressor: Option<&mut lzf::Compressor>, out: &mut Vec<u8>) {
+pub(crate) fn put_string(
+    bytes: &[u8],
+    compressor: Option<&mut lzf::Compressor>,
+    pause: &dyn Fn(),
+    out: &mut Vec<u8>,
+) {
     /// "-2147483648"
     const INT_CHARS_MAX: usize = 11;
     /// Shorter strings are never compressed.
@@ -256,7 +261,7 @@ pub(crate) fn put_string(bytes: &[u8], compressor: Option<&mut lzf::Compressor>,
     if let Some(compressor) = compressor.filter(|_| bytes.len() >= COMPRESSED_BYTES_MIN) {
         let mut packed = Vec::new();
         // The two lengths before it take up to four bytes more than the one that a plain string has.
-        if compressor.compress(bytes, bytes.len() - 4, &mut packed) {
+        if compressor.compress(bytes, bytes.len() - 4, &mut packed, pause) {
             out.push(ENCODED_LZF);
             put_length(packed.len() as u64, out);
             put_length(bytes.len() as u64, out);
@@ -313,7 +318,7 @@ mod tests {
             (&[b'x'; 21], 0xc3),
         ] {
             let mut out = Vec::new();
-            put_string(text, Some(&mut compressor), &mut out);
+            put_string(text, Some(&mut compressor), &|| {}, &mut out);
             assert_eq!(out[0], first, "{text:?}");
             let (mut source, mut memory) = (&out[..], vec![1, 2, 3]);
             assert_eq!(&*string(&mut source, &mut memory).unwrap(), text);

@@ -14,6 +14,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("dbsize", "counts keys that have expired and are not removed yet; corpus, and compared with the data"),
     ("delif", "not in redis-server; own tests"),
     ("debug", "a tool for developers; own tests"),
+    ("dump", "a value has many serializations; own tests exchange them"),
     ("flushall", "empties the data that makes the others interesting; corpus"),
     ("flushdb", "as flushall"),
     ("ft._list", "not in redis-server; own tests"),

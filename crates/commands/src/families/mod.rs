@@ -5,6 +5,7 @@
 
 pub(crate) mod collection;
 pub(crate) mod conditional;
+pub(crate) mod dump;
 pub(crate) mod expiry;
 pub(crate) mod generic;
 pub(crate) mod hash;

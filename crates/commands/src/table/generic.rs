@@ -1,7 +1,7 @@
 //! The rows of group `generic`: commands on keys of any type.
 
 use crate::cost::{Cost, Long, Merge};
-use crate::families::{conditional, expiry, generic, keyspace_wide};
+use crate::families::{conditional, dump, expiry, generic, keyspace_wide};
 use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
 
 /// Group `generic`, by name.
@@ -63,6 +63,23 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         handler: Handler::Data(conditional::delif),
         cost: Cost::Digest,
         long: Long::Held,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "dump",
+        arity: 2,
+        flags: F::READONLY,
+        acl: &["keyspace", "read", "slow"],
+        keys: &[KeySpec::one(1, &["RO", "access"])],
+        summary: "Returns the value of a key as Redis's own bytes.",
+        since: "2.6.0",
+        group: "generic",
+        complexity: "O(N) with the elements of the value and their bytes",
+        tips: &["nondeterministic_output"],
+        args: &[Arg::key("key", 0)],
+        handler: Handler::Data(dump::dump),
+        cost: Cost::Serialized,
+        long: Long::Own(dump::dump_long),
         ..CommandSpec::EMPTY
     },
     CommandSpec {
@@ -393,6 +410,35 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         history: &[("3.2.0", "Renaming a key to its own name is no error any more.")],
         args: &[Arg::key("key", 0), Arg::key("newkey", 1)],
         handler: Handler::Data(generic::renamenx),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "restore",
+        arity: -4,
+        flags: F::all(&[F::WRITE, F::DENYOOM]),
+        acl: &["keyspace", "write", "slow", "dangerous"],
+        keys: &[KeySpec::one(1, &["OW", "update"])],
+        summary: "Makes a key of a value that DUMP returned.",
+        since: "2.6.0",
+        group: "generic",
+        complexity: "O(N) with the elements of the value and their bytes; O(N*log(N)) for a sorted set",
+        history: &[
+            ("3.0.0", "Takes `REPLACE`."),
+            ("5.0.0", "Takes `ABSTTL`."),
+            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
+        ],
+        args: &[
+            Arg::key("key", 0),
+            Arg::integer("ttl"),
+            Arg::string("serialized-value"),
+            Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+            Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
+            Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
+            Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
+        ],
+        handler: Handler::Data(dump::restore),
+        cost: Cost::Payload(3),
+        long: Long::Own(dump::restore_long),
         ..CommandSpec::EMPTY
     },
     CommandSpec {

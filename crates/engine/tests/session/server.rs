@@ -150,6 +150,39 @@ fn debug_sleep_stops_its_own_session_only() {
 }
 
 #[test]
+fn debug_digests_are_those_of_redis_server() {
+    let mut server = Server::with("enable-debug-command yes");
+    let mut peer = server.connect();
+    peer.script(
+        &server,
+        &[
+            ("DEBUG DIGEST", "+0000000000000000000000000000000000000000|"),
+            ("SET a 1", "+OK|"),
+            ("HSET h f v g 12", ":2|"),
+            ("SET e x PX 100000000", "+OK|"),
+            ("SELECT 3", "+OK|"),
+            ("SET a 1", "+OK|"),
+            // Answered by redis-server 7.0.15 after these commands.
+            ("DEBUG DIGEST", "+5b423277ce84bd3ecf4c9bd97eb94fae6457d3a7|"),
+            (
+                "DEBUG DIGEST-VALUE a nokey",
+                "*2|+b4fc66738120fba0b5aa500ab5c2bf89cea1c5da|+0000000000000000000000000000000000000000|",
+            ),
+            ("SELECT 0", "+OK|"),
+            (
+                "DEBUG DIGEST-VALUE h e",
+                "*2|+8530acc75d5274eb0fc0da86f28ed5533274a6d4|+0745672cb1bf060476eedeb8a28f5ffe1ff5a2be|",
+            ),
+            ("DEBUG DIGEST-VALUE", "*0|"),
+            (
+                "DEBUG DIGEST x",
+                "-ERR unknown subcommand or wrong number of arguments for 'DIGEST'. Try DEBUG HELP.|",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn debug_helps_tests_of_clients() {
     let mut server = Server::with("enable-debug-command yes");
     let mut peer = server.connect();

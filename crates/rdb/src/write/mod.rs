@@ -35,22 +35,33 @@ pub struct KeyHead {
 }
 
 /// Appends to a buffer, and knows the checksum of all that went through it.
-pub struct Writer {
+///
+/// With a pause, that is called after every 64 KiB or so of work: for helper threads that others wait behind.
+pub struct Writer<'p> {
     out: Vec<u8>,
     /// Of what was taken out, and of `out[..summed]`.
     crc: Crc64,
     summed: usize,
     compressor: Option<lzf::Compressor>,
+    pause: &'p dyn Fn(),
+    /// Bytes in `out` at which the next pause is due.
+    pause_at: usize,
 }
 
-impl Writer {
+impl<'p> Writer<'p> {
     /// An empty writer. `compress`: strings of more than 20 bytes are written as LZF where that is smaller.
-    pub fn new(compress: bool) -> Writer {
+    pub fn new(compress: bool) -> Writer<'p> {
+        Writer::pausing(compress, &|| {})
+    }
+    /// As [`Writer::new`], with a pause.
+    pub fn pausing(compress: bool, pause: &'p dyn Fn()) -> Writer<'p> {
         Writer {
             out: Vec::new(),
             crc: Crc64::new(),
             summed: 0,
             compressor: compress.then(lzf::Compressor::new),
+            pause,
+            pause_at: lzf::PAUSE_BYTES,
         }
     }
 
@@ -61,13 +72,13 @@ impl Writer {
     /// Takes the bytes out. Writing goes on behind them, and the checksum too.
     pub fn take(&mut self) -> Vec<u8> {
         self.sum();
-        self.summed = 0;
+        (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         std::mem::take(&mut self.out)
     }
     /// Forgets the bytes, which the caller has copied from [`Writer::pending`]; the memory stays.
     pub fn clear(&mut self) {
         self.sum();
-        self.summed = 0;
+        (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         self.out.clear();
     }
 
@@ -81,7 +92,11 @@ impl Writer {
     }
     /// A string: an integer where it spells one, compressed where that is smaller.
     pub fn string(&mut self, bytes: &[u8]) {
-        p::put_string(bytes, self.compressor.as_mut(), &mut self.out);
+        p::put_string(bytes, self.compressor.as_mut(), self.pause, &mut self.out);
+        if self.out.len() >= self.pause_at {
+            self.pause_at = self.out.len() + lzf::PAUSE_BYTES;
+            (self.pause)();
+        }
     }
     /// A binary double.
     pub fn score(&mut self, score: f64) {
@@ -186,7 +201,14 @@ impl Writer {
         self.out.extend_from_slice(&n.to_le_bytes());
     }
     fn sum(&mut self) {
-        self.crc.update(&self.out[self.summed..]);
+        /// The checksum is ten times as fast as the compression.
+        const STEP_BYTES: usize = 8 * lzf::PAUSE_BYTES;
+        for (i, step) in self.out[self.summed..].chunks(STEP_BYTES).enumerate() {
+            if i > 0 {
+                (self.pause)();
+            }
+            self.crc.update(step);
+        }
         self.summed = self.out.len();
     }
 }

@@ -77,7 +77,7 @@ fn take_name(name: &[u8], names: &mut &[u8]) -> bool {
     }
 }
 
-impl Writer {
+impl Writer<'_> {
     /// A node, which is empty afterwards.
     pub fn stream_node(&mut self, node: &mut StreamNode) {
         self.string(&node.id.to_bytes());
@@ -96,6 +96,12 @@ impl Writer {
         self.listpack(&mut node.master);
         node.body.clear();
         node.entries = 0;
+    }
+
+    /// A node that is a listpack already: `entries`, the first of which has ID `id`.
+    pub fn stream_listpack(&mut self, id: StreamId, entries: &[u8]) {
+        self.string(&id.to_bytes());
+        self.string(entries);
     }
 
     /// What the stream knows beside its entries; `groups` groups follow.

@@ -273,7 +273,7 @@ fn ints(set: &BTreeSet<Bytes>) -> Option<Vec<i64>> {
 }
 
 /// Writes a value, behind its type.
-pub fn write_value(writer: &mut Writer, value: &Value, packing: Packing) {
+pub fn write_value(writer: &mut Writer<'_>, value: &Value, packing: Packing) {
     let value_type = written_type(value, packing);
     let mut listpack = Listpack::new();
     match value {
@@ -339,7 +339,7 @@ pub fn write_value(writer: &mut Writer, value: &Value, packing: Packing) {
     }
 }
 
-fn write_stream(writer: &mut Writer, stream: &Stream) {
+fn write_stream(writer: &mut Writer<'_>, stream: &Stream) {
     let bytes = |fields: &[(Bytes, Bytes)]| fields.iter().map(|(f, v)| f.len() + v.len()).sum::<usize>();
     let mut count = Splitter::stream();
     writer

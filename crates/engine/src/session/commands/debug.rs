@@ -3,7 +3,8 @@
 use super::{DONE, Next, Outcome, Session};
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
-use strand_commands::{errors, introspect};
+use strand_commands::serial::digest::{DatasetDigest, Digest, ValueDigest};
+use strand_commands::{errors, introspect, serial};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -28,7 +29,7 @@ impl Session {
             let seconds = leading_float(args.at(2)).clamp(0.0, SLEEP_SECONDS_MAX);
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
         }
-        if is("OBJECT", 3) {
+        if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
             // It takes a shard, which somebody may hold for long.
             return Ok(Next::Detach);
         }
@@ -108,8 +109,71 @@ impl Session {
     }
 }
 
-/// DEBUG OBJECT.
-pub(super) fn object(
+/// What of DEBUG looks at the data: OBJECT, DIGEST, DIGEST-VALUE.
+pub(super) fn run(
+    engine: &Engine,
+    args: Args<'_>,
+    db: usize,
+    now: Now,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    if args.is(1, "DIGEST") {
+        reply.simple(&digest(engine, now.unix_ms()).to_hex());
+        return Ok(());
+    }
+    if args.is(1, "DIGEST-VALUE") {
+        reply.array(args.len() - 2);
+        for i in 2..args.len() {
+            let key = engine.keyspace.key(args.at(i));
+            let mut txn = engine.keyspace.lock(&[key.hash], now.unix_ms());
+            let found = txn.db(db).peek(&key).map(|r| (r.value().to_value(), r.expire_at_ms().is_some()));
+            drop(txn);
+            let digest = found.map_or(Digest::default(), |(value, expires)| {
+                let digest = serial::digest_of(value.view(), expires, ValueDigest::new);
+                engine.keyspace.dispose(value);
+                digest
+            });
+            reply.simple(&digest.to_hex());
+        }
+        return Ok(());
+    }
+    object(engine, args, db, now, reply)
+}
+
+/// The digest of all databases. What is written meanwhile is in it or not.
+fn digest(engine: &Engine, now_ms: i64) -> Digest {
+    /// A larger value is digested while nothing is held.
+    const HELD_ELEMENTS_MAX: usize = 64;
+    const HELD_BYTES_MAX: usize = 8 << 10;
+    let keyspace = &engine.keyspace;
+    let mut all = DatasetDigest::default();
+    for db in 0..keyspace.databases() {
+        let mut begun = false;
+        for shard in 0..keyspace.shards() {
+            let mut large = Vec::new();
+            keyspace.for_each_in_shard(shard, db, now_ms, &mut |record| {
+                if !begun {
+                    all.database(db as u32);
+                    begun = true;
+                }
+                let (value, expires) = (record.value(), record.expire_at_ms().is_some());
+                if value.elements() > HELD_ELEMENTS_MAX || value.heap_bytes() > HELD_BYTES_MAX {
+                    large.push((record.key().to_vec(), value.to_value(), expires));
+                } else {
+                    let of_key = |of| ValueDigest::of_key(record.key(), of);
+                    all.key(serial::digest_of(value, expires, of_key));
+                }
+            });
+            for (key, value, expires) in large {
+                all.key(serial::digest_of(value.view(), expires, |of| ValueDigest::of_key(&key, of)));
+                keyspace.dispose(value);
+            }
+        }
+    }
+    all.finish()
+}
+
+fn object(
     engine: &Engine,
     args: Args<'_>,
     db: usize,
@@ -142,6 +206,10 @@ fn leading_float(bytes: &[u8]) -> f64 {
 const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
     "    Accepted without effect.",
+    "DIGEST",
+    "    Return a digest of all databases, the one that redis-server would return.",
+    "DIGEST-VALUE <key> [<key> ...]",
+    "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with this text.",
     "LOG <message>",

@@ -62,7 +62,7 @@ pub(super) fn detached(
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
         SessionCommand::ConfigSet => config::set(engine, args, true).map(|()| reply.ok()),
         SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
-        SessionCommand::Debug => debug::object(engine, args, db, now, reply),
+        SessionCommand::Debug => debug::run(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats
         | SessionCommand::MemoryPurge

@@ -1,0 +1,177 @@
+//! DUMP and RESTORE: a value as Redis's own bytes.
+//!
+//! Short calls run on the worker. Longer ones run on the lane: DUMP on a share of the value, RESTORE makes the value while
+//! nothing is held and puts it at its key then.
+
+use crate::call::{Call, LaneCall};
+use crate::parse::{self, Text};
+use crate::{errors, serial};
+use strand_chain::Blob;
+use strand_keyspace::{Db, Key, Settings, Value};
+use strand_rdb::dump;
+use strand_wire::args::Args;
+
+/// Where RESTORE has the payload.
+const PAYLOAD: usize = 3;
+/// Parts that RESTORE on the lane takes up between two pauses.
+const PARTS_PER_SLICE: usize = 64;
+
+/// `DUMP key`. Reply: the value with type, RDB version and checksum; null for a missing key.
+pub(crate) fn dump(call: &mut Call<'_, '_>) {
+    let mut db = call.txn.db(call.db);
+    match db.get(&call.keys[0]).map(|record| serial::payload(record.value(), &|| {})) {
+        Some(payload) => call.reply.bulk(&payload),
+        None => call.reply.null(),
+    }
+}
+
+/// DUMP of a large value.
+pub(crate) fn dump_long(call: &mut LaneCall<'_>) {
+    let key = call.keyspace.key(call.args.at(1));
+    let mut txn = call.lock(&[key.hash]);
+    txn.set_no_touch(call.no_touch);
+    let value = txn.db(call.db).get(&key).map(|record| record.value().to_value());
+    call.lookups = txn.lookups();
+    drop(txn);
+    match value {
+        Some(value) => {
+            let payload = serial::payload(value.view(), &|| call.pause());
+            // The last share of the value may be this one.
+            call.keyspace.dispose(value);
+            call.reply.bulk_blob(&Blob::from(payload));
+        }
+        None => call.reply.null(),
+    }
+}
+
+/// `RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`. Reply: OK.
+pub(crate) fn restore(call: &mut Call<'_, '_>) {
+    let settings = call.txn.keyspace().settings();
+    let mut db = call.txn.db(call.db);
+    let done = Options::read(call.args).and_then(|options| {
+        let expire_at_ms = options.check(&mut db, &call.keys[0], call.args, call.now_ms)?;
+        let value = value_of(call.args.at(PAYLOAD), settings, &|| {})?;
+        options.put(&mut db, &call.keys[0], value, expire_at_ms, call.now_ms);
+        Ok(())
+    });
+    match done {
+        Ok(()) => call.reply.ok(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// RESTORE of a large value.
+pub(crate) fn restore_long(call: &mut LaneCall<'_>) {
+    match restore_in_pieces(call) {
+        Ok(()) => call.reply.ok(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
+    let options = Options::read(call.args)?;
+    let (key, now_ms) = (call.keyspace.key(call.args.at(1)), call.now_ms);
+    let mut txn = call.lock(&[key.hash]);
+    options.check(&mut txn.db(call.db), &key, call.args, now_ms)?;
+    drop(txn);
+    let value = value_of(call.args.at(PAYLOAD), call.keyspace.settings(), &|| call.pause())?;
+    let mut txn = call.lock(&[key.hash]);
+    let mut db = txn.db(call.db);
+    // Somebody may have set the key meanwhile.
+    let expire_at_ms = match options.check(&mut db, &key, call.args, now_ms) {
+        Ok(expire_at_ms) => expire_at_ms,
+        Err(text) => {
+            drop(txn);
+            call.keyspace.dispose(value);
+            return Err(text);
+        }
+    };
+    options.put(&mut db, &key, value, expire_at_ms, now_ms);
+    Ok(())
+}
+
+/// The value in a payload.
+fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, Text> {
+    let opened = dump::open(payload).map_err(|_| errors::WRONG_PAYLOAD)?;
+    let bad = || Text::from(errors::BAD_DATA_FORMAT);
+    let mut reader = opened.value().map_err(|_| bad())?;
+    let mut builder = serial::Builder::new(reader.kind()).map_err(|_| bad())?;
+    let mut parts = 0usize;
+    while let Some(part) = reader.next().map_err(|_| bad())? {
+        builder.add(part, settings).map_err(|_| bad())?;
+        parts += 1;
+        if parts.is_multiple_of(PARTS_PER_SLICE) {
+            pause();
+        }
+    }
+    builder.finish().map_err(|_| bad())
+}
+
+/// What stands behind the payload.
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Options {
+    fn read(args: Args<'_>) -> Result<Options, Text> {
+        let mut options = Options { replace: false, absolute: false, idle_s: None, frequency: None };
+        let mut at = PAYLOAD + 1;
+        while at < args.len() {
+            let value = args.get(at + 1);
+            match value {
+                _ if args.is(at, "REPLACE") => options.replace = true,
+                _ if args.is(at, "ABSTTL") => options.absolute = true,
+                Some(value) if args.is(at, "IDLETIME") && options.frequency.is_none() => {
+                    let idle_s = u64::try_from(parse::integer(value)?);
+                    options.idle_s = Some(idle_s.map_err(|_| "ERR Invalid IDLETIME value, must be >= 0")?);
+                    at += 1;
+                }
+                Some(value) if args.is(at, "FREQ") && options.idle_s.is_none() => {
+                    let frequency = u8::try_from(parse::integer(value)?);
+                    options.frequency =
+                        Some(frequency.map_err(|_| "ERR Invalid FREQ value, must be >= 0 and <= 255")?);
+                    at += 1;
+                }
+                _ => return Err(errors::SYNTAX.into()),
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// Whether the value may be put at `key`; when it then expires (unix milliseconds), if ever.
+    fn check(
+        &self,
+        db: &mut Db<'_, '_>,
+        key: &Key<'_>,
+        args: Args<'_>,
+        now_ms: i64,
+    ) -> Result<Option<i64>, Text> {
+        if !self.replace && db.peek(key).is_some() {
+            return Err(errors::BUSY_KEY.into());
+        }
+        match parse::integer(args.at(2))? {
+            0 => Ok(None),
+            ..0 => Err("ERR Invalid TTL value, must be >= 0".into()),
+            // The largest i64 stands for "no expiry" in a record.
+            ttl if self.absolute => Ok(Some(ttl.min(i64::MAX - 1))),
+            ttl => Ok(Some(ttl.saturating_add(now_ms).min(i64::MAX - 1))),
+        }
+    }
+
+    /// Puts the value at `key`; one that has expired already only removes what was there.
+    fn put(&self, db: &mut Db<'_, '_>, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>, now_ms: i64) {
+        if expire_at_ms.is_some_and(|at| at <= now_ms) {
+            db.delete(key);
+            return;
+        }
+        db.insert(key, value, expire_at_ms);
+        db.set_usage(key, self.idle_s, self.frequency);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! [`Builder`]: a value from its parts, as a DUMP payload or an RDB file yields them.
+
+use strand_chain::Blob;
+use strand_keyspace::types::string::{Str, parse_int};
+use strand_keyspace::{Collection, HashValue, Settings, Value};
+use strand_rdb::Text;
+use strand_rdb::value::{Kind, Part};
+
+/// Parts that make no value: a collection without elements, an element twice, a type that is not held here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadValue(pub &'static str);
+
+/// A value under construction.
+#[derive(Debug)]
+pub struct Builder(Form);
+
+#[derive(Debug)]
+enum Form {
+    Str(Str),
+    Hash(HashValue),
+}
+
+/// A part that does not belong to its value: the reader yields none.
+const MISPLACED: BadValue = BadValue("a part of another type's value");
+
+impl Builder {
+    /// A builder of a value of this kind.
+    ///
+    /// # Errors
+    /// When values of this kind are not held here.
+    pub fn new(kind: Kind) -> Result<Builder, BadValue> {
+        Ok(Builder(match kind {
+            Kind::String => Form::Str(Str::Int(0)),
+            Kind::Hash => Form::Hash(HashValue::new()),
+            Kind::List | Kind::Set | Kind::SortedSet | Kind::Stream | Kind::Module(_) => {
+                return Err(BadValue("a value of a type that is not held here"));
+            }
+        }))
+    }
+
+    /// Adds a part.
+    ///
+    /// # Errors
+    /// When the value has that element already, or cannot have it.
+    pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
+        match (&mut self.0, part) {
+            (Form::Str(value), Part::String(text)) => *value = string(text),
+            (Form::Hash(hash), Part::Field { field, value, expires_at_ms: None }) => {
+                let new = match value {
+                    Text::Owned(bytes) => hash.set(&field, &Blob::from(bytes), settings),
+                    value => hash.set(&field, &*value, settings),
+                };
+                if !new {
+                    return Err(BadValue("a hash with a field twice"));
+                }
+            }
+            (Form::Hash(_), Part::Field { .. }) => return Err(BadValue("a field that expires")),
+            _ => return Err(MISPLACED),
+        }
+        Ok(())
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// When it is a collection without elements.
+    pub fn finish(self) -> Result<Value, BadValue> {
+        match self.0 {
+            Form::Str(value) => Ok(Value::Str(value)),
+            Form::Hash(hash) => collection(hash),
+        }
+    }
+}
+
+fn collection<T: Collection>(value: T) -> Result<Value, BadValue> {
+    if value.is_empty() && !T::STAYS_WHEN_EMPTY {
+        return Err(BadValue("a collection without elements"));
+    }
+    Ok(value.into_value())
+}
+
+fn string(text: Text<'_>) -> Str {
+    match text {
+        Text::Owned(bytes) if parse_int(&bytes).is_none() => Str::Raw(Blob::from(bytes)),
+        text => Str::from_slice(&text),
+    }
+}
