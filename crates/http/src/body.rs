@@ -3,7 +3,7 @@
 use crate::pipe::Holding;
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -73,9 +73,19 @@ impl std::error::Error for CutShort {}
 pub struct Outgoing {
     /// Long slices of bodies that went to the HTTP codec and have not come back as something to write.
     shared: Rc<RefCell<Chain>>,
+    /// Bytes that wait for the socket.
+    unsent_bytes: Rc<Cell<usize>>,
 }
 
 impl Outgoing {
+    /// Says how many bytes wait for the socket.
+    pub fn set_unsent(&self, bytes: usize) {
+        self.unsent_bytes.set(bytes);
+    }
+    /// Bytes that wait for the socket.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes.get()
+    }
     fn announce(&self, piece: &Chain) {
         let mut shared = self.shared.borrow_mut();
         // What was not recognised below is copied; it is not to pile up here.

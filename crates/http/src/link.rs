@@ -329,6 +329,10 @@ impl Link {
         }
         Ok(())
     }
+    /// True once a request has entered the session, and until one may not.
+    pub fn has_entered(&self) -> bool {
+        self.identity.borrow().is_some()
+    }
     /// Shows `look` the name of the user whose request this is.
     pub fn with_user<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         match &*self.identity.borrow() {

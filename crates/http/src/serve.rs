@@ -31,6 +31,10 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most header lines of a request.
 pub const HEADERS_MAX: usize = 100;
 
+/// No request is answered while more bytes of responses than this wait for the client. Before anybody has entered the session,
+/// the responses before are sent first.
+pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
 /// What an operator can set.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -154,9 +158,32 @@ pub struct Context {
     begun: Cell<u64>,
     /// Nothing has come of the request's body for too long.
     stalled: Cell<bool>,
+    /// A request waits until the client has taken more of the responses before it.
+    is_held_back: Cell<bool>,
 }
 
 impl Context {
+    /// True when so little waits for the client that one more request may be answered.
+    fn may_answer(&self) -> bool {
+        let unsent_bytes = self.outgoing.unsent_bytes();
+        unsent_bytes == 0 || (self.link.has_entered() && unsent_bytes <= UNSENT_BYTES_MAX)
+    }
+    /// Waits until the client has taken enough of the responses before this one. The driver runs the connection again then.
+    ///
+    /// # Errors
+    /// 408 when it takes nothing for too long.
+    async fn turn(&self) -> Result<(), Problem> {
+        poll_fn(|_| {
+            let (may, gives_up) = (self.may_answer(), self.stalled.get());
+            self.is_held_back.set(!may && !gives_up);
+            match (may, gives_up) {
+                (true, _) => Poll::Ready(Ok(())),
+                (false, true) => Poll::Ready(Err(Problem::stalled())),
+                (false, false) => Poll::Pending,
+            }
+        })
+        .await
+    }
     /// Refuses a request whose sender may call none of `commands`: before its body is read, so that it holds nothing.
     ///
     /// # Errors
@@ -191,6 +218,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
             outgoing,
             begun: Cell::new(0),
             stalled: Cell::new(false),
+            is_held_back: Cell::new(false),
         });
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).half_close(false);
@@ -209,6 +237,19 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     pub fn has_asked(&self) -> bool {
         self.context.link.front().is_waiting()
     }
+    /// True when a request that waited for the client to read can be answered now: poll the connection again.
+    pub fn can_go_on(&self) -> bool {
+        self.context.is_held_back.get() && self.context.may_answer()
+    }
+    /// True once a request has entered the session, and until one may not.
+    pub fn has_entered(&self) -> bool {
+        self.context.link.has_entered()
+    }
+    /// True while a request is being answered.
+    pub fn is_answering(&self) -> bool {
+        // The connection's, the service's, and the request's own.
+        Rc::strong_count(&self.context) > 2
+    }
     /// True while the session works: the client can do nothing but wait.
     pub fn is_busy(&self) -> bool {
         self.context.link.is_at_work()
@@ -220,8 +261,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     /// Gives up waiting for the rest of a request's body: it is answered with 408, and the connection ends. False when
     /// no request is being answered.
     pub fn give_up(&mut self) -> bool {
-        let answers = Rc::strong_count(&self.context) > 2;
-        answers && !self.context.stalled.replace(true)
+        self.is_answering() && !self.context.stalled.replace(true)
     }
     /// For saying how many bytes of responses wait for the socket.
     pub fn holding(&self) -> Holding {
@@ -292,7 +332,11 @@ impl Service<hyper::Request<Incoming>> for Server {
         context.begun.set(context.begun.get() + 1);
         context.stalled.set(false);
         Box::pin(async move {
-            let mut response = answer(context, request).await.unwrap_or_else(Problem::response);
+            let answered = match context.turn().await {
+                Ok(()) => answer(context, request).await,
+                Err(problem) => Err(problem),
+            };
+            let mut response = answered.unwrap_or_else(Problem::response);
             origin::forbid_embedding(response.headers_mut());
             Ok(response)
         })

@@ -2,6 +2,7 @@
 
 use crate::Ring;
 use crate::ring::Kind;
+use crate::slot::RECEIVED_BYTES_MAX;
 use std::io;
 use std::net::TcpStream;
 use std::rc::Rc;
@@ -50,6 +51,16 @@ impl Port {
         let slot = inner.slot(self.index);
         slot.meter = Some(meter);
         slot.measure();
+    }
+    /// Bytes that are held in memory of the port's own, which its task has not read.
+    pub fn unread_bytes(&self) -> usize {
+        self.ring.inner.borrow_mut().slot(self.index).spilled.len()
+    }
+    /// Has the port receive, from the next time on, no more than `bytes` ahead of its task (and what is in the same buffer),
+    /// where the kernel knows limits; `None` is the usual bound, which no port exceeds.
+    pub fn receive_ahead(&self, bytes: Option<usize>) {
+        let bytes = bytes.unwrap_or(RECEIVED_BYTES_MAX).clamp(1, RECEIVED_BYTES_MAX);
+        self.ring.inner.borrow_mut().slot(self.index).received_bytes_max = bytes;
     }
     /// Copies received bytes into `target`; the second value says that there are no more now.
     ///

@@ -95,13 +95,13 @@ fn set_up(buffers: u16) -> io::Result<(IoUring, OwnedFd, Buffers)> {
     Ok((ring, event, buffers))
 }
 
-/// Ends a standing receive after [`RECEIVED_BYTES_MAX`]. Linux knows this since 6.17; before, it refuses the request.
-fn limit(entry: &mut squeue::Entry) {
+/// Ends a standing receive after `bytes`. Linux knows this since 6.17; before, it refuses the request.
+fn limit(entry: &mut squeue::Entry, bytes: usize) {
     const { assert!(LIMIT_OFFSET + size_of::<u32>() <= size_of::<squeue::Entry>()) };
     // SAFETY: the field is in the request.
     let field = unsafe { (&raw mut *entry).cast::<u8>().add(LIMIT_OFFSET) };
     // SAFETY: a request is plain numbers, and the field has the alignment of its type. (The crate has no name for it.)
-    unsafe { field.cast::<u32>().write(RECEIVED_BYTES_MAX as u32) };
+    unsafe { field.cast::<u32>().write(bytes as u32) };
 }
 
 impl Ring {
@@ -149,6 +149,10 @@ impl Ring {
             true => RECEIVED_BYTES_MAX + BUFFER_BYTES,
             false => UNREAD_BYTES_MAX + usize::from(BUFFERS) * BUFFER_BYTES,
         }
+    }
+    /// True unless the kernel has refused a receive with a limit: [`Port::receive_ahead`] acts.
+    pub fn knows_limits(&self) -> bool {
+        self.inner.borrow().limits
     }
     /// True when the ring has failed: its ports only give that error.
     pub fn has_failed(&self) -> bool {
@@ -308,9 +312,10 @@ impl Inner {
         let fd = self.fd(index);
         let limits = self.limits;
         self.slot(index).receives(limits);
+        let bytes_max = self.slot(index).received_bytes_max;
         let mut entry = opcode::RecvMulti::new(fd, GROUP).build();
         if limits {
-            limit(&mut entry);
+            limit(&mut entry, bytes_max);
         }
         self.push(index, Kind::Receive, entry);
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use strand_chain::Chain;
 
-/// A standing receive ends with the buffer that brings it to so many bytes, where the kernel knows limits. The next is
-/// asked for when all was read, so a port holds no more.
+/// A standing receive ends with the buffer that brings it to so many bytes, where the kernel knows limits, unless the port is
+/// told less. The next is asked for when all was read, so a port holds no more.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 128 * 1024;
 /// Unread bytes of a port whose task does not read; with more of them the receiving stops.
 pub(crate) const UNREAD_BYTES_MAX: usize = 32 * 1024;
@@ -44,6 +44,8 @@ pub(crate) struct Slot {
     pub(crate) receiving: bool,
     /// It has, or the last one had, a limit.
     limited: bool,
+    /// That limit, in bytes.
+    pub(crate) received_bytes_max: usize,
     /// It is being cancelled.
     pub(crate) stopping: bool,
     /// It found no buffer; it is asked again in the next turn.
@@ -80,6 +82,7 @@ impl Slot {
             meter: None,
             receiving: false,
             limited: false,
+            received_bytes_max: RECEIVED_BYTES_MAX,
             stopping: false,
             starved: false,
             sending: Chain::new(),

@@ -232,6 +232,37 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
 }
 
 #[test]
+fn a_port_can_be_told_to_receive_little_ahead() {
+    let Some(f) = fixture() else { return };
+    let (mut port, peer) = f.pair();
+    port.receive_ahead(Some(4096));
+    assert!(!poll(&mut port, true, false).read);
+    let writer = std::thread::spawn({
+        let mut peer = peer.try_clone().expect("a descriptor");
+        move || drop(peer.write_all(&pattern(16 << 20, 0)))
+    });
+    f.until(|| poll(&mut port, true, false).read.then_some(()));
+    for _ in 0..100 {
+        port.attend(false);
+        f.ring.turn().expect("the ring works");
+        std::thread::sleep(Duration::from_millis(1));
+        // Where the kernel knows no limits the usual bound is the only one.
+        let bytes_max =
+            f.ring.unread_bytes_max().min(if f.ring.knows_limits() { 32 * 1024 } else { usize::MAX });
+        assert!((1..=bytes_max).contains(&port.unread_bytes()), "{}", port.unread_bytes());
+    }
+    port.receive_ahead(None);
+    let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
+    while got.len() < 1 << 20 {
+        let n = f.until(|| read(&mut port, &mut target)).expect("not the end");
+        got.extend_from_slice(&target[..n]);
+    }
+    assert!(got == pattern(16 << 20, 0)[..got.len()]);
+    drop((port, peer));
+    f.until(|| writer.is_finished().then_some(()));
+}
+
+#[test]
 fn ports_that_wait_to_read_and_do_not_keep_no_buffers_from_others() {
     let Some(f) = fixture() else { return };
     let mut lazy: Vec<_> = (0..200).map(|_| f.pair()).collect();

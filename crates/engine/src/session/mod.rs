@@ -254,6 +254,10 @@ impl Session {
         };
         self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
+    /// True while nobody has authenticated and somebody must.
+    pub fn is_stranger(&self) -> bool {
+        !self.authenticated && self.settings.password
+    }
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.requests.in_frame()

@@ -68,6 +68,8 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
     let greets_until = context.clock.now().mono_us + HANDSHAKE_US_MAX;
     let greets_until = stream.is_tls().then_some(greets_until);
     stream.measure(session.unread_meter());
+    let stranger = session.is_stranger();
+    stream.receive_for(stranger);
     let connection = Connection {
         stream,
         session,
@@ -75,6 +77,7 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
         context,
         state: State::Reading,
         greets_until,
+        stranger,
         fresh: true,
         unread: true,
         unwritten: true,
@@ -115,6 +118,8 @@ struct Connection<'c> {
     state: State,
     /// Until then the keys must be agreed on; none once they are.
     greets_until: Option<u64>,
+    /// Nobody has authenticated, and somebody must.
+    stranger: bool,
     /// Nothing has come yet.
     fresh: bool,
     /// The socket may hold bytes: reading is worth a try.
@@ -217,6 +222,10 @@ impl Connection<'_> {
             },
             Turn::Abort => State::Aborted("killed"),
         };
+        if self.stranger && !self.session.is_stranger() {
+            self.stranger = false;
+            self.stream.receive_for(false);
+        }
     }
 
     /// True while bytes may be taken from the socket; otherwise they wait there, which in the end stops the peer.

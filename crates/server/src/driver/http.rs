@@ -34,6 +34,8 @@ const MOVED_BYTES_MAX: usize = 64 * 1024;
 const OUT_BYTES_MAX: usize = 128 * 1024;
 /// Bytes that are sent although hyper has more to do.
 const SEND_BYTES_MIN: usize = 32 * 1024;
+/// Bytes that are read at once before anybody has entered the session: what was sent ahead waits in the kernel.
+const STRANGER_READ_BYTES_MAX: usize = 4 * 1024;
 
 /// Serves one connection until it closes.
 ///
@@ -58,6 +60,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
     let watch = back.watch();
     let outgoing = Outgoing::default();
     let stream = Stream::open(socket, tls, context.ring.as_ref())?;
+    stream.receive_for(true);
     let greeting =
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
@@ -71,6 +74,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         greeting,
         waiting: connection.holding(),
         idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
+        patience: Patience::new(Duration::from_secs(config.http_login_timeout_s())),
         watch: watch.clone(),
         turn: 0,
         connection,
@@ -111,7 +115,8 @@ struct HttpSide<'c> {
     /// Until when the two ends may agree on keys (TLS).
     greeting: Option<Pin<Box<Sleep>>>,
     idle: IdleWatch,
-    /// What waits for the socket.
+    patience: Patience,
+    /// What waits for the socket, or there for hyper.
     waiting: Holding,
     watch: Watch,
     /// The turn of the task in which the clock was looked at.
@@ -127,6 +132,7 @@ impl Future for HttpSide<'_> {
         if ends && !std::mem::replace(&mut this.told_to_end, true) {
             this.connection.end_gracefully();
         }
+        this.socket.borrow_mut().set_entered(this.connection.has_entered());
         loop {
             let begun = this.connection.requests();
             if let Poll::Ready(done) = Pin::new(&mut this.connection).poll(cx) {
@@ -146,13 +152,13 @@ impl Future for HttpSide<'_> {
             if !more || socket.out.len() >= SEND_BYTES_MIN {
                 socket.send()?;
             }
-            if !socket.poll_ready(cx) {
+            if !this.connection.can_go_on() && !socket.poll_ready(cx) {
                 break;
             }
         }
         let alive = {
             let socket = this.socket.borrow();
-            this.waiting.set(socket.out.len());
+            this.waiting.set(socket.out.len() + socket.stream.unread_bytes());
             (this.connection.requests(), socket.sent + socket.received)
         };
         // A look once in a turn is enough to be woken in time.
@@ -165,6 +171,21 @@ impl Future for HttpSide<'_> {
             } else if greeting.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok("no TLS handshake in time"));
             }
+        }
+        let (answers, entered) = (this.connection.is_answering(), this.connection.has_entered());
+        let received = this.socket.borrow().received;
+        if this.patience.poll(cx, entered, answers, received).is_ready() {
+            if !this.connection.give_up() {
+                return Poll::Ready(Ok(if entered {
+                    "no head in time"
+                } else {
+                    "not authenticated in time"
+                }));
+            }
+            // The answer in hand is the last one; there is as much time for it.
+            this.told_to_end = true;
+            this.connection.end_gracefully();
+            cx.waker().wake_by_ref();
         }
         if this.idle.poll(cx, alive, this.connection.is_busy()).is_ready() {
             if !this.connection.give_up() {
@@ -205,9 +226,52 @@ impl IdleWatch {
     }
 }
 
+/// Ends a connection whose client takes too long to say who it is, or what it asks for: from connecting until a request has
+/// entered the session, and from the first byte of a head until its request begins. Bytes that come now and then do not help.
+struct Patience {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Since when the client is waited for; `None` while it is not.
+    since: Option<Instant>,
+    /// Bytes that had come when a request was last being answered: what came after is the next head's.
+    received: u64,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Patience {
+        Patience { limit, timer: None, since: None, received: 0 }
+    }
+    /// Ready when the time is over; from then on there is as much time again.
+    fn poll(&mut self, cx: &mut task::Context<'_>, entered: bool, answers: bool, received: u64) -> Poll<()> {
+        if answers {
+            self.received = received;
+        }
+        let awaits = !entered || received > self.received;
+        if !awaits || self.limit.is_zero() {
+            // A timer that is armed is left alone: it costs one look when it fires.
+            self.since = None;
+            return Poll::Pending;
+        }
+        let due = *self.since.get_or_insert_with(Instant::now) + self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if now >= due {
+                self.since = Some(now);
+                timer.as_mut().reset(now + self.limit);
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
 /// The socket as hyper sees it.
 struct Socket {
     stream: Stream,
+    /// A request has entered the session.
+    has_entered: bool,
     /// A place to read to; empty between reads.
     input: Chain,
     /// What waits to be sent.
@@ -237,6 +301,7 @@ impl Socket {
     fn new(stream: Stream, outgoing: Outgoing, watch: Watch) -> Socket {
         Socket {
             stream,
+            has_entered: false,
             input: Chain::new(),
             out: Chain::new(),
             outgoing,
@@ -251,6 +316,12 @@ impl Socket {
             received: 0,
             no_tls: None,
             is_hello: false,
+        }
+    }
+    /// Says whether a request has entered the session: who has not is given little room.
+    fn set_entered(&mut self, entered: bool) {
+        if std::mem::replace(&mut self.has_entered, entered) != entered {
+            self.stream.receive_for(!entered);
         }
     }
     /// What may still be moved in this turn.
@@ -271,6 +342,7 @@ impl Socket {
             self.moved += written.bytes;
             self.sent += written.bytes as u64;
             self.unwritten = !written.full;
+            self.outgoing.set_unsent(self.out.len());
         }
         Ok(())
     }
@@ -310,7 +382,8 @@ impl Read for Io {
     ) -> Poll<io::Result<()>> {
         let socket = &mut *self.0.borrow_mut();
         while socket.unread {
-            let room = socket.room().min(buf.remaining());
+            let most = if socket.has_entered { usize::MAX } else { STRANGER_READ_BYTES_MAX };
+            let room = socket.room().min(buf.remaining()).min(most);
             if room == 0 {
                 break;
             }
@@ -369,7 +442,9 @@ impl Write for Io {
             socket.out.push_slice(&response);
             return Poll::Ready(Ok(one.len()));
         }
-        Poll::Ready(Ok(socket.outgoing.push(bufs, &mut socket.out)))
+        let taken = socket.outgoing.push(bufs, &mut socket.out);
+        socket.outgoing.set_unsent(socket.out.len());
+        Poll::Ready(Ok(taken))
     }
     fn is_write_vectored(&self) -> bool {
         true

@@ -50,6 +50,9 @@ const WRITE_SLICES_MAX: usize = 64;
 /// Bytes of input that are read and dropped at the end, so that unread input does not reset the last reply away.
 const DISCARD_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes that are received ahead of a task whose peer has not authenticated; the kernel ends with the buffer they are in.
+const STRANGER_BYTES_MAX: usize = 4 * 1024;
+
 /// `MSG_DONTWAIT`.
 const DONT_WAIT: i32 = 0x40;
 
@@ -110,6 +113,19 @@ impl Stream {
             Stream::Polled(_) | Stream::Tls(_) => {}
             Stream::Ring(port) => port.measure(meter),
             Stream::Pipe(back) => back.measure(meter),
+        }
+    }
+    /// Bytes of the peer's that are held here and were not read.
+    pub fn unread_bytes(&self) -> usize {
+        match self {
+            Stream::Ring(port) => port.unread_bytes(),
+            Stream::Polled(_) | Stream::Tls(_) | Stream::Pipe(_) => 0,
+        }
+    }
+    /// Holds next to nothing ahead of its task while `stranger` (nobody has authenticated), the usual amount otherwise.
+    pub fn receive_for(&self, stranger: bool) {
+        if let Stream::Ring(port) = self {
+            port.receive_ahead(stranger.then_some(STRANGER_BYTES_MAX));
         }
     }
     /// Says, before others run, whether the next thing is to read.

@@ -1,10 +1,15 @@
 //! What one request over HTTP, or one client that nobody knows yet, makes the server hold: no more than its limits say.
 
 use crate::harness::comes_true;
-use crate::http::{Http, site};
+use crate::http::{Http, Site, request, site};
 use crate::http_writes::memory_of;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 const XML: &str = "Content-Type: text/xml\r\n";
+/// Nothing here takes longer.
+const WITHIN: Duration = Duration::from_secs(20);
 
 /// Sends an update whose document repeats one field of no text `repeats` times.
 fn repeated(http: &mut Http, query: &str, repeats: usize) -> (u16, String) {
@@ -114,4 +119,136 @@ fn who_may_not_write_is_refused_before_the_body() {
     assert_eq!(site.http().ask("POST /v1/update", &bob, set).status, 200);
     let put = site.http().ask("PUT /v1/keys/k", "Authorization: Bearer bob:pw\r\n", b"v");
     assert_eq!(put.status, 201);
+}
+
+/// Sends until the socket has taken nothing for two seconds; how many bytes it took.
+fn flood(stream: &mut TcpStream, bytes: &[u8], times: usize) -> usize {
+    stream.set_write_timeout(Some(Duration::from_secs(2))).expect("not zero");
+    (0..times).take_while(|_| stream.write_all(bytes).is_ok()).count() * bytes.len()
+}
+
+#[test]
+fn replies_that_nobody_reads_stop_the_requests() {
+    let site = site(&["--workers", "1"]);
+    assert_eq!(site.http().get("/healthz").status, 200);
+    for line in ["HEAD /healthz", "DELETE /v1/keys/none"] {
+        let before = site.server.memory("VmRSS");
+        let mut deaf = TcpStream::connect(site.address).expect("it listens");
+        let requests = request(line, "", b"").repeat(1000);
+        let sent = flood(&mut deaf, &requests, 1000);
+        assert!(sent < requests.len() * 1000, "{line}: {sent} bytes were read");
+        assert_eq!(site.http().get("/healthz").status, 200);
+        let grown = site.server.memory("VmRSS").saturating_sub(before);
+        assert!(grown < 4 << 20, "{line}: {grown} bytes");
+        // Who begins to read after all gets one answer for each request that was taken.
+        deaf.set_nonblocking(false).expect("a socket");
+        deaf.set_read_timeout(Some(Duration::from_millis(1))).expect("not zero");
+        let (mut buffer, mut read, began) = (vec![0; 1 << 20], 0, Instant::now());
+        while read < 1 << 20 && began.elapsed() < WITHIN {
+            match deaf.read(&mut buffer) {
+                Ok(n) => read += n,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(e) => panic!("{line}: {e}"),
+            }
+        }
+        assert!(read >= 1 << 20, "{line}: the answers go on ({read} bytes)");
+    }
+}
+
+#[test]
+fn who_has_not_entered_yet_gets_little_memory() {
+    const CLIENTS: usize = 128;
+    let site = site(&["--workers", "1", "--requirepass", "sesame"]);
+    assert_eq!(site.http().get("/healthz").status, 200);
+    let before = site.server.memory("VmRSS");
+    for line in ["GET /v1/openapi.json", "GET /v1/keys/k"] {
+        let requests = request(line, "", b"").repeat(2000);
+        let held: Vec<TcpStream> = (0..CLIENTS)
+            .map(|_| {
+                let mut deaf = TcpStream::connect(site.address).expect("it listens");
+                // What it takes at once.
+                deaf.set_nonblocking(true).expect("a socket");
+                for _ in 0..100 {
+                    let _ = deaf.write(&requests);
+                }
+                deaf
+            })
+            .collect();
+        assert_eq!(site.http().get("/healthz").status, 200);
+        let grown = site.server.memory("VmRSS").saturating_sub(before);
+        assert!(
+            grown < CLIENTS as u64 * 112 * 1024 + (2 << 20),
+            "{line}: {grown} bytes for {CLIENTS} clients"
+        );
+        drop(held);
+    }
+}
+
+/// Repeats `send` until the server ends the connection; what came back.
+fn until_the_end(site: &Site, mut send: impl FnMut(&mut TcpStream) -> std::io::Result<()>) -> String {
+    let mut stream = TcpStream::connect(site.address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
+    let (mut answers, mut buffer, began) = (Vec::new(), [0; 4096], Instant::now());
+    while began.elapsed() < WITHIN {
+        // A read that waits paces what is sent.
+        match stream.read(&mut buffer) {
+            Ok(n @ 1..) => answers.extend_from_slice(&buffer[..n]),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => return String::from_utf8_lossy(&answers).into_owned(),
+        }
+        let _ = send(&mut stream);
+    }
+    panic!("the connection stays open after {}", String::from_utf8_lossy(&answers));
+}
+
+#[test]
+fn a_head_and_a_login_have_a_deadline() {
+    let site = site(&["--workers", "1", "--requirepass", "sesame", "--http-login-timeout", "1"]);
+    let known = "Authorization: Bearer sesame\r\n";
+    let mut entered = site.http();
+    assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
+    // A head that comes a byte at a time.
+    let mut head = b"GET /healthz HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+    let trickled = until_the_end(&site, |stream| stream.write_all(&[*head.next().expect("endless")]));
+    assert_eq!(trickled, "");
+    // Nothing at all.
+    assert_eq!(until_the_end(&site, |_| Ok(())), "");
+    // What needs no authentication is answered, and keeps nobody in for ever.
+    let answers = until_the_end(&site, |stream| stream.write_all(&request("GET /healthz", "", b"")));
+    assert!(
+        answers.starts_with("HTTP/1.1 200 ") && answers.matches("HTTP/1.1 200 ").count() > 1,
+        "{answers}"
+    );
+    // Nor does a body of which a byte comes now and then, for what takes none.
+    let mut first = true;
+    let answers = until_the_end(&site, |stream| match std::mem::take(&mut first) {
+        true => {
+            stream.write_all(b"POST /v1/update HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n")
+        }
+        false => stream.write_all(b"x"),
+    });
+    assert!(answers.starts_with("HTTP/1.1 401 "), "{answers}");
+    // Who has entered may be idle; and may not take its time with the next head either.
+    assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
+    entered.send(b"GET /v1/keys/none HTTP/1.1\r\nHost: localhost\r\nX: ");
+    entered.stream.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
+    let ended = (0..200).any(|_| {
+        let _ = entered.stream.write_all(b"x");
+        match entered.stream.read(&mut [0]) {
+            Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            Ok(n) => n == 0,
+        }
+    });
+    assert!(ended, "the next head has a deadline too");
+    // Its body may take as long as it likes while something comes.
+    let mut slow = site.http();
+    slow.send(
+        format!("PUT /v1/keys/slow HTTP/1.1\r\nHost: localhost\r\n{known}Content-Length: 12\r\n\r\n")
+            .as_bytes(),
+    );
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(200));
+        slow.send(b"x");
+    }
+    assert_eq!(slow.answer(false).status, 201);
 }
