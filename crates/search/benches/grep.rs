@@ -22,17 +22,17 @@ const MADE: usize = 500;
 fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let data = std::env::var_os("STRAND_DATA").map_or(root, PathBuf::from);
-    let folder = std::env::temp_dir().join(format!("strand-grep-{}", std::process::id()));
+    let folder = tempfile::tempdir().expect("the temporary folder is writable");
     let mut texts = Vec::new();
     for name in ["mail-easy-ham-1.tar.gz", "mail-spam-1.tar.gz"] {
         let archive = data.join(name);
-        if !is_bench || !archive.exists() || std::fs::create_dir_all(&folder).is_err() {
+        if !is_bench || !archive.exists() {
             continue;
         }
-        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&folder).status();
+        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(folder.path()).status();
         assert!(unpacked.is_ok_and(|s| s.success()), "tar unpacks {}", archive.display());
     }
-    let mut folders = vec![folder.clone()];
+    let mut folders = vec![folder.path().to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             match entry.path().is_dir() {
@@ -41,7 +41,6 @@ fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
             }
         }
     }
-    let _ = std::fs::remove_dir_all(&folder);
     if !texts.is_empty() {
         return (texts, "mails");
     }

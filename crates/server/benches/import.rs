@@ -71,18 +71,12 @@ fn peak_kb(reset: bool) -> u64 {
 }
 
 /// A temporary folder, removed when dropped.
-struct Scratch(PathBuf);
+struct Scratch(PathBuf, #[expect(dead_code, reason = "removes the folder when dropped")] tempfile::TempDir);
 
 impl Scratch {
     fn new() -> Scratch {
-        let path = std::env::temp_dir().join(format!("strand-import-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let made = tempfile::Builder::new().prefix("strand-import-bench-").tempdir();
+        let made = made.expect("the temporary folder is writable");
+        Scratch(made.path().to_path_buf(), made)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use strand_testkit::client::Client;
 use strand_testkit::process::{Server, free_port};
@@ -61,15 +60,13 @@ fn size(client: &mut Client) -> i64 {
 }
 
 /// A folder that is gone when the test ends.
-struct Folder(PathBuf);
+struct Folder(PathBuf, #[expect(dead_code, reason = "removes the folder when dropped")] tempfile::TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("strand-import-e2e-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        Folder(path)
+        let made = tempfile::Builder::new().prefix("strand-import-e2e-").tempdir();
+        let made = made.expect("the temporary folder is writable");
+        Folder(made.path().to_path_buf(), made)
     }
     /// `count` messages in folders of 500.
     fn of_mails(count: usize) -> Folder {
@@ -82,12 +79,6 @@ impl Folder {
             std::fs::write(dir.join(format!("{i:05}.eml")), mail).expect("writable");
         }
         folder
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -240,4 +231,22 @@ fn what_cannot_be_done_is_said_with_its_exit_code() {
     fails(&mut command(&address, &folder.0, &["--password", "guess"]), 1, &["WRONGPASS"]);
     let known = command(&address, &folder.0, &[]).env("STRAND_PASSWORD", "sesame").output();
     assert_eq!(known.expect("it runs").status.code(), Some(0));
+}
+
+#[test]
+fn what_a_server_says_does_not_reach_the_terminal_raw() {
+    use std::io::{Read, Write};
+    let folder = Folder::of_mails(1);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("bound").to_string();
+    let rude = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the importer comes");
+        let _ = stream.read(&mut [0; 1024]);
+        stream.write_all(b"-ERR \x1b]0;owned\x07\x1b[2J\r\n").expect("it reads");
+    });
+    let output = command(&address, &folder.0, &[]).output().expect("the built binary runs");
+    rude.join().expect("it answered");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said:?}");
+    assert!(said.contains(r"\u{1b}]0;owned\u{7}") && !said.contains(['\x1b', '\x07']), "{said:?}");
 }

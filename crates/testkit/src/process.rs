@@ -4,9 +4,8 @@ use crate::client::Client;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strand_wire::client::Value;
 
@@ -54,7 +53,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// Which program it is.
     pub kind: Kind,
-    directory: PathBuf,
+    /// Removed when the server has ended.
+    directory: tempfile::TempDir,
 }
 
 impl Server {
@@ -108,7 +108,7 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        std::fs::read_to_string(self.directory.join("log"))
+        std::fs::read_to_string(self.directory.path().join("log"))
     }
 
     /// The process id.
@@ -182,10 +182,7 @@ impl Server {
         cores: Option<&str>,
         environment: &[(&str, &str)],
     ) -> io::Result<Server> {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let number = STARTED.fetch_add(1, Relaxed);
-        let directory = std::env::temp_dir().join(format!("strand-testkit-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory)?;
+        let directory = tempfile::Builder::new().prefix("strand-testkit-").tempdir()?;
         let binary =
             if binary.components().count() > 1 { binary.canonicalize()? } else { binary.to_path_buf() };
         let mut command = match cores {
@@ -198,9 +195,9 @@ impl Server {
         };
         command.args(args).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
         command.envs(environment.iter().copied());
-        let log = std::fs::File::create(directory.join("log"))?;
+        let log = std::fs::File::create_new(directory.path().join("log"))?;
         let child = command
-            .current_dir(&directory)
+            .current_dir(directory.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -221,7 +218,7 @@ impl Server {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
-                let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+                let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
                 let kind = match log.contains("in use") {
                     true => io::ErrorKind::AddrInUse,
                     false => io::ErrorKind::Other,
@@ -243,7 +240,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

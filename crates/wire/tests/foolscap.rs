@@ -47,16 +47,15 @@ fn recorded_streams_are_read_as_foolscap_reads_them_and_sent_as_it_sends_them() 
 #[test]
 fn the_recording_is_what_foolscap_sends_today() {
     let Some(python) = python() else { return };
-    let fresh = std::env::temp_dir().join(format!("strand-banana-{}", std::process::id()));
-    fs::create_dir_all(&fresh).expect("a temporary folder");
-    let done = Command::new(python).arg(folder().join("peer.py")).arg("record").arg(&fresh).status();
+    let fresh = tempfile::tempdir().expect("a temporary folder");
+    let fresh = fresh.path();
+    let done = Command::new(python).arg(folder().join("peer.py")).arg("record").arg(fresh).status();
     assert!(done.expect("Python runs").success());
     for file in fs::read_dir(folder().join("streams")).expect("streams are in the tree") {
         let recorded = file.expect("a folder entry").path();
         let again = fresh.join(recorded.file_name().expect("a file"));
         assert!(fs::read(&recorded).ok() == fs::read(&again).ok(), "{recorded:?}: record again");
     }
-    fs::remove_dir_all(&fresh).expect("our own folder");
 }
 
 #[test]

@@ -1,27 +1,23 @@
 //! Folders for tests, gone when a test ends; and the messages in them.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A temporary folder.
-pub struct Tree(PathBuf);
+pub struct Tree(tempfile::TempDir);
 
 impl Tree {
     /// With these files.
     pub fn new(files: &[(&str, &str)]) -> Tree {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("strand-import-it-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
-        let tree = Tree(path);
+        let made = tempfile::Builder::new().prefix("strand-import-it-").tempdir();
+        let tree = Tree(made.expect("the temporary folder is writable"));
         files.iter().for_each(|(name, text)| tree.write(name, text));
         tree
     }
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
     pub fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path().join(name)
     }
     /// Writes a file, making the folders above it.
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -40,12 +36,6 @@ impl Tree {
         let done = std::process::Command::new("cp").arg("-r").arg(self.at(".")).arg(copy.path()).status();
         assert!(done.expect("cp runs").success());
         copy
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

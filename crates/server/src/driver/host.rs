@@ -7,7 +7,7 @@ use super::tls::Tls;
 use parking_lot::Mutex;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -271,25 +271,24 @@ const ACL_FILE_MODE: u32 = 0o600;
 const CONFIG_FILE_MODE: u32 = 0o666;
 
 /// Puts `text` in the place of a file, which keeps its permissions; a new one has `mode`, less what the process's mask
-/// takes away.
+/// takes away. The temporary file beside it has a name that nobody can foresee, and is made by O_EXCL: whatever lies in
+/// the folder already, a link of somebody else's included, is never written through.
 fn replace(path: &Path, text: &[u8], mode: u32) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(name);
-    let written = (|| {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
-        if let Ok(old) = fs::metadata(path) {
-            file.set_permissions(old.permissions())?;
-        }
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(&name).suffix(".tmp").permissions(fs::Permissions::from_mode(mode));
+    // Removed when it is dropped before it has its place.
+    let mut file = builder.tempfile_in(folder)?;
+    if let Ok(old) = fs::metadata(path) {
+        file.as_file().set_permissions(old.permissions())?;
     }
-    written
+    file.write_all(text)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    // The new name must be on disk too.
+    fs::File::open(folder)?.sync_all()
 }
 
 /// The system's own words for an error, as C programs print them.
@@ -373,14 +372,30 @@ mod tests {
 
     #[test]
     fn a_rewritten_file_is_replaced_whole_and_nothing_is_left_beside_it() {
-        let folder = std::env::temp_dir().join(format!("strand-host-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("strand.conf");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("strand.conf");
         fs::write(&path, "port 1\n").expect("a file");
         host(Some(path.clone())).rewrite_config(&|old| format!("{old}hz 20\n")).expect("rewritten");
         assert_eq!(fs::read_to_string(&path).expect("there"), "port 1\nhz 20\n");
         assert_eq!(fs::read_dir(&folder).expect("there").count(), 1);
-        fs::remove_dir_all(&folder).expect("removed");
         assert!(host(None).rewrite_config(&|_| String::new()).is_err());
+    }
+
+    #[test]
+    fn a_link_that_waits_for_the_temporary_file_is_not_written_through() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, victim) = (folder.path().join("users.acl"), folder.path().join("victim"));
+        fs::write(&victim, "precious").expect("a file");
+        // The name that the temporary file once had: anybody could foresee it.
+        let waiting = folder.path().join(format!("users.acl.{}.tmp", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &waiting).expect("a link");
+        replace(&path, b"user default on\n", ACL_FILE_MODE).expect("replaced");
+        assert_eq!(fs::read_to_string(&victim).expect("there"), "precious");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "user default on\n");
+        let meta = fs::symlink_metadata(&path).expect("there");
+        assert!(meta.is_file() && meta.permissions().mode() & 0o777 == 0o600, "{meta:?}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("ours");
+        replace(&path, b"user default off\n", ACL_FILE_MODE).expect("replaced again");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
     }
 }

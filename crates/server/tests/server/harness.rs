@@ -2,9 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// No reply takes longer.
@@ -214,15 +213,18 @@ pub fn strand(args: &[&str]) -> Output {
 }
 
 /// A folder of its own, removed when dropped.
-pub struct Folder(pub PathBuf);
+pub struct Folder(
+    pub PathBuf,
+    #[expect(dead_code, reason = "removes the folder when dropped")] tempfile::TempDir,
+);
 
 impl Folder {
     pub fn new() -> Folder {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("strand-server-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder for temporary files");
-        Folder(path)
+        let made = tempfile::Builder::new()
+            .prefix("strand-server-")
+            .tempdir()
+            .expect("a folder for temporary files");
+        Folder(made.path().to_path_buf(), made)
     }
     /// Writes a file; the value is its path.
     pub fn write(&self, name: &str, text: &str) -> String {
@@ -238,12 +240,6 @@ impl Folder {
     }
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
     }
 }
 

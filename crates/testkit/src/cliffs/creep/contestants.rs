@@ -161,9 +161,9 @@ pub(super) struct Re2 {
 }
 
 impl Re2 {
-    /// Compiles the program; the error says what to install.
+    /// Compiles the program into a folder of its own; the error says what to install.
     pub(super) fn build() -> Result<PathBuf> {
-        let binary = std::env::temp_dir().join(format!("strand-creep-re2-{}", std::process::id()));
+        let binary = tempfile::Builder::new().prefix("strand-creep-").tempdir()?.keep().join("re2");
         let args = ["-O2", "-x", "c++", "-", "-pthread", "-lre2", "-o"];
         let spawned =
             Command::new("g++").args(args).arg(&binary).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -129,7 +129,7 @@ pub(super) fn run(options: &Options) -> Result<Report> {
         }
     }
     if let Some(Ok(binary)) = re2 {
-        let _ = std::fs::remove_file(binary);
+        let _ = binary.parent().map(std::fs::remove_dir_all);
     }
     Ok(report)
 }
