@@ -1,8 +1,11 @@
 //! Mail: from the bytes of one message to the fields of one document.
 //!
-//! [`looks_like_mail`] decides by content, [`extract`] parses with the mail-parser library. What the library leaves to us
+//! [`looks_like_mail`] decides by content, [`extract`] parses with the mail-parser library, once [`cost`] has said that
+//! the message takes a bounded number of steps. What the library leaves to us
 //! is here: the mbox `From ` line in front, what counts as "no mail at all", the text of nested messages, and the shape
 //! of addresses and dates in the fields. The list of fields is [`crate::document::FIELDS`].
+
+pub mod cost;
 
 use crate::document::Fields;
 use mail_parser::{Address, Message, MessageParser, MimeHeaders, PartType};
@@ -65,6 +68,7 @@ pub fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
         let binary = memchr::memchr(0, &message[..message.len().min(4096)]).is_some();
         return Err(if binary { "the file is binary, not mail" } else { "there is no header field" }.into());
     }
+    cost::check(message)?;
     if message.len() <= OWN_STACK_BYTES_MAX {
         return parse(message, fields);
     }
