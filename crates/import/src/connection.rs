@@ -1,9 +1,10 @@
 //! The connection to the server: pipelined RESP over a blocking socket.
 //!
 //! [`Connection::send`] appends a command, [`Connection::receive`] takes the next reply; how many may be under way is the
-//! caller's business. Every wait has a bound, and every error names the address.
+//! caller's business. Every wait and every reply has a bound, and every error names the address.
 
 use crate::ImportError;
+use crate::container::CONTAINER_BYTES_MAX;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -14,6 +15,10 @@ use strand_wire::client::{ReplyParser, Value, encode_command};
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the next bytes of a reply, and for room to send.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most bytes that a reply may hold, when it is no container.
+pub const REPLY_BYTES_MAX: usize = 4 << 20;
+/// Most bytes that a reply with a container may hold.
+pub const CONTAINER_REPLY_BYTES_MAX: usize = CONTAINER_BYTES_MAX + 1024;
 /// Commands are gathered until they are this long in bytes.
 const FLUSH_BYTES: usize = 64 * 1024;
 
@@ -87,7 +92,20 @@ impl Connection {
     /// # Errors
     /// [`ImportError::Lost`], and [`ImportError::Protocol`] when the peer speaks no RESP.
     pub fn receive(&mut self) -> Result<Value, ImportError> {
+        self.receive_within(REPLY_BYTES_MAX)
+    }
+
+    /// [`Connection::receive`], when the reply may be a container.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_container(&mut self) -> Result<Value, ImportError> {
+        self.receive_within(CONTAINER_REPLY_BYTES_MAX)
+    }
+
+    fn receive_within(&mut self, bytes_max: usize) -> Result<Value, ImportError> {
         self.flush()?;
+        self.parser.set_reply_bytes_max(bytes_max);
         loop {
             let parsed = self.parser.next(&mut self.input);
             match parsed.map_err(|error| ImportError::Protocol { address: self.address.clone(), error })? {

@@ -15,14 +15,17 @@ use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, 
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
 use crate::mail::MESSAGE_BYTES_MAX;
-use crate::source::{AT_NOTE, FLAGS_KEY, Folder, Listing, Token};
+use crate::source::folder::Folder;
+use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source};
 use crate::versions::{self, DIGEST_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
 use sender::Sender;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
 pub const DEPTH_MAX: usize = 128;
+/// Most bytes of containers that a run holds at once: those of the folders on the way to the one it works on.
+pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
 /// The note that holds the reason of a dead letter.
@@ -36,7 +39,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let started = Instant::now();
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
-    let folder = Folder::open(&options.source).map_err(source_error)?;
+    let source = Folder::open(&options.source).map_err(source_error)?;
     let mut connection = Connection::open(&Target {
         address: &options.address,
         username: options.username.as_deref(),
@@ -48,13 +51,13 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     }
     let mut job = Job {
         sender: Sender::new(connection, &options.into, options.dry_run),
-        folder,
+        source: Box::new(source),
         options,
         progress,
         summary: Summary { into: options.into.clone(), ..Summary::default() },
         buffer: Vec::new(),
     };
-    job.container(b"", 0)?;
+    job.container(b"", Level::default())?;
     let mut summary = job.summary;
     summary.took = started.elapsed();
     Ok(summary)
@@ -105,9 +108,30 @@ impl Place<'_> {
     }
 }
 
+/// How far down a container lies, and what is held of those above it.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    depth: usize,
+    held_bytes: usize,
+}
+
+impl Level {
+    /// The level below a container of which `bytes` are held.
+    fn below(self, path: &[u8], bytes: usize) -> Result<Level, ImportError> {
+        let held_bytes = self.held_bytes.saturating_add(bytes);
+        if held_bytes > CONTAINERS_HELD_BYTES_MAX {
+            return Err(too_much(
+                path,
+                &format!("more than {CONTAINERS_HELD_BYTES_MAX} bytes of containers"),
+            ));
+        }
+        Ok(Level { depth: self.depth + 1, held_bytes })
+    }
+}
+
 struct Job<'a> {
     sender: Sender,
-    folder: Folder,
+    source: Box<dyn Source>,
     options: &'a ImportOptions,
     progress: &'a mut dyn Progress,
     summary: Summary,
@@ -116,15 +140,15 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Brings the folder at `path` and all below it up to date. The digest of its container; none when it failed.
-    fn container(&mut self, path: &[u8], depth: usize) -> Result<Option<Digest>, ImportError> {
-        if depth > DEPTH_MAX {
+    fn container(&mut self, path: &[u8], level: Level) -> Result<Option<Digest>, ImportError> {
+        if level.depth > DEPTH_MAX {
             self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
             return Ok(None);
         }
         let known = self.load(path)?;
         let listing = match self.list(path) {
             Ok(listing) => listing,
-            Err(error) if depth == 0 => return Err(ImportError::List(error)),
+            Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
             Err(error) => {
                 self.fail(path, &error.to_string());
                 return Ok(None);
@@ -147,7 +171,8 @@ impl Job<'_> {
             let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
             self.sender.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
-        let children = self.children(path, old, new, depth)?;
+        let below = level.below(path, known.blob.len() + listing.blob.len())?;
+        let children = self.children(path, old, new, below)?;
         let blob = self.documents(path, old, new, children)?;
         self.commit(path, &known, &blob, changes)?;
         Ok(Some(view(&blob).digest()))
@@ -161,13 +186,13 @@ impl Job<'_> {
     }
 
     /// Lists the folder; again after the racy window when a file in it is too young to be trusted.
-    fn list(&self, path: &[u8]) -> Result<Listing, source::ListError> {
-        let listing = self.folder.list(path, now_ns(), false)?;
+    fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
+        let listing = self.source.list(path, false)?;
         if listing.racy_for_ns == 0 || self.options.dry_run {
             return Ok(listing);
         }
         std::thread::sleep(Duration::from_nanos(listing.racy_for_ns.unsigned_abs()));
-        self.folder.list(path, now_ns(), true)
+        self.source.list(path, true)
     }
 
     /// The folders below, in the order of names; gives the tokens of those that `new` has.
@@ -176,14 +201,14 @@ impl Job<'_> {
         path: &[u8],
         old: Container<'_>,
         new: Container<'_>,
-        depth: usize,
+        below: Level,
     ) -> Result<Vec<Option<Digest>>, ImportError> {
         let mut tokens = Vec::new();
         for change in diff(old, new).filter(Change::is_container) {
             let child = join(path, change.entry().name);
             match change {
-                Change::Removed(_) => self.remove(&child)?,
-                _ => tokens.push(self.container(&child, depth + 1)?),
+                Change::Removed(_) => self.remove(&child, below)?,
+                _ => tokens.push(self.container(&child, below)?),
             }
         }
         Ok(tokens)
@@ -280,26 +305,29 @@ impl Job<'_> {
         builder: &mut Builder,
         buffer: &mut Vec<u8>,
     ) -> Result<(), ImportError> {
-        let file = self.folder.document_path(place.container, &place.new);
         let flags = place.new.get(FLAGS_KEY);
         let mut facts = FileFacts { path: place.path, name: place.new.name, size: place.new.size, flags };
         let mut is_mail = false;
         self.summary.opened += 1;
-        let read = source::read::read(&file, buffer, |beginning, size| {
-            is_mail = facts.is_mail(beginning);
-            is_mail && size <= MESSAGE_BYTES_MAX
-        });
+        let source = &mut self.source;
+        let read = source::read::read(
+            || source.open(place.container, &place.new),
+            buffer,
+            |beginning, size| {
+                is_mail = facts.is_mail(beginning);
+                is_mail && size <= MESSAGE_BYTES_MAX
+            },
+        );
         self.summary.bytes_read += buffer.len() as u64;
         let done = match read {
             Ok(done) => done,
             // What the server holds stays as it is: the next run tries again.
             Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
         };
-        let token = done.stamp.token(flags.is_some());
         // Written to just now: what it holds is sent, but the next run looks again.
-        let young = done.stamp.racy_for_ns(now_ns()) > 0 && token[..] != *place.new.token;
-        let token: &[u8] = if young { &[] } else { &token };
-        facts.size = done.stamp.size;
+        let young = done.stat.is_young && done.stat.token != place.new.token;
+        let token: &[u8] = if young { &[] } else { &done.stat.token };
+        facts.size = done.stat.size;
         if is_mail && !done.whole {
             let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
             return self.dead(place, token, &reason, false, builder);
@@ -363,8 +391,13 @@ impl Job<'_> {
     }
 
     /// A folder is gone: so are its documents, those of the folders below, and its record, in this order.
-    fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
+    fn remove(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
+        // No run records a container this deep: the server's are not ours.
+        if level.depth > DEPTH_MAX {
+            return Err(too_much(path, &format!("containers nested more than {DEPTH_MAX} deep")));
+        }
         let known = self.load(path)?;
+        let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
         if known.recorded {
             // Nothing of it is meant to stay: should it be back when this run was cut short, all of it is sent again.
@@ -372,7 +405,7 @@ impl Job<'_> {
             self.sender.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
-            self.remove(&join(path, child.name))?;
+            self.remove(&join(path, child.name), below)?;
         }
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
             self.remove_document(&join(path, document.name), document)?;
@@ -465,15 +498,11 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
+fn too_much(path: &[u8], what: &str) -> ImportError {
+    ImportError::TooMuch { path: String::from_utf8_lossy(path).into_owned(), what: what.to_owned() }
+}
+
 fn record_error(path: &[u8]) -> impl FnOnce(ContainerError) -> ImportError {
     let path = String::from_utf8_lossy(path).into_owned();
     |error| ImportError::Record { path, error }
 }
-
-fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Compile-time check that the source's tokens fit an entry.
-const _: () = assert!(size_of::<Token>() <= crate::container::TOKEN_BYTES_MAX);

@@ -160,6 +160,14 @@ pub enum ImportError {
         /// What is wrong.
         error: container::ContainerError,
     },
+    /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
+    #[error("stopped at {path:?}: {what}")]
+    TooMuch {
+        /// The container that was one too many.
+        path: String,
+        /// The bound.
+        what: String,
+    },
     /// The new container of a folder cannot be built.
     #[error("cannot record the folder {path:?}: {error}")]
     Record {

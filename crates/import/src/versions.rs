@@ -62,7 +62,7 @@ pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<K
     let mut blobs = Vec::with_capacity(2);
     for name in &names {
         // Both replies are taken before either is judged: the connection stays in step.
-        blobs.push((name, connection.receive()?));
+        blobs.push((name, connection.receive_container()?));
     }
     let mut found = Vec::with_capacity(2);
     for (name, value) in blobs {

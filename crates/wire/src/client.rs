@@ -65,8 +65,12 @@ pub fn encode_command<T: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[T]) {
 }
 
 /// A resumable reply parser. Attributes (`|`) are parsed and left out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReplyParser {
+    /// Most bytes that one reply may hold.
+    reply_bytes_max: usize,
+    /// Bytes that the reply in the making holds, or has announced.
+    reply_bytes: usize,
     /// Aggregates that have begun, outermost first.
     open: Vec<Aggregate>,
     /// The string whose header has been read.
@@ -88,10 +92,21 @@ struct StringBody {
     body: Body,
 }
 
+impl Default for ReplyParser {
+    fn default() -> ReplyParser {
+        ReplyParser { reply_bytes_max: usize::MAX, reply_bytes: 0, open: Vec::new(), string: None }
+    }
+}
+
 impl ReplyParser {
-    /// A parser at the start of a reply.
+    /// A parser at the start of a reply. Only the limits of this module bound what a reply may hold.
     pub fn new() -> ReplyParser {
         ReplyParser::default()
+    }
+    /// From now on a reply may hold this many bytes: its strings, its lines, and the place of each item. The lengths in
+    /// headers count as soon as they are read, so a reply that is too large is an error before its bytes are here.
+    pub fn set_reply_bytes_max(&mut self, bytes: usize) {
+        self.reply_bytes_max = bytes;
     }
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
@@ -108,12 +123,14 @@ impl ReplyParser {
                 }
                 None => {
                     let Some(line) = take_line(input)? else { return Ok(None) };
+                    self.charge(line.len())?;
                     self.judge_line(&line)?
                 }
             };
             if let Some(value) = value
                 && let Some(reply) = self.place(value)
             {
+                self.reply_bytes = 0;
                 return Ok(Some(reply));
             }
         }
@@ -140,6 +157,7 @@ impl ReplyParser {
             b'$' | b'*' if text == b"-1" => Value::Null,
             b'$' | b'=' | b'!' => {
                 let len = length(text, BULK_BYTES_MAX, 1)?;
+                self.charge(len)?;
                 self.string = Some(StringBody { kind, body: Body::new(len) });
                 return Ok(None);
             }
@@ -154,6 +172,7 @@ impl ReplyParser {
         if self.open.len() == DEPTH_MAX {
             return Err(error("replies nested too deep"));
         }
+        self.charge(missing.saturating_mul(size_of::<Value>()))?;
         let items = Vec::with_capacity(missing.min(ITEMS_RESERVED_MAX));
         let aggregate = Aggregate { kind, missing, items };
         if missing == 0 {
@@ -161,6 +180,14 @@ impl ReplyParser {
         }
         self.open.push(aggregate);
         Ok(None)
+    }
+    /// Counts bytes that the reply holds.
+    fn charge(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        self.reply_bytes = self.reply_bytes.saturating_add(bytes);
+        if self.reply_bytes > self.reply_bytes_max {
+            return Err(error(&format!("a reply holds more than {} bytes", self.reply_bytes_max)));
+        }
+        Ok(())
     }
     /// Puts a value where it belongs; gives back the reply that it completes.
     fn place(&mut self, mut value: Value) -> Option<Value> {
@@ -376,6 +403,31 @@ mod tests {
         assert_eq!(parser.next(&mut input), Ok(None));
         assert!(parser.in_reply());
         assert!(parser.open.iter().all(|a| a.items.capacity() <= ITEMS_RESERVED_MAX));
+    }
+
+    #[test]
+    fn a_reply_may_be_bounded_as_a_whole() {
+        let answers = |bytes: &[u8]| {
+            let mut parser = ReplyParser::new();
+            parser.set_reply_bytes_max(4096);
+            let mut input = Chain::new();
+            input.push_slice(bytes);
+            let mut replies = 0;
+            loop {
+                match parser.next(&mut input) {
+                    Ok(Some(_)) => replies += 1,
+                    Ok(None) => return Ok(replies),
+                    Err(error) => return Err(error.0),
+                }
+            }
+        };
+        let bulk = [&b"$1000\r\n"[..], &[b'x'; 1000], b"\r\n"].concat();
+        assert_eq!(answers(&bulk.repeat(100)), Ok(100), "each reply by itself");
+        assert!(answers(&[b"*5\r\n".to_vec(), bulk.repeat(5)].concat()).unwrap_err().contains("4096"));
+        for announced in ["$5000\r\n", "*1000\r\n", "%500\r\n", "*1\r\n*1\r\n~1000\r\n"] {
+            assert!(answers(announced.as_bytes()).is_err(), "{announced:?}");
+        }
+        assert!(answers(&[&b"+"[..], &[b'x'; 5000], b"\r\n"].concat()).is_err());
     }
 
     #[test]

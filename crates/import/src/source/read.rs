@@ -1,160 +1,128 @@
 //! Reading one document: whole, of one moment, or not at all.
 //!
-//! [`read`] looks at the file's [`Stamp`] before and after; when they differ the file was written meanwhile and is read
-//! once more, and a second time it is given up. Only the beginning is read of a file that is no mail.
+//! [`read`] looks at the object's [`Stat`] before and after; when they differ the object was written meanwhile and is
+//! read once more, and a second time it is given up. Only the beginning is read of an object that is not wanted whole.
 
-use super::Stamp;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use super::{Object, ReadError, Stat};
+use std::io;
 
 /// Bytes that decide whether a file is mail, and all that is read of one that is not.
 pub const BEGINNING_BYTES: u64 = 64 * 1024;
-/// Times a file is read that changes while it is read.
+/// Times an object is read that changes while it is read.
 pub const READS_MAX: usize = 2;
 /// The reading buffer is given back when one message made it larger than this.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
 /// What was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// Of the moment that the bytes are of.
-    pub stamp: Stamp,
+    pub stat: Stat,
     /// False when only the beginning was wanted.
     pub whole: bool,
 }
 
-/// Why a document could not be read. Each time the next import tries again.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// It was listed and is gone.
-    #[error("the file vanished during the import")]
-    Vanished,
-    /// It is no regular file any more.
-    #[error("the file became something else during the import")]
-    Replaced,
-    /// It changed during every read.
-    #[error("the file changed while it was read, {READS_MAX} times")]
-    Changing,
-    /// The system refused.
-    #[error("{0}")]
-    Io(io::Error),
-}
-
-/// Reads `path` into `buffer` (cleared first). `want_rest` is shown the beginning and the size and says whether the rest
-/// is wanted.
+/// Reads what `open` opens into `buffer` (cleared first). `want_rest` is shown the beginning and the size and says
+/// whether the rest is wanted.
 ///
 /// # Errors
 /// [`ReadError`].
 pub fn read(
-    path: &Path,
-    buffer: &mut Vec<u8>,
-    want_rest: impl FnMut(&[u8], u64) -> bool,
-) -> Result<ReadDone, ReadError> {
-    read_watched(path, buffer, want_rest, || {})
-}
-
-/// [`read`], calling `between` after the bytes and before the second look at the stamp: where tests change the file.
-fn read_watched(
-    path: &Path,
+    mut open: impl FnMut() -> Result<Box<dyn Object>, ReadError>,
     buffer: &mut Vec<u8>,
     mut want_rest: impl FnMut(&[u8], u64) -> bool,
-    mut between: impl FnMut(),
 ) -> Result<ReadDone, ReadError> {
     for _ in 0..READS_MAX {
         buffer.clear();
         buffer.shrink_to(BUFFER_BYTES_KEPT);
-        // Not through a link that took the file's place since it was listed; nor opened when it is a pipe, which waits.
-        if !path.symlink_metadata().map_err(read_error)?.is_file() {
-            return Err(ReadError::Replaced);
-        }
-        let mut file = File::open(path).map_err(read_error)?;
-        let before = Stamp::of(&file.metadata().map_err(read_error)?);
-        file.by_ref().take(BEGINNING_BYTES).read_to_end(buffer).map_err(read_error)?;
+        let object = open()?;
+        let before = object.stat()?;
+        append(&*object, buffer, BEGINNING_BYTES)?;
         let whole = want_rest(buffer, before.size);
         if whole && buffer.len() as u64 == BEGINNING_BYTES {
             // One byte more than expected shows a file that grew; and no file that grows for ever is read for ever.
-            let rest = (before.size + 1).saturating_sub(BEGINNING_BYTES);
-            file.by_ref().take(rest).read_to_end(buffer).map_err(read_error)?;
+            append(&*object, buffer, (before.size + 1).saturating_sub(BEGINNING_BYTES))?;
         }
-        between();
-        let after = Stamp::of(&file.metadata().map_err(read_error)?);
-        if before == after && (!whole || buffer.len() as u64 == before.size) {
-            return Ok(ReadDone { stamp: before, whole });
+        let after = object.stat()?;
+        let same = before.token == after.token && before.size == after.size;
+        if same && (!whole || buffer.len() as u64 == before.size) {
+            return Ok(ReadDone { stat: after, whole });
         }
     }
     Err(ReadError::Changing)
 }
 
-fn read_error(error: io::Error) -> ReadError {
-    match error.kind() {
-        ErrorKind::NotFound => ReadError::Vanished,
-        _ => ReadError::Io(error),
+/// Appends up to `bytes` bytes of the object, from where `buffer` ends.
+fn append(object: &dyn Object, buffer: &mut Vec<u8>, bytes: u64) -> io::Result<()> {
+    let end = buffer.len() + usize::try_from(bytes).unwrap_or(usize::MAX - buffer.len());
+    while buffer.len() < end {
+        let at = buffer.len();
+        // Room comes as bytes do: a size that the object only claims costs nothing.
+        buffer.resize(end.min(at + BEGINNING_BYTES as usize), 0);
+        let got = object.read_at(at as u64, &mut buffer[at..]);
+        buffer.truncate(at + *got.as_ref().unwrap_or(&0));
+        match got {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::TempDir;
+    use std::cell::Cell;
+
+    /// An object that changes at each of the first `changes` reads of its beginning.
+    struct Changing<'a> {
+        bytes: Vec<u8>,
+        version: &'a Cell<u8>,
+        changes: u8,
+    }
+
+    impl Object for Changing<'_> {
+        fn stat(&self) -> io::Result<Stat> {
+            Ok(Stat { size: self.bytes.len() as u64, token: vec![self.version.get()], is_young: false })
+        }
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+            if offset == 0 && self.version.get() < self.changes {
+                self.version.set(self.version.get() + 1);
+            }
+            let rest = &self.bytes[(offset as usize).min(self.bytes.len())..];
+            let len = rest.len().min(into.len()).min(1000);
+            into[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+    }
+
+    fn read_changing(len: usize, changes: u8, whole: bool) -> (Result<ReadDone, ReadError>, Vec<u8>, usize) {
+        let version: &'static Cell<u8> = Box::leak(Box::new(Cell::new(0)));
+        let (mut buffer, mut opened) = (vec![9; 5], 0);
+        let open = || {
+            opened += 1;
+            Ok(Box::new(Changing { bytes: vec![b'x'; len], version, changes }) as Box<dyn Object>)
+        };
+        let done = read(open, &mut buffer, |_, _| whole);
+        (done, buffer, opened)
+    }
 
     #[test]
     fn reads_all_or_the_beginning() {
-        let dir = TempDir::new("read");
-        let long = vec![b'x'; BEGINNING_BYTES as usize * 2 + 7];
-        dir.write("long", &long);
-        let mut buffer = Vec::new();
-        let done = read(&dir.path().join("long"), &mut buffer, |_, _| true).unwrap();
-        assert!(done.whole && buffer == long && done.stamp.size == long.len() as u64);
-        let done = read(&dir.path().join("long"), &mut buffer, |_, _| false).unwrap();
-        assert!(!done.whole && buffer.len() as u64 == BEGINNING_BYTES);
+        let long = BEGINNING_BYTES as usize * 2 + 7;
+        let (done, buffer, _) = read_changing(long, 0, true);
+        assert!(done.unwrap().whole && buffer == vec![b'x'; long]);
+        let (done, buffer, _) = read_changing(long, 0, false);
+        assert!(!done.unwrap().whole && buffer.len() as u64 == BEGINNING_BYTES);
     }
 
     #[test]
-    fn a_file_that_changes_once_is_read_again() {
-        let dir = TempDir::new("change");
-        dir.write("f", b"first");
-        let (path, mut buffer, mut reads) = (dir.path().join("f"), Vec::new(), 0);
-        let done = read_watched(
-            &path,
-            &mut buffer,
-            |_, _| true,
-            || {
-                reads += 1;
-                if reads == 1 {
-                    dir.write("f", b"second");
-                }
-            },
-        );
-        assert_eq!((done.unwrap().stamp.size, &buffer[..], reads), (6, &b"second"[..], 2));
-    }
-
-    #[test]
-    fn a_file_that_keeps_changing_is_given_up() {
-        let dir = TempDir::new("changing");
-        dir.write("f", b"1");
-        let (path, mut buffer, mut len) = (dir.path().join("f"), Vec::new(), 1);
-        let done = read_watched(
-            &path,
-            &mut buffer,
-            |_, _| true,
-            || {
-                len += 1;
-                dir.write("f", &vec![b'1'; len]);
-            },
-        );
-        assert!(matches!(done, Err(ReadError::Changing)));
-    }
-
-    #[test]
-    fn what_is_gone_or_no_file_is_told_apart() {
-        let dir = TempDir::new("gone");
-        let mut buffer = Vec::new();
-        let gone = read(&dir.path().join("none"), &mut buffer, |_, _| true);
-        assert!(matches!(gone, Err(ReadError::Vanished)));
-        std::os::unix::fs::symlink("/etc/hostname", dir.path().join("link")).unwrap();
-        let link = read(&dir.path().join("link"), &mut buffer, |_, _| true);
-        assert!(matches!(link, Err(ReadError::Replaced)));
+    fn an_object_that_changes_once_is_read_again_and_then_given_up() {
+        let (done, buffer, opened) = read_changing(6, 1, true);
+        assert_eq!((done.unwrap().stat.token, buffer.len(), opened), (vec![1], 6, 2));
+        let (done, _, opened) = read_changing(6, 2, true);
+        assert!(matches!(done, Err(ReadError::Changing)) && opened == READS_MAX);
     }
 }

@@ -189,6 +189,88 @@ fn a_damaged_record_is_named_and_nothing_is_touched() {
     assert!(fake.writes().is_empty());
 }
 
+/// A server that answers each `IMPORT.VERSION GET` with what `answer` makes of the container's name.
+fn hostile(answer: fn(&[u8]) -> Vec<u8>) -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // Ends with its connection, at the latest with the process.
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut input, mut block) = (Vec::new(), [0; 4096]);
+        loop {
+            let mut replies = Vec::new();
+            while let Some((args, used)) = request(&input) {
+                input.drain(..used);
+                match args.as_slice() {
+                    [_, get, _, name] if get == b"GET" => replies.extend(answer(name)),
+                    [command, ..] if command == b"EXISTS" => replies.extend(b":0\r\n"),
+                    _ => replies.extend(b"+OK\r\n"),
+                }
+            }
+            let got = stream.write_all(&replies).and_then(|()| stream.read(&mut block)).unwrap_or(0);
+            if got == 0 {
+                return;
+            }
+            input.extend_from_slice(&block[..got]);
+        }
+    });
+    address
+}
+
+/// A whole request at the front of `bytes`, and its length.
+fn request(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
+    let line = |at: usize| {
+        let end = at + bytes[at..].windows(2).position(|w| w == b"\r\n")?;
+        Some((std::str::from_utf8(&bytes[at + 1..end]).ok()?.parse::<usize>().ok()?, end + 2))
+    };
+    let (count, mut at) = (!bytes.is_empty()).then(|| line(0))??;
+    let mut args = Vec::new();
+    for _ in 0..count {
+        let (len, from) = (at < bytes.len()).then(|| line(at))??;
+        args.push(bytes.get(from..from + len)?.to_vec());
+        at = from + len + 2;
+    }
+    (at <= bytes.len()).then_some((args, at))
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+#[test]
+fn a_server_whose_containers_never_end_is_left() {
+    use strand_import::container::{Builder, Kind};
+    let address = hostile(|name| {
+        if name.ends_with(b"/") {
+            return b"$-1\r\n".to_vec();
+        }
+        let mut nest = Builder::new(0);
+        nest.push(Kind::Container, b"n", 0, b"t", []).unwrap();
+        bulk(&nest.finish().unwrap())
+    });
+    let tree = Tree::new(&[]);
+    let options = ImportOptions { address, index: false, ..ImportOptions::new(tree.path(), "d") };
+    // On a thread of its own: one that recursed without a bound would end all tests.
+    let run = std::thread::spawn(move || strand_import::run(&options, &mut Silent));
+    fails(run.join().unwrap(), &["nested more than 128 deep"]);
+}
+
+#[test]
+fn a_server_whose_replies_are_larger_than_any_container_is_left() {
+    let answers: [fn(&[u8]) -> Vec<u8>; 3] = [
+        |_| b"*100000000\r\n".to_vec(),
+        |_| b"$536900000\r\n".to_vec(),
+        |_| [&b"*2\r\n"[..], &bulk(&[0; 1000]), b"$536870912\r\n"].concat(),
+    ];
+    for answer in answers {
+        let tree = Tree::new(&[]);
+        let options =
+            ImportOptions { address: hostile(answer), index: false, ..ImportOptions::new(tree.path(), "d") };
+        fails(strand_import::run(&options, &mut Silent), &["no Redis server", &options.address]);
+    }
+}
+
 #[test]
 fn progress_hears_of_every_document() {
     #[derive(Default)]

@@ -5,11 +5,11 @@
 //! message. Deliveries in `tmp` are left out, and so is what mail programs keep beside the messages. Folders in the
 //! Maildir, `.Sub` as Maildir++ has them or without the dot, are containers.
 
-use super::{ListError, Lister, container_error, io_error};
+use super::{FoundAs, ListError, Lister};
+use crate::source::beneath;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::Dir;
 use std::collections::HashSet;
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 const PARTS: [&str; 3] = ["cur", "new", "tmp"];
 /// Times that `cur` is read again because messages moved meanwhile.
@@ -18,8 +18,8 @@ const RELISTS_MAX: usize = 3;
 const INFO: &[u8] = b":2,";
 
 /// True when `dir` has the three folders of a Maildir.
-pub fn is_maildir(dir: &Path) -> bool {
-    PARTS.iter().all(|part| dir.join(part).symlink_metadata().is_ok_and(|meta| meta.is_dir()))
+pub(super) fn is_maildir(dir: BorrowedFd<'_>) -> bool {
+    PARTS.iter().all(|part| matches!(FoundAs::look(dir, part.as_bytes()), Ok(FoundAs::Folder)))
 }
 
 /// The unique part of a message's file name, and its flags.
@@ -30,7 +30,7 @@ pub fn split_name(name: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-pub(super) fn list(dir: &Path, lister: &mut Lister) -> Result<(), ListError> {
+pub(super) fn list(dir: BorrowedFd<'_>, lister: &mut Lister) -> Result<(), ListError> {
     // A message that moves from `new` to `cur` meanwhile is met twice, or, read in the other order, not at all.
     let mut seen = HashSet::new();
     let mut moved =
@@ -43,16 +43,18 @@ pub(super) fn list(dir: &Path, lister: &mut Lister) -> Result<(), ListError> {
         }
         moved = list_messages(dir, "cur", &mut seen, lister)?;
     }
-    for entry in std::fs::read_dir(dir).map_err(io_error(dir))? {
-        let entry = entry.map_err(io_error(dir))?;
-        let kind = entry.file_type().map_err(io_error(&entry.path()))?;
-        let name = entry.file_name();
-        if kind.is_symlink() {
-            lister.skipped.links += 1;
-        } else if !kind.is_dir() {
-            lister.skipped.maildir += 1;
-        } else if !PARTS.iter().any(|part| name == *part) {
-            lister.folder(name.as_bytes()).map_err(container_error(dir))?;
+    for entry in Dir::read_from(dir).map_err(|e| lister.io_error(b"", e.into()))? {
+        let entry = entry.map_err(|e| lister.io_error(b"", e.into()))?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        match FoundAs::look(dir, name).map_err(|e| lister.io_error(name, e))? {
+            FoundAs::Nothing => {}
+            FoundAs::Link => lister.skipped.links += 1,
+            FoundAs::Folder if PARTS.iter().any(|part| name == part.as_bytes()) => {}
+            FoundAs::Folder => lister.folder(name)?,
+            FoundAs::File(_) | FoundAs::Special => lister.skipped.maildir += 1,
         }
     }
     Ok(())
@@ -60,32 +62,30 @@ pub(super) fn list(dir: &Path, lister: &mut Lister) -> Result<(), ListError> {
 
 /// True when a message went away between being listed and being looked at.
 fn list_messages(
-    dir: &Path,
+    dir: BorrowedFd<'_>,
     part: &str,
     seen: &mut HashSet<Vec<u8>>,
     lister: &mut Lister,
 ) -> Result<bool, ListError> {
     let mut moved = false;
-    let folder = dir.join(part);
-    for entry in std::fs::read_dir(&folder).map_err(io_error(&folder))? {
-        let entry = entry.map_err(io_error(&folder))?;
-        let file_name = entry.file_name();
-        let file_name = file_name.as_bytes();
-        let meta = match entry.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                moved = true;
-                continue;
-            }
-            other => other.map_err(io_error(&entry.path()))?,
-        };
+    let folder = beneath::open(dir, part.as_bytes()).map_err(|e| lister.io_error(part.as_bytes(), e))?;
+    for entry in Dir::read_from(&folder).map_err(|e| lister.io_error(part.as_bytes(), e.into()))? {
+        let entry = entry.map_err(|e| lister.io_error(part.as_bytes(), e.into()))?;
+        let file_name = entry.file_name().to_bytes();
+        if matches!(file_name, b"." | b"..") {
+            continue;
+        }
+        let at = [part.as_bytes(), b"/", file_name].concat();
         let (unique, flags) = split_name(file_name);
-        if meta.is_symlink() {
-            lister.skipped.links += 1;
-        } else if !meta.is_file() || file_name.starts_with(b".") || unique.is_empty() {
-            lister.skipped.maildir += 1;
-        } else if seen.insert(unique.to_vec()) {
-            let at = [part.as_bytes(), b"/", file_name].concat();
-            lister.document(unique, &meta, Some((&at, flags))).map_err(container_error(dir))?;
+        match FoundAs::look(folder.as_fd(), file_name).map_err(|e| lister.io_error(&at, e))? {
+            FoundAs::Nothing => moved = true,
+            FoundAs::Link => lister.skipped.links += 1,
+            FoundAs::File(stamp) if !file_name.starts_with(b".") && !unique.is_empty() => {
+                if seen.insert(unique.to_vec()) {
+                    lister.document(unique, &stamp, Some((&at, flags)))?;
+                }
+            }
+            _ => lister.skipped.maildir += 1,
         }
     }
     Ok(moved)

@@ -1,0 +1,85 @@
+//! Opening what lies beneath a folder without leaving the folder.
+//!
+//! [`open`] follows no symbolic link on the way and waits for no pipe: a folder that somebody exchanges for a link
+//! between its listing and its reading is an error, whatever the link leads to. The kernel does it in one call
+//! (openat2); where it does not know that call, or the path is too long for one call, [`walk`] opens folder by folder.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use std::io;
+
+/// Opens `path` (names joined by `/`; empty: the folder itself) beneath `folder` for reading.
+///
+/// # Errors
+/// What the system says; a link on the way is `ELOOP` or `ENOTDIR`.
+pub(super) fn open(folder: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match openat2(folder, path, flags, Mode::empty(), beneath) {
+        // Unknown to the kernel, or refused by a sandbox that does not know it; a path longer than a call takes; a
+        // folder renamed meanwhile.
+        Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG | Errno::AGAIN) => walk(folder, path, flags),
+        other => Ok(other?),
+    }
+}
+
+/// [`open`], one name a call.
+fn walk(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let mut names = path.split(|b| *b == b'/');
+    let last = names.next_back().unwrap_or(b".");
+    let mut at: Option<OwnedFd> = None;
+    for name in names {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        at = Some(openat(at.as_ref().map_or(folder, |fd| fd.as_fd()), checked(name)?, flags, Mode::empty())?);
+    }
+    Ok(openat(at.as_ref().map_or(folder, |fd| fd.as_fd()), checked(last)?, flags, Mode::empty())?)
+}
+
+fn checked(name: &[u8]) -> io::Result<&[u8]> {
+    if name == b".." { Err(Errno::XDEV.into()) } else { Ok(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TempDir;
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn both_ways_stay_beneath_the_folder() {
+        let dir = TempDir::new("beneath");
+        dir.write("a/b/c", b"inside");
+        symlink("/etc", dir.path().join("out")).unwrap();
+        symlink("a", dir.path().join("in")).unwrap();
+        let folder = File::open(dir.path()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        for walked in [false, true] {
+            let open = |path: &str| match walked {
+                true => walk(folder.as_fd(), path.as_bytes(), flags),
+                false => open(folder.as_fd(), path.as_bytes()),
+            };
+            let text = io::read_to_string(File::from(open("a/b/c").unwrap())).unwrap();
+            assert_eq!(text, "inside");
+            assert!(open("a/b").is_ok() && open("a/x").is_err());
+            for refused in ["out/hostname", "in/b/c", "in", "../x", "a/../../x"] {
+                assert!(open(refused).is_err(), "{refused}, walked: {walked}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_a_call_takes_is_walked() {
+        let dir = TempDir::new("long");
+        let mut at = File::open(dir.path()).unwrap().into();
+        let name = "n".repeat(200);
+        for _ in 0..30 {
+            rustix::fs::mkdirat(&at, name.as_str(), Mode::RWXU).unwrap();
+            at = open(OwnedFd::as_fd(&at), name.as_bytes()).unwrap();
+        }
+        let path = vec![name; 30].join("/");
+        assert!(path.len() > 4096 && open(File::open(dir.path()).unwrap().as_fd(), path.as_bytes()).is_ok());
+    }
+}
