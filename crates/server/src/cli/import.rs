@@ -88,11 +88,11 @@ pub fn run(args: ImportArgs) -> ExitCode {
             ExitCode::from(u8::from(args.strict && summary.failed > 0))
         }
         Err(error @ strand_import::ImportError::Options(_)) => {
-            eprintln!("strand import: {error}");
+            eprintln!("strand import: {}", safe(&error.to_string()));
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("strand import: {error}");
+            eprintln!("strand import: {}", safe(&error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -113,7 +113,7 @@ fn report(summary: &Summary, verbose: bool) {
     if summary.failed > 0 {
         eprintln!("failed:");
         for letter in &summary.dead_letters {
-            eprintln!("  {}: {}", printable(&letter.path), letter.reason);
+            eprintln!("  {}: {}", printable(&letter.path), safe(&letter.reason));
         }
         let unlisted = summary.failed - summary.dead_letters.len() as u64;
         if unlisted > 0 {
@@ -128,13 +128,28 @@ fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// A path for people: what is not UTF-8 is replaced, control characters are escaped.
+/// A path for people: what is not UTF-8 is replaced, the rest made [`safe`].
 fn printable(path: &[u8]) -> String {
     if path.is_empty() {
         return ".".to_owned();
     }
-    let text = String::from_utf8_lossy(path);
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    safe(&String::from_utf8_lossy(path))
+}
+
+/// Text from outside (a server's words, a file's name) as it may go to a terminal: control characters, and those that
+/// turn the direction of writing or break lines, are escaped.
+fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                out.extend(c.escape_default())
+            }
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Progress: a bar on a terminal, a plain line now and then elsewhere, nothing when quiet.
@@ -236,5 +251,6 @@ mod tests {
         assert_eq!(printable(b"a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
         assert_eq!(printable(b"caf\xe9"), "caf\u{fffd}");
         assert_eq!(printable(b""), ".");
+        assert_eq!(printable("a\u{202e}fdp.exe\u{9b}1m".as_bytes()), "a\\u{202e}fdp.exe\\u{9b}1m");
     }
 }
