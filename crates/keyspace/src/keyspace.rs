@@ -3,7 +3,7 @@
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
-use crate::{RecordRef, Settings, Touched, Txn, Value};
+use crate::{PrefixSet, RecordRef, Settings, Touched, Txn, Value};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -324,7 +324,8 @@ impl Keyspace {
     /// Follow keys of database 0 under these prefixes (an empty prefix follows all); replaces the former list. An empty
     /// list follows none and forgets what was touched.
     pub fn track(&self, prefixes: Vec<Vec<u8>>) {
-        let prefixes: Option<Arc<[Vec<u8>]>> = (!prefixes.is_empty()).then(|| prefixes.into());
+        let set = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
+        let prefixes = (!set.is_empty()).then_some(set);
         for shard in &self.shards {
             shard.lock.lock().notes.follow(prefixes.clone());
         }

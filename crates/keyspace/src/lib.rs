@@ -25,7 +25,7 @@ pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::Settings;
 pub use sweep::Expired;
-pub use tracking::Touched;
+pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};
 pub use txn::{Lookups, Txn};
 pub use types::{
     Bytes, Changed, Collection, Piece, Stored,

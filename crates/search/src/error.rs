@@ -20,6 +20,9 @@ pub enum SearchError {
     /// More indexes than [`crate::INDEXES_MAX`].
     #[error("Too many indexes: at most {0} are allowed")]
     TooManyIndexes(usize),
+    /// More prefixes than all indexes together may have.
+    #[error("Too many prefixes: at most {0} are allowed in all indexes")]
+    TooManyPrefixes(usize),
     /// A query that does not parse: a byte offset into the query and the token there.
     #[error("Syntax error at offset {offset} near {near}")]
     Syntax {

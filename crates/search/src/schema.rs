@@ -7,12 +7,17 @@ use crate::error::{NO_ARGUMENT, NOT_CONVERTIBLE, OUT_OF_BOUNDS, SearchError, los
 use crate::tokenizer::STOP_WORDS;
 use std::collections::HashSet;
 use std::sync::Arc;
+use strand_keyspace::{PrefixSet, TRACKED_PREFIX_BYTES_MAX};
 use strand_wire::args::Args;
 
 /// Most fields of one index.
 pub(crate) const FIELDS_MAX: usize = 1024;
 /// Most prefixes of one index.
 pub(crate) const PREFIXES_MAX: usize = 1024;
+/// Most stop words of one index.
+pub(crate) const STOP_WORDS_MAX: usize = 4096;
+/// Longest name of a field and longest stop word, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 4096;
 
 /// Options of FT.CREATE that RediSearch knows and Strand refuses.
 const REFUSED: [&str; 10] = [
@@ -33,8 +38,10 @@ const REFUSED_FIELD: [&str; 4] = ["PHONETIC", "WITHSUFFIXTRIE", "INDEXEMPTY", "I
 /// What an index indexes.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
-    /// Keys that start with one of these; one empty prefix: all keys.
+    /// Keys that start with one of these; one empty prefix: all keys. As they were given.
     pub(crate) prefixes: Vec<Vec<u8>>,
+    /// The same for asking about a key.
+    follows: PrefixSet,
     /// Multiplies every score.
     pub(crate) score: f64,
     /// Words that are not indexed.
@@ -101,6 +108,7 @@ impl Schema {
     pub(crate) fn parse(args: Args<'_>) -> Result<Schema, SearchError> {
         let mut schema = Schema {
             prefixes: vec![Vec::new()],
+            follows: PrefixSet::default(),
             score: 1.0,
             stop_words: Arc::new(STOP_WORDS.iter().map(|w| w.to_string()).collect()),
             own_stop_words: None,
@@ -121,6 +129,7 @@ impl Schema {
                 }
             } else if at.takes("PREFIX") {
                 let prefixes = at.list("PREFIX", PREFIXES_MAX)?;
+                prefixes.iter().try_for_each(|p| check_length("PREFIX", p, TRACKED_PREFIX_BYTES_MAX))?;
                 if !prefixes.is_empty() {
                     schema.prefixes = prefixes.into_iter().map(|p| p.to_vec()).collect();
                 }
@@ -135,8 +144,9 @@ impl Schema {
                     return Err(SearchError::refused(format!("Invalid score: {}", schema.score)));
                 }
             } else if at.takes("STOPWORDS") {
-                let words: Vec<String> =
-                    at.list("STOPWORDS", usize::MAX)?.into_iter().map(|w| lossy(w).to_lowercase()).collect();
+                let words = at.list("STOPWORDS", STOP_WORDS_MAX)?;
+                words.iter().try_for_each(|w| check_length("STOPWORDS", w, NAME_BYTES_MAX))?;
+                let words: Vec<String> = words.into_iter().map(|w| lossy(w).to_lowercase()).collect();
                 schema.stop_words = Arc::new(words.iter().cloned().collect());
                 schema.own_stop_words = Some(words);
             } else if at.takes("SKIPINITIALSCAN") {
@@ -152,6 +162,7 @@ impl Schema {
             }
         }
         schema.parse_fields(&mut at)?;
+        schema.follows = PrefixSet::new(schema.prefixes.iter().map(Vec::as_slice).collect());
         Ok(schema)
     }
     /// The field that queries call `name`.
@@ -160,7 +171,7 @@ impl Schema {
     }
     /// True when `key` is one this index follows.
     pub(crate) fn follows(&self, key: &[u8]) -> bool {
-        self.prefixes.iter().any(|p| key.starts_with(p))
+        self.follows.covers(key)
     }
 
     fn parse_fields(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
@@ -170,6 +181,8 @@ impl Schema {
         while let Some(identifier) = at.peek() {
             at.at += 1;
             let attribute = if at.takes("AS") { at.word("AS")? } else { identifier };
+            check_length("SCHEMA", identifier, NAME_BYTES_MAX)?;
+            check_length("SCHEMA", attribute, NAME_BYTES_MAX)?;
             if self.field(attribute).is_some() {
                 return Err(SearchError::refused(format!(
                     "Duplicate field in schema - {}",
@@ -195,6 +208,11 @@ impl Schema {
         }
         Ok(())
     }
+}
+
+/// Refuses an argument of option `name` that is longer than `bytes_max`.
+fn check_length(name: &'static str, argument: &[u8], bytes_max: usize) -> Result<(), SearchError> {
+    if argument.len() > bytes_max { Err(SearchError::bad(name, OUT_OF_BOUNDS)) } else { Ok(()) }
 }
 
 fn parse_kind(at: &mut Cursor<'_>, name: &[u8]) -> Result<FieldKind, SearchError> {

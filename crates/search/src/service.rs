@@ -13,11 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
-use strand_keyspace::{Keyspace, ValueRef};
+use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
 
 /// Most indexes at a time: each has a writer thread, a merge thread and its buffers.
 pub const INDEXES_MAX: usize = 64;
+
+/// Most prefixes of all text indexes together: what is tracked, without one for each trigram index.
+pub(crate) const PREFIXES_IN_ALL_MAX: usize = TRACKED_PREFIXES_MAX - trigram::INDEXES_MAX;
+/// Longest name of a text index, in bytes.
+const NAME_BYTES_MAX: usize = 4096;
 
 /// Keys that FT.DROPINDEX DD removes between two looks at whether it was cancelled.
 const DELETE_KEYS_SLICE: usize = 256;
@@ -122,7 +127,9 @@ impl Search {
 
     /// Bytes of compiled sets of patterns, of their caches, of streams, and of the caches of all greps that are running.
     pub fn caches_bytes(&self) -> u64 {
-        self.grep.cache_bytes.load(Ordering::Relaxed) + self.regexes.bytes() + self.streams.bytes()
+        self.grep.cache_bytes.load(Ordering::Relaxed)
+            + self.regexes.bytes()
+            + self.streams.bytes()
     }
 
     /// All indexes, by name.
@@ -166,6 +173,10 @@ impl Search {
             return Err(SearchError::refused("Cannot create index on db != 0"));
         }
         let name = call.args.at(1);
+        if name.len() > NAME_BYTES_MAX {
+            let text = format!("ERR The name must have at most {NAME_BYTES_MAX} bytes");
+            return Err(SearchError::Refused(text));
+        }
         let schema = {
             // An index that exists is reported before a schema that does not parse, as in RediSearch.
             self.notice_flush(call.now_ms);
@@ -184,6 +195,10 @@ impl Search {
             }
             if indexes.len() == INDEXES_MAX {
                 return Err(SearchError::TooManyIndexes(INDEXES_MAX));
+            }
+            let others: usize = indexes.values().map(|e| e.index.schema.prefixes.len()).sum();
+            if others + index.schema.prefixes.len() > PREFIXES_IN_ALL_MAX {
+                return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
             indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan) }));
         }
@@ -265,8 +280,6 @@ impl Search {
         let mut prefixes: Vec<Vec<u8>> =
             self.entries().iter().flat_map(|e| e.index.schema.prefixes.iter().cloned()).collect();
         prefixes.extend(self.trigrams.entries().iter().map(|e| e.index.prefix.clone()));
-        prefixes.sort();
-        prefixes.dedup();
         self.keyspace.track(prefixes);
     }
 }

@@ -252,6 +252,33 @@ fn the_number_of_indexes_is_limited() {
 }
 
 #[test]
+fn the_number_and_length_of_prefixes_is_limited() {
+    let w = World::new();
+    let create = |name: &str, prefixes: &[String]| {
+        let mut words =
+            vec!["FT.CREATE".to_string(), name.into(), "PREFIX".into(), prefixes.len().to_string()];
+        words.extend_from_slice(prefixes);
+        words.extend(["SCHEMA", "t", "TEXT"].map(String::from));
+        w.run(&words)
+    };
+    let prefixes = |index: usize| (0..1024).map(|i| format!("{index}:{i}:")).collect::<Vec<_>>();
+    let all = crate::service::PREFIXES_IN_ALL_MAX;
+    for index in 0..all / 1024 {
+        assert_eq!(create(&format!("i{index}"), &prefixes(index)), Value::Simple(b"OK".to_vec()));
+    }
+    let refused = format!("Too many prefixes: at most {all} are allowed in all indexes");
+    assert_eq!(create("more", &prefixes(99)), Value::Error(refused.into_bytes()));
+    let rest = all % 1024;
+    assert_eq!(create("rest", &prefixes(99)[..rest]), Value::Simple(b"OK".to_vec()));
+    let long = "Bad arguments for PREFIX: Value is outside acceptable bounds";
+    assert_eq!(create("long", &["x".repeat(4097)]), Value::Error(long.into()));
+    // Those that are followed find their keys.
+    w.hset("2:1023:k", &[("t", "dog")]);
+    w.hset("2:1024:k", &[("t", "dog")]);
+    assert_eq!(w.keys("i2 dog").1, ["2:1023:k"]);
+}
+
+#[test]
 fn a_cancelled_search_stops() {
     let w = World::new();
     (0..2000).for_each(|i| w.hset(&format!("k:{i}"), &[("t", "dog")]));

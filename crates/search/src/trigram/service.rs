@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Bytes, Keyspace, ValueRef};
+use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, ValueRef};
 
 /// Most trigram indexes at a time.
 pub(crate) const INDEXES_MAX: usize = 64;
 /// Longest name of an index, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// Longest prefix and name of a field, in bytes.
-const PREFIX_BYTES_MAX: usize = 4096;
+const PREFIX_BYTES_MAX: usize = TRACKED_PREFIX_BYTES_MAX;
 /// Records visited by one slice of a first scan, under one hold of a shard's lock.
 const SCAN_RECORDS: usize = 64;
 /// Fields of a large hash read under one hold of its shard's lock.
