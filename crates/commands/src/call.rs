@@ -3,6 +3,7 @@
 
 use crate::spec::Access;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
@@ -77,6 +78,9 @@ impl DerefMut for LaneLocked<'_> {
 pub trait KeyRights {
     /// True when all of `access` to `key` is allowed.
     fn may(&self, key: &[u8], access: Access) -> bool;
+    /// True when all of `access` is allowed to every key that begins with `prefix`, as far as that can be told from the
+    /// user's patterns without trying keys: a pattern `app:*` says it of `app:` and of `app:mail:`.
+    fn may_all(&self, prefix: &[u8], access: Access) -> bool;
 }
 
 /// Where a service's command runs.
@@ -122,7 +126,7 @@ pub struct LaneCall<'a> {
     /// Randomness.
     pub rng: &'a mut fastrand::Rng,
     /// Set when the client is gone or the server stops: look at it between slices, see [`LaneCall::cancelled`].
-    pub cancel: &'a AtomicBool,
+    pub cancel: &'a Arc<AtomicBool>,
     /// `CLIENT NO-TOUCH`.
     pub no_touch: bool,
     /// What the user may do with which keys; `None` is everything. The keys that the row's specs find have been checked
@@ -165,6 +169,10 @@ impl<'a> LaneCall<'a> {
     /// True when the user may read this key's value, and may know of it.
     pub fn may_read(&self, key: &[u8]) -> bool {
         self.rights.is_none_or(|r| r.may(key, Access::READ))
+    }
+    /// True when the user may read every key that begins with `prefix`.
+    pub fn may_read_all(&self, prefix: &[u8]) -> bool {
+        self.rights.is_none_or(|r| r.may_all(prefix, Access::READ))
     }
     /// True when the user may change or remove this key.
     pub fn may_write(&self, key: &[u8]) -> bool {

@@ -25,7 +25,7 @@ pub(crate) struct Fixture {
     pub(crate) protocol: Protocol,
     pub(crate) rng: fastrand::Rng,
     /// What LANE handlers see in `cancel`.
-    pub(crate) cancel: AtomicBool,
+    pub(crate) cancel: Arc<AtomicBool>,
     /// Run every call as if it were long.
     pub(crate) all_long: bool,
     /// Most bytes of a reply.
@@ -43,7 +43,7 @@ impl Fixture {
             now_ms: START_MS,
             protocol: Protocol::Resp2,
             rng: fastrand::Rng::with_seed(7),
-            cancel: AtomicBool::new(false),
+            cancel: Arc::default(),
             all_long: false,
             reply_bytes_max: usize::MAX,
             pauses: Cell::new(0),

@@ -81,6 +81,9 @@ pub enum SearchError {
         /// RediSearch's reason.
         why: &'static str,
     },
+    /// A request would hold more than it may, in bytes.
+    #[error("ERR The request would hold more than {0} bytes: ask for less of it")]
+    RequestTooLarge(u64),
     /// TIMEOUT has passed.
     #[error("Timeout limit was reached")]
     Timeout,

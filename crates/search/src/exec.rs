@@ -7,26 +7,31 @@
 
 use crate::error::SearchError;
 use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
+use crate::meter::Meter;
 use crate::options::{Options, SortBy};
-use crate::query::{parser, plan::Planner};
+use crate::query::parser;
+use crate::query::plan::{Planned, Planner};
 use crate::reply;
 use crate::schema::{FieldKind, parse_number};
 use crate::service::{Search, check_arity};
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::atomic;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, atomic};
+use std::time::Instant;
 use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::spec::Access;
 use strand_keyspace::{Keyspace, ValueRef};
 use tantivy::columnar::{BytesColumn, StrColumn};
 use tantivy::fastfield::Column;
-use tantivy::query::{BooleanQuery, ConstScoreQuery, EnableScoring, Occur, Query, TermSetQuery};
-use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, Term, f64_to_u64, u64_to_f64};
+use tantivy::query::{BooleanQuery, EnableScoring, Occur, Query};
+use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, f64_to_u64, u64_to_f64};
 
-/// Matches between two looks at the clock and at whether anybody waits.
-const CHECK_DOCS: usize = 1024;
+/// The score of every result, for a user who may not read all of an index.
+const CONSTANT_SCORE: Score = 1.0;
+/// Steps of looking at a match.
+const MATCH_STEPS: usize = 2;
+/// Of a match whose sort value is read from its hash.
+const HASH_STEPS: usize = 64;
 
 /// One result.
 #[derive(Debug)]
@@ -34,6 +39,14 @@ pub(crate) struct Hit {
     pub(crate) key: Vec<u8>,
     pub(crate) score: f64,
     pub(crate) sort: SortValue,
+}
+
+impl Hit {
+    /// What it holds.
+    fn bytes(&self) -> usize {
+        let sort = if let SortValue::Text(text) = &self.sort { text.len() } else { 0 };
+        size_of::<Hit>() + self.key.len() + sort
+    }
 }
 
 /// What a result is sorted by.
@@ -60,28 +73,31 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     let options = Options::parse(call.args, &index.schema)?;
     let text = String::from_utf8_lossy(call.args.at(2));
     let node = parser::parse(&text, &options.params)?;
+    let meter = Meter::new(call.cancel, &search.requests_bytes);
     let planner = Planner {
         schema: &index.schema,
         fields: &index.fields,
         verbatim: options.verbatim,
         keep_stop_words: options.no_stop_words,
         in_fields: options.in_fields.clone(),
-        lookups: Cell::new(0),
+        meter: &meter,
+        planned: Planned::default(),
     };
     let mut query = planner.plan(&node)?;
     for (field, min, max) in &options.filters {
-        query = both(query, planner.filter(*field, *min, *max));
+        query = both(query, planner.filter(*field, *min, *max)?);
     }
     if let Some(keys) = &options.keys {
-        let keys = TermSetQuery::new(keys.iter().map(|k| Term::from_field_bytes(index.fields.key, k)));
-        query = both(query, Box::new(ConstScoreQuery::new(Box::new(keys), 0.0)));
+        query = both(query, planner.keys(keys)?);
     }
 
     let cancel = call.cancel;
     search.catch_up(&entry, call.now_ms, &|| cancel.load(atomic::Ordering::Relaxed))?;
     index.counts.uses.fetch_add(1, atomic::Ordering::Relaxed);
-    let deadline =
-        (options.timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(options.timeout_ms));
+    if let Some(deadline) = options.timeout().and_then(|timeout| Instant::now().checked_add(timeout)) {
+        meter.end_at(deadline);
+    }
+    meter.look()?;
     let scan = Scan {
         keyspace: &search.keyspace,
         index,
@@ -89,14 +105,19 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
         keep: if options.count == 0 { 0 } else { options.offset + options.count },
         with_scores: options.with_scores || options.sort.is_none() && options.count > 0,
         now_ms: call.now_ms,
-        deadline,
-        cancel,
+        meter: &meter,
         rights: call.rights,
+        scores_are_constant: !may_read_all(index, call),
     };
     let (total, hits) = scan.run(&index.searcher(), &*query)?;
+    drop(query);
     let page = hits.into_iter().skip(options.offset).take(options.count).collect();
-    reply::write(&search.keyspace, &options, total, page, call);
-    Ok(())
+    reply::write(&search.keyspace, &options, total, page, &meter, call)
+}
+
+/// True when the user may read every key that an index follows: then its figures are no secret.
+pub(crate) fn may_read_all(index: &Index, call: &LaneCall<'_>) -> bool {
+    index.schema.prefixes.iter().all(|prefix| call.may_read_all(prefix))
 }
 
 /// The keys of all documents of an index.
@@ -124,10 +145,11 @@ struct Scan<'a> {
     keep: usize,
     with_scores: bool,
     now_ms: i64,
-    deadline: Option<Instant>,
-    cancel: &'a atomic::AtomicBool,
+    meter: &'a Arc<Meter>,
     /// What is not for the user's eyes is neither returned nor counted.
     rights: Option<&'a dyn KeyRights>,
+    /// BM25 counts words of all documents, so scores would tell of those that the user may not read.
+    scores_are_constant: bool,
 }
 
 /// A candidate within a segment: less is better.
@@ -177,18 +199,20 @@ enum Source {
 impl Scan<'_> {
     /// The number of matches and the best of them, best first.
     fn run(&self, searcher: &Searcher, query: &dyn Query) -> Result<(usize, Vec<Hit>), SearchError> {
-        let scoring = match self.with_scores {
+        let scoring = match self.with_scores && !self.scores_are_constant {
             true => EnableScoring::enabled_from_searcher(searcher),
             false => EnableScoring::disabled_from_searcher(searcher),
         };
-        let weight = query.weight(scoring)?;
+        let weight = query.weight(scoring);
+        self.meter.check()?;
+        let weight = weight?;
         let (mut total, mut best) = (0, Vec::new());
         for reader in searcher.segment_readers() {
             let source = self.source(reader)?;
             let keys = reader.fast_fields().bytes(KEY)?;
             let Some(keys) = keys else { continue };
             if let Source::Hashes = source {
-                let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
+                let mut heap = BinaryHeap::new();
                 total += self.walk(reader, &*weight, &keys, &mut |doc, score| {
                     if self.keep > 0 {
                         self.keep_by_hash(&mut heap, &keys, doc, score)?;
@@ -197,17 +221,19 @@ impl Scan<'_> {
                 })?;
                 best.extend(heap.into_iter().map(|ranked: Ranked| ranked.0));
             } else {
-                let mut heap = BinaryHeap::with_capacity(self.keep.min(CHECK_DOCS));
+                let mut heap = BinaryHeap::new();
                 total += self.walk(reader, &*weight, &keys, &mut |doc, score| {
-                    self.keep_by_column(&mut heap, &source, &keys, doc, score);
-                    Ok(())
+                    self.keep_by_column(&mut heap, &source, &keys, doc, score)
                 })?;
+                let candidates_bytes = heap.len() * size_of::<Candidate>();
                 for candidate in heap {
                     best.extend(self.resolve(candidate, &source, &keys)?);
                 }
+                self.meter.release(candidates_bytes);
             }
             best.sort_by(|a, b| self.compare(a, b));
-            best.truncate(self.keep);
+            let dropped = best.drain(best.len().min(self.keep)..);
+            self.meter.release(dropped.map(|hit| hit.bytes()).sum());
         }
         Ok((total, best))
     }
@@ -223,38 +249,33 @@ impl Scan<'_> {
         let expire = reader.fast_fields().column_opt::<i64>(EXPIRE)?;
         let alive = reader.alive_bitset();
         let mut scorer = weight.scorer(reader, 1.0)?;
-        let (mut seen, mut total) = (0usize, 0);
+        let mut total = 0;
         let mut doc = scorer.doc();
         while doc != TERMINATED {
-            seen += 1;
-            if seen.is_multiple_of(CHECK_DOCS) {
-                self.check()?;
-            }
+            self.meter.step(MATCH_STEPS)?;
             let is_dead = alive.is_some_and(|a| a.is_deleted(doc))
                 || expire.as_ref().and_then(|e| e.first(doc)).is_some_and(|at| at <= self.now_ms);
             if !is_dead && self.may_read(keys, doc)? {
                 total += 1;
-                let score = if self.with_scores { scorer.score() } else { 0.0 };
+                let score = match (self.with_scores, self.scores_are_constant) {
+                    (false, _) => 0.0,
+                    (true, true) => CONSTANT_SCORE,
+                    (true, false) => scorer.score(),
+                };
                 visit(doc, score)?;
             }
             doc = scorer.advance();
         }
+        // Scorers end early when the request is over.
+        self.meter.check()?;
         Ok(total)
     }
 
     fn may_read(&self, keys: &BytesColumn, doc: DocId) -> Result<bool, SearchError> {
         let Some(rights) = self.rights else { return Ok(true) };
-        Ok(key_of(keys, doc)?.is_some_and(|key| rights.may(&key, Access::READ)))
-    }
-
-    fn check(&self) -> Result<(), SearchError> {
-        if self.cancel.load(atomic::Ordering::Relaxed) {
-            return Err(SearchError::Cancelled);
-        }
-        match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => Err(SearchError::Timeout),
-            _ => Ok(()),
-        }
+        let Some(key) = key_of(keys, doc)? else { return Ok(false) };
+        self.meter.step(key.len())?;
+        Ok(rights.may(&key, Access::READ))
     }
 
     fn source(&self, reader: &SegmentReader) -> Result<Source, SearchError> {
@@ -274,9 +295,9 @@ impl Scan<'_> {
         keys: &BytesColumn,
         doc: DocId,
         score: Score,
-    ) {
+    ) -> Result<(), SearchError> {
         if self.keep == 0 {
-            return;
+            return Ok(());
         }
         let value = match source {
             // Scores are not negative, so their bits sort as they do; the highest is best.
@@ -291,18 +312,20 @@ impl Scan<'_> {
         if heap.len() == self.keep {
             let worst = heap.peek().expect("keep is not 0");
             if (missing, rank) > (worst.missing, worst.rank) {
-                return;
+                return Ok(());
             }
         }
         let key_ord = keys.ords().first(doc).unwrap_or(u64::MAX);
         let candidate = Candidate { missing, rank, key_ord, doc, score };
         if heap.len() < self.keep {
+            self.meter.hold(size_of::<Candidate>())?;
             heap.push(candidate);
         } else if let Some(mut worst) = heap.peek_mut()
             && candidate < *worst
         {
             *worst = candidate;
         }
+        Ok(())
     }
 
     fn keep_by_hash(
@@ -312,6 +335,7 @@ impl Scan<'_> {
         doc: DocId,
         score: Score,
     ) -> Result<(), SearchError> {
+        self.meter.step(HASH_STEPS)?;
         let Some(key) = key_of(keys, doc)? else { return Ok(()) };
         let spec = self.sort.expect("sorted by a field").spec(&self.index.schema);
         let found = self.keyspace.key(&key);
@@ -329,9 +353,12 @@ impl Scan<'_> {
         drop(locked);
         let hit = Hit { key, score: f64::from(score) * self.index.schema.score, sort };
         let descending = self.sort.is_some_and(|s| s.descending);
+        self.meter.hold(hit.bytes())?;
         heap.push(Ranked(hit, descending));
-        if heap.len() > self.keep {
-            heap.pop();
+        if heap.len() > self.keep
+            && let Some(Ranked(dropped, _)) = heap.pop()
+        {
+            self.meter.release(dropped.bytes());
         }
         Ok(())
     }
@@ -350,7 +377,10 @@ impl Scan<'_> {
             _ => SortValue::Score,
         };
         let score = f64::from(c.score) * self.index.schema.score;
-        Ok(Some(Hit { key, score, sort }))
+        let hit = Hit { key, score, sort };
+        self.meter.step(HASH_STEPS)?;
+        self.meter.hold(hit.bytes())?;
+        Ok(Some(hit))
     }
 
     fn compare(&self, a: &Hit, b: &Hit) -> Ordering {

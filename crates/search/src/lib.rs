@@ -13,6 +13,7 @@ mod follow;
 mod grep;
 mod index;
 mod info;
+mod meter;
 mod options;
 mod query;
 mod regex;

@@ -1,13 +1,20 @@
 //! [`Options`]: the arguments of FT.SEARCH behind the query.
 
-use crate::error::{SearchError, lossy};
+use crate::error::{OUT_OF_BOUNDS, SearchError, lossy};
 use crate::query::Limit;
-use crate::schema::{Cursor, FieldKind, Schema, parse_number};
-use std::collections::HashMap;
+use crate::schema::{Cursor, FIELDS_MAX, FieldKind, Schema, parse_number};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 use strand_wire::args::Args;
 
 /// Largest offset and largest number of results: RediSearch's MAXSEARCHRESULTS.
 pub(crate) const RESULTS_MAX: usize = 1_000_000;
+/// Most different fields of RETURN.
+pub(crate) const RETURN_FIELDS_MAX: usize = 1024;
+/// Most values and names of PARAMS.
+const PARAMS_MAX: usize = 2 * 4096;
+/// Most FILTERs.
+const FILTERS_MAX: usize = 256;
 /// Results without LIMIT.
 const RESULTS_DEFAULT: usize = 10;
 /// The query dialects that are understood (as one: 3 and 4 differ for JSON only).
@@ -31,7 +38,7 @@ const REFUSED: [&str; 12] = [
 
 /// What to return and how.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct Options<'a> {
     pub(crate) no_content: bool,
     pub(crate) verbatim: bool,
     pub(crate) no_stop_words: bool,
@@ -42,12 +49,12 @@ pub(crate) struct Options {
     pub(crate) sort: Option<SortBy>,
     pub(crate) offset: usize,
     pub(crate) count: usize,
-    pub(crate) keys: Option<Vec<Vec<u8>>>,
+    pub(crate) keys: Option<Vec<&'a [u8]>>,
     pub(crate) in_fields: Option<Vec<usize>>,
     pub(crate) filters: Vec<(usize, Limit, Limit)>,
     /// Milliseconds; 0: none.
-    pub(crate) timeout_ms: u64,
-    pub(crate) params: HashMap<Vec<u8>, Vec<u8>>,
+    timeout_ms: u64,
+    pub(crate) params: HashMap<&'a [u8], &'a [u8]>,
 }
 
 /// A field to return: the hash's field and its name in the reply.
@@ -60,9 +67,9 @@ pub(crate) struct SortBy {
     pub(crate) descending: bool,
 }
 
-impl Options {
+impl<'a> Options<'a> {
     /// Parses `FT.SEARCH index query ...`.
-    pub(crate) fn parse(args: Args<'_>, schema: &Schema) -> Result<Options, SearchError> {
+    pub(crate) fn parse(args: Args<'a>, schema: &Schema) -> Result<Options<'a>, SearchError> {
         let mut o = Options {
             no_content: false,
             verbatim: false,
@@ -91,18 +98,19 @@ impl Options {
                 b"RETURN" => o.fields = Some(parse_return(&mut at, schema)?),
                 b"SORTBY" => o.parse_sort(&mut at, schema)?,
                 b"LIMIT" => o.parse_limit(&mut at)?,
-                b"INKEYS" => {
-                    o.keys = Some(at.list("INKEYS", RESULTS_MAX)?.into_iter().map(|k| k.to_vec()).collect())
-                }
+                b"INKEYS" => o.keys = Some(at.list("INKEYS", RESULTS_MAX)?),
                 b"INFIELDS" => {
                     // A name that is no field matches nothing, as in RediSearch.
-                    let names = at.list("INFIELDS", usize::MAX)?;
+                    let names = at.list("INFIELDS", FIELDS_MAX)?;
                     let is_text = |f: &usize| {
                         matches!(schema.fields[*f].kind, FieldKind::Text { .. })
                             && !schema.fields[*f].no_index
                     };
                     o.in_fields =
                         Some(names.into_iter().filter_map(|n| schema.field(n)).filter(is_text).collect());
+                }
+                b"FILTER" if o.filters.len() == FILTERS_MAX => {
+                    return Err(SearchError::bad("FILTER", OUT_OF_BOUNDS));
                 }
                 b"FILTER" => o.filters.push(parse_filter(&mut at, schema)?),
                 b"TIMEOUT" => {
@@ -151,6 +159,11 @@ impl Options {
         Ok(o)
     }
 
+    /// TIMEOUT, when there is one.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))
+    }
+
     fn parse_limit(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
         if at.args.len() - at.at < 2 {
             return Err(SearchError::refused("LIMIT requires two arguments"));
@@ -185,18 +198,18 @@ impl Options {
         Ok(())
     }
 
-    fn parse_params(&mut self, at: &mut Cursor<'_>) -> Result<(), SearchError> {
+    fn parse_params(&mut self, at: &mut Cursor<'a>) -> Result<(), SearchError> {
         if !self.params.is_empty() {
             return Err(SearchError::refused(
                 "Multiple PARAMS are not allowed. Parameters can be defined only once",
             ));
         }
-        let list = at.list("PARAMS", usize::MAX)?;
+        let list = at.list("PARAMS", PARAMS_MAX)?;
         if list.is_empty() || list.len() % 2 != 0 {
             return Err(SearchError::refused("Parameters must be specified in PARAM VALUE pairs"));
         }
         for pair in list.chunks(2) {
-            if self.params.insert(pair[0].to_vec(), pair[1].to_vec()).is_some() {
+            if self.params.insert(pair[0], pair[1]).is_some() {
                 return Err(SearchError::refused(format!("Duplicate parameter `{}`", lossy(pair[0]))));
             }
         }
@@ -204,13 +217,13 @@ impl Options {
     }
 }
 
+/// The fields of RETURN, each once by what it is and how it is shown.
 fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
     let list = at.list("RETURN", usize::MAX)?;
     let (mut fields, mut i) = (Vec::new(), 0);
+    let mut seen: HashSet<(&[u8], &[u8])> = HashSet::new();
     while i < list.len() {
         let name = list[i];
-        // A name of the schema means the hash's field behind it; any other is a hash's field itself.
-        let source = schema.field(name).map_or(name, |f| &schema.fields[f].identifier);
         let renamed = list.get(i + 1).is_some_and(|w| w.eq_ignore_ascii_case(b"AS"));
         let shown = match (renamed, list.get(i + 2)) {
             (false, _) => name,
@@ -219,8 +232,16 @@ fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, S
                 return Err(SearchError::refused("RETURN path AS name - must be accompanied with NAME"));
             }
         };
-        fields.push((source.to_vec(), shown.to_vec()));
         i += if renamed { 3 } else { 1 };
+        if !seen.insert((name, shown)) {
+            continue;
+        }
+        if seen.len() > RETURN_FIELDS_MAX {
+            return Err(SearchError::bad("RETURN", OUT_OF_BOUNDS));
+        }
+        // A name of the schema means the hash's field behind it; any other is a hash's field itself.
+        let source = schema.field(name).map_or(name, |f| &schema.fields[f].identifier);
+        fields.push((source.to_vec(), shown.to_vec()));
     }
     Ok(fields)
 }

@@ -1,126 +1,194 @@
 //! The reply of FT.SEARCH: RediSearch's flat array in RESP2, its map in RESP3.
+//!
+//! Documents are loaded one by one as they are written, so no more than one is held beside the reply, and nobody waits
+//! longer than for one when the client goes. How many there are is known at the end, so the results are written aside.
 
+use crate::error::SearchError;
 use crate::exec::{Hit, SortValue};
 use crate::follow::to_blob;
+use crate::meter::Meter;
 use crate::options::Options;
-use strand_chain::Blob;
+use strand_chain::{Blob, Chain};
 use strand_commands::call::LaneCall;
-use strand_keyspace::{Keyspace, ValueRef};
+use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A result's fields as (name, value).
-type Document = Vec<(Blob, Blob)>;
+/// A hash of more fields is not copied under its shard's lock: a clone of it shares its segments.
+const COPIED_FIELDS_MAX: usize = 64;
+/// Steps of loading a document, beside those of its fields.
+const LOAD_STEPS: usize = 64;
+/// Steps of writing a field.
+const FIELD_STEPS: usize = 8;
 
-/// Reads the documents of `page` and writes the reply. A document that went away since the search is left out.
-pub(crate) fn write(
-    keyspace: &Keyspace,
-    options: &Options,
-    total: usize,
-    page: Vec<Hit>,
-    call: &mut LaneCall<'_>,
-) {
-    let with_fields = !options.no_content && options.fields.as_ref().is_none_or(|f| !f.is_empty());
-    let found = page.len();
-    let page: Vec<(Hit, Document)> = match with_fields {
-        false => page.into_iter().map(|hit| (hit, Document::new())).collect(),
-        true => page
-            .into_iter()
-            .filter_map(|hit| load(keyspace, &hit.key, options, call.now_ms).map(|d| (hit, d)))
-            .collect(),
-    };
-    let total = total - (found - page.len());
-    match call.reply.protocol() {
-        Protocol::Resp2 => write_array(options, total, &page, with_fields, call.reply),
-        Protocol::Resp3 => write_map(options, total, &page, with_fields, call.reply),
-    }
+/// A result's fields.
+enum Document {
+    /// As (name, value).
+    Fields(Vec<(Blob, Blob)>),
+    /// All of a large hash.
+    Large(HashValue),
 }
 
-fn load(keyspace: &Keyspace, key: &[u8], options: &Options, now_ms: i64) -> Option<Document> {
+/// Reads the documents of `page` and writes the reply. A document that went away since the search is left out.
+///
+/// # Errors
+/// When the request is over. Nothing is written then.
+pub(crate) fn write(
+    keyspace: &Keyspace,
+    options: &Options<'_>,
+    total: usize,
+    page: Vec<Hit>,
+    meter: &Meter,
+    call: &mut LaneCall<'_>,
+) -> Result<(), SearchError> {
+    let with_fields = !options.no_content && options.fields.as_ref().is_none_or(|f| !f.is_empty());
+    let (found, mut written) = (page.len(), 0);
+    let mut body = Chain::new();
+    let mut part = call.reply.part(&mut body);
+    for hit in page {
+        meter.step(LOAD_STEPS)?;
+        let document = match with_fields {
+            true => load(keyspace, &hit.key, options, call.now_ms),
+            false => Some(Document::Fields(Vec::new())),
+        };
+        let Some(document) = document else { continue };
+        let rows = Rows { options, with_fields, meter };
+        match part.protocol() {
+            Protocol::Resp2 => rows.flat(&hit, &document, &mut part)?,
+            Protocol::Resp3 => rows.map(&hit, &document, &mut part)?,
+        }
+        written += 1;
+        if part.is_over() {
+            // Nobody will read the rest.
+            break;
+        }
+    }
+    let reply = &mut *call.reply;
+    let total = total - (found - written).min(total);
+    match reply.protocol() {
+        Protocol::Resp2 => {
+            let shown = [options.with_scores, options.with_sort_keys, with_fields];
+            reply.array(1 + written * (1 + shown.iter().filter(|b| **b).count()));
+            reply.int(total as i64);
+            reply.raw(body);
+        }
+        Protocol::Resp3 => {
+            reply.map(5);
+            reply.simple("attributes");
+            reply.array(0);
+            reply.simple("total_results");
+            reply.int(total as i64);
+            reply.simple("format");
+            reply.simple("STRING");
+            reply.simple("results");
+            reply.array(written);
+            reply.raw(body);
+            reply.simple("warning");
+            reply.array(0);
+        }
+    }
+    Ok(())
+}
+
+fn load(keyspace: &Keyspace, key: &[u8], options: &Options<'_>, now_ms: i64) -> Option<Document> {
     let key = keyspace.key(key);
     let mut locked = keyspace.lock(&[key.hash], now_ms);
     let mut db = locked.db(0);
     let ValueRef::Hash(hash) = db.peek(&key)?.value() else { return None };
     Some(match &options.fields {
-        None => hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect(),
-        Some(fields) => fields
-            .iter()
-            .filter_map(|(source, shown)| hash.get(source).map(|v| (Blob::from(&shown[..]), to_blob(v))))
-            .collect(),
+        None if hash.len() > COPIED_FIELDS_MAX => Document::Large(hash.clone()),
+        None => Document::Fields(hash.iter().map(|(f, v)| (to_blob(f), to_blob(v))).collect()),
+        Some(fields) => {
+            let found = fields.iter().filter_map(|(source, shown)| hash.get(source).map(|v| (shown, v)));
+            Document::Fields(found.map(|(shown, v)| (Blob::from(&shown[..]), to_blob(v))).collect())
+        }
     })
 }
 
-fn write_array(
-    options: &Options,
-    total: usize,
-    page: &[(Hit, Document)],
+/// How results are written.
+struct Rows<'a> {
+    options: &'a Options<'a>,
     with_fields: bool,
-    reply: &mut Reply<'_>,
-) {
-    let per_hit =
-        1 + [options.with_scores, options.with_sort_keys, with_fields].iter().filter(|b| **b).count();
-    reply.array(1 + page.len() * per_hit);
-    reply.int(total as i64);
-    for (hit, document) in page {
+    meter: &'a Meter,
+}
+
+impl Rows<'_> {
+    fn flat(&self, hit: &Hit, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
         reply.bulk(&hit.key);
-        if options.with_scores {
+        if self.options.with_scores {
             reply.double(hit.score);
         }
-        if options.with_sort_keys {
+        if self.options.with_sort_keys {
             sort_key(hit, reply);
         }
-        if with_fields {
+        if self.with_fields {
             reply.array(document.len() * 2);
-            for (field, value) in document {
-                reply.bulk_blob(field);
-                reply.bulk_blob(value);
+            self.fields(document, reply)?;
+        }
+        Ok(())
+    }
+
+    fn map(&self, hit: &Hit, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
+        let shown = [self.options.with_scores, self.options.with_sort_keys, self.with_fields];
+        reply.map(2 + shown.iter().filter(|b| **b).count());
+        reply.simple("id");
+        reply.bulk(&hit.key);
+        if self.options.with_scores {
+            reply.simple("score");
+            reply.double(hit.score);
+        }
+        if self.options.with_sort_keys {
+            reply.simple("sortkey");
+            sort_key(hit, reply);
+        }
+        if self.with_fields {
+            reply.simple("extra_attributes");
+            reply.map(document.len());
+            self.fields(document, reply)?;
+        }
+        reply.simple("values");
+        reply.array(0);
+        Ok(())
+    }
+
+    /// Writes names and values. Where the reply may not grow any more the rest is left out: it is not sent.
+    fn fields(&self, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
+        match document {
+            Document::Fields(fields) => {
+                for (field, value) in fields {
+                    self.meter.step(FIELD_STEPS)?;
+                    reply.bulk_blob(field);
+                    reply.bulk_blob(value);
+                }
             }
+            Document::Large(hash) => {
+                for (field, value) in hash.iter() {
+                    if reply.is_over() {
+                        break;
+                    }
+                    self.meter.step(FIELD_STEPS)?;
+                    bulk(reply, field);
+                    bulk(reply, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Document {
+    fn len(&self) -> usize {
+        match self {
+            Document::Fields(fields) => fields.len(),
+            Document::Large(hash) => hash.len(),
         }
     }
 }
 
-fn write_map(
-    options: &Options,
-    total: usize,
-    page: &[(Hit, Document)],
-    with_fields: bool,
-    reply: &mut Reply<'_>,
-) {
-    reply.map(5);
-    reply.simple("attributes");
-    reply.array(0);
-    reply.simple("total_results");
-    reply.int(total as i64);
-    reply.simple("format");
-    reply.simple("STRING");
-    reply.simple("results");
-    reply.array(page.len());
-    for (hit, document) in page {
-        let pairs =
-            2 + [options.with_scores, options.with_sort_keys, with_fields].iter().filter(|b| **b).count();
-        reply.map(pairs);
-        reply.simple("id");
-        reply.bulk(&hit.key);
-        if options.with_scores {
-            reply.simple("score");
-            reply.double(hit.score);
-        }
-        if options.with_sort_keys {
-            reply.simple("sortkey");
-            sort_key(hit, reply);
-        }
-        if with_fields {
-            reply.simple("extra_attributes");
-            reply.map(document.len());
-            for (field, value) in document {
-                reply.bulk_blob(field);
-                reply.bulk_blob(value);
-            }
-        }
-        reply.simple("values");
-        reply.array(0);
+fn bulk(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
+    match bytes {
+        Bytes::Slice(slice) => reply.bulk(slice),
+        Bytes::Shared(blob) => reply.bulk_blob(blob),
     }
-    reply.simple("warning");
-    reply.array(0);
 }
 
 /// `#` and a number, `$` and a text, or null.

@@ -37,6 +37,8 @@ pub struct Search {
     pub(crate) regexes: rx::Registry,
     pub(crate) streams: rx::Streams,
     pub(crate) trigrams: Trigrams,
+    /// Bytes held by the requests that run, see [`crate::meter::Meter`].
+    pub(crate) requests_bytes: Arc<AtomicU64>,
     /// [`Keyspace::flushes`] before the last round of all shards.
     pub(crate) flushes_seen: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl Search {
             regexes: rx::Registry::default(),
             streams: rx::Streams::default(),
             trigrams: Trigrams::default(),
+            requests_bytes: Arc::default(),
             flushes_seen: AtomicU64::new(0),
         })
     }
@@ -125,9 +128,11 @@ impl Search {
         texts.sum::<u64>() + self.trigrams.bytes()
     }
 
-    /// Bytes of compiled sets of patterns, of their caches, of streams, and of the caches of all greps that are running.
+    /// Bytes of compiled sets of patterns, of their caches, of streams, and of what the requests that run hold: planned
+    /// queries, results, caches.
     pub fn caches_bytes(&self) -> u64 {
-        self.grep.cache_bytes.load(Ordering::Relaxed)
+        self.requests_bytes.load(Ordering::Relaxed)
+            + self.grep.cache_bytes.load(Ordering::Relaxed)
             + self.regexes.bytes()
             + self.streams.bytes()
     }

@@ -264,6 +264,19 @@ impl Selector {
     pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
         self.allows_key_paced(key, access, &mut Pace::new(&mut || true)).unwrap_or(false)
     }
+    /// True when all of `access` to every key that begins with `prefix` is allowed by one pattern. A star at the end of a
+    /// pattern takes whatever follows, so such a pattern takes all these keys when it takes the prefix.
+    pub(super) fn allows_all(&self, prefix: &[u8], access: Access) -> bool {
+        let is_open = |pattern: &[u8]| match pattern {
+            // An escaped star, or one that may stand in a class, is none.
+            [.., b'\\', b'*'] => false,
+            [.., b'*'] => !pattern.contains(&b'['),
+            _ => false,
+        };
+        let serves = |p: &&KeyPattern| (!access.read || p.access.read) && (!access.write || p.access.write);
+        let mut serving = self.keys.iter().filter(serves);
+        self.all_keys || serving.any(|p| is_open(&p.pattern) && glob::matches(&p.pattern, prefix, false))
+    }
     /// As [`Selector::allows_key`]; `None` when it was told not to go on.
     pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {
         if self.all_keys {

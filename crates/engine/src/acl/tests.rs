@@ -189,6 +189,33 @@ fn the_bytes_of_keys_count_where_a_pattern_looks_at_them_again() {
 }
 
 #[test]
+fn every_key_under_a_prefix_may_be_read() {
+    use strand_commands::call::KeyRights;
+    use strand_commands::spec::Access;
+    let acl = Acl::new();
+    let argv = Argv::from_slices(&["rx.grep", "keys", "x"]);
+    let spec = dispatch::resolve(argv.args()).expect("a command").spec;
+    for (rules, prefix, want) in [
+        ("~app:*", "app:", true),
+        ("~app:*", "app:mail:", true),
+        ("~app:*", "app", false),
+        ("~app:*", "", false),
+        ("~app:", "app:", false),
+        ("~app:\\*", "app:", false),
+        ("~app:\\*", "app:*", false),
+        ("~a[*", "a[", false),
+        ("~a?p:*", "app:1", true),
+        ("%W~*", "app:", false),
+        ("%R~*", "", true),
+        ("~app:1* ~app:*", "app:", true),
+    ] {
+        set(&acl, "prefix", &format!("reset on +@all -@dangerous {rules}")).unwrap();
+        let rights = Rights::of(&acl.get(b"prefix").expect("a user"), spec, argv.args()).expect("limited");
+        assert_eq!(rights.may_all(prefix.as_bytes(), Access::READ), want, "{prefix:?} with {rules}");
+    }
+}
+
+#[test]
 fn commands_and_keys_are_checked() {
     let acl = Acl::new();
     set(&acl, "u", "+get +set +copy +mget +select|1 +config|get ~x* %R~r* %W~w* (+get ~y) (+hget %R~h)")

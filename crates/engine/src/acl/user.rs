@@ -264,4 +264,7 @@ impl KeyRights for Rights {
     fn may(&self, key: &[u8], access: Access) -> bool {
         self.selectors.iter().any(|i| self.user.selectors[*i].allows_key(key, access))
     }
+    fn may_all(&self, prefix: &[u8], access: Access) -> bool {
+        self.selectors.iter().any(|i| self.user.selectors[*i].allows_all(prefix, access))
+    }
 }

@@ -9,8 +9,8 @@ use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
@@ -21,7 +21,7 @@ use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 
 /// A worker's call is short.
-static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// What a job and its session both see.
 pub(super) struct Parcel {

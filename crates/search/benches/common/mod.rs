@@ -1,5 +1,6 @@
 //! Commands of the service, as a helper thread runs them.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
@@ -35,7 +36,7 @@ pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Va
             holds: &Alone,
             reply: &mut Reply::new(&mut out, Protocol::Resp2),
             rng: &mut fastrand::Rng::with_seed(1),
-            cancel: &AtomicBool::new(false),
+            cancel: &Arc::new(AtomicBool::new(false)),
             no_touch: false,
             rights: None,
             lookups: Default::default(),

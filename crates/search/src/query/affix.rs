@@ -1,35 +1,11 @@
-//! [`AffixQuery`] and the fuzzy query: terms found by a small automaton over the term dictionary.
-//!
-//! The matching terms' postings are united in a bit set, so the cost is that of the terms that match (a prefix) or of
-//! one walk over the dictionary (a suffix, an infix), and no bound on the number of terms is needed. The score is 1.
+//! [`Affix`]: the automaton for terms that begin with, end with or contain a text.
 
 use super::AffixKind;
-use tantivy::query::{AutomatonWeight, EnableScoring, Query, Weight};
-use tantivy::schema::Field;
 use tantivy_fst::Automaton;
-
-/// Documents with a term that begins with, ends with or contains a text.
-#[derive(Clone, Debug)]
-pub(crate) struct AffixQuery {
-    field: Field,
-    automaton: Affix,
-}
-
-impl AffixQuery {
-    pub(crate) fn new(field: Field, kind: AffixKind, text: &str) -> AffixQuery {
-        AffixQuery { field, automaton: Affix::new(kind, text.as_bytes()) }
-    }
-}
-
-impl Query for AffixQuery {
-    fn weight(&self, _: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
-        Ok(Box::new(AutomatonWeight::new(self.field, self.automaton.clone())))
-    }
-}
 
 /// The automaton (Knuth, Morris and Pratt): a state is the number of bytes of the text matched so far.
 #[derive(Clone, Debug)]
-struct Affix {
+pub(crate) struct Affix {
     kind: AffixKind,
     text: Vec<u8>,
     /// `fallback[n]`: the longest proper prefix of the text that is a suffix of its first `n` bytes.
@@ -40,7 +16,7 @@ struct Affix {
 const DEAD: u32 = u32::MAX;
 
 impl Affix {
-    fn new(kind: AffixKind, text: &[u8]) -> Affix {
+    pub(super) fn new(kind: AffixKind, text: &[u8]) -> Affix {
         let mut fallback = vec![0u32; text.len() + 1];
         let mut k = 0;
         for n in 1..text.len() {
@@ -51,6 +27,10 @@ impl Affix {
             fallback[n + 1] = k as u32;
         }
         Affix { kind, text: text.to_vec(), fallback }
+    }
+    /// Bytes that the automaton of a text of `text_bytes` holds.
+    pub(super) fn bytes(text_bytes: usize) -> usize {
+        text_bytes * (1 + size_of::<u32>()) + size_of::<Affix>()
     }
     fn is_full(&self, state: u32) -> bool {
         state as usize == self.text.len()

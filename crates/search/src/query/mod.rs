@@ -1,28 +1,40 @@
 //! The query language (RediSearch's, DIALECT 2): text to [`Node`] ([`parser`]), [`Node`] to a tantivy query ([`plan`]).
 
-pub(crate) mod affix;
-pub(crate) mod excluded;
+mod affix;
+pub(crate) mod dictionary;
+mod excluded;
+mod fuzzy;
+mod metered;
 pub(crate) mod parser;
+mod phrase;
 pub(crate) mod plan;
 
-/// Longest query, in bytes.
+/// Longest query, in bytes; the values of its parameters count as often as they stand in it.
 pub(crate) const QUERY_BYTES_MAX: usize = 64 * 1024;
 /// Deepest nesting of a query.
 pub(crate) const QUERY_DEPTH_MAX: usize = 64;
-/// Most nodes of a query.
+/// Most nodes of a query, each word of a phrase and of a parameter included.
 pub(crate) const QUERY_NODES_MAX: usize = 4096;
 /// Shortest prefix, suffix or infix that is looked for, in characters; a shorter one matches nothing, as in RediSearch.
 pub(crate) const AFFIX_CHARS_MIN: usize = 2;
 /// Largest distance of a fuzzy term.
 pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
 
-/// Longest fuzzy term, in bytes: its automaton grows with it.
-pub(crate) const FUZZY_BYTES_MAX: usize = 256;
-/// Most lookups that a query may become: a word is one for each field it is looked for in.
-pub(crate) const LOOKUPS_MAX: usize = 65_536;
+/// Longest fuzzy term, in bytes.
+pub(crate) const FUZZY_BYTES_MAX: usize = 64;
+/// Most lookups that a query may become: a word is one for each field it is looked for in, and one more for its stem.
+pub(crate) const LOOKUPS_MAX: usize = 16_384;
 /// What a prefix, suffix, infix or fuzzy term counts as: it walks the dictionary and holds a bit for each document of a
 /// segment.
 pub(crate) const AFFIX_LOOKUPS: usize = 256;
+/// What a range counts as: it goes through a column.
+pub(crate) const RANGE_LOOKUPS: usize = 16;
+/// Most bytes that a query holds when it is planned and opened, without what it finds.
+pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a lookup, planned and opened in a segment: its clause, its part of the score, its block of documents.
+pub(crate) const LOOKUP_BYTES: usize = 4 * 1024;
+/// Bytes of a union of clauses: what it knows of the next 4,096 documents.
+pub(crate) const UNION_BYTES: usize = 20 * 1024;
 
 /// A query as it was written.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// With the byte offset and the token that does not fit.
-pub(crate) fn parse(query: &str, params: &HashMap<Vec<u8>, Vec<u8>>) -> Result<Node, SearchError> {
+pub(crate) fn parse(query: &str, params: &HashMap<&[u8], &[u8]>) -> Result<Node, SearchError> {
     if query.len() > QUERY_BYTES_MAX {
         return Err(SearchError::QueryLimit {
             what: "Query length",
@@ -27,7 +27,7 @@ pub(crate) fn parse(query: &str, params: &HashMap<Vec<u8>, Vec<u8>>) -> Result<N
             offset: QUERY_BYTES_MAX,
         });
     }
-    let mut parser = Parser { text: query, at: 0, last: (0, 0), nodes: 0, depth: 0, params };
+    let mut parser = Parser { text: query, at: 0, last: (0, 0), nodes: 0, depth: 0, params, param_bytes: 0 };
     parser.skip();
     if parser.at == query.len() {
         return Err(parser.unexpected());
@@ -46,7 +46,9 @@ struct Parser<'q> {
     last: (usize, usize),
     nodes: usize,
     depth: usize,
-    params: &'q HashMap<Vec<u8>, Vec<u8>>,
+    params: &'q HashMap<&'q [u8], &'q [u8]>,
+    /// Bytes of the values of parameters so far.
+    param_bytes: usize,
 }
 
 impl Parser<'_> {
@@ -106,7 +108,10 @@ impl Parser<'_> {
                 let start = self.at;
                 self.token(1);
                 match self.glued_word()? {
-                    None if self.at == start + 1 => Ok(Node::All),
+                    None if self.at == start + 1 => {
+                        self.count_node()?;
+                        Ok(Node::All)
+                    }
                     None => Err(self.unexpected()),
                     Some(w) if self.glued('*') => Ok(Node::Affix(AffixKind::Infix, w)),
                     Some(w) => Ok(Node::Affix(AffixKind::Suffix, w)),
@@ -303,6 +308,7 @@ impl Parser<'_> {
     }
 
     fn phrase(&mut self, quote: char) -> Result<Node, SearchError> {
+        self.count_node()?;
         match self.try_phrase(quote) {
             Some(node) => Ok(node),
             None => Err(self.unexpected()),
@@ -336,14 +342,16 @@ impl Parser<'_> {
         let name = &self.rest()[..len];
         let value =
             self.params.get(name.as_bytes()).ok_or_else(|| SearchError::NoSuchParameter(name.to_string()))?;
-        if value.len() > QUERY_BYTES_MAX {
+        self.param_bytes += value.len();
+        if self.param_bytes > QUERY_BYTES_MAX {
             return Err(SearchError::QueryLimit {
-                what: "Parameter length",
+                what: "Length of all parameters",
                 max: QUERY_BYTES_MAX,
                 offset: self.at,
             });
         }
         let value = crate::error::lossy(value);
+        self.count_node()?;
         self.token(len);
         Ok(value)
     }

@@ -3,12 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn params() -> HashMap<Vec<u8>, Vec<u8>> {
-    HashMap::from([
-        (b"w".to_vec(), b"word".to_vec()),
-        (b"n".to_vec(), b"7".to_vec()),
-        (b"bad".to_vec(), b"x y".to_vec()),
-    ])
+fn params() -> HashMap<&'static [u8], &'static [u8]> {
+    HashMap::from([(&b"w"[..], &b"word"[..]), (b"n", b"7"), (b"bad", b"x y")])
 }
 
 /// A tree in a short form: `(and a b)`, `(or a b)`, `(not a)`, `(opt a)`, `(in f a)`.
@@ -184,11 +180,19 @@ proptest! {
 }
 
 #[test]
-fn a_parameter_is_no_longer_than_a_query() {
-    let params = |len: usize| HashMap::from([(b"p".to_vec(), vec![b'x'; len])]);
-    assert!(parse("$p", &params(QUERY_BYTES_MAX)).is_ok());
-    assert!(matches!(
-        parse("$p", &params(QUERY_BYTES_MAX + 1)),
-        Err(SearchError::QueryLimit { max: QUERY_BYTES_MAX, .. })
-    ));
+fn parameters_are_no_longer_than_a_query_together_and_count_as_terms() {
+    let text = vec![b'x'; QUERY_BYTES_MAX + 1];
+    let with = |query: &str, len: usize| parse(query, &HashMap::from([(&b"p"[..], &text[..len])]));
+    let is_over = |parsed, limit| matches!(parsed, Err(SearchError::QueryLimit { max, .. }) if max == limit);
+    assert!(with("$p", QUERY_BYTES_MAX).is_ok());
+    assert!(is_over(with("$p", QUERY_BYTES_MAX + 1), QUERY_BYTES_MAX));
+    assert!(with("$p $p @t:{$p|$p}", QUERY_BYTES_MAX / 4).is_ok());
+    assert!(is_over(with("$p $p @t:{$p|$p}", QUERY_BYTES_MAX / 4 + 1), QUERY_BYTES_MAX));
+    assert!(with(&"$p ".repeat(QUERY_NODES_MAX), 1).is_ok());
+    assert!(is_over(with(&"$p ".repeat(QUERY_NODES_MAX + 1), 1), QUERY_NODES_MAX));
+    assert!(is_over(parse(&"\"\"".repeat(QUERY_NODES_MAX + 1), &params()), QUERY_NODES_MAX));
+    assert!(is_over(parse(&"* ".repeat(QUERY_NODES_MAX + 1), &params()), QUERY_NODES_MAX));
+    let long = |n: usize| format!("%{}%", "x".repeat(n));
+    assert!(parse(&long(FUZZY_BYTES_MAX), &params()).is_ok());
+    assert!(is_over(parse(&long(FUZZY_BYTES_MAX + 1), &params()), FUZZY_BYTES_MAX));
 }

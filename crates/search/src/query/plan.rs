@@ -1,23 +1,32 @@
 //! [`Planner`]: a parsed query and a schema to a tantivy query.
 //!
 //! A word is looked for by its stem (and scores higher where it stands exactly), or exactly with VERBATIM, in quotes
-//! and in NOSTEM fields. Stop words drop out of the query as they do from the index.
+//! and in NOSTEM fields. Stop words drop out of the query as they do from the index. Words, lookups and bytes are counted
+//! before a clause is made, and planning ends at the limit.
 
-use super::affix::AffixQuery;
+use super::affix::Affix;
+use super::dictionary::{Terms, TermsQuery};
 use super::excluded::Excluded;
-use super::{AFFIX_CHARS_MIN, AFFIX_LOOKUPS, FieldName, LOOKUPS_MAX, Limit, Node, TagValue};
+use super::fuzzy::Fuzzy;
+use super::metered::Metered;
+use super::phrase::PhraseQuery;
+use super::{
+    AFFIX_CHARS_MIN, AFFIX_LOOKUPS, AffixKind, FieldName, LOOKUP_BYTES, LOOKUPS_MAX, Limit, Node,
+    PLAN_BYTES_MAX, QUERY_NODES_MAX, RANGE_LOOKUPS, TagValue, UNION_BYTES,
+};
 use crate::error::SearchError;
 use crate::index::Fields;
+use crate::meter::Meter;
 use crate::schema::{FieldKind, Schema};
 use crate::tokenizer::{Words, push_lower, stem};
 use std::cell::Cell;
 use std::ops::Bound;
+use std::sync::Arc;
 use tantivy::Term;
 use tantivy::query::{
-    AllQuery, BooleanQuery, BoostQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, PhraseQuery,
-    Query, RangeQuery, TermQuery,
+    AllQuery, BooleanQuery, BoostQuery, ConstScoreQuery, EmptyQuery, Occur, Query, RangeQuery, TermQuery,
 };
-use tantivy::schema::IndexRecordOption;
+use tantivy::schema::{Field, IndexRecordOption};
 
 /// What a query is planned against.
 pub(crate) struct Planner<'a> {
@@ -29,8 +38,18 @@ pub(crate) struct Planner<'a> {
     pub(crate) keep_stop_words: bool,
     /// INFIELDS: where words without a `@field` are looked for.
     pub(crate) in_fields: Option<Vec<usize>>,
-    /// Lookups planned so far.
-    pub(crate) lookups: Cell<usize>,
+    /// The request's.
+    pub(crate) meter: &'a Arc<Meter>,
+    /// What is planned so far.
+    pub(crate) planned: Planned,
+}
+
+/// What a query has become so far.
+#[derive(Debug, Default)]
+pub(crate) struct Planned {
+    words: Cell<usize>,
+    lookups: Cell<usize>,
+    bytes: Cell<usize>,
 }
 
 /// A boxed tantivy query.
@@ -46,22 +65,47 @@ impl Planner<'_> {
             Some(fields) => fields.clone(),
             None => (0..self.schema.fields.len()).filter(|i| self.fields.words[*i].is_some()).collect(),
         };
-        let query = self.node(node, &text_fields)?;
-        if self.lookups.get() > LOOKUPS_MAX {
-            return Err(SearchError::QueryLimit {
-                what: "Query terms times fields",
-                max: LOOKUPS_MAX,
-                offset: 0,
-            });
-        }
-        Ok(query.unwrap_or_else(|| Box::new(EmptyQuery)))
+        Ok(self.node(node, &text_fields)?.unwrap_or_else(|| Box::new(EmptyQuery)))
     }
     /// FILTER: a numeric range on a field by its number.
-    pub(crate) fn filter(&self, field: usize, min: Limit, max: Limit) -> Boxed {
-        match self.fields.numbers[field] {
-            Some(f) => Box::new(ConstScoreQuery::new(range(f, min, max), 0.0)),
+    ///
+    /// # Errors
+    /// When the query is over its limits.
+    pub(crate) fn filter(&self, field: usize, min: Limit, max: Limit) -> Result<Boxed, SearchError> {
+        self.spend(RANGE_LOOKUPS, LOOKUP_BYTES)?;
+        Ok(match self.fields.numbers[field] {
+            Some(f) => {
+                let range = Metered::column(range(f, min, max), self.meter);
+                Box::new(ConstScoreQuery::new(range, 0.0))
+            }
             None => Box::new(EmptyQuery),
+        })
+    }
+    /// INKEYS: documents with these keys.
+    ///
+    /// # Errors
+    /// When they are too many bytes.
+    pub(crate) fn keys(&self, keys: &[&[u8]]) -> Result<Boxed, SearchError> {
+        let bytes = keys.iter().map(|key| size_of::<Box<[u8]>>() + key.len()).sum();
+        self.meter.hold(bytes)?;
+        let terms = Terms::Listed(keys.iter().map(|key| Box::from(*key)).collect());
+        let keys = TermsQuery::new(self.fields.key, terms, self.meter);
+        Ok(Box::new(ConstScoreQuery::new(Box::new(keys), 0.0)))
+    }
+
+    /// Before clauses of so many lookups and bytes are made.
+    fn spend(&self, lookups: usize, bytes: usize) -> Result<(), SearchError> {
+        let Planned { lookups: all_lookups, bytes: all_bytes, .. } = &self.planned;
+        all_lookups.set(all_lookups.get().saturating_add(lookups));
+        all_bytes.set(all_bytes.get().saturating_add(bytes));
+        let over = |what, max| Err(SearchError::QueryLimit { what, max, offset: 0 });
+        if all_lookups.get() > LOOKUPS_MAX {
+            return over("Query terms times fields", LOOKUPS_MAX);
         }
+        if all_bytes.get() > PLAN_BYTES_MAX {
+            return over("Query memory", PLAN_BYTES_MAX);
+        }
+        Ok(self.meter.hold(bytes)?)
     }
 
     /// `None`: nothing but stop words.
@@ -69,26 +113,26 @@ impl Planner<'_> {
         Ok(match node {
             Node::All => Some(Box::new(AllQuery)),
             Node::Word(text) => {
-                let words = self.words(text);
-                let all = words.iter().map(|w| (Occur::Must, self.word(w, fields))).collect();
+                let mut all = Vec::new();
+                self.each_word(text, &mut |word| {
+                    all.push((Occur::Must, self.word(word, fields)?));
+                    Ok(())
+                })?;
                 combine(all)
             }
-            Node::Phrase(text) => self.phrase(&self.words(text), fields),
+            Node::Phrase(text) => self.phrase(text, fields)?,
             Node::Affix(kind, text) => {
                 let text = literal(text);
                 if text.chars().count() < AFFIX_CHARS_MIN {
                     return Ok(Some(Box::new(EmptyQuery)));
                 }
-                Some(self.each_costing(AFFIX_LOOKUPS, fields, |f| {
-                    Box::new(AffixQuery::new(self.fields.words[f].expect("a text field"), *kind, &text))
-                }))
+                self.meter.hold(Affix::bytes(text.len()))?;
+                Some(self.terms(Terms::Affix(Arc::new(Affix::new(*kind, text.as_bytes()))), fields)?)
             }
             Node::Fuzzy(distance, text) => {
                 let text = literal(text);
-                Some(self.each_costing(AFFIX_LOOKUPS, fields, |f| {
-                    let term = Term::from_field_text(self.fields.words[f].expect("a text field"), &text);
-                    Box::new(FuzzyTermQuery::new(term, *distance, false))
-                }))
+                self.meter.hold(Fuzzy::bytes(text.len()))?;
+                Some(self.terms(Terms::Fuzzy(Arc::new(Fuzzy::new(&text, *distance))), fields)?)
             }
             Node::And(nodes) => {
                 let mut all = Vec::with_capacity(nodes.len());
@@ -107,7 +151,7 @@ impl Planner<'_> {
                 for n in nodes {
                     any.extend(self.node(n, fields)?);
                 }
-                union(any)
+                self.union(any)?
             }
             Node::Not(inner) => self.node(inner, fields)?.and_then(|q| combine(vec![(Occur::MustNot, q)])),
             Node::Optional(inner) => {
@@ -131,7 +175,7 @@ impl Planner<'_> {
                 if self.schema.fields[field].no_index {
                     return Ok(Some(Box::new(EmptyQuery)));
                 }
-                Some(self.filter(field, *min, *max))
+                Some(self.filter(field, *min, *max)?)
             }
         })
     }
@@ -152,24 +196,36 @@ impl Planner<'_> {
         Ok(field)
     }
 
-    /// The words of a piece of the query as the index has them.
-    fn words(&self, text: &str) -> Vec<String> {
-        let (mut words, mut word, mut out) = (Words::new(text), String::new(), Vec::new());
+    /// Calls `each` for the words of a piece of the query as the index has them.
+    fn each_word(
+        &self,
+        text: &str,
+        each: &mut dyn FnMut(&str) -> Result<(), SearchError>,
+    ) -> Result<(), SearchError> {
+        let (mut words, mut word) = (Words::new(text), String::new());
         while words.next_into(&mut word).is_some() {
-            if self.keep_stop_words || !self.schema.stop_words.contains(&word) {
-                out.push(word.clone());
+            if !self.keep_stop_words && self.schema.stop_words.contains(&word) {
+                continue;
             }
+            self.planned.words.set(self.planned.words.get() + 1);
+            if self.planned.words.get() > QUERY_NODES_MAX {
+                return Err(SearchError::QueryLimit { what: "Query terms", max: QUERY_NODES_MAX, offset: 0 });
+            }
+            each(&word)?;
         }
-        out
+        Ok(())
     }
 
-    fn word(&self, word: &str, fields: &[usize]) -> Boxed {
-        let stemmed = (!self.verbatim).then(|| stem(word));
+    fn word(&self, word: &str, fields: &[usize]) -> Result<Boxed, SearchError> {
+        let stems = fields.iter().filter(|f| !self.verbatim && self.fields.stems[**f].is_some()).count();
+        let lookups = fields.len() + stems;
+        self.spend(lookups, lookups.saturating_mul(LOOKUP_BYTES + word.len()))?;
+        let stemmed = (stems > 0).then(|| stem(word));
         self.each(fields, |f| {
             let exact = self.exact(f, word);
             match (&stemmed, self.fields.stems[f]) {
                 (Some(stemmed), Some(stems)) => {
-                    let stem = term(Term::from_field_text(stems, stemmed));
+                    let stem = self.term(Term::from_field_text(stems, stemmed), IndexRecordOption::WithFreqs);
                     Box::new(BooleanQuery::new(vec![(Occur::Must, stem), (Occur::Should, exact)]))
                 }
                 _ => exact,
@@ -178,39 +234,61 @@ impl Planner<'_> {
     }
 
     fn exact(&self, field: usize, word: &str) -> Boxed {
-        term(Term::from_field_text(self.fields.words[field].expect("a text field"), word))
+        self.term(Term::from_field_text(self.text_field(field), word), IndexRecordOption::WithFreqs)
     }
 
-    fn phrase(&self, words: &[String], fields: &[usize]) -> Option<Boxed> {
-        match words {
-            [] => None,
-            [one] => Some(self.each(fields, |f| self.exact(f, one))),
-            _ => Some(self.each_costing(words.len(), fields, |f| {
-                let field = self.fields.words[f].expect("a text field");
-                let terms = words.iter().map(|w| Term::from_field_text(field, w)).collect();
-                Box::new(PhraseQuery::new(terms))
-            })),
+    fn term(&self, term: Term, option: IndexRecordOption) -> Boxed {
+        Metered::list(Box::new(TermQuery::new(term, option)), self.meter)
+    }
+
+    /// The field of exact words of a TEXT field by its number.
+    fn text_field(&self, field: usize) -> Field {
+        self.fields.words[field].expect("a text field")
+    }
+
+    fn phrase(&self, text: &str, fields: &[usize]) -> Result<Option<Boxed>, SearchError> {
+        let mut words = Vec::new();
+        self.each_word(text, &mut |word| {
+            self.spend(fields.len(), fields.len().saturating_mul(LOOKUP_BYTES + word.len()))?;
+            words.push(word.to_string());
+            Ok(())
+        })?;
+        let (Some(first), Some(field)) = (words.first(), fields.first()) else {
+            return Ok((!words.is_empty()).then(|| Box::new(EmptyQuery) as Boxed));
+        };
+        if words.len() == 1 {
+            return self.each(fields, |f| self.exact(f, first)).map(Some);
         }
+        let phrase = PhraseQuery::new(self.text_field(*field), &words, self.meter);
+        self.each(fields, |f| Box::new(phrase.within(self.text_field(f)))).map(Some)
+    }
+
+    /// The documents with any of some terms in each text field.
+    fn terms(&self, terms: Terms, fields: &[usize]) -> Result<Boxed, SearchError> {
+        self.spend(fields.len().saturating_mul(AFFIX_LOOKUPS), fields.len().saturating_mul(LOOKUP_BYTES))?;
+        self.each(fields, |f| Box::new(TermsQuery::new(self.text_field(f), terms.clone(), self.meter)))
     }
 
     /// The union of one query for each text field, weighted.
-    fn each(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Boxed {
-        self.each_costing(1, fields, query)
-    }
-
-    /// As [`Planner::each`] for queries of `lookups` lookups; past the limit nothing more is built.
-    fn each_costing(&self, lookups: usize, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Boxed {
-        self.lookups.set(self.lookups.get().saturating_add(fields.len().saturating_mul(lookups)));
-        if self.lookups.get() > LOOKUPS_MAX {
-            return Box::new(EmptyQuery);
-        }
+    fn each(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Result<Boxed, SearchError> {
         let any = fields.iter().map(|f| match self.schema.fields[*f].kind {
             FieldKind::Text { weight, .. } if weight != 1.0 => {
                 Box::new(BoostQuery::new(query(*f), weight as f32)) as Boxed
             }
             _ => query(*f),
         });
-        union(any.collect()).unwrap_or_else(|| Box::new(EmptyQuery))
+        Ok(self.union(any.collect())?.unwrap_or_else(|| Box::new(EmptyQuery)))
+    }
+
+    fn union(&self, mut any: Vec<Boxed>) -> Result<Option<Boxed>, SearchError> {
+        match any.len() {
+            0 => Ok(None),
+            1 => Ok(Some(any.swap_remove(0))),
+            _ => {
+                self.spend(0, UNION_BYTES)?;
+                Ok(Some(Box::new(BooleanQuery::new(any.into_iter().map(|q| (Occur::Should, q)).collect()))))
+            }
+        }
     }
 
     fn tags(&self, name: &FieldName, values: &[TagValue]) -> Result<Boxed, SearchError> {
@@ -220,22 +298,28 @@ impl Planner<'_> {
         else {
             return Ok(Box::new(EmptyQuery));
         };
-        let cost = |v: &TagValue| if matches!(v, TagValue::Exact(_)) { 1 } else { AFFIX_LOOKUPS };
-        self.lookups.set(self.lookups.get().saturating_add(values.iter().map(cost).sum()));
-        if self.lookups.get() > LOOKUPS_MAX {
-            return Ok(Box::new(EmptyQuery));
-        }
         let fold = |v: &str| if *case_sensitive { v.to_string() } else { v.to_lowercase() };
-        let any = values.iter().map(|v| match v {
-            TagValue::Exact(v) => {
-                Box::new(TermQuery::new(Term::from_field_text(field, &fold(v)), IndexRecordOption::Basic))
-                    as Boxed
-            }
-            TagValue::Affix(_, v) if v.chars().count() < AFFIX_CHARS_MIN => Box::new(EmptyQuery),
-            TagValue::Affix(kind, v) => Box::new(AffixQuery::new(field, *kind, &fold(v))),
-        });
-        let any = union(any.collect()).unwrap_or_else(|| Box::new(EmptyQuery));
+        let mut any = Vec::with_capacity(values.len());
+        for value in values {
+            any.push(match value {
+                TagValue::Exact(v) => {
+                    self.spend(1, LOOKUP_BYTES + v.len())?;
+                    self.term(Term::from_field_text(field, &fold(v)), IndexRecordOption::Basic)
+                }
+                TagValue::Affix(_, v) if v.chars().count() < AFFIX_CHARS_MIN => Box::new(EmptyQuery) as Boxed,
+                TagValue::Affix(kind, v) => {
+                    self.spend(AFFIX_LOOKUPS, LOOKUP_BYTES + Affix::bytes(v.len()))?;
+                    self.tag_affix(field, *kind, &fold(v))
+                }
+            });
+        }
+        let any = self.union(any)?.unwrap_or_else(|| Box::new(EmptyQuery));
         Ok(Box::new(ConstScoreQuery::new(any, 1.0)))
+    }
+
+    fn tag_affix(&self, field: Field, kind: AffixKind, text: &str) -> Boxed {
+        let terms = Terms::Affix(Arc::new(Affix::new(kind, text.as_bytes())));
+        Box::new(TermsQuery::new(field, terms, self.meter))
     }
 }
 
@@ -256,18 +340,6 @@ fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
     };
     let clauses = clauses.into_iter().map(excluded).collect();
     Some(Box::new(BooleanQuery::new(clauses)))
-}
-
-fn union(mut any: Vec<Boxed>) -> Option<Boxed> {
-    match any.len() {
-        0 => None,
-        1 => Some(any.swap_remove(0)),
-        _ => Some(Box::new(BooleanQuery::new(any.into_iter().map(|q| (Occur::Should, q)).collect()))),
-    }
-}
-
-fn term(term: Term) -> Boxed {
-    Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs))
 }
 
 fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {

@@ -3,6 +3,7 @@
 mod commands;
 mod following;
 mod grep;
+mod limits;
 mod model;
 mod regexes;
 mod replies;
@@ -30,7 +31,7 @@ struct World {
     now_ms: i64,
     protocol: Protocol,
     db: usize,
-    cancel: AtomicBool,
+    cancel: Arc<AtomicBool>,
     rights: Option<Prefix>,
     place: Place,
     client: u64,
@@ -43,13 +44,16 @@ impl KeyRights for Prefix {
     fn may(&self, key: &[u8], access: Access) -> bool {
         key.starts_with(self.0.as_bytes()) && (self.1.read || !access.read) && (self.1.write || !access.write)
     }
+    fn may_all(&self, prefix: &[u8], access: Access) -> bool {
+        self.may(prefix, access)
+    }
 }
 
 impl World {
     fn new() -> World {
         let keyspace = Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4]));
         let search = Search::new(keyspace.clone());
-        let cancel = AtomicBool::new(false);
+        let cancel = Arc::default();
         World {
             keyspace,
             search,

@@ -34,7 +34,7 @@ fn number(w: &World, command: &str, name: &str) -> i64 {
 #[test]
 fn what_a_replacement_or_groups_may_cost_is_bounded() {
     let w = World::new();
-    w.ok("RX.SET all ID a (?s).+");
+    w.ok("RX.SET all DEADLINE 600000 ID a (?s).+");
     let (text, times) = ("x".repeat(1 << 20), "$0".repeat(2_000));
     let Value::Error(error) = w.run(&["RX.REPLACE", "all", &text, &times]) else { panic!("refused") };
     assert!(String::from_utf8_lossy(&error).contains("would have more than"), "{error:?}");

@@ -1,0 +1,189 @@
+//! [`Meter`]: what one request may hold and do, counted before it holds and while it does.
+//!
+//! Whatever a request makes the server hold (a planned query, a set of documents, results) is added to its meter first, and
+//! refused where that is too much; the bytes of all meters are in [`crate::Search::caches_bytes`] as long as they are held.
+//! Whatever goes through data counts its steps, and every [`STEPS_PER_LOOK`] of them the meter looks at the clock and at
+//! whether anybody waits, and lets others have the processor. A meter is shared with the scorers of a query, which end early
+//! when it is over: who walks them asks [`Meter::check`] before the result is believed.
+
+use crate::error::SearchError;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// Most bytes that one request holds at a time.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 256 << 20;
+/// Steps between two looks at whether to go on. A step is a document passed, a position read, a byte of a dictionary's
+/// terms: 5 to 50 ns each.
+pub(crate) const STEPS_PER_LOOK: u64 = 4096;
+
+/// Why a request must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Over {
+    /// Nobody waits for it any more.
+    Cancelled = 1,
+    /// Its TIMEOUT has passed.
+    Timeout = 2,
+    /// It would hold more than [`REQUEST_BYTES_MAX`].
+    Memory = 3,
+}
+
+impl From<Over> for SearchError {
+    fn from(over: Over) -> SearchError {
+        match over {
+            Over::Cancelled => SearchError::Cancelled,
+            Over::Timeout => SearchError::Timeout,
+            Over::Memory => SearchError::RequestTooLarge(REQUEST_BYTES_MAX),
+        }
+    }
+}
+
+/// Counts for one request.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    cancel: Arc<AtomicBool>,
+    deadline: OnceLock<Instant>,
+    /// Bytes held for all requests, ...
+    all_bytes: Arc<AtomicU64>,
+    /// ... and for this one.
+    bytes: AtomicU64,
+    steps: AtomicU64,
+    /// Steps at which it looks next.
+    look_at: AtomicU64,
+    /// An [`Over`], or 0.
+    over: AtomicU8,
+}
+
+impl Meter {
+    /// Of a request that ends when `cancel` is set; what it holds is added to `all_bytes`.
+    pub(crate) fn new(cancel: &Arc<AtomicBool>, all_bytes: &Arc<AtomicU64>) -> Arc<Meter> {
+        Arc::new(Meter {
+            cancel: cancel.clone(),
+            deadline: OnceLock::new(),
+            all_bytes: all_bytes.clone(),
+            bytes: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            look_at: AtomicU64::new(STEPS_PER_LOOK),
+            over: AtomicU8::new(0),
+        })
+    }
+    /// From now on it ends at `deadline` too. The first one counts.
+    pub(crate) fn end_at(&self, deadline: Instant) {
+        // Who sets it twice keeps the first.
+        let _ = self.deadline.set(deadline);
+    }
+    /// Before `bytes` are allocated.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<(), Over> {
+        self.check()?;
+        if self.bytes.load(Relaxed).saturating_add(bytes as u64) > REQUEST_BYTES_MAX {
+            return Err(self.end(Over::Memory));
+        }
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.all_bytes.fetch_add(bytes as u64, Relaxed);
+        Ok(())
+    }
+    /// After `bytes` that were held are free again.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Relaxed);
+        self.all_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+    /// Before or after `steps` of work.
+    #[inline]
+    pub(crate) fn step(&self, steps: usize) -> Result<(), Over> {
+        // One thread works for a request, so a load and a store will do.
+        let all = self.steps.load(Relaxed) + steps as u64;
+        self.steps.store(all, Relaxed);
+        if all >= self.look_at.load(Relaxed) { self.look() } else { self.check() }
+    }
+    /// Why it is over, if it is.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Over> {
+        match self.over.load(Relaxed) {
+            0 => Ok(()),
+            1 => Err(Over::Cancelled),
+            2 => Err(Over::Timeout),
+            _ => Err(Over::Memory),
+        }
+    }
+    /// Looks at once.
+    #[cold]
+    pub(crate) fn look(&self) -> Result<(), Over> {
+        self.look_at.store(self.steps.load(Relaxed) + STEPS_PER_LOOK, Relaxed);
+        self.check()?;
+        std::thread::yield_now();
+        if self.cancel.load(Relaxed) {
+            return Err(self.end(Over::Cancelled));
+        }
+        match self.deadline.get() {
+            Some(deadline) if Instant::now() >= *deadline => Err(self.end(Over::Timeout)),
+            _ => Ok(()),
+        }
+    }
+    fn end(&self, over: Over) -> Over {
+        self.over.store(over as u8, Relaxed);
+        over
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.bytes.load(Relaxed), Relaxed);
+    }
+}
+
+/// Bytes that are held of a meter until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    meter: Arc<Meter>,
+    bytes: usize,
+}
+
+impl Holding {
+    /// Holds `bytes`.
+    pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, Over> {
+        meter.hold(bytes)?;
+        Ok(Holding { meter: meter.clone(), bytes })
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.meter.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meter_counts_what_is_held_and_refuses_too_much() {
+        let (cancel, all) = (Arc::default(), Arc::default());
+        let (one, other) = (Meter::new(&cancel, &all), Meter::new(&cancel, &all));
+        one.hold(100).unwrap();
+        let holding = Holding::new(&other, 1000).unwrap();
+        assert_eq!(all.load(Relaxed), 1100);
+        drop(holding);
+        one.release(40);
+        assert_eq!(all.load(Relaxed), 60);
+        assert_eq!(one.hold(REQUEST_BYTES_MAX as usize), Err(Over::Memory));
+        assert_eq!((one.check(), one.step(1)), (Err(Over::Memory), Err(Over::Memory)));
+        assert_eq!(other.hold(REQUEST_BYTES_MAX as usize), Ok(()), "each has its own bound");
+        drop((one, other));
+        assert_eq!(all.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_meter_looks_after_its_steps() {
+        let (cancel, all): (Arc<AtomicBool>, _) = (Arc::default(), Arc::default());
+        let meter = Meter::new(&cancel, &all);
+        cancel.store(true, Relaxed);
+        assert_eq!(meter.step(STEPS_PER_LOOK as usize - 1), Ok(()));
+        assert_eq!(meter.step(1), Err(Over::Cancelled));
+        assert_eq!(meter.check(), Err(Over::Cancelled));
+        let meter = Meter::new(&Arc::default(), &all);
+        meter.end_at(Instant::now());
+        assert_eq!(meter.step(STEPS_PER_LOOK as usize), Err(Over::Timeout));
+    }
+}

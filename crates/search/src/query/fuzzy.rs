@@ -1,0 +1,161 @@
+//! [`Fuzzy`]: the automaton for terms within an edit distance of a word.
+//!
+//! A state is the band of the edit distance's table that lies within the distance of the diagonal, five numbers at most,
+//! and is computed anew for each character. A table of all states, which the library builds, has some 30 kB for each
+//! character of the word; this has the word.
+
+use super::FUZZY_DISTANCE_MAX;
+use tantivy_fst::Automaton;
+
+/// Width of the band.
+const BAND: usize = 2 * FUZZY_DISTANCE_MAX + 1;
+
+/// Terms that become the word by at most `distance` characters inserted, left out or exchanged.
+#[derive(Clone, Debug)]
+pub(crate) struct Fuzzy {
+    word: Vec<char>,
+    distance: u8,
+}
+
+/// How far a term is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    /// Characters of the term that are passed.
+    passed: u32,
+    /// `band[d]`: the distance between these and the first `passed + d - FUZZY_DISTANCE_MAX` characters of the word; one
+    /// more than what is allowed stands for anything more.
+    band: [u8; BAND],
+    /// The character that has begun, and how many bytes of it are missing.
+    begun: u32,
+    missing: u8,
+}
+
+impl Fuzzy {
+    pub(super) fn new(word: &str, distance: u8) -> Fuzzy {
+        Fuzzy { word: word.chars().collect(), distance: distance.min(FUZZY_DISTANCE_MAX as u8) }
+    }
+    /// Bytes that the automaton of a word of `word_bytes` holds.
+    pub(super) fn bytes(word_bytes: usize) -> usize {
+        word_bytes * size_of::<char>() + size_of::<Fuzzy>()
+    }
+    /// The place in the word that `band[d]` is about, when there is one.
+    fn place(&self, passed: u32, d: usize) -> Option<usize> {
+        (passed as usize + d).checked_sub(FUZZY_DISTANCE_MAX).filter(|place| *place <= self.word.len())
+    }
+    /// The state behind one more character; `None`: no character at all (bytes that are no UTF-8).
+    fn pass(&self, state: &State, c: Option<char>) -> State {
+        let too_far = self.distance + 1;
+        let mut next =
+            State { passed: state.passed.saturating_add(1), band: [too_far; BAND], begun: 0, missing: 0 };
+        for d in 0..BAND {
+            let Some(place) = self.place(next.passed, d) else { continue };
+            let exchanged = match place.checked_sub(1) {
+                Some(before) => state.band[d] + u8::from(c.is_none() || Some(self.word[before]) != c),
+                None => too_far,
+            };
+            let more = state.band.get(d + 1).map_or(too_far, |n| n + 1);
+            let fewer = d.checked_sub(1).map_or(too_far, |d| next.band[d] + 1);
+            next.band[d] = exchanged.min(more).min(fewer).min(too_far);
+        }
+        next
+    }
+}
+
+impl Automaton for Fuzzy {
+    type State = State;
+    fn start(&self) -> State {
+        let mut band = [self.distance + 1; BAND];
+        for (d, n) in band.iter_mut().enumerate() {
+            // The first characters of the word, all left out.
+            if let Some(place) = self.place(0, d) {
+                *n = (place as u8).min(self.distance + 1);
+            }
+        }
+        State { passed: 0, band, begun: 0, missing: 0 }
+    }
+    fn is_match(&self, state: &State) -> bool {
+        let end = (self.word.len() + FUZZY_DISTANCE_MAX).checked_sub(state.passed as usize);
+        let distance = end.and_then(|d| state.band.get(d));
+        state.missing == 0 && distance.is_some_and(|n| *n <= self.distance)
+    }
+    fn can_match(&self, state: &State) -> bool {
+        state.band.iter().any(|n| *n <= self.distance)
+    }
+    fn accept(&self, state: &State, byte: u8) -> State {
+        let (begun, missing) = match (state.missing, byte) {
+            (0, 0..=0x7f) => (u32::from(byte), 0),
+            (0, 0xc0..=0xdf) => (u32::from(byte & 0x1f), 1),
+            (0, 0xe0..=0xef) => (u32::from(byte & 0x0f), 2),
+            (0, 0xf0..=0xf7) => (u32::from(byte & 0x07), 3),
+            (1.., 0x80..=0xbf) => (state.begun << 6 | u32::from(byte & 0x3f), state.missing - 1),
+            _ => return self.pass(state, None),
+        };
+        match missing {
+            0 => self.pass(state, char::from_u32(begun)),
+            _ => State { begun, missing, ..*state },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn accepts(word: &str, distance: u8, term: &str) -> bool {
+        let fuzzy = Fuzzy::new(word, distance);
+        let mut state = fuzzy.start();
+        for byte in term.bytes() {
+            if !fuzzy.can_match(&state) {
+                return false;
+            }
+            state = fuzzy.accept(&state, byte);
+        }
+        fuzzy.is_match(&state)
+    }
+
+    /// The whole table.
+    fn distance(a: &str, b: &str) -> usize {
+        let b: Vec<char> = b.chars().collect();
+        let mut row: Vec<usize> = (0..=b.len()).collect();
+        for (i, x) in a.chars().enumerate() {
+            let mut before = std::mem::replace(&mut row[0], i + 1);
+            for (j, y) in b.iter().enumerate() {
+                let exchanged = before + usize::from(x != *y);
+                before = row[j + 1];
+                row[j + 1] = exchanged.min(before + 1).min(row[j] + 1);
+            }
+        }
+        row[b.len()]
+    }
+
+    #[test]
+    fn words_within_a_distance() {
+        for (word, within, term, want) in [
+            ("dog", 1, "dog", true),
+            ("dog", 1, "do", true),
+            ("dog", 1, "dogs", true),
+            ("dog", 1, "dig", true),
+            ("dog", 1, "d", false),
+            ("dog", 2, "d", true),
+            ("dog", 0, "dog", true),
+            ("dog", 0, "dig", false),
+            ("größe", 1, "grosse", false),
+            ("größe", 2, "grosse", false),
+            ("größe", 1, "gröse", true),
+            ("日本", 1, "日", true),
+            ("", 2, "ab", true),
+            ("", 2, "abc", false),
+        ] {
+            assert_eq!(accepts(word, within, term), want, "{word:?} within {within}: {term:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_whole_table(word in "[abäß日😀]{0,8}", term in "[abäß日😀]{0,8}", within in 0u8..=2) {
+            let want = distance(&word, &term) <= usize::from(within);
+            prop_assert_eq!(accepts(&word, within, &term), want);
+        }
+    }
+}

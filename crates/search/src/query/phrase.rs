@@ -1,0 +1,271 @@
+//! [`PhraseQuery`]: words one behind the other, counted by the positions that are read.
+//!
+//! The library's own reads all positions of all words of a document between two documents: with thousands of words and a
+//! document of millions of positions that takes minutes, and nothing in it can be stopped. Here each word's positions are
+//! counted before they are read, the word that the document has least often comes first, and a word that stands in the
+//! phrase many times has one list of documents. Scores are the library's (BM25 of the phrase).
+
+use super::metered::{MeteredScorer, OPEN_STEPS, ended};
+use crate::meter::{Holding, Meter};
+use std::sync::Arc;
+use tantivy::fieldnorm::FieldNormReader;
+use tantivy::postings::{Postings, SegmentPostings};
+use tantivy::query::{Bm25Weight, EmptyScorer, EnableScoring, Explanation, Query, Scorer, Weight};
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError, Term};
+
+/// Bytes of a list of documents that is being read, with its positions: blocks of 128, decoded.
+pub(super) const POSTINGS_BYTES: usize = 3 * 1024;
+/// Bytes of a position.
+const POSITION_BYTES: usize = size_of::<u32>();
+
+/// Documents that have some words one behind the other in a field.
+#[derive(Clone, Debug)]
+pub(super) struct PhraseQuery {
+    field: Field,
+    /// The different words, ...
+    words: Arc<[String]>,
+    /// ... and for each place of the phrase which of them stands there.
+    places: Arc<[u32]>,
+    meter: Arc<Meter>,
+}
+
+impl PhraseQuery {
+    /// The phrase of `words`, one at least, in `field`.
+    pub(super) fn new(field: Field, words: &[String], meter: &Arc<Meter>) -> PhraseQuery {
+        let mut different: Vec<String> = words.to_vec();
+        different.sort_unstable();
+        different.dedup();
+        let place = |word| different.binary_search(word).unwrap_or_default() as u32;
+        let places = words.iter().map(place).collect();
+        PhraseQuery { field, words: different.into(), places, meter: meter.clone() }
+    }
+    /// The same phrase in another field.
+    pub(super) fn within(&self, field: Field) -> PhraseQuery {
+        PhraseQuery { field, ..self.clone() }
+    }
+    fn term(&self, word: u32) -> Term {
+        Term::from_field_text(self.field, &self.words[word as usize])
+    }
+}
+
+impl Query for PhraseQuery {
+    fn weight(&self, scoring: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
+        self.meter.step(OPEN_STEPS * self.places.len()).map_err(|_| ended())?;
+        let similarity = match scoring {
+            EnableScoring::Enabled { statistics_provider, .. } => {
+                let terms: Vec<Term> = self.places.iter().map(|word| self.term(*word)).collect();
+                Some(Bm25Weight::for_terms(statistics_provider, &terms)?)
+            }
+            EnableScoring::Disabled { .. } => None,
+        };
+        Ok(Box::new(PhraseWeight { phrase: self.clone(), similarity }))
+    }
+}
+
+struct PhraseWeight {
+    phrase: PhraseQuery,
+    /// `None`: scores are not asked for.
+    similarity: Option<Bm25Weight>,
+}
+
+impl Weight for PhraseWeight {
+    fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
+        let PhraseQuery { field, words, meter, .. } = &self.phrase;
+        let is_affordable = meter.step(OPEN_STEPS * words.len()).is_ok();
+        let holding = Holding::new(meter, words.len() * POSTINGS_BYTES).ok().filter(|_| is_affordable);
+        let Some(holding) = holding else { return Ok(Box::new(EmptyScorer)) };
+        let index = reader.inverted_index(*field)?;
+        let mut lists = Vec::with_capacity(words.len());
+        for word in 0..words.len() {
+            let term = self.phrase.term(word as u32);
+            let Some(list) = index.read_postings(&term, IndexRecordOption::WithFreqsAndPositions)? else {
+                return Ok(Box::new(EmptyScorer));
+            };
+            lists.push(list);
+        }
+        let norms = match self.similarity {
+            Some(_) => Some(reader.get_fieldnorms_reader(*field)?),
+            None => None,
+        };
+        let mut by_length: Vec<usize> = (0..lists.len()).collect();
+        by_length.sort_by_key(|list| lists[*list].doc_freq());
+        let mut scorer = PhraseScorer {
+            lists,
+            by_length,
+            places: self.phrase.places.clone(),
+            order: Vec::with_capacity(self.phrase.places.len()),
+            meter: meter.clone(),
+            similarity: self.similarity.as_ref().map(|s| s.boost_by(boost)),
+            norms,
+            doc: 0,
+            count: 0,
+            starts: Positions::default(),
+            read: Positions::default(),
+        };
+        scorer.doc = scorer.find(0);
+        Ok(MeteredScorer::over(Box::new(scorer), meter, Some(holding)))
+    }
+    fn explain(&self, _: &SegmentReader, _: DocId) -> tantivy::Result<Explanation> {
+        Err(TantivyError::InvalidArgument("phrases are not explained".into()))
+    }
+}
+
+/// Positions of one document, held of a meter.
+#[derive(Default)]
+struct Positions {
+    all: Vec<u32>,
+    holding: Option<Holding>,
+}
+
+impl Positions {
+    /// Makes room for `n`; false when that is too much.
+    fn make_room(&mut self, n: usize, meter: &Arc<Meter>) -> bool {
+        self.all.clear();
+        if self.all.capacity() < n {
+            // What was there goes before there is more.
+            (self.all, self.holding) = (Vec::new(), None);
+            let Ok(holding) = Holding::new(meter, n * POSITION_BYTES) else { return false };
+            (self.all, self.holding) = (Vec::with_capacity(n), Some(holding));
+        }
+        true
+    }
+}
+
+struct PhraseScorer {
+    /// One for each word.
+    lists: Vec<SegmentPostings>,
+    /// Their numbers, the shortest list first.
+    by_length: Vec<usize>,
+    places: Arc<[u32]>,
+    /// Places in the order in which a document is asked about them.
+    order: Vec<u32>,
+    meter: Arc<Meter>,
+    similarity: Option<Bm25Weight>,
+    norms: Option<FieldNormReader>,
+    doc: DocId,
+    /// How often the phrase stands in `doc`; where scores are not asked for, at least once.
+    count: u32,
+    /// Where the phrase may begin, and the positions of one word.
+    starts: Positions,
+    read: Positions,
+}
+
+impl PhraseScorer {
+    /// The first document from `target` on that has the phrase.
+    fn find(&mut self, mut target: DocId) -> DocId {
+        'documents: while target < TERMINATED {
+            if self.meter.step(self.by_length.len()).is_err() {
+                break;
+            }
+            for list in &self.by_length {
+                let list = &mut self.lists[*list];
+                let doc = if list.doc() < target { list.seek(target) } else { list.doc() };
+                if doc > target {
+                    target = doc;
+                    continue 'documents;
+                }
+            }
+            self.count = self.count_here();
+            if self.count > 0 {
+                return target;
+            }
+            target += 1;
+        }
+        TERMINATED
+    }
+
+    /// How often the phrase stands in the document that all lists are at.
+    fn count_here(&mut self) -> u32 {
+        let PhraseScorer { lists, places, order, meter, starts, read, .. } = self;
+        if meter.step(places.len()).is_err() {
+            return 0;
+        }
+        let count = |place: u32| lists[places[place as usize] as usize].term_freq();
+        order.clear();
+        order.extend(0..places.len() as u32);
+        order.sort_by_key(|place| count(*place));
+        for (n, place) in order.iter().enumerate() {
+            let positions: &mut Positions = if n == 0 { &mut *starts } else { &mut *read };
+            let list = &mut lists[places[*place as usize] as usize];
+            let many = list.term_freq() as usize;
+            if meter.step(many).is_err() || !positions.make_room(many, meter) {
+                return 0;
+            }
+            list.positions(&mut positions.all);
+            // A word that stands before its place in the phrase begins none.
+            if n == 0 {
+                positions.all.retain(|at| at >= place);
+                positions.all.iter_mut().for_each(|at| *at -= place);
+            } else {
+                keep_common(&mut starts.all, &read.all, *place);
+            }
+            if starts.all.is_empty() {
+                return 0;
+            }
+        }
+        starts.all.len() as u32
+    }
+}
+
+/// Keeps those of `starts` behind which, at a distance of `place`, one of `positions` is; both ascend.
+fn keep_common(starts: &mut Vec<u32>, positions: &[u32], place: u32) {
+    let mut at = 0;
+    starts.retain(|start| {
+        let wanted = u64::from(*start) + u64::from(place);
+        while positions.get(at).is_some_and(|p| u64::from(*p) < wanted) {
+            at += 1;
+        }
+        positions.get(at).is_some_and(|p| u64::from(*p) == wanted)
+    });
+}
+
+impl DocSet for PhraseScorer {
+    fn advance(&mut self) -> DocId {
+        if self.doc < TERMINATED {
+            self.doc = self.find(self.doc + 1);
+        }
+        self.doc
+    }
+    fn seek(&mut self, target: DocId) -> DocId {
+        if self.doc < target {
+            self.doc = self.find(target);
+        }
+        self.doc
+    }
+    fn doc(&self) -> DocId {
+        self.doc
+    }
+    fn size_hint(&self) -> u32 {
+        let rarest = self.by_length.first().map_or(0, |list| self.lists[*list].doc_freq());
+        // As the library has it: of the documents with all words few have them in a row.
+        rarest / (10 * self.places.len() as u32)
+    }
+    fn cost(&self) -> u64 {
+        let rarest = self.by_length.first().map_or(0, |list| self.lists[*list].doc_freq());
+        u64::from(rarest) * 10 * self.places.len() as u64
+    }
+}
+
+impl Scorer for PhraseScorer {
+    fn score(&mut self) -> Score {
+        match (&self.similarity, &self.norms) {
+            (Some(similarity), Some(norms)) => similarity.score(norms.fieldnorm_id(self.doc), self.count),
+            _ => 1.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_kept_where_a_word_follows() {
+        let mut starts = vec![0, 3, 7, u32::MAX];
+        keep_common(&mut starts, &[2, 4, 9, 12], 2);
+        assert_eq!(starts, [0, 7]);
+        keep_common(&mut starts, &[], 1);
+        assert!(starts.is_empty());
+    }
+}
