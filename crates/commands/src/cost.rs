@@ -4,6 +4,7 @@
 //! microseconds from milliseconds.
 
 use crate::call::LaneCall;
+use crate::families::bitmap;
 use crate::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
@@ -33,6 +34,10 @@ pub enum Cost {
     Append,
     /// The same, to put argument 3 at the offset in argument 2.
     Overwrite,
+    /// The same, to write the bit at the offset in argument 2.
+    SetBit,
+    /// The same, to write what BITFIELD's operations write; one for each argument, too.
+    BitField,
     /// Bytes of the string at its first key, all of which are looked at. Looked at with the key's shard held.
     Digest,
     /// Those of the collection at its first key, or bytes of the string there, all of which are compressed. Looked at with
@@ -40,6 +45,9 @@ pub enum Cost {
     Serialized,
     /// Those of the value in the DUMP payload in this argument, and its bytes.
     Payload(usize),
+    /// Bytes of the strings and elements of the collections at all its keys, all of which are looked at. Looked at with the
+    /// keys' shards held.
+    Sources,
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
@@ -96,6 +104,8 @@ pub struct Slices {
 pub enum Merge {
     /// Integers: their sum.
     Sum,
+    /// Integers: the largest.
+    Most,
     /// Arrays: one after the other.
     Append,
     /// All the same: any.
@@ -127,16 +137,12 @@ impl Cost {
     /// the data. More than [`LONG_ELEMENTS`]: it is long.
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
-            Cost::Fixed
-            | Cost::Elements
-            | Cost::SystemElements
-            | Cost::Append
-            | Cost::Overwrite
-            | Cost::Serialized => 0,
+            Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
+            Cost::Append | Cost::Overwrite | Cost::SetBit => 0,
             Cost::Payload(at) => args.get(at).map_or(0, |payload| {
                 strand_rdb::dump::elements(payload).max(payload.len().div_ceil(ELEMENT_BYTES))
             }),
-            Cost::Arguments | Cost::Digest => args.len(),
+            Cost::Arguments | Cost::Digest | Cost::Sources | Cost::BitField => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {
@@ -156,21 +162,30 @@ impl Cost {
     /// True when nothing is known to be long before the collection itself is looked at.
     #[inline]
     pub fn is_in_the_data(self) -> bool {
-        matches!(
-            self,
-            Cost::Elements
-                | Cost::SystemElements
-                | Cost::Append
-                | Cost::Overwrite
-                | Cost::Digest
-                | Cost::Serialized
-        )
+        match self {
+            Cost::Elements | Cost::SystemElements | Cost::Digest | Cost::Sources | Cost::Serialized => true,
+            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
+            Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
+                false
+            }
+            Cost::Text(_) | Cost::Payload(_) | Cost::Keyspace | Cost::Product | Cost::Budget => false,
+        }
     }
 }
 
-/// Elements of a call whose cost is in the data, at the value of `key`, whose shard is held: as [`Cost::elements`], and
+/// Elements of a call whose cost is in the data, at the values of `keys`, whose shards are held: as [`Cost::elements`], and
 /// bytes count as the elements that they take as long as.
-pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
+pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> usize {
+    let Some(key) = keys.first() else { return 0 };
+    if cost == Cost::Sources {
+        let mut db = txn.db(db);
+        let mut elements = |key| match db.peek(key).map(|r| r.value()) {
+            None => 0,
+            Some(ValueRef::Str(s)) => s.len().div_ceil(ELEMENT_BYTES),
+            Some(collection) => collection.elements(),
+        };
+        return keys.iter().fold(0usize, |sum, key| sum.saturating_add(elements(key)));
+    }
     let db = if cost == Cost::SystemElements { txn.keyspace().system_db(db) } else { db };
     let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
         // A string is the wrong type for every command of this cost.
@@ -192,6 +207,14 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             // What is no offset at all is an error, and quickly so.
             let offset = parse_int(args.at(2)).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             edited_bytes(s, offset, args.at(3).len())
+        }
+        (Cost::SetBit, Some(ValueRef::Str(s))) => {
+            let range = bitmap::written_by_setbit(args);
+            edited_bytes(s, range.start, range.len())
+        }
+        (Cost::BitField, Some(ValueRef::Str(s))) => {
+            let range = bitmap::written_by_bitfield(args);
+            edited_bytes(s, range.start, range.len())
         }
         (Cost::Digest, Some(ValueRef::Str(s))) => s.len(),
         // The zeros in front are the allocator's, who has them from the kernel.
@@ -254,7 +277,7 @@ mod tests {
         let mut txn = space.lock(&[key.hash], 0);
         let long = |txn: &mut Txn<'_>, cost, line: &str| {
             let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
-            elements_at(cost, argv.args(), txn, 0, &key) > LONG_ELEMENTS
+            elements_at(cost, argv.args(), txn, 0, &[key]) > LONG_ELEMENTS
         };
         let set = |txn: &mut Txn<'_>, blob: &Blob| {
             txn.db(0).set_str(&key, StrRef::Blob { blob, edited: false }, None);

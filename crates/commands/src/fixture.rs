@@ -63,7 +63,7 @@ impl Fixture {
             Err(text) => reply.error_bytes(&text),
             Ok(found) => match found.spec.handler {
                 Handler::Data(run) if !self.is_long(found.spec, args) => {
-                    let keys = long::keys(found.spec, args, &self.keyspace).unwrap_or_default();
+                    let keys = long::keys(found.spec, args, &self.keyspace);
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
                     let mut txn = self.keyspace.lock(&hashes, self.now_ms);
                     run(&mut Call {
@@ -110,9 +110,10 @@ impl Fixture {
             return true;
         }
         let at_key = || {
-            let keys = long::keys(spec, args, &self.keyspace).expect("the row finds its keys");
-            let mut txn = self.keyspace.lock(&[keys[0].hash], self.now_ms);
-            elements_at(spec.cost, args, &mut txn, self.db, &keys[0])
+            let keys = long::keys(spec, args, &self.keyspace);
+            let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
+            let mut txn = self.keyspace.lock(&hashes, self.now_ms);
+            elements_at(spec.cost, args, &mut txn, self.db, &keys)
         };
         spec.cost.elements(args, self.keyspace.shards()) > LONG_ELEMENTS
             || (spec.cost.is_in_the_data() && at_key() > LONG_ELEMENTS)

@@ -8,7 +8,7 @@ mod info;
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
-use crate::spec::{Access, CommandSpec, Flags, SessionCommand};
+use crate::spec::{Access, CommandSpec, Flags, KeySpec, SessionCommand};
 use crate::table::COMMANDS;
 use docs::docs;
 use info::info;
@@ -173,35 +173,50 @@ fn keys_with_flags(
     let mut out = Vec::new();
     for keys in spec.keys {
         let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
-        let flags = if keys.has("variable_flags") { set_flags(args) } else { keys.flags };
+        let flags = if keys.has("variable_flags") { varying_flags(spec, args) } else { keys.flags };
         out.extend(dispatch::key_positions(&one, args)?.into_iter().map(|at| (at, flags)));
     }
     Ok(out)
 }
 
-/// Positions of the keys in `args` and what the command does to each, in the order of the key specs. `None` when the specs
-/// cannot be followed: the command will say so itself.
-pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> Option<SmallVec<[(usize, Access); 4]>> {
+/// Positions of the keys in `args` and what the command does to each, in the order of the key specs. Where a spec cannot be
+/// followed, the command says so itself.
+pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Access); 4]> {
     let mut out = SmallVec::new();
     for keys in spec.keys {
         let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
         let access = match keys.has("variable_flags") {
-            true if has_get(args) => Access { read: true, write: true },
-            true => Access::WRITE,
+            true => KeySpec::one(1, varying_flags(spec, args)).access,
             false => keys.access,
         };
-        out.extend(dispatch::key_positions(&one, args).ok()?.into_iter().map(|at| (at, access)));
+        out.extend(dispatch::keys_to_lock(&one, args).into_iter().map(|at| (at, access)));
     }
-    Some(out)
+    out
 }
 
-fn has_get(args: Args<'_>) -> bool {
-    (3..args.len()).any(|i| args.is(i, "GET"))
+/// What a call does to its keys where that depends on its arguments.
+fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> &'static [&'static str] {
+    match spec.name {
+        // It writes, and reads the old value only with GET.
+        "set" if (3..args.len()).any(|i| args.is(i, "GET")) => &["RW", "access", "update"],
+        "set" => &["OW", "update"],
+        "bitfield" if only_gets(args) => &["RO", "access"],
+        _ => &["RW", "access", "update"],
+    }
 }
 
-/// SET reads the old value only with GET; it is the only command whose flags vary so far.
-fn set_flags(args: Args<'_>) -> &'static [&'static str] {
-    if has_get(args) { &["RW", "access", "update"] } else { &["OW", "update"] }
+/// True when no operation of a BITFIELD writes.
+fn only_gets(args: Args<'_>) -> bool {
+    let mut at = 2;
+    while at < args.len() {
+        let more = args.len() - at - 1;
+        at += match () {
+            () if args.is(at, "GET") && more >= 2 => 3,
+            () if args.is(at, "OVERFLOW") && more >= 1 => 2,
+            () => return false,
+        };
+    }
+    true
 }
 
 #[cfg(test)]

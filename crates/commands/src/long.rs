@@ -5,7 +5,7 @@
 
 use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Long, Merge, Slices};
-use crate::dispatch::{self, InvalidKeys};
+use crate::dispatch;
 use crate::errors;
 use crate::spec::{CommandSpec, Flags, Handler};
 use smallvec::SmallVec;
@@ -54,16 +54,8 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
 }
 
 /// The keys of a call, hashed.
-///
-/// # Errors
-/// As [`dispatch::key_positions`].
-pub fn keys<'a>(
-    spec: &CommandSpec,
-    args: Args<'a>,
-    keyspace: &Keyspace,
-) -> Result<SmallVec<[Key<'a>; 4]>, InvalidKeys> {
-    let positions = dispatch::key_positions(spec, args)?;
-    Ok(positions.iter().map(|at| keyspace.key(args.at(*at))).collect())
+pub fn keys<'a>(spec: &CommandSpec, args: Args<'a>, keyspace: &Keyspace) -> SmallVec<[Key<'a>; 4]> {
+    dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at))).collect()
 }
 
 /// With the shards of all its keys held from the beginning to the end.
@@ -99,7 +91,7 @@ fn on_snapshot(
     call: &mut LaneCall<'_>,
     out: &mut Chain,
 ) -> Result<Lookups, Stop> {
-    let Ok(keys) = keys(spec, args, call.keyspace) else { return Err(Stop::invalid_keys()) };
+    let keys = keys(spec, args, call.keyspace);
     let snapshot =
         Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
@@ -206,6 +198,7 @@ impl Merged {
     fn add(&mut self, mut reply: Chain) {
         match self.merge {
             Merge::Sum => self.sum += header(&mut reply),
+            Merge::Most => self.sum = self.sum.max(header(&mut reply)),
             Merge::Append => {
                 self.elements += header(&mut reply) as usize;
                 self.encoded.push_chain(reply);
@@ -215,7 +208,7 @@ impl Merged {
     }
     fn send(self, reply: &mut Reply<'_>) {
         match self.merge {
-            Merge::Sum => return reply.int(self.sum),
+            Merge::Sum | Merge::Most => return reply.int(self.sum),
             Merge::Append => reply.array(self.elements),
             Merge::Any => {}
         }
@@ -256,9 +249,6 @@ enum Stop {
 }
 
 impl Stop {
-    fn invalid_keys() -> Stop {
-        Stop::Error(errors::INVALID_COMMAND_ARGUMENTS.into())
-    }
     fn text(self) -> Vec<u8> {
         match self {
             Stop::Error(text) => text,
@@ -280,9 +270,7 @@ fn at_once(
         On::Snapshot(snapshot) => (snapshot, 0),
         On::Slice | On::Further | On::Held => (call.keyspace, call.db),
     };
-    let Ok(keys) = keys(spec, args, keyspace) else {
-        return Err(Stop::invalid_keys());
-    };
+    let keys = keys(spec, args, keyspace);
     let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
     let (yield_now, cancel) = (call.yield_now, call.cancel);
     let pause = || {

@@ -182,6 +182,8 @@ impl Engine {
         settings.hash_max_listpack_entries.store(number(Opt::HashMaxListpackEntries), Relaxed);
         settings.hash_max_listpack_value.store(number(Opt::HashMaxListpackValue), Relaxed);
         settings.proto_max_bulk_len.store(number(Opt::ProtoMaxBulkLen), Relaxed);
+        settings.hll_sparse_max_bytes.store(number(Opt::HllSparseMaxBytes), Relaxed);
+        settings.set_max_intset_entries.store(number(Opt::SetMaxIntsetEntries), Relaxed);
         settings.lfu_log_factor.store(number(Opt::LfuLogFactor), Relaxed);
         settings.lfu_decay_time.store(number(Opt::LfuDecayTime), Relaxed);
         let policy = config.choice(Opt::MaxMemoryPolicy);

@@ -19,6 +19,10 @@ pub struct Settings {
     pub zset_max_listpack_value: AtomicU64,
     /// `proto-max-bulk-len` in bytes (default 512 MB): no string grows past it.
     pub proto_max_bulk_len: AtomicU64,
+    /// `hll-sparse-max-bytes` (default 3000): a longer HyperLogLog is stored dense.
+    pub hll_sparse_max_bytes: AtomicU64,
+    /// `set-max-intset-entries` (default 512): a set of more integers is no `intset`.
+    pub set_max_intset_entries: AtomicU64,
     /// True (1) when `maxmemory-policy` is an LFU one: `OBJECT FREQ` works and `OBJECT IDLETIME` does not.
     pub lfu: AtomicU64,
     /// `lfu-log-factor` (default 10): how much slower the counter rises the higher it is.
@@ -37,6 +41,8 @@ impl Default for Settings {
             zset_max_listpack_entries: AtomicU64::new(128),
             zset_max_listpack_value: AtomicU64::new(64),
             proto_max_bulk_len: AtomicU64::new(512 << 20),
+            hll_sparse_max_bytes: AtomicU64::new(3000),
+            set_max_intset_entries: AtomicU64::new(512),
             lfu: AtomicU64::new(0),
             lfu_log_factor: AtomicU64::new(10),
             lfu_decay_time: AtomicU64::new(1),

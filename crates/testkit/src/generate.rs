@@ -28,6 +28,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("info", "free text; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
+    ("pfselftest", "takes a second; own tests"),
     ("quit", "ends the session; own tests"),
     ("reset", "changes the session; own tests"),
     ("rx.captures", "not in redis-server; own tests"),
@@ -88,6 +89,7 @@ const DOUBLES: &[&str] = &[
     "0x10",
     "17179869184.000001",
 ];
+const ENCODINGS: &[&str] = &["u8", "i8", "u1", "i5", "u31", "i64", "u63", "u64", "x", "i16"];
 const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
 
 /// A source of random commands.
@@ -188,8 +190,12 @@ impl Generator {
                 time(name, seconds)
             }
             ("integer", "offset") => {
-                self.pick(&["0", "1", "5", "100", "-1", "536870912", "9223372036854775807", "x"])
+                self.pick(&["0", "1", "5", "100", "-1", "#2", "4294967296", "9223372036854775807", "x"])
             }
+            ("integer", "bit") => self.pick(&["0", "1", "2"]),
+            (_, "encoding") => self.pick(ENCODINGS),
+            (_, "subcommand") => self.pick(&["GETREG", "decode", "ENCODING", "todense", "FOO"]),
+            (_, "operation") => self.pick(&["AND", "or", "Xor", "NOT", "NAND"]),
             ("integer", "cursor") => b"0".to_vec(),
             ("integer", _) => self.pick(INTEGERS),
             (_, name) if name.contains("field") => self.pick(FIELDS),

@@ -3,12 +3,14 @@
 //! A handler is three steps: parse typed arguments, call a keyspace operation, write the reply. It sees
 //! [`crate::call::Call`] (or [`crate::call::LaneCall`]) and nothing else: no socket, no session, no clock.
 
+pub(crate) mod bitmap;
 pub(crate) mod collection;
 pub(crate) mod conditional;
 pub(crate) mod dump;
 pub(crate) mod expiry;
 pub(crate) mod generic;
 pub(crate) mod hash;
+pub(crate) mod hyperloglog;
 pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod memory;

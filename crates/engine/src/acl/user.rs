@@ -180,7 +180,7 @@ impl User {
         if at_most <= CHEAP_STEPS || effort.per_byte == 0 {
             return at_most;
         }
-        let keys = key_accesses(spec, args).unwrap_or_default();
+        let keys = key_accesses(spec, args);
         steps(keys.iter().map(|(at, _)| args.at(*at).len()).sum())
     }
 
@@ -210,7 +210,7 @@ impl User {
             if selector.all_keys || spec.keys.is_empty() {
                 return Ok(());
             }
-            let keys = keys.get_or_insert_with(|| key_accesses(spec, args).unwrap_or_default());
+            let keys = keys.get_or_insert_with(|| key_accesses(spec, args));
             let mut denied = None;
             for (at, access) in keys.iter() {
                 match selector.allows_key_paced(args.at(*at), *access, &mut pace) {

@@ -42,10 +42,8 @@ const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
 const NO_LISTS: &str = "there are no lists in this version";
-const NO_SETS: &str = "there are no sets in this version";
 const NO_ZSETS: &str = "there are no sorted sets in this version";
 const NO_STREAMS: &str = "there are no streams in this version";
-const NO_HLL: &str = "there are no HyperLogLogs in this version";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
 const NO_EVENTS: &str = "there are no channels in this version";
 const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
@@ -207,7 +205,7 @@ options! {
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
     HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,
-        "Bytes up to which a HyperLogLog is stored sparsely", no effect: NO_HLL;
+        "Bytes up to which a HyperLogLog is stored sparsely";
     HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
         "Bytes of a value up to which HTTP gives it an entity tag, which costs a pass over the value";
     HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
@@ -358,7 +356,7 @@ options! {
         "When to write a snapshot: after so many seconds if so many keys changed", no effect: NOT_SAVED;
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
     SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,
-        "Integers up to which a set is stored as sorted integers", no effect: NO_SETS;
+        "Integers up to which a set is stored as sorted integers";
     SetProcTitle "set-proc-title", Kind::Bool, "yes", Startup, "Set the title of the process", no effect: NO_TITLE;
     Shards "shards", Kind::Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";

@@ -9,7 +9,6 @@ use std::time::Duration;
 use strand_commands::call::Call;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::errors;
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
@@ -60,10 +59,7 @@ impl Session {
         now: Now,
     ) -> Ran {
         let args = self.argv.args();
-        let Ok(positions) = dispatch::key_positions(spec, args) else {
-            self.fail(PerCommand::Failed, errors::INVALID_COMMAND_ARGUMENTS.as_bytes());
-            return Ran::Done;
-        };
+        let positions = dispatch::keys_to_lock(spec, args);
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
@@ -93,7 +89,7 @@ impl Session {
             return Ran::Taken;
         }
         if ESTIMATED && spec.cost.is_in_the_data() {
-            let elements = cost::elements_at(spec.cost, args, &mut txn, self.db, &keys[0]);
+            let elements = cost::elements_at(spec.cost, args, &mut txn, self.db, &keys);
             self.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
                 return Ran::TooLong;

@@ -84,7 +84,7 @@ impl Session {
             Handler::Data(_) if self.elements(spec) <= LONG_ELEMENTS => {}
             _ => return false,
         }
-        let keys = long::keys(spec, args, &engine.keyspace).unwrap_or_default();
+        let keys = long::keys(spec, args, &engine.keyspace);
         let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
         wait(Some(&shards))
     }

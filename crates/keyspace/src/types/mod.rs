@@ -1,8 +1,10 @@
 //! The value types: each starts compact and switches to its large form at Redis's thresholds.
 
+pub mod bits;
 mod collection;
 mod fields;
 pub mod hash;
+pub mod hyperloglog;
 pub mod list;
 mod packed;
 pub mod stream;

@@ -1,0 +1,294 @@
+//! Strings as bitmaps: single bits, counting and searching. BITFIELD is in [`field`], BITOP in [`combine`].
+//!
+//! What is computed on bytes is in [`strand_keyspace::types::bits`]; here arguments are parsed by redis-server's rules
+//! and strings are grown.
+
+mod combine;
+mod field;
+
+pub(crate) use combine::{bitop, bitop_long};
+pub(crate) use field::{bitfield, bitfield_ro, written_by_bitfield};
+
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, string_of, wrong_type};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use strand_chain::Blob;
+use strand_keyspace::types::bits;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Db, Key, Settings, StrRef};
+use strand_wire::args::Args;
+
+const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
+const BIT_VALUE: &str = "ERR bit is not an integer or out of range";
+const BIT_ARGUMENT: &str = "ERR The bit argument must be 1 or 0.";
+
+/// `SETBIT key offset value`. Reply: the bit that was there.
+pub(crate) fn setbit(call: &mut Call<'_, '_>) {
+    match set_bit(call) {
+        Ok(before) => call.reply.int(before.into()),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+fn set_bit(call: &mut Call<'_, '_>) -> Result<bool, &'static str> {
+    let settings = call.txn.keyspace().settings();
+    let offset = bit_offset(call.args.at(2), settings)?;
+    let bit = match parse_int(call.args.at(3)) {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(BIT_VALUE),
+    };
+    let mut db = call.txn.db(call.db);
+    edit(&mut db, &call.keys[0], bytes_to(offset), |bytes| bits::set(bytes, offset, bit))
+}
+
+/// The bytes that SETBIT writes.
+pub(crate) fn written_by_setbit(args: Args<'_>) -> Range<usize> {
+    // What is no offset at all is an error, and quickly so.
+    let offset = parse_int(args.at(2)).and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
+    let end = bytes_to(offset);
+    end - 1..end
+}
+
+/// `GETBIT key offset`. Reply: the bit, 0 beyond the end.
+pub(crate) fn getbit(call: &mut Call<'_, '_>) {
+    let offset = match bit_offset(call.args.at(2), call.txn.keyspace().settings()) {
+        Ok(offset) => offset,
+        Err(text) => return call.reply.error(text),
+    };
+    let mut db = call.txn.db(call.db);
+    match string_of(db.get(&call.keys[0])) {
+        Ok(s) => {
+            let bit = s.is_some_and(|s| bits::get(s.bytes(&mut [0; 20]), offset));
+            call.reply.int(bit.into());
+        }
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// `BITCOUNT key [start end [BYTE | BIT]]`. Reply: how many bits are 1.
+pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
+    let mut db = call.txn.db(call.db);
+    // In redis-server, too, nothing is said about the arguments when there is no such key.
+    let counted = match string_of(db.get(&call.keys[0])) {
+        Ok(None) => Ok(0),
+        Ok(Some(s)) => {
+            let mut buffer = [0; 20];
+            let bytes = s.bytes(&mut buffer);
+            count_range(call.args, bytes.len()).map(|range| bits::count_within(bytes, range))
+        }
+        Err(text) => Err(text),
+    };
+    match counted {
+        Ok(count) => call.reply.int(count as i64),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// The bits that BITCOUNT counts in a string of `len` bytes.
+fn count_range(args: Args<'_>, len: usize) -> Result<Range<u64>, &'static str> {
+    match args.len() {
+        2 => return Ok(0..len as u64 * 8),
+        4 | 5 => {}
+        _ => return Err(errors::SYNTAX),
+    }
+    let (start, end) = (parse::integer(args.at(2))?, parse::integer(args.at(3))?);
+    if start < 0 && end < 0 && start > end {
+        return Ok(0..0);
+    }
+    let unit = if args.len() == 5 { unit(args, 4)? } else { 8 };
+    Ok(bits_between(start, end, len, unit))
+}
+
+/// `BITPOS key bit [start [end [BYTE | BIT]]]`. Reply: where the first such bit is, -1 for nowhere. Without an end a
+/// string is followed by zeros.
+pub(crate) fn bitpos(call: &mut Call<'_, '_>) {
+    match position(call) {
+        Ok(at) => call.reply.int(at),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
+    let args = call.args;
+    let bit = match parse::integer(args.at(2))? {
+        0 => false,
+        1 => true,
+        _ => return Err(BIT_ARGUMENT),
+    };
+    let mut db = call.txn.db(call.db);
+    let Some(s) = string_of(db.get(&call.keys[0]))? else {
+        return Ok(if bit { -1 } else { 0 });
+    };
+    let mut buffer = [0; 20];
+    let bytes = s.bytes(&mut buffer);
+    let (start, end, unit) = match args.len() {
+        3 => (0, -1, 8),
+        4 => (parse::integer(args.at(3))?, -1, 8),
+        5 => (parse::integer(args.at(3))?, parse::integer(args.at(4))?, 8),
+        6 => {
+            let start = parse::integer(args.at(3))?;
+            let unit = unit(args, 5)?;
+            (start, parse::integer(args.at(4))?, unit)
+        }
+        _ => return Err(errors::SYNTAX),
+    };
+    let range = bits_between(start, end, bytes.len(), unit);
+    let all = range.end;
+    let is_open = args.len() < 5 && !bit && !range.is_empty();
+    Ok(bits::find(bytes, bit, range).map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
+}
+
+/// Bits in the unit that an argument names.
+fn unit(args: Args<'_>, at: usize) -> Result<i64, &'static str> {
+    match () {
+        () if args.is(at, "BIT") => Ok(1),
+        () if args.is(at, "BYTE") => Ok(8),
+        () => Err(errors::SYNTAX),
+    }
+}
+
+/// The bits from `start` to `end` inclusive, in units of so many bits, counted from the end when negative, as far as
+/// they are in a string of `len` bytes.
+fn bits_between(start: i64, end: i64, len: usize, unit: i64) -> Range<u64> {
+    let total = len as i64 * 8 / unit;
+    let absolute = |i: i64| if i < 0 { i.saturating_add(total).max(0) } else { i };
+    let (start, end) = (absolute(start), absolute(end).min(total - 1));
+    if start > end { 0..0 } else { (start * unit) as u64..((end + 1) * unit) as u64 }
+}
+
+/// An offset in bits, within the longest string.
+fn bit_offset(bytes: &[u8], settings: &Settings) -> Result<u64, &'static str> {
+    let offset = parse_int(bytes).and_then(|offset| u64::try_from(offset).ok());
+    offset.filter(|offset| is_within(*offset, settings)).ok_or(BIT_OFFSET)
+}
+/// True when a string may be so long that it has this bit.
+fn is_within(offset: u64, settings: &Settings) -> bool {
+    offset / 8 < settings.proto_max_bulk_len.load(Ordering::Relaxed)
+}
+/// Bytes of a string whose last bit that is.
+fn bytes_to(offset: u64) -> usize {
+    (offset / 8) as usize + 1
+}
+
+/// Lets `change` have the bytes of the string at `key`, of which there are `len` at least: zeros where there were none.
+/// The string is `raw` then, whatever its length.
+fn edit<R>(
+    db: &mut Db<'_, '_>,
+    key: &Key<'_>,
+    len: usize,
+    change: impl FnOnce(&mut [u8]) -> R,
+) -> Result<R, &'static str> {
+    let mut change = Some(change);
+    let mut once = |blob: &mut Blob| (change.take().expect("called once"))(blob.make_mut());
+    let edited = db.edit_str(key, |blob| {
+        if blob.len() < len {
+            blob.try_resize(len, 0).map_err(|_| errors::OUT_OF_MEMORY)?;
+        }
+        Ok(once(blob))
+    });
+    if let Some(done) = edited.map_err(wrong_type)? {
+        return done;
+    }
+    let mut blob = Blob::try_zeroed(len).map_err(|_| errors::OUT_OF_MEMORY)?;
+    let result = once(&mut blob);
+    db.set_str(key, StrRef::Blob { blob: &blob, edited: true }, None);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::errors;
+    use crate::fixture::Fixture;
+
+    const NO_OFFSET: &str = "-ERR bit offset is not an integer or out of range|";
+    const NO_BIT: &str = "-ERR bit is not an integer or out of range|";
+
+    #[test]
+    fn bits_are_set_and_read() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SETBIT a 7 1", ":0|"),
+            ("SETBIT a 7 1", ":1|"),
+            ("GET a", "$1|\u{1}|"),
+            ("OBJECT ENCODING a", "$3|raw|"),
+            ("SETBIT a 20 0", ":0|"),
+            ("STRLEN a", ":3|"),
+            ("GETBIT a 7", ":1|"),
+            ("GETBIT a 8", ":0|"),
+            ("GETBIT a 4294967295", ":0|"),
+            ("GETBIT a 4294967296", NO_OFFSET),
+            ("GETBIT none 5", ":0|"),
+            ("SETBIT a -1 1", NO_OFFSET),
+            ("SETBIT a x 1", NO_OFFSET),
+            ("SETBIT a 4294967296 1", NO_OFFSET),
+            ("SETBIT a 0 2", NO_BIT),
+            ("SETBIT a 0 x", NO_BIT),
+            ("SET n 12 PX 500", "+OK|"),
+            ("GETBIT n 2", ":1|"),
+            ("SETBIT n 6 0", ":0|"),
+            ("OBJECT ENCODING n", "$3|raw|"),
+            ("INCR n", ":13|"),
+            ("PTTL n", ":500|"),
+        ]);
+    }
+
+    #[test]
+    fn bits_are_counted_and_found() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET a foobar", "+OK|"),
+            ("BITCOUNT a", ":26|"),
+            ("BITCOUNT a 0 0", ":4|"),
+            ("BITCOUNT a 1 1 BYTE", ":6|"),
+            ("BITCOUNT a 5 30 bit", ":17|"),
+            ("BITCOUNT a -2 -3", ":0|"),
+            ("BITCOUNT a 0 -1 bits", "-ERR syntax error|"),
+            ("BITCOUNT a 0", "-ERR syntax error|"),
+            ("BITCOUNT a x 0", "-ERR value is not an integer or out of range|"),
+            ("BITCOUNT none x 0", ":0|"),
+            ("SETRANGE b 1 x", ":2|"),
+            ("BITPOS b 1", ":9|"),
+            ("BITPOS b 0", ":0|"),
+            ("BITPOS b 1 2", ":-1|"),
+            ("BITPOS b 0 1 -1 BIT", ":1|"),
+            ("BITPOS b 2", "-ERR The bit argument must be 1 or 0.|"),
+            ("SETBIT ones 0 1", ":0|"),
+            ("BITFIELD ones SET u8 0 255", "*1|:128|"),
+            ("BITPOS ones 0", ":8|"),
+            ("BITPOS ones 0 0", ":8|"),
+            ("BITPOS ones 0 0 -1", ":-1|"),
+            ("BITPOS ones 0 1", ":-1|"),
+            ("BITPOS none 0", ":0|"),
+            ("BITPOS none 1", ":-1|"),
+        ]);
+    }
+
+    #[test]
+    fn every_command_minds_the_type() {
+        let mut f = Fixture::new();
+        f.run("HSET h f v");
+        for line in [
+            "SETBIT h 0 1",
+            "GETBIT h 0",
+            "BITCOUNT h",
+            "BITCOUNT h x",
+            "BITPOS h 1",
+            "BITOP AND d h",
+            "BITFIELD h",
+            "BITFIELD h SET u8 0 1",
+            "BITFIELD_RO h GET u8 0",
+        ] {
+            assert_eq!(f.run(line), format!("-{}|", errors::WRONG_TYPE), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_shares_the_bytes_keeps_them() {
+        let mut f = Fixture::new();
+        f.run(&format!("SET a {}", "a".repeat(2000)));
+        f.script(&[("COPY a b", ":1|"), ("SETBIT a 15999 0", ":1|"), ("GETBIT b 15999", ":1|")]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The sparse representation: runs of equal registers, in order, together all 16,384.
+//!
+//! | bits | run |
+//! |---|---|
+//! | `00llllll` | l + 1 registers of 0 |
+//! | `01llllll llllllll` | l + 1 registers of 0 |
+//! | `1vvvvvll` | l + 1 registers of v + 1 |
+//!
+//! Which of several equivalent sequences of runs is stored depends on how redis-server splits and joins them;
+//! [`raise`] does as it does.
+
+use super::{Corrupted, HEADER_BYTES, REGISTERS};
+
+/// Longest runs of each kind.
+const SHORT_ZEROS_MAX: usize = 64;
+const VALUES_MAX: usize = 4;
+/// The highest register that a run can have.
+const REGISTER_MAX: u8 = 32;
+/// Runs that are looked at for neighbours to join after one was split: the one before, three new ones, the one behind.
+const JOINED_RUNS: usize = 5;
+
+/// Some equal registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Their number.
+    pub register: u8,
+    /// How many.
+    pub len: usize,
+    /// Bytes that the run takes.
+    pub bytes: usize,
+}
+
+/// What became of a register.
+pub(super) enum Raised {
+    /// It was as high already.
+    No,
+    /// It was raised.
+    Yes,
+    /// It does not fit this representation; nothing was changed.
+    NoRoom,
+}
+
+/// The run at the beginning of `bytes`.
+fn first(bytes: &[u8]) -> Option<Run> {
+    let byte = *bytes.first()?;
+    match byte >> 6 {
+        0 => Some(Run { register: 0, len: usize::from(byte & 0x3f) + 1, bytes: 1 }),
+        1 => {
+            let len = usize::from(byte & 0x3f) << 8 | usize::from(*bytes.get(1)?);
+            Some(Run { register: 0, len: len + 1, bytes: 2 })
+        }
+        _ => Some(Run { register: (byte >> 2 & 0x1f) + 1, len: usize::from(byte & 3) + 1, bytes: 1 }),
+    }
+}
+
+/// What `bytes` say as runs, whether or not they are all registers.
+pub(super) fn any_runs(bytes: &[u8]) -> impl Iterator<Item = Run> + '_ {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        // A run that is cut off ends with a zero byte, which redis-server has behind every string.
+        let run = first(rest).or_else(|| first(&[*rest.first()?, 0]))?;
+        rest = rest.get(run.bytes..).unwrap_or_default();
+        Some(run)
+    })
+}
+
+/// The runs in `bytes`; an error, and the end, where they are not all registers and no more.
+pub(super) fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run, Corrupted>> + '_ {
+    let (mut rest, mut left) = (bytes, Some(REGISTERS));
+    std::iter::from_fn(move || {
+        let to_come = left?;
+        left = None;
+        if rest.is_empty() {
+            return (to_come > 0).then_some(Err(Corrupted));
+        }
+        let Some(run) = first(rest).filter(|run| run.len <= to_come) else { return Some(Err(Corrupted)) };
+        (rest, left) = (&rest[run.bytes..], Some(to_come - run.len));
+        Some(Ok(run))
+    })
+}
+
+/// Appends registers of 0.
+pub(super) fn push_zeros(out: &mut Vec<u8>, len: usize) {
+    if len > SHORT_ZEROS_MAX {
+        out.extend_from_slice(&(0x4000 | (len - 1) as u16).to_be_bytes());
+    } else if len > 0 {
+        out.push((len - 1) as u8);
+    }
+}
+fn push_values(out: &mut Vec<u8>, register: u8, len: usize) {
+    if len > 0 {
+        out.push(values(register, len));
+    }
+}
+fn values(register: u8, len: usize) -> u8 {
+    0x80 | (register - 1) << 2 | (len - 1) as u8
+}
+
+/// Raises the register at `index` of a whole value to `register`, while that takes no more than `bytes_max`.
+pub(super) fn raise(
+    value: &mut Vec<u8>,
+    index: usize,
+    register: u8,
+    bytes_max: usize,
+) -> Result<Raised, Corrupted> {
+    if register > REGISTER_MAX {
+        return Ok(Raised::NoRoom);
+    }
+    let (mut at, mut before, mut first_index) = (HEADER_BYTES, None, 0);
+    let run = loop {
+        let run = first(&value[at..]).ok_or(Corrupted)?;
+        if index < first_index + run.len {
+            break run;
+        }
+        before = Some(at);
+        at += run.bytes;
+        first_index += run.len;
+    };
+    if run.register >= register {
+        return Ok(Raised::No);
+    }
+    if run.len == 1 {
+        // A run of one register, of either kind, takes one byte, unless it came from elsewhere.
+        value.splice(at..at + run.bytes, [values(register, 1)]);
+    } else {
+        let (left, right) = (index - first_index, first_index + run.len - 1 - index);
+        let mut split = Vec::with_capacity(JOINED_RUNS);
+        let push = |out: &mut Vec<u8>, len| match run.register {
+            0 => push_zeros(out, len),
+            old => push_values(out, old, len),
+        };
+        push(&mut split, left);
+        push_values(&mut split, register, 1);
+        push(&mut split, right);
+        if split.len() > run.bytes && value.len() + split.len() - run.bytes > bytes_max {
+            return Ok(Raised::NoRoom);
+        }
+        value.splice(at..at + run.bytes, split);
+    }
+    join(value, before.unwrap_or(HEADER_BYTES));
+    Ok(Raised::Yes)
+}
+
+/// Joins equal neighbours from `at` on.
+fn join(value: &mut Vec<u8>, mut at: usize) {
+    for _ in 0..JOINED_RUNS {
+        let Some(run) = value.get(at..).and_then(first) else { return };
+        if run.register > 0
+            && let Some(next) = first(&value[at + 1..])
+            && next.register == run.register
+            && run.len + next.len <= VALUES_MAX
+        {
+            value[at + 1] = values(run.register, run.len + next.len);
+            value.remove(at);
+            continue;
+        }
+        at += run.bytes;
+    }
+}
