@@ -11,7 +11,6 @@ use std::time::UNIX_EPOCH;
 use strand_chain::Chain;
 use strand_commands::call::Call;
 use strand_commands::dispatch;
-use strand_commands::spec::Handler;
 use strand_keyspace::{Key, KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -124,9 +123,7 @@ impl Bench {
     /// Runs one command as the engine does.
     fn run(&mut self, args: Args<'_>) {
         let found = dispatch::resolve(args).expect("a command");
-        let Handler::Data(handler) = found.spec.handler else {
-            panic!("only handlers that run at once are measured")
-        };
+        let handler = found.spec.exec.on_keys().expect("only commands on keys are measured");
         let at = dispatch::key_positions(found.spec, args).expect("keys");
         let keys: SmallVec<[Key<'_>; 4]> = at.iter().map(|i| self.keyspace.key(args.at(*i))).collect();
         let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();

@@ -1,4 +1,4 @@
-//! What a call costs, estimated before it runs ([`Cost`]), and how it runs when that is too much for a worker ([`Long`]).
+//! What a call costs, estimated before it runs ([`Cost`]), and how it runs when that is too much for a worker ([`SlowPath`]).
 //!
 //! Both stand in the command's row. The estimate is cheap and may be wrong by a small factor: it only has to tell
 //! microseconds from milliseconds.
@@ -18,7 +18,7 @@ pub const LONG_BYTES: usize = 1 << 20;
 /// So many bytes are copied in the time of an element.
 pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
-/// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`Long`] form.
+/// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`SlowPath`] form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Few, whatever the arguments and the data.
@@ -59,17 +59,13 @@ pub enum Cost {
     Text(usize),
     /// Every key of a database: the command is on the lane always.
     Keyspace,
-    /// The product of the lengths of two strings: the command is on the lane always.
-    Product,
     /// What a search or a script may cost is bounded by a budget of its own: the command is on the lane always.
     Budget,
 }
 
 /// How a long call of a `Data` command runs on the lane.
 #[derive(Clone, Copy, Debug)]
-pub enum Long {
-    /// No call of it is long, or its handler is one for the lane.
-    Never,
+pub enum SlowPath {
     /// As if it had been sent as several commands, one after the other.
     Slices(Slices),
     /// On a snapshot of its keys, taken at one moment; nothing is held while it runs. For commands that only read.
@@ -77,7 +73,7 @@ pub enum Long {
     /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
     /// shards wait meanwhile; their workers do not.
     Held,
-    /// As [`Long::Held`], unless this, which holds nothing for long, finds that there is nothing to do, and answers.
+    /// As [`SlowPath::Held`], unless this, which holds nothing for long, finds that there is nothing to do, and answers.
     HeldUnless(fn(&mut LaneCall<'_>) -> bool),
     /// By a handler of its own.
     Own(fn(&mut LaneCall<'_>)),
@@ -113,22 +109,22 @@ pub enum Merge {
 }
 
 /// Rows are written with these.
-impl Long {
+impl SlowPath {
     /// In slices of its keys.
-    pub const fn keys(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 1, merge, one_key: false, anew: false })
+    pub const fn keys(merge: Merge) -> SlowPath {
+        SlowPath::Slices(Slices { head: 1, step: 1, merge, one_key: false, anew: false })
     }
     /// In slices of its pairs of a key and a value.
-    pub const fn key_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 1, step: 2, merge, one_key: false, anew: false })
+    pub const fn key_pairs(merge: Merge) -> SlowPath {
+        SlowPath::Slices(Slices { head: 1, step: 2, merge, one_key: false, anew: false })
     }
     /// In slices of the fields that follow its key.
-    pub const fn fields(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
+    pub const fn fields(merge: Merge) -> SlowPath {
+        SlowPath::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
     }
     /// In slices of the pairs of a field and a value that follow its key.
-    pub const fn field_pairs(merge: Merge) -> Long {
-        Long::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })
+    pub const fn field_pairs(merge: Merge) -> SlowPath {
+        SlowPath::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })
     }
 }
 
@@ -150,7 +146,7 @@ impl Cost {
                 counts.filter_map(|at| args.get(at + 1)).map(count).max().unwrap_or(0)
             }
             Cost::Shards => shards,
-            Cost::Keyspace | Cost::Product | Cost::Budget => usize::MAX,
+            Cost::Keyspace | Cost::Budget => usize::MAX,
         }
     }
     /// True when the values in the reply may be many and their bytes are not counted before: a call that only reads is
@@ -168,7 +164,7 @@ impl Cost {
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
             }
-            Cost::Text(_) | Cost::Payload(_) | Cost::Keyspace | Cost::Product | Cost::Budget => false,
+            Cost::Text(_) | Cost::Payload(_) | Cost::Keyspace | Cost::Budget => false,
         }
     }
 }
@@ -241,7 +237,7 @@ fn count(text: &[u8]) -> usize {
 
 /// True when some call of the command may lock shards that are not those of its keys: it waits for whoever holds any.
 pub fn locks_all(spec: &CommandSpec) -> bool {
-    matches!(spec.cost, Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
+    matches!(spec.cost(), Cost::Shards | Cost::CountOption(_)) && spec.keys.is_empty()
 }
 
 #[cfg(test)]

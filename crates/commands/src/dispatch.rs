@@ -2,7 +2,7 @@
 
 use crate::errors;
 pub use crate::lookup::lookup;
-use crate::spec::{BeginSearch, CommandSpec, FindKeys, Handler, KeySpec};
+use crate::spec::{BeginSearch, CommandSpec, Exec, FindKeys, KeySpec};
 use smallvec::SmallVec;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -24,7 +24,7 @@ impl Resolved {
     /// True when `args` are as many as the row wants.
     pub fn arity_fits(&self, args: usize) -> bool {
         let (n, arity) = (args as i64, i64::from(self.spec.arity));
-        let subcommand_missing = self.container.is_none() && matches!(self.spec.handler, Handler::Container);
+        let subcommand_missing = self.container.is_none() && matches!(self.spec.exec, Exec::Container);
         !subcommand_missing && if arity >= 0 { n == arity } else { n >= -arity }
     }
 }
@@ -73,21 +73,16 @@ pub fn lookup_full_name(name: &[u8]) -> Option<Resolved> {
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
     // Most commands have one key at a fixed place.
-    if let [
-        KeySpec {
-            begin: BeginSearch::Index(at),
-            find: FindKeys::Range { last: 0, .. },
-            not_key: false,
-            incomplete: false,
-            ..
-        },
-    ] = spec.keys
-        && *at < args.len()
+    if let [only] = spec.keys
+        && let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (only.begin, only.find)
+        && !only.is_no_key()
+        && !only.is_incomplete()
+        && at < args.len()
     {
-        out.push(*at);
+        out.push(at);
         return Ok(out);
     }
-    for keys in spec.keys.iter().filter(|keys| !keys.not_key) {
+    for keys in spec.keys {
         spec_positions(keys, args, &mut out)?;
     }
     Ok(out)
@@ -101,20 +96,36 @@ pub fn keys_to_lock(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> 
 }
 #[cold]
 fn followable(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
+    spec.keys.iter().flat_map(|keys| followed(keys, args)).collect()
+}
+
+/// Positions of the keys that one spec finds, as far as it can be followed.
+pub fn followed(spec: &KeySpec, args: Args<'_>) -> SmallVec<[usize; 4]> {
     let mut out = SmallVec::new();
-    for keys in spec.keys.iter().filter(|keys| !keys.not_key) {
-        // An incomplete spec has added what it finds.
-        let _ = spec_positions(keys, args, &mut out);
-    }
+    // An incomplete spec has added what it finds.
+    let _ = spec_positions(spec, args, &mut out);
     out
+}
+
+/// Positions of the keys in `args` that one spec finds.
+///
+/// # Errors
+/// As [`key_positions`].
+pub fn positions_of(spec: &KeySpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
+    let mut out = SmallVec::new();
+    spec_positions(spec, args, &mut out)?;
+    Ok(out)
 }
 
 /// The key specs cannot be followed for these arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidKeys;
 
-/// Adds the keys of one spec.
+/// Adds the keys of one spec; none where what it finds is no key.
 fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>) -> Result<(), InvalidKeys> {
+    if spec.is_no_key() {
+        return Ok(());
+    }
     let n = args.len();
     let mut first = match spec.begin {
         BeginSearch::Index(at) => at,
@@ -144,7 +155,7 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
     let last = last as usize;
     out.reserve((last - first) / step + 1);
     (first..=last).step_by(step).for_each(|at| out.push(at));
-    if spec.incomplete { Err(InvalidKeys) } else { Ok(()) }
+    if spec.is_incomplete() { Err(InvalidKeys) } else { Ok(()) }
 }
 
 /// The position after `word`, searched from argument `from` on, or from the end backwards when `from` is negative.
@@ -162,6 +173,7 @@ fn after_keyword(args: Args<'_>, word: &str, from: i32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::KeyFlags as K;
     use crate::table::COMMANDS;
     use strand_wire::args::Argv;
 
@@ -181,7 +193,7 @@ mod tests {
         lookup_full_name(name.as_bytes()).expect("a row").spec
     }
     fn with(keys: &'static [KeySpec]) -> CommandSpec {
-        CommandSpec { keys, ..CommandSpec::EMPTY }
+        CommandSpec::new("x", "generic", "1.0.0", "O(1)", "A row.").keys(keys)
     }
 
     #[test]
@@ -282,7 +294,7 @@ mod tests {
         assert_eq!(positions(&xread, "xread count 1"), None);
         assert_eq!(positions(&xread, "xread streams"), None);
         const FROM_THE_END: &[KeySpec] = &[KeySpec::new(
-            &["RW", "incomplete"],
+            &[K::RW, K::INCOMPLETE],
             BeginSearch::Keyword("KEYS", -2),
             FindKeys::Range { last: -1, step: 1, limit: 0 },
         )];

@@ -3,8 +3,8 @@
 //! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
 
 use crate::call::{Alone, Call, LaneCall};
-use crate::cost::{LONG_ELEMENTS, Long, elements_at};
-use crate::spec::{CommandSpec, Handler};
+use crate::cost::{LONG_ELEMENTS, elements_at};
+use crate::spec::{CommandSpec, Exec};
 use crate::{dispatch, long};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Fixture {
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         match dispatch::resolve(args) {
             Err(text) => reply.error_bytes(&text),
-            Ok(found) => match found.spec.handler {
-                Handler::Data(run) if !self.is_long(found.spec, args) => {
+            Ok(found) => match found.spec.exec {
+                Exec::Inline(run) | Exec::Estimated(run, ..) if !self.is_long(found.spec, args) => {
                     let keys = long::keys(found.spec, args, &self.keyspace);
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
                     let mut txn = self.keyspace.lock(&hashes, self.now_ms);
@@ -76,7 +76,7 @@ impl Fixture {
                         rng: &mut self.rng,
                     });
                 }
-                Handler::Data(_) | Handler::Lane(_) => {
+                Exec::Estimated(..) | Exec::Walk(_) | Exec::Heavy(_) => {
                     let pauses = &self.pauses;
                     let mut call = LaneCall {
                         args,
@@ -94,8 +94,8 @@ impl Fixture {
                         lookups: Lookups::default(),
                         yield_now: &|| pauses.set(pauses.get() + 1),
                     };
-                    match found.spec.handler {
-                        Handler::Lane(run) => run(&mut call),
+                    match found.spec.exec {
+                        Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
                         _ => long::run(found.spec, &mut call),
                     }
                 }
@@ -106,17 +106,17 @@ impl Fixture {
     }
     /// What the engine asks before it runs a `Data` command.
     fn is_long(&self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
-        if self.all_long && !matches!(spec.long, Long::Never) {
+        if self.all_long && matches!(spec.exec, Exec::Estimated(..)) {
             return true;
         }
         let at_key = || {
             let keys = long::keys(spec, args, &self.keyspace);
             let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
             let mut txn = self.keyspace.lock(&hashes, self.now_ms);
-            elements_at(spec.cost, args, &mut txn, self.db, &keys)
+            elements_at(spec.cost(), args, &mut txn, self.db, &keys)
         };
-        spec.cost.elements(args, self.keyspace.shards()) > LONG_ELEMENTS
-            || (spec.cost.is_in_the_data() && at_key() > LONG_ELEMENTS)
+        spec.cost().elements(args, self.keyspace.shards()) > LONG_ELEMENTS
+            || (spec.cost().is_in_the_data() && at_key() > LONG_ELEMENTS)
     }
     /// Runs a command line (words parted by blanks, `''` is an empty word); the reply as text, CR LF as `|`:
     /// `fixture.run("SET a 1")` is `"+OK|"`.

@@ -8,7 +8,7 @@ mod info;
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
-use crate::spec::{Access, CommandSpec, Flags, KeySpec, SessionCommand};
+use crate::spec::{Access, CommandSpec, Flags, KeyFlags as K, SessionCommand};
 use crate::table::COMMANDS;
 use docs::docs;
 use info::info;
@@ -113,7 +113,7 @@ fn list(args: Args<'_>, reply: &mut Reply<'_>) {
         2 => &|_, _| true,
         5 if args.is(2, "FILTERBY") && args.is(3, "MODULE") => &|_, _| false,
         5 if args.is(2, "FILTERBY") && args.is(3, "ACLCAT") => {
-            &|found, _| found.spec.acl.iter().any(|category| args.is(4, category))
+            &|found, _| found.spec.categories().names().any(|category| args.is(4, category))
         }
         5 if args.is(2, "FILTERBY") && args.is(3, "PATTERN") => {
             &|_, name| glob::matches(args.at(4), name.as_bytes(), true)
@@ -156,7 +156,7 @@ fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
                 }
                 reply.bulk(args.at(at));
                 if with_flags {
-                    words(reply, "", flags);
+                    words(reply, "", &flags.names().collect::<SmallVec<[&str; 4]>>());
                 }
             }
         }
@@ -166,15 +166,12 @@ fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
 }
 
 /// Positions of the keys and what the command does to each.
-fn keys_with_flags(
-    spec: &'static CommandSpec,
-    args: Args<'_>,
-) -> Result<Vec<(usize, &'static [&'static str])>, InvalidKeys> {
+fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
     let mut out = Vec::new();
     for keys in spec.keys {
-        let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
-        let flags = if keys.has("variable_flags") { varying_flags(spec, args) } else { keys.flags };
-        out.extend(dispatch::key_positions(&one, args)?.into_iter().map(|at| (at, flags)));
+        let positions = dispatch::positions_of(keys, args)?;
+        let flags = if keys.flags.has(K::VARIABLE) { varying_flags(spec, args) } else { keys.flags };
+        out.extend(positions.into_iter().map(|at| (at, flags)));
     }
     Ok(out)
 }
@@ -184,24 +181,19 @@ fn keys_with_flags(
 pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Access); 4]> {
     let mut out = SmallVec::new();
     for keys in spec.keys {
-        let one = CommandSpec { keys: std::slice::from_ref(keys), ..CommandSpec::EMPTY };
-        let access = match keys.has("variable_flags") {
-            true => KeySpec::one(1, varying_flags(spec, args)).access,
-            false => keys.access,
-        };
-        out.extend(dispatch::keys_to_lock(&one, args).into_iter().map(|at| (at, access)));
+        let flags = if keys.flags.has(K::VARIABLE) { varying_flags(spec, args) } else { keys.flags };
+        out.extend(dispatch::followed(keys, args).into_iter().map(|at| (at, flags.access())));
     }
     out
 }
 
 /// What a call does to its keys where that depends on its arguments.
-fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> &'static [&'static str] {
+fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
     match spec.name {
         // It writes, and reads the old value only with GET.
-        "set" if (3..args.len()).any(|i| args.is(i, "GET")) => &["RW", "access", "update"],
-        "set" => &["OW", "update"],
-        "bitfield" if only_gets(args) => &["RO", "access"],
-        _ => &["RW", "access", "update"],
+        "set" if !(3..args.len()).any(|i| args.is(i, "GET")) => K::all(&[K::OW, K::UPDATE]),
+        "bitfield" if only_gets(args) => K::all(&[K::RO, K::ACCESS]),
+        _ => K::all(&[K::RW, K::ACCESS, K::UPDATE]),
     }
 }
 
@@ -229,7 +221,7 @@ mod tests {
     fn run(protocol: Protocol, line: &str) -> String {
         let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
         let found = dispatch::resolve(argv.args()).expect("a command");
-        let crate::spec::Handler::Session(which) = found.spec.handler else { panic!("{line}") };
+        let crate::spec::Exec::Session(which) = found.spec.exec else { panic!("{line}") };
         let mut out = Chain::new();
         command(which, argv.args(), &mut Reply::new(&mut out, protocol));
         let bytes: Vec<u8> = out.slices().flatten().copied().collect();

@@ -1,13 +1,13 @@
-//! Long calls of `Data` commands, on a helper thread: in slices, on a snapshot, or with their shards held ([`Long`]).
+//! Long calls of estimated commands, on a helper thread: in slices, on a snapshot, or with their shards held ([`SlowPath`]).
 //!
 //! All of them run the command's one handler; a family writes no second form of it. What a call may hold and for how
 //! long is in `ARCHITECTURE.md`.
 
 use crate::call::{Call, LaneCall};
-use crate::cost::{Cost, LONG_ELEMENTS, Long, Merge, Slices};
+use crate::cost::{Cost, LONG_ELEMENTS, Merge, Slices, SlowPath};
 use crate::dispatch;
 use crate::errors;
-use crate::spec::{CommandSpec, Flags, Handler};
+use crate::spec::{CommandSpec, Exec, Flags};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use strand_chain::Chain;
@@ -27,25 +27,30 @@ const ANEW_MAX: usize = 16;
 /// An integer, or an array's header.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 
-/// What a `Data` command runs.
+/// What an estimated command runs.
 type Run = fn(&mut Call<'_, '_>);
 
-/// Runs a long call of `spec`, a `Data` command.
+/// Runs a long call of `spec`, an estimated command.
 ///
 /// # Panics
 /// When it is of another kind.
 pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
-    let Handler::Data(run) = spec.handler else { panic!("{} is no Data command", spec.name) };
-    match spec.long {
-        Long::Own(own) => own(call),
+    let (run, slow) = match spec.exec {
+        // Its arguments are many for its user's rights alone.
+        Exec::Inline(run) => return whole(spec, run, call),
+        Exec::Estimated(run, _, slow) => (run, slow),
+        _ => panic!("{} is no command on keys", spec.name),
+    };
+    match slow {
+        SlowPath::Own(own) => own(call),
         // Not for the number of its arguments, then, but for the bytes of its reply.
-        Long::Slices(Slices { merge: Merge::Append, .. }) if call.args.len() <= LONG_ELEMENTS => {
+        SlowPath::Slices(Slices { merge: Merge::Append, .. }) if call.args.len() <= LONG_ELEMENTS => {
             snapshot(spec, run, call);
         }
-        Long::Slices(slices) => in_slices(spec, run, slices, call),
-        Long::Snapshot => snapshot(spec, run, call),
-        Long::Held | Long::Never => whole(spec, run, call),
-        Long::HeldUnless(answered) => {
+        SlowPath::Slices(slices) => in_slices(spec, run, slices, call),
+        SlowPath::Snapshot => snapshot(spec, run, call),
+        SlowPath::Held => whole(spec, run, call),
+        SlowPath::HeldUnless(answered) => {
             if !answered(call) {
                 whole(spec, run, call);
             }
@@ -99,7 +104,7 @@ fn on_snapshot(
     let mut found = Vec::with_capacity(keys.len());
     let mut txn = call.lock(&hashes);
     txn.set_no_touch(call.no_touch);
-    let of_system = spec.cost == Cost::SystemElements;
+    let of_system = spec.cost() == Cost::SystemElements;
     let (from, to) = match of_system {
         true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
         false => (call.db, 0),

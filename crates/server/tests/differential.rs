@@ -252,7 +252,7 @@ fn random_users_may_do_the_same() {
     for c in COMMANDS.iter().filter(|c| !NOT_IN_REDIS.contains(&c.name)) {
         names.push(c.name.into());
         names.extend(c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name)));
-        names.extend(c.acl.iter().map(|category| format!("@{category}")));
+        names.extend(c.categories().names().map(|category| format!("@{category}")));
     }
     names.retain(|n| !SUBCOMMANDS_OF_7_2.contains(&n.as_str()));
     let mut all = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::{subcommands, text, words};
 use crate::dispatch::Resolved;
-use crate::spec::{BeginSearch, FindKeys, Flags, KeySpec};
+use crate::spec::{BeginSearch, FindKeys, KeySpec};
 use smallvec::SmallVec;
 use strand_wire::reply::Reply;
 
@@ -12,12 +12,12 @@ pub(super) fn info(reply: &mut Reply<'_>, found: &Resolved) {
     reply.array(10);
     reply.bulk(found.full_name().as_bytes());
     reply.int(spec.arity.into());
-    let flags: SmallVec<[&str; 8]> =
-        FLAG_NAMES.iter().filter(|(flag, _)| spec.flags.has(*flag)).map(|(_, name)| *name).collect();
+    let flags: SmallVec<[&str; 8]> = spec.flags.names().collect();
     words(reply, "", &flags);
     let (first, last, step) = legacy_range(spec.keys);
     [first, last, step].iter().for_each(|n| reply.int(*n));
-    words(reply, "@", spec.acl);
+    let categories: SmallVec<[&str; 8]> = spec.categories().names().collect();
+    words(reply, "@", &categories);
     reply.set(spec.tips.len());
     spec.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
     reply.set(spec.keys.len());
@@ -58,7 +58,8 @@ fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
         text(reply, "notes", keys.notes);
     }
     reply.bulk(b"flags");
-    words(reply, "", keys.flags);
+    let flags: SmallVec<[&str; 4]> = keys.flags.names().collect();
+    words(reply, "", &flags);
     reply.bulk(b"begin_search");
     reply.map(2);
     match keys.begin {
@@ -101,31 +102,6 @@ fn numbers(reply: &mut Reply<'_>, pairs: &[(&str, i64)]) {
         reply.int(*n);
     }
 }
-
-/// Command flags by name, in the order that COMMAND INFO has them.
-const FLAG_NAMES: [(Flags, &str); 20] = [
-    (Flags::WRITE, "write"),
-    (Flags::READONLY, "readonly"),
-    (Flags::DENYOOM, "denyoom"),
-    (Flags::ADMIN, "admin"),
-    (Flags::PUBSUB, "pubsub"),
-    (Flags::NOSCRIPT, "noscript"),
-    (Flags::BLOCKING, "blocking"),
-    (Flags::LOADING, "loading"),
-    (Flags::STALE, "stale"),
-    (Flags::SKIP_MONITOR, "skip_monitor"),
-    (Flags::SKIP_SLOWLOG, "skip_slowlog"),
-    (Flags::ASKING, "asking"),
-    (Flags::FAST, "fast"),
-    (Flags::NO_AUTH, "no_auth"),
-    (Flags::MAY_REPLICATE, "may_replicate"),
-    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
-    // PROTECTED is not shown: redis-server does not either.
-    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
-    (Flags::NO_MULTI, "no_multi"),
-    (Flags::MOVABLEKEYS, "movablekeys"),
-    (Flags::ALLOW_BUSY, "allow_busy"),
-];
 
 #[cfg(test)]
 mod tests {

@@ -1,184 +1,139 @@
 //! The rows of group `bitmap`: strings as arrays of bits.
 
-use crate::cost::{Cost, Long};
+use crate::cost::{Cost, SlowPath};
 use crate::families::bitmap;
-use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `bitmap`, by name.
 pub(crate) static BITMAP: &[CommandSpec] = &[
-    CommandSpec {
-        name: "bitcount",
-        arity: -2,
-        flags: F::READONLY,
-        acl: &["read", "bitmap", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Counts the bits of a string that are 1.",
-        since: "2.6.0",
-        group: "bitmap",
-        complexity: "O(N), N bytes",
-        history: &[("7.0.0", "`BYTE` and `BIT`.")],
-        args: &[
-            Arg::key("key", 0),
-            Arg::block("index", &[Arg::integer("start"), Arg::integer("end"), UNIT]).optional(),
-        ],
-        handler: Handler::Data(bitmap::bitcount),
-        cost: Cost::Digest,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "bitfield",
-        arity: -2,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "bitmap", "slow"],
-        keys: &[KeySpec {
-            notes: "Read only when every operation is a GET",
-            ..KeySpec::one(1, &["RW", "access", "update", "variable_flags"])
-        }],
-        summary: "Reads, sets and adds to integers of any width at any bit of a string.",
-        since: "3.2.0",
-        group: "bitmap",
-        complexity: "O(1) for each operation",
-        args: &[
-            Arg::key("key", 0),
-            Arg::oneof(
-                "operation",
-                &[
-                    Arg::block("encoding_offset", &[ENCODING, OFFSET]).token("GET"),
-                    Arg::block(
-                        "write",
-                        &[
-                            Arg::oneof(
-                                "wrap_sat_fail",
-                                &[
-                                    Arg::word("wrap", "WRAP"),
-                                    Arg::word("sat", "SAT"),
-                                    Arg::word("fail", "FAIL"),
-                                ],
-                            )
-                            .token("OVERFLOW")
-                            .optional(),
-                            Arg::oneof(
-                                "write_operation",
-                                &[
-                                    Arg::block(
-                                        "encoding_offset_value",
-                                        &[ENCODING, OFFSET, Arg::integer("value")],
-                                    )
-                                    .token("SET"),
-                                    Arg::block(
-                                        "encoding_offset_increment",
-                                        &[ENCODING, OFFSET, Arg::integer("increment")],
-                                    )
-                                    .token("INCRBY"),
-                                ],
-                            ),
-                        ],
-                    ),
-                ],
-            )
+    CommandSpec::new(
+        "bitcount",
+        "bitmap",
+        "2.6.0",
+        "O(N), N bytes",
+        "Counts the bits of a string that are 1.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block("index", &[Arg::integer("start"), Arg::integer("end"), UNIT]).optional(),
+    ])
+    .history(&[("7.0.0", "`BYTE` and `BIT`.")])
+    .exec(Exec::Estimated(bitmap::bitcount, Cost::Digest, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "bitfield",
+        "bitmap",
+        "3.2.0",
+        "O(1) for each operation",
+        "Reads, sets and adds to integers of any width at any bit of a string.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE, K::VARIABLE])
+        .notes("Read only when every operation is a GET")])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::oneof(
+            "operation",
+            &[
+                Arg::block("encoding_offset", &[ENCODING, OFFSET]).token("GET"),
+                Arg::block(
+                    "write",
+                    &[
+                        Arg::oneof(
+                            "wrap_sat_fail",
+                            &[Arg::word("wrap", "WRAP"), Arg::word("sat", "SAT"), Arg::word("fail", "FAIL")],
+                        )
+                        .token("OVERFLOW")
+                        .optional(),
+                        Arg::oneof(
+                            "write_operation",
+                            &[
+                                Arg::block(
+                                    "encoding_offset_value",
+                                    &[ENCODING, OFFSET, Arg::integer("value")],
+                                )
+                                .token("SET"),
+                                Arg::block(
+                                    "encoding_offset_increment",
+                                    &[ENCODING, OFFSET, Arg::integer("increment")],
+                                )
+                                .token("INCRBY"),
+                            ],
+                        ),
+                    ],
+                ),
+            ],
+        )
+        .optional()
+        .multiple(),
+    ])
+    .exec(Exec::Estimated(bitmap::bitfield, Cost::BitField, SlowPath::Held)),
+    CommandSpec::new(
+        "bitfield_ro",
+        "bitmap",
+        "6.0.0",
+        "O(1) for each operation",
+        "Reads integers of any width at any bit of a string.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block("encoding_offset", &[ENCODING, OFFSET])
+            .token("GET")
             .optional()
-            .multiple(),
-        ],
-        handler: Handler::Data(bitmap::bitfield),
-        cost: Cost::BitField,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "bitfield_ro",
-        arity: -2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "bitmap", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Reads integers of any width at any bit of a string.",
-        since: "6.0.0",
-        group: "bitmap",
-        complexity: "O(1) for each operation",
-        args: &[
-            Arg::key("key", 0),
-            Arg::block("encoding_offset", &[ENCODING, OFFSET])
-                .token("GET")
-                .optional()
-                .multiple()
-                .multiple_token(),
-        ],
-        handler: Handler::Data(bitmap::bitfield_ro),
-        cost: Cost::Arguments,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "bitop",
-        arity: -4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "bitmap", "slow"],
-        keys: &[KeySpec::one(2, &["OW", "update"]), KeySpec::range(3, -1, 1, &["RO", "access"])],
-        summary: "Combines strings bit by bit and stores the result.",
-        since: "2.6.0",
-        group: "bitmap",
-        complexity: "O(N), N bytes of all strings",
-        args: &[Arg::string("operation"), Arg::key("destkey", 0), Arg::key("key", 1).multiple()],
-        handler: Handler::Data(bitmap::bitop),
-        cost: Cost::Sources,
-        long: Long::Own(bitmap::bitop_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "bitpos",
-        arity: -3,
-        flags: F::READONLY,
-        acl: &["read", "bitmap", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Finds the first bit of a string that is 1, or 0.",
-        since: "2.8.7",
-        group: "bitmap",
-        complexity: "O(N), N bytes",
-        history: &[("7.0.0", "`BYTE` and `BIT`.")],
-        args: &[
-            Arg::key("key", 0),
-            Arg::integer("bit"),
-            Arg::block(
-                "index",
-                &[Arg::integer("start"), Arg::block("end_index", &[Arg::integer("end"), UNIT]).optional()],
-            )
-            .optional(),
-        ],
-        handler: Handler::Data(bitmap::bitpos),
-        cost: Cost::Digest,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "getbit",
-        arity: 3,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "bitmap", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Reads one bit of a string.",
-        since: "2.2.0",
-        group: "bitmap",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), OFFSET],
-        handler: Handler::Data(bitmap::getbit),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "setbit",
-        arity: 4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "bitmap", "slow"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Sets one bit of a string, padding with zeros, and replies with what it was.",
-        since: "2.2.0",
-        group: "bitmap",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), OFFSET, Arg::integer("value")],
-        handler: Handler::Data(bitmap::setbit),
-        cost: Cost::SetBit,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
+            .multiple()
+            .multiple_token(),
+    ])
+    .exec(Exec::Estimated(bitmap::bitfield_ro, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "bitop",
+        "bitmap",
+        "2.6.0",
+        "O(N), N bytes of all strings",
+        "Combines strings bit by bit and stores the result.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(2, &[K::OW, K::UPDATE]), KeySpec::range(3, -1, 1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::string("operation"), Arg::key("destkey", 0), Arg::key("key", 1).multiple()])
+    .exec(Exec::Estimated(bitmap::bitop, Cost::Sources, SlowPath::Own(bitmap::bitop_long))),
+    CommandSpec::new(
+        "bitpos",
+        "bitmap",
+        "2.8.7",
+        "O(N), N bytes",
+        "Finds the first bit of a string that is 1, or 0.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::integer("bit"),
+        Arg::block(
+            "index",
+            &[Arg::integer("start"), Arg::block("end_index", &[Arg::integer("end"), UNIT]).optional()],
+        )
+        .optional(),
+    ])
+    .history(&[("7.0.0", "`BYTE` and `BIT`.")])
+    .exec(Exec::Estimated(bitmap::bitpos, Cost::Digest, SlowPath::Snapshot)),
+    CommandSpec::new("getbit", "bitmap", "2.2.0", "O(1)", "Reads one bit of a string.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0), OFFSET])
+        .exec(Exec::Inline(bitmap::getbit)),
+    CommandSpec::new(
+        "setbit",
+        "bitmap",
+        "2.2.0",
+        "O(1)",
+        "Sets one bit of a string, padding with zeros, and replies with what it was.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[Arg::key("key", 0), OFFSET, Arg::integer("value")])
+    .exec(Exec::Estimated(bitmap::setbit, Cost::SetBit, SlowPath::Held)),
 ];
 
 const ENCODING: Arg = Arg::string("encoding");

@@ -1,117 +1,86 @@
 //! The rows of group `generic`: commands on keys of any type.
 
-use crate::cost::{Cost, Long, Merge};
+use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide};
-use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `generic`, by name.
 pub(crate) static GENERIC: &[CommandSpec] = &[
-    CommandSpec {
-        name: "copy",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["keyspace", "write", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"]), KeySpec::one(2, &["OW", "update"])],
-        summary: "Copies a key with its value and expiry to another key.",
-        since: "6.2.0",
-        group: "generic",
-        complexity: "O(N), N elements of the value; O(1) for a string",
-        args: &[
-            Arg::key("source", 0),
-            Arg::key("destination", 1),
-            Arg::integer("destination-db").token("DB").optional(),
-            Arg::word("replace", "REPLACE").optional(),
-        ],
-        handler: Handler::Data(generic::copy),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "del",
-        arity: -2,
-        flags: F::WRITE,
-        acl: &["keyspace", "write", "slow"],
-        keys: &[KeySpec::range(1, -1, 1, &["RM", "delete"])],
-        summary: "Removes keys.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(N), N keys, and the elements of those that are no strings",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        args: &[Arg::key("key", 0).multiple()],
-        handler: Handler::Data(generic::del),
-        cost: Cost::Arguments,
-        long: Long::keys(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "delif",
-        arity: -2,
-        flags: F::WRITE,
-        acl: &["keyspace", "write", "slow"],
-        keys: &[KeySpec::one(1, &["RW", "access", "delete"])],
-        summary: "Removes a key if its string has, or has not, one of these digests.",
-        since: "0.1.0",
-        group: "generic",
-        complexity: "O(N), N the length of the string that is there",
-        args: &[
-            Arg::key("key", 0),
-            conditional::CONDITION,
-            conditional::SEED,
-            conditional::LIMIT,
-            conditional::MATCH,
-            conditional::NOMATCH,
-        ],
-        handler: Handler::Data(conditional::delif),
-        cost: Cost::Digest,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "dump",
-        arity: 2,
-        flags: F::READONLY,
-        acl: &["keyspace", "read", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns the value of a key as Redis's own bytes.",
-        since: "2.6.0",
-        group: "generic",
-        complexity: "O(N) with the elements of the value and their bytes",
-        tips: &["nondeterministic_output"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(dump::dump),
-        cost: Cost::Serialized,
-        long: Long::Own(dump::dump_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "exists",
-        arity: -2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::range(1, -1, 1, &["RO"])],
-        summary: "Counts how many of the given keys exist.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(N), N keys",
-        history: &[("3.0.3", "Several keys in one call.")],
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        args: &[Arg::key("key", 0).multiple()],
-        handler: Handler::Data(generic::exists),
-        cost: Cost::Arguments,
-        long: Long::keys(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "expire",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Lets a key expire after some seconds.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")],
-        args: &[
+    CommandSpec::new(
+        "copy",
+        "generic",
+        "6.2.0",
+        "O(N), N elements of the value; O(1) for a string",
+        "Copies a key with its value and expiry to another key.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS]), KeySpec::one(2, &[K::OW, K::UPDATE])])
+    .args(&[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::integer("destination-db").token("DB").optional(),
+        Arg::word("replace", "REPLACE").optional(),
+    ])
+    .exec(Exec::Inline(generic::copy)),
+    CommandSpec::new(
+        "del",
+        "generic",
+        "1.0.0",
+        "O(N), N keys, and the elements of those that are no strings",
+        "Removes keys.",
+    )
+    .flags(&[F::WRITE])
+    .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple()])
+    .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+    .exec(Exec::Estimated(generic::del, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    CommandSpec::new(
+        "delif",
+        "generic",
+        "0.1.0",
+        "O(N), N the length of the string that is there",
+        "Removes a key if its string has, or has not, one of these digests.",
+    )
+    .flags(&[F::WRITE])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        conditional::CONDITION,
+        conditional::SEED,
+        conditional::LIMIT,
+        conditional::MATCH,
+        conditional::NOMATCH,
+    ])
+    .exec(Exec::Estimated(conditional::delif, Cost::Digest, SlowPath::Held)),
+    CommandSpec::new(
+        "dump",
+        "generic",
+        "2.6.0",
+        "O(N) with the elements of the value and their bytes",
+        "Returns the value of a key as Redis's own bytes.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(dump::dump, Cost::Serialized, SlowPath::Own(dump::dump_long))),
+    CommandSpec::new(
+        "exists",
+        "generic",
+        "1.0.0",
+        "O(N), N keys",
+        "Counts how many of the given keys exist.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
+    .args(&[Arg::key("key", 0).multiple()])
+    .history(&[("3.0.3", "Several keys in one call.")])
+    .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+    .exec(Exec::Estimated(generic::exists, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    CommandSpec::new("expire", "generic", "1.0.0", "O(1)", "Lets a key expire after some seconds.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+        .args(&[
             Arg::key("key", 0),
             Arg::integer("seconds"),
             Arg::oneof(
@@ -120,22 +89,13 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
             )
             .optional()
             .since("7.0.0"),
-        ],
-        handler: Handler::Data(expiry::expire),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "expireat",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Lets a key expire at a unix time in seconds.",
-        since: "1.2.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")],
-        args: &[
+        ])
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .exec(Exec::Inline(expiry::expire)),
+    CommandSpec::new("expireat", "generic", "1.2.0", "O(1)", "Lets a key expire at a unix time in seconds.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+        .args(&[
             Arg::key("key", 0),
             Arg::unix_time("unix-time-seconds"),
             Arg::oneof(
@@ -144,164 +104,102 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
             )
             .optional()
             .since("7.0.0"),
-        ],
-        handler: Handler::Data(expiry::expireat),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "expiretime",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Tells the unix time in seconds at which a key expires.",
-        since: "7.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(expiry::expiretime),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "keys",
-        arity: 2,
-        flags: F::READONLY,
-        acl: &["keyspace", "read", "slow", "dangerous"],
-        summary: "Lists the keys that match a pattern.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(N), N keys in the database",
-        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
-        args: &[Arg::pattern("pattern")],
-        handler: Handler::Lane(keyspace_wide::keys),
-        cost: Cost::Keyspace,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "move",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Moves a key to another database.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::integer("db")],
-        handler: Handler::Data(generic::move_),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "object",
-        arity: -2,
-        acl: &["slow"],
-        summary: "Groups the commands that look into how a value is kept.",
-        since: "2.2.3",
-        group: "generic",
-        complexity: "By subcommand",
-        subcommands: &[
-            CommandSpec {
-                name: "encoding",
-                arity: 3,
-                flags: F::READONLY,
-                acl: &["keyspace", "read", "slow"],
-                keys: &[KeySpec::one(2, &["RO"])],
-                summary: "Names the internal form of the value at a key.",
-                since: "2.2.3",
-                group: "generic",
-                complexity: "O(1)",
-                tips: &["nondeterministic_output"],
-                args: &[Arg::key("key", 0)],
-                handler: Handler::Data(generic::object_encoding),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "freq",
-                arity: 3,
-                flags: F::READONLY,
-                acl: &["keyspace", "read", "slow"],
-                keys: &[KeySpec::one(2, &["RO"])],
-                summary: "Tells the logarithmic use counter of a key.",
-                since: "4.0.0",
-                group: "generic",
-                complexity: "O(1)",
-                tips: &["nondeterministic_output"],
-                args: &[Arg::key("key", 0)],
-                handler: Handler::Data(generic::object_freq),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "help",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["keyspace", "slow"],
-                summary: "Lists the subcommands of OBJECT.",
-                since: "6.2.0",
-                group: "generic",
-                complexity: "O(1)",
-                handler: Handler::Data(generic::object_help),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "idletime",
-                arity: 3,
-                flags: F::READONLY,
-                acl: &["keyspace", "read", "slow"],
-                keys: &[KeySpec::one(2, &["RO"])],
-                summary: "Tells for how many seconds a key was not used.",
-                since: "2.2.3",
-                group: "generic",
-                complexity: "O(1)",
-                tips: &["nondeterministic_output"],
-                args: &[Arg::key("key", 0)],
-                handler: Handler::Data(generic::object_idletime),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "refcount",
-                arity: 3,
-                flags: F::READONLY,
-                acl: &["keyspace", "read", "slow"],
-                keys: &[KeySpec::one(2, &["RO"])],
-                summary: "Tells how many references the value at a key has.",
-                since: "2.2.3",
-                group: "generic",
-                complexity: "O(1)",
-                tips: &["nondeterministic_output"],
-                args: &[Arg::key("key", 0)],
-                handler: Handler::Data(generic::object_refcount),
-                ..CommandSpec::EMPTY
-            },
-        ],
-        handler: Handler::Container,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "persist",
-        arity: 2,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Takes the expiry from a key.",
-        since: "2.2.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(expiry::persist),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "pexpire",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Lets a key expire after some milliseconds.",
-        since: "2.6.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")],
-        args: &[
+        ])
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .exec(Exec::Inline(expiry::expireat)),
+    CommandSpec::new(
+        "expiretime",
+        "generic",
+        "7.0.0",
+        "O(1)",
+        "Tells the unix time in seconds at which a key expires.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .exec(Exec::Inline(expiry::expiretime)),
+    CommandSpec::new(
+        "keys",
+        "generic",
+        "1.0.0",
+        "O(N), N keys in the database",
+        "Lists the keys that match a pattern.",
+    )
+    .flags(&[F::READONLY])
+    .args(&[Arg::pattern("pattern")])
+    .acl(&["keyspace", "read", "slow", "dangerous"])
+    .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
+    .exec(Exec::Walk(keyspace_wide::keys)),
+    CommandSpec::new("move", "generic", "1.0.0", "O(1)", "Moves a key to another database.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0), Arg::integer("db")])
+        .exec(Exec::Inline(generic::move_)),
+    CommandSpec::new(
+        "object",
+        "generic",
+        "2.2.3",
+        "By subcommand",
+        "Groups the commands that look into how a value is kept.",
+    )
+    .arity(-2)
+    .acl(&["slow"])
+    .subcommands(&[
+        CommandSpec::sub(
+            "encoding",
+            "generic",
+            "2.2.3",
+            "O(1)",
+            "Names the internal form of the value at a key.",
+        )
+        .flags(&[F::READONLY])
+        .keys(&[KeySpec::one(2, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(generic::object_encoding)),
+        CommandSpec::sub("freq", "generic", "4.0.0", "O(1)", "Tells the logarithmic use counter of a key.")
+            .flags(&[F::READONLY])
+            .keys(&[KeySpec::one(2, &[K::RO])])
+            .args(&[Arg::key("key", 0)])
+            .tips(&["nondeterministic_output"])
+            .exec(Exec::Inline(generic::object_freq)),
+        CommandSpec::sub("help", "generic", "6.2.0", "O(1)", "Lists the subcommands of OBJECT.")
+            .flags(&[F::LOADING, F::STALE])
+            .exec(Exec::Inline(generic::object_help)),
+        CommandSpec::sub(
+            "idletime",
+            "generic",
+            "2.2.3",
+            "O(1)",
+            "Tells for how many seconds a key was not used.",
+        )
+        .flags(&[F::READONLY])
+        .keys(&[KeySpec::one(2, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(generic::object_idletime)),
+        CommandSpec::sub(
+            "refcount",
+            "generic",
+            "2.2.3",
+            "O(1)",
+            "Tells how many references the value at a key has.",
+        )
+        .flags(&[F::READONLY])
+        .keys(&[KeySpec::one(2, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(generic::object_refcount)),
+    ]),
+    CommandSpec::new("persist", "generic", "2.2.0", "O(1)", "Takes the expiry from a key.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(expiry::persist)),
+    CommandSpec::new("pexpire", "generic", "2.6.0", "O(1)", "Lets a key expire after some milliseconds.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+        .args(&[
             Arg::key("key", 0),
             Arg::integer("milliseconds"),
             Arg::oneof(
@@ -310,221 +208,155 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
             )
             .optional()
             .since("7.0.0"),
-        ],
-        handler: Handler::Data(expiry::pexpire),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "pexpireat",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Lets a key expire at a unix time in milliseconds.",
-        since: "2.6.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")],
-        args: &[
-            Arg::key("key", 0),
-            Arg::unix_time("unix-time-milliseconds"),
-            Arg::oneof(
-                "condition",
-                &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
-            )
-            .optional()
-            .since("7.0.0"),
-        ],
-        handler: Handler::Data(expiry::pexpireat),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "pexpiretime",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Tells the unix time in milliseconds at which a key expires.",
-        since: "7.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(expiry::pexpiretime),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "pttl",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Tells how many milliseconds a key has left.",
-        since: "2.6.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("2.8.0", "Replies -2 when there is no such key.")],
-        tips: &["nondeterministic_output"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(expiry::pttl),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "randomkey",
-        arity: 1,
-        flags: F::READONLY,
-        acl: &["keyspace", "read", "slow"],
-        summary: "Replies with any one key.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        tips: &["request_policy:all_shards", "nondeterministic_output"],
-        handler: Handler::Data(keyspace_wide::randomkey),
-        cost: Cost::Shards,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "rename",
-        arity: 3,
-        flags: F::WRITE,
-        acl: &["keyspace", "write", "slow"],
-        keys: &[KeySpec::one(1, &["RW", "access", "delete"]), KeySpec::one(2, &["OW", "update"])],
-        summary: "Gives a key another name, replacing what has that name.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::key("newkey", 1)],
-        handler: Handler::Data(generic::rename),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "renamenx",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "delete"]), KeySpec::one(2, &["OW", "insert"])],
-        summary: "Gives a key another name that is not taken yet.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("3.2.0", "Renaming a key to its own name is no error any more.")],
-        args: &[Arg::key("key", 0), Arg::key("newkey", 1)],
-        handler: Handler::Data(generic::renamenx),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "restore",
-        arity: -4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["keyspace", "write", "slow", "dangerous"],
-        keys: &[KeySpec::one(1, &["OW", "update"])],
-        summary: "Makes a key of a value that DUMP returned.",
-        since: "2.6.0",
-        group: "generic",
-        complexity: "O(N) with the elements of the value and their bytes; O(N*log(N)) for a sorted set",
-        history: &[
-            ("3.0.0", "Takes `REPLACE`."),
-            ("5.0.0", "Takes `ABSTTL`."),
-            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
-        ],
-        args: &[
-            Arg::key("key", 0),
-            Arg::integer("ttl"),
-            Arg::string("serialized-value"),
-            Arg::word("replace", "REPLACE").optional().since("3.0.0"),
-            Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
-            Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
-            Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
-        ],
-        handler: Handler::Data(dump::restore),
-        cost: Cost::Payload(3),
-        long: Long::Own(dump::restore_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "scan",
-        arity: -2,
-        flags: F::READONLY,
-        acl: &["keyspace", "read", "slow"],
-        summary: "Walks over the keys in steps.",
-        since: "2.8.0",
-        group: "generic",
-        complexity: "O(1) a call, O(N) for all N keys",
-        history: &[("6.0.0", "`TYPE`.")],
-        tips: &["nondeterministic_output", "request_policy:special"],
-        args: &[
-            Arg::integer("cursor"),
-            Arg::pattern("pattern").token("MATCH").optional(),
-            Arg::integer("count").token("COUNT").optional(),
-            Arg::string("type").token("TYPE").optional().since("6.0.0"),
-        ],
-        handler: Handler::Data(keyspace_wide::scan),
-        cost: Cost::CountOption(2),
-        long: Long::Own(keyspace_wide::scan_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "touch",
-        arity: -2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::range(1, -1, 1, &["RO"])],
-        summary: "Marks keys as used just now and counts those that exist.",
-        since: "3.2.1",
-        group: "generic",
-        complexity: "O(N), N keys",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        args: &[Arg::key("key", 0).multiple()],
-        handler: Handler::Data(generic::touch),
-        cost: Cost::Arguments,
-        long: Long::keys(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "ttl",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Tells how many seconds a key has left.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        history: &[("2.8.0", "Replies -2 when there is no such key.")],
-        tips: &["nondeterministic_output"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(expiry::ttl),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "type",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        keys: &[KeySpec::one(1, &["RO"])],
-        summary: "Names the type of the value at a key.",
-        since: "1.0.0",
-        group: "generic",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(generic::type_),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "unlink",
-        arity: -2,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast"],
-        keys: &[KeySpec::range(1, -1, 1, &["RM", "delete"])],
-        summary: "Removes keys and frees their memory in the background.",
-        since: "4.0.0",
-        group: "generic",
-        complexity: "O(1) a key; freeing is left to the background",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        args: &[Arg::key("key", 0).multiple()],
-        handler: Handler::Data(generic::unlink),
-        cost: Cost::Arguments,
-        long: Long::keys(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
+        ])
+        .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+        .exec(Exec::Inline(expiry::pexpire)),
+    CommandSpec::new(
+        "pexpireat",
+        "generic",
+        "2.6.0",
+        "O(1)",
+        "Lets a key expire at a unix time in milliseconds.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::unix_time("unix-time-milliseconds"),
+        Arg::oneof(
+            "condition",
+            &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+        )
+        .optional()
+        .since("7.0.0"),
+    ])
+    .history(&[("7.0.0", "`NX`, `XX`, `GT` and `LT`.")])
+    .exec(Exec::Inline(expiry::pexpireat)),
+    CommandSpec::new(
+        "pexpiretime",
+        "generic",
+        "7.0.0",
+        "O(1)",
+        "Tells the unix time in milliseconds at which a key expires.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .exec(Exec::Inline(expiry::pexpiretime)),
+    CommandSpec::new("pttl", "generic", "2.6.0", "O(1)", "Tells how many milliseconds a key has left.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0)])
+        .history(&[("2.8.0", "Replies -2 when there is no such key.")])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(expiry::pttl)),
+    CommandSpec::new("randomkey", "generic", "1.0.0", "O(1)", "Replies with any one key.")
+        .flags(&[F::READONLY])
+        .tips(&["request_policy:all_shards", "nondeterministic_output"])
+        .exec(Exec::Estimated(keyspace_wide::randomkey, Cost::Shards, SlowPath::Held)),
+    CommandSpec::new(
+        "rename",
+        "generic",
+        "1.0.0",
+        "O(1)",
+        "Gives a key another name, replacing what has that name.",
+    )
+    .flags(&[F::WRITE])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::OW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::key("newkey", 1)])
+    .exec(Exec::Inline(generic::rename)),
+    CommandSpec::new(
+        "renamenx",
+        "generic",
+        "1.0.0",
+        "O(1)",
+        "Gives a key another name that is not taken yet.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::OW, K::INSERT])])
+    .args(&[Arg::key("key", 0), Arg::key("newkey", 1)])
+    .history(&[("3.2.0", "Renaming a key to its own name is no error any more.")])
+    .exec(Exec::Inline(generic::renamenx)),
+    CommandSpec::new(
+        "restore",
+        "generic",
+        "2.6.0",
+        "O(N) with the elements of the value and their bytes; O(N*log(N)) for a sorted set",
+        "Makes a key of a value that DUMP returned.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::integer("ttl"),
+        Arg::string("serialized-value"),
+        Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+        Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
+        Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
+        Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
+    ])
+    .acl(&["keyspace", "write", "slow", "dangerous"])
+    .history(&[
+        ("3.0.0", "Takes `REPLACE`."),
+        ("5.0.0", "Takes `ABSTTL`."),
+        ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
+    ])
+    .exec(Exec::Estimated(dump::restore, Cost::Payload(3), SlowPath::Own(dump::restore_long))),
+    CommandSpec::new(
+        "scan",
+        "generic",
+        "2.8.0",
+        "O(1) a call, O(N) for all N keys",
+        "Walks over the keys in steps.",
+    )
+    .flags(&[F::READONLY])
+    .args(&[
+        Arg::integer("cursor"),
+        Arg::pattern("pattern").token("MATCH").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::string("type").token("TYPE").optional().since("6.0.0"),
+    ])
+    .history(&[("6.0.0", "`TYPE`.")])
+    .tips(&["nondeterministic_output", "request_policy:special"])
+    .exec(Exec::Estimated(
+        keyspace_wide::scan,
+        Cost::CountOption(2),
+        SlowPath::Own(keyspace_wide::scan_long),
+    )),
+    CommandSpec::new(
+        "touch",
+        "generic",
+        "3.2.1",
+        "O(N), N keys",
+        "Marks keys as used just now and counts those that exist.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
+    .args(&[Arg::key("key", 0).multiple()])
+    .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+    .exec(Exec::Estimated(generic::touch, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    CommandSpec::new("ttl", "generic", "1.0.0", "O(1)", "Tells how many seconds a key has left.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0)])
+        .history(&[("2.8.0", "Replies -2 when there is no such key.")])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Inline(expiry::ttl)),
+    CommandSpec::new("type", "generic", "1.0.0", "O(1)", "Names the type of the value at a key.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(generic::type_)),
+    CommandSpec::new(
+        "unlink",
+        "generic",
+        "4.0.0",
+        "O(1) a key; freeing is left to the background",
+        "Removes keys and frees their memory in the background.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple()])
+    .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
+    .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::keys(Merge::Sum))),
 ];

@@ -1,297 +1,193 @@
 //! The rows of group hash.
 
-use crate::cost::{Cost, Long, Merge};
+use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, hash};
-use crate::spec::{Arg, CommandSpec, Flags, Handler, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group hash, by name.
 pub(crate) static HASH: &[CommandSpec] = &[
-    CommandSpec {
-        name: "hdel",
-        arity: -3,
-        flags: Flags::all(&[Flags::WRITE, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "delete"])],
-        summary: "Deletes fields of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields given",
-        history: &[("2.4.0", "Takes several fields.")],
-        args: &[Arg::key("key", 0), Arg::string("field").multiple()],
-        handler: Handler::Data(hash::hdel),
-        cost: Cost::Arguments,
-        long: Long::fields(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hexists",
-        arity: 3,
-        flags: Flags::all(&[Flags::READONLY, Flags::FAST]),
-        acl: &["read", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RO"])],
-        summary: "Tells whether a hash has a field.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field")],
-        handler: Handler::Data(hash::hexists),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hget",
-        arity: 3,
-        flags: Flags::all(&[Flags::READONLY, Flags::FAST]),
-        acl: &["read", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns the value of a field.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field")],
-        handler: Handler::Data(hash::hget),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hgetall",
-        arity: 2,
-        flags: Flags::READONLY,
-        acl: &["read", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns all fields and values of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the size of the hash",
-        tips: &["nondeterministic_output_order"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(hash::hgetall),
-        cost: Cost::Elements,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hincrby",
-        arity: 4,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Adds an integer to the value of a field.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field"), Arg::integer("increment")],
-        handler: Handler::Data(hash::hincrby),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hincrbyfloat",
-        arity: 4,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Adds a floating point number to the value of a field.",
-        since: "2.6.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field"), Arg::double("increment")],
-        handler: Handler::Data(hash::hincrbyfloat),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hkeys",
-        arity: 2,
-        flags: Flags::READONLY,
-        acl: &["read", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns all fields of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the size of the hash",
-        tips: &["nondeterministic_output_order"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(hash::hkeys),
-        cost: Cost::Elements,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hlen",
-        arity: 2,
-        flags: Flags::all(&[Flags::READONLY, Flags::FAST]),
-        acl: &["read", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RO"])],
-        summary: "Returns the number of fields of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(hash::hlen),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hmget",
-        arity: -3,
-        flags: Flags::all(&[Flags::READONLY, Flags::FAST]),
-        acl: &["read", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns the values of several fields.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields given",
-        args: &[Arg::key("key", 0), Arg::string("field").multiple()],
-        handler: Handler::Data(hash::hmget),
-        cost: Cost::Arguments,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hmset",
-        arity: -4,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Sets several fields of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields given",
-        doc_flags: &["deprecated"],
-        deprecated: Some(("4.0.0", "`HSET` with multiple field-value pairs")),
-        args: &[
-            Arg::key("key", 0),
-            Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
-        ],
-        handler: Handler::Data(hash::hmset),
-        cost: Cost::Arguments,
-        long: Long::field_pairs(Merge::Any),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hrandfield",
-        arity: -2,
-        flags: Flags::READONLY,
-        acl: &["read", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns random fields of a hash, with their values if asked.",
-        since: "6.2.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields returned",
-        tips: &["nondeterministic_output"],
-        args: &[
-            Arg::key("key", 0),
-            Arg::block("options", &[Arg::integer("count"), Arg::word("withvalues", "WITHVALUES").optional()])
-                .optional(),
-        ],
-        handler: Handler::Data(hash::hrandfield),
-        cost: Cost::CountArgument(2),
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hscan",
-        arity: -3,
-        flags: Flags::READONLY,
-        acl: &["read", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Walks over the fields of a hash, a part with each call.",
-        since: "2.8.0",
-        group: "hash",
-        complexity: "O(1) a call; O(N) for a whole walk",
-        tips: &["nondeterministic_output"],
-        args: &[
-            Arg::key("key", 0),
-            Arg::integer("cursor"),
-            Arg::pattern("pattern").token("MATCH").optional(),
-            Arg::integer("count").token("COUNT").optional(),
-        ],
-        handler: Handler::Data(hash::hscan),
-        cost: Cost::CountOption(3),
-        long: Long::Own(hash::hscan_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hreplace",
-        arity: -5,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM]),
-        acl: &["write", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["OW", "update"])],
-        summary: "Puts a hash of these fields in place of what is at a key.",
-        since: "0.1.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields given",
-        args: &[
-            Arg::key("key", 0),
-            conditional::CONDITION,
-            conditional::EXPIRATION,
-            Arg::word("fields", "FIELDS"),
-            Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
-        ],
-        handler: Handler::Data(conditional::hreplace),
-        cost: Cost::Arguments,
-        long: Long::Own(conditional::hreplace_long),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hset",
-        arity: -4,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Sets fields of a hash and counts the new ones.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the number of fields given",
-        history: &[("4.0.0", "Takes several fields with their values.")],
-        args: &[
-            Arg::key("key", 0),
-            Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
-        ],
-        handler: Handler::Data(hash::hset),
-        cost: Cost::Arguments,
-        long: Long::field_pairs(Merge::Sum),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hsetnx",
-        arity: 4,
-        flags: Flags::all(&[Flags::WRITE, Flags::DENYOOM, Flags::FAST]),
-        acl: &["write", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "insert"])],
-        summary: "Sets a field of a hash unless it is there.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field"), Arg::string("value")],
-        handler: Handler::Data(hash::hsetnx),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hstrlen",
-        arity: 3,
-        flags: Flags::all(&[Flags::READONLY, Flags::FAST]),
-        acl: &["read", "hash", "fast"],
-        keys: &[KeySpec::one(1, &["RO"])],
-        summary: "Returns the length of a field's value.",
-        since: "3.2.0",
-        group: "hash",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("field")],
-        handler: Handler::Data(hash::hstrlen),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "hvals",
-        arity: 2,
-        flags: Flags::READONLY,
-        acl: &["read", "hash", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Returns all values of a hash.",
-        since: "2.0.0",
-        group: "hash",
-        complexity: "O(N) with the size of the hash",
-        tips: &["nondeterministic_output_order"],
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(hash::hvals),
-        cost: Cost::Elements,
-        long: Long::Snapshot,
-        ..CommandSpec::EMPTY
-    },
+    CommandSpec::new(
+        "hdel",
+        "hash",
+        "2.0.0",
+        "O(N) with the number of fields given",
+        "Deletes fields of a hash.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[Arg::key("key", 0), Arg::string("field").multiple()])
+    .history(&[("2.4.0", "Takes several fields.")])
+    .exec(Exec::Estimated(hash::hdel, Cost::Arguments, SlowPath::fields(Merge::Sum))),
+    CommandSpec::new("hexists", "hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0), Arg::string("field")])
+        .exec(Exec::Inline(hash::hexists)),
+    CommandSpec::new("hget", "hash", "2.0.0", "O(1)", "Returns the value of a field.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0), Arg::string("field")])
+        .exec(Exec::Inline(hash::hget)),
+    CommandSpec::new(
+        "hgetall",
+        "hash",
+        "2.0.0",
+        "O(N) with the size of the hash",
+        "Returns all fields and values of a hash.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .tips(&["nondeterministic_output_order"])
+    .exec(Exec::Estimated(hash::hgetall, Cost::Elements, SlowPath::Snapshot)),
+    CommandSpec::new("hincrby", "hash", "2.0.0", "O(1)", "Adds an integer to the value of a field.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0), Arg::string("field"), Arg::integer("increment")])
+        .exec(Exec::Inline(hash::hincrby)),
+    CommandSpec::new(
+        "hincrbyfloat",
+        "hash",
+        "2.6.0",
+        "O(1)",
+        "Adds a floating point number to the value of a field.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::string("field"), Arg::double("increment")])
+    .exec(Exec::Inline(hash::hincrbyfloat)),
+    CommandSpec::new(
+        "hkeys",
+        "hash",
+        "2.0.0",
+        "O(N) with the size of the hash",
+        "Returns all fields of a hash.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .tips(&["nondeterministic_output_order"])
+    .exec(Exec::Estimated(hash::hkeys, Cost::Elements, SlowPath::Snapshot)),
+    CommandSpec::new("hlen", "hash", "2.0.0", "O(1)", "Returns the number of fields of a hash.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(hash::hlen)),
+    CommandSpec::new(
+        "hmget",
+        "hash",
+        "2.0.0",
+        "O(N) with the number of fields given",
+        "Returns the values of several fields.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), Arg::string("field").multiple()])
+    .exec(Exec::Estimated(hash::hmget, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "hmset",
+        "hash",
+        "2.0.0",
+        "O(N) with the number of fields given",
+        "Sets several fields of a hash.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
+    ])
+    .deprecated("4.0.0", "`HSET` with multiple field-value pairs")
+    .exec(Exec::Estimated(hash::hmset, Cost::Arguments, SlowPath::field_pairs(Merge::Any))),
+    CommandSpec::new(
+        "hrandfield",
+        "hash",
+        "6.2.0",
+        "O(N) with the number of fields returned",
+        "Returns random fields of a hash, with their values if asked.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block("options", &[Arg::integer("count"), Arg::word("withvalues", "WITHVALUES").optional()])
+            .optional(),
+    ])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(hash::hrandfield, Cost::CountArgument(2), SlowPath::Snapshot)),
+    CommandSpec::new(
+        "hscan",
+        "hash",
+        "2.8.0",
+        "O(1) a call; O(N) for a whole walk",
+        "Walks over the fields of a hash, a part with each call.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::integer("cursor"),
+        Arg::pattern("pattern").token("MATCH").optional(),
+        Arg::integer("count").token("COUNT").optional(),
+    ])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(hash::hscan, Cost::CountOption(3), SlowPath::Own(hash::hscan_long))),
+    CommandSpec::new(
+        "hreplace",
+        "hash",
+        "0.1.0",
+        "O(N) with the number of fields given",
+        "Puts a hash of these fields in place of what is at a key.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        conditional::CONDITION,
+        conditional::EXPIRATION,
+        Arg::word("fields", "FIELDS"),
+        Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
+    ])
+    .exec(Exec::Estimated(
+        conditional::hreplace,
+        Cost::Arguments,
+        SlowPath::Own(conditional::hreplace_long),
+    )),
+    CommandSpec::new(
+        "hset",
+        "hash",
+        "2.0.0",
+        "O(N) with the number of fields given",
+        "Sets fields of a hash and counts the new ones.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
+    ])
+    .history(&[("4.0.0", "Takes several fields with their values.")])
+    .exec(Exec::Estimated(hash::hset, Cost::Arguments, SlowPath::field_pairs(Merge::Sum))),
+    CommandSpec::new("hsetnx", "hash", "2.0.0", "O(1)", "Sets a field of a hash unless it is there.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
+        .args(&[Arg::key("key", 0), Arg::string("field"), Arg::string("value")])
+        .exec(Exec::Inline(hash::hsetnx)),
+    CommandSpec::new("hstrlen", "hash", "3.2.0", "O(1)", "Returns the length of a field's value.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0), Arg::string("field")])
+        .exec(Exec::Inline(hash::hstrlen)),
+    CommandSpec::new(
+        "hvals",
+        "hash",
+        "2.0.0",
+        "O(N) with the size of the hash",
+        "Returns all values of a hash.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .tips(&["nondeterministic_output_order"])
+    .exec(Exec::Estimated(hash::hvals, Cost::Elements, SlowPath::Snapshot)),
 ];

@@ -46,7 +46,7 @@ static SORTED: [CommandSpec; TOTAL] = gather();
 
 /// Insertion sort of all rows by name, while compiling.
 const fn gather() -> [CommandSpec; TOTAL] {
-    let mut out = [CommandSpec::EMPTY; TOTAL];
+    let mut out = [CommandSpec::new("", "", "", "", ""); TOTAL];
     let (mut n, mut g) = (0, 0);
     while g < GROUPS.len() {
         let mut i = 0;
@@ -81,9 +81,9 @@ const fn less(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cost::{Cost, Long};
+    use crate::cost::{Cost, SlowPath};
     use crate::fixture::Fixture;
-    use crate::spec::{Arg, BeginSearch, FindKeys, Flags, Handler, KeySpec};
+    use crate::spec::{Arg, BeginSearch, Exec, FindKeys, Flags, KeyFlags as K, KeySpec};
     use std::collections::BTreeSet;
     use strand_chain::Chain;
     use strand_wire::client::ReplyParser;
@@ -142,32 +142,24 @@ mod tests {
     }
 
     #[test]
-    fn costs_and_long_forms_fit_the_handlers() {
+    fn costs_fit_the_keys() {
         for (name, spec) in rows() {
-            let always = matches!(spec.cost, Cost::Keyspace | Cost::Product | Cost::Budget);
-            match spec.handler {
-                Handler::Service(_) if matches!(spec.cost, Cost::Text(_)) => {
-                    assert!(matches!(spec.long, Long::Never), "{name} is long when its service says so");
+            if let Exec::Estimated(_, cost, slow) = spec.exec {
+                assert!(cost != Cost::Fixed, "{name} costs little: Exec::Inline");
+                assert!(!matches!(cost, Cost::Keyspace | Cost::Budget), "{name} would never run on a worker");
+                if matches!(slow, SlowPath::Snapshot) {
+                    assert!(
+                        spec.flags.has(Flags::READONLY) && !spec.keys.is_empty(),
+                        "{name} changes its keys"
+                    );
                 }
-                Handler::Lane(_) | Handler::Service(_) => {
-                    assert!(always && matches!(spec.long, Long::Never), "{name} is on the lane always");
-                }
-                Handler::Data(_) => {
-                    assert!(!always, "{name} would never run as what it is");
-                    assert_eq!(spec.cost == Cost::Fixed, matches!(spec.long, Long::Never), "{name}");
-                }
-                Handler::Session(_) | Handler::Container => {
-                    assert!(matches!(spec.long, Long::Never), "{name}");
-                }
-            }
-            if matches!(spec.long, Long::Snapshot) {
-                assert!(spec.flags.has(Flags::READONLY) && !spec.keys.is_empty(), "{name} changes its keys");
             }
             let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
+            let on_keys = spec.exec.on_keys().is_some();
             assert!(
-                matches!(spec.cost, Cost::Arguments | Cost::Sources)
-                    || !spec.keys.iter().any(key_range)
-                    || always,
+                matches!(spec.cost(), Cost::Arguments | Cost::Sources)
+                    || !on_keys
+                    || !spec.keys.iter().any(key_range),
                 "{name} takes any number of keys"
             );
         }
@@ -191,39 +183,26 @@ mod tests {
             let depth = if name.contains('|') { 2 } else { 1 };
             assert!(spec.arity.abs() >= depth && spec.arity != 0, "{name}");
             assert!(!(spec.flags.has(Flags::WRITE) && spec.flags.has(Flags::READONLY)), "{name}");
-            if matches!(spec.handler, Handler::Container) {
+            if matches!(spec.exec, Exec::Container) {
                 assert!(!spec.subcommands.is_empty(), "{name}");
             }
             assert!(spec.subcommands.iter().all(|s| s.subcommands.is_empty()), "{name}");
-            let category = |c: &str| spec.acl.contains(&c);
-            assert!(category("fast") != category("slow"), "{name}");
-            assert_eq!(category("fast"), spec.flags.has(Flags::FAST), "{name}");
-            assert_eq!(category("write"), spec.flags.has(Flags::WRITE), "{name}");
+            let categories: BTreeSet<&str> = spec.categories().names().collect();
+            assert!(categories.contains("fast") != categories.contains("slow"), "{name}");
+            assert_eq!(categories.contains("fast"), spec.flags.has(Flags::FAST), "{name}");
+            assert_eq!(categories.contains("write"), spec.flags.has(Flags::WRITE), "{name}");
         }
     }
 
     #[test]
     fn key_specs_are_sane() {
-        const WORDS: [&str; 11] = [
-            "RW",
-            "RO",
-            "OW",
-            "RM",
-            "access",
-            "update",
-            "insert",
-            "delete",
-            "not_key",
-            "incomplete",
-            "variable_flags",
-        ];
         for (name, spec) in rows() {
             for keys in spec.keys {
-                assert!(keys.flags.iter().all(|f| WORDS.contains(f)), "{name}");
-                let kinds = keys.flags.iter().filter(|f| WORDS[..4].contains(f)).count();
+                let kinds =
+                    [K::RW, K::RO, K::OW, K::RM].into_iter().filter(|kind| keys.flags.has(*kind)).count();
                 assert_eq!(kinds, 1, "{name} says once whether it reads or writes");
                 // PFCOUNT keeps a count in a key that it may only read.
-                let writes = !keys.flags.contains(&"RO") && spec.name != "pfcount";
+                let writes = !keys.flags.has(K::RO) && spec.name != "pfcount";
                 assert!(
                     !writes || spec.flags.has(Flags::WRITE),
                     "{name} writes a key but is no write command"
@@ -301,7 +280,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut f = Fixture::new();
         let run_here: Vec<_> = rows()
-            .filter(|(_, s)| matches!(s.handler, Handler::Data(_) | Handler::Lane(_)))
+            .filter(|(_, s)| s.exec.on_keys().is_some() || matches!(s.exec, Exec::Walk(_) | Exec::Heavy(_)))
             // Takes a second each time, and no arguments.
             .filter(|(_, s)| s.name != "pfselftest")
             .collect();

@@ -1,110 +1,69 @@
 //! The rows of group `server`: commands about the server.
 
-use crate::cost::{Cost, Long};
+use crate::cost::{Cost, SlowPath};
 use crate::families::{keyspace_wide, memory};
-use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec, SessionCommand};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
 
 /// Group `server`, by name.
 pub(crate) static SERVER: &[CommandSpec] = &[
-    CommandSpec {
-        name: "command",
-        arity: -1,
-        flags: F::all(&[F::LOADING, F::STALE]),
-        acl: &["slow", "connection"],
-        summary: "Describes all commands.",
-        since: "2.8.13",
-        group: "server",
-        complexity: "O(N), N commands",
-        tips: &["nondeterministic_output_order"],
-        subcommands: &[
-            CommandSpec {
-                name: "count",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Counts the commands.",
-                since: "2.8.13",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::CommandCount),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "docs",
-                arity: -2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Documents commands.",
-                since: "7.0.0",
-                group: "server",
-                complexity: "O(N), N commands asked for",
-                tips: &["nondeterministic_output_order"],
-                args: &[Arg::string("command-name").optional().multiple()],
-                handler: Handler::Session(SessionCommand::CommandDocs),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "getkeys",
-                arity: -4,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Picks the keys out of a whole command.",
-                since: "2.8.13",
-                group: "server",
-                complexity: "O(N), N arguments",
-                handler: Handler::Session(SessionCommand::CommandGetKeys),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "getkeysandflags",
-                arity: -4,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Picks the keys out of a whole command and tells what it does to each.",
-                since: "7.0.0",
-                group: "server",
-                complexity: "O(N), N arguments",
-                handler: Handler::Session(SessionCommand::CommandGetKeysAndFlags),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "help",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Lists the subcommands of COMMAND.",
-                since: "5.0.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::CommandHelp),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "info",
-                arity: -2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Describes the given commands.",
-                since: "2.8.13",
-                group: "server",
-                complexity: "O(N), N commands asked for",
-                history: &[("7.0.0", "Without names it describes all commands.")],
-                tips: &["nondeterministic_output_order"],
-                args: &[Arg::string("command-name").optional().multiple()],
-                handler: Handler::Session(SessionCommand::CommandInfo),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "list",
-                arity: -2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow", "connection"],
-                summary: "Lists the names of commands.",
-                since: "7.0.0",
-                group: "server",
-                complexity: "O(N), N commands",
-                tips: &["nondeterministic_output_order"],
-                args: &[Arg::oneof(
+    CommandSpec::new("command", "server", "2.8.13", "O(N), N commands", "Describes all commands.")
+        .flags(&[F::LOADING, F::STALE])
+        .arity(-1)
+        .acl(&["slow", "connection"])
+        .tips(&["nondeterministic_output_order"])
+        .subcommands(&[
+            CommandSpec::sub("count", "server", "2.8.13", "O(1)", "Counts the commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .acl(&["slow", "connection"])
+                .exec(Exec::Session(S::CommandCount)),
+            CommandSpec::sub("docs", "server", "7.0.0", "O(N), N commands asked for", "Documents commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .args(&[Arg::string("command-name").optional().multiple()])
+                .acl(&["slow", "connection"])
+                .tips(&["nondeterministic_output_order"])
+                .exec(Exec::Session(S::CommandDocs)),
+            CommandSpec::sub(
+                "getkeys",
+                "server",
+                "2.8.13",
+                "O(N), N arguments",
+                "Picks the keys out of a whole command.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .arity(-4)
+            .acl(&["slow", "connection"])
+            .exec(Exec::Session(S::CommandGetKeys)),
+            CommandSpec::sub(
+                "getkeysandflags",
+                "server",
+                "7.0.0",
+                "O(N), N arguments",
+                "Picks the keys out of a whole command and tells what it does to each.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .arity(-4)
+            .acl(&["slow", "connection"])
+            .exec(Exec::Session(S::CommandGetKeysAndFlags)),
+            CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of COMMAND.")
+                .flags(&[F::LOADING, F::STALE])
+                .acl(&["slow", "connection"])
+                .exec(Exec::Session(S::CommandHelp)),
+            CommandSpec::sub(
+                "info",
+                "server",
+                "2.8.13",
+                "O(N), N commands asked for",
+                "Describes the given commands.",
+            )
+            .flags(&[F::LOADING, F::STALE])
+            .args(&[Arg::string("command-name").optional().multiple()])
+            .acl(&["slow", "connection"])
+            .history(&[("7.0.0", "Without names it describes all commands.")])
+            .tips(&["nondeterministic_output_order"])
+            .exec(Exec::Session(S::CommandInfo)),
+            CommandSpec::sub("list", "server", "7.0.0", "O(N), N commands", "Lists the names of commands.")
+                .flags(&[F::LOADING, F::STALE])
+                .args(&[Arg::oneof(
                     "filterby",
                     &[
                         Arg::string("module-name").token("MODULE"),
@@ -113,387 +72,227 @@ pub(crate) static SERVER: &[CommandSpec] = &[
                     ],
                 )
                 .token("FILTERBY")
-                .optional()],
-                handler: Handler::Session(SessionCommand::CommandList),
-                ..CommandSpec::EMPTY
-            },
+                .optional()])
+                .acl(&["slow", "connection"])
+                .tips(&["nondeterministic_output_order"])
+                .exec(Exec::Session(S::CommandList)),
+        ])
+        .exec(Exec::Session(S::Command)),
+    CommandSpec::container(
+        "config",
+        "server",
+        "2.0.0",
+        "Groups the commands about the configuration.",
+        &[
+            CommandSpec::sub(
+                "get",
+                "server",
+                "2.0.0",
+                "O(N), N parameters",
+                "Reads configuration parameters that match patterns.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[Arg::block("parameter", &[Arg::string("parameter")]).multiple()])
+            .history(&[("7.0.0", "Several patterns in one call.")])
+            .exec(Exec::Session(S::ConfigGet)),
+            CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of CONFIG.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(S::ConfigHelp)),
+            CommandSpec::sub(
+                "resetstat",
+                "server",
+                "2.0.0",
+                "O(1)",
+                "Sets the counters that INFO shows back to zero.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .exec(Exec::Session(S::ConfigResetStat)),
+            CommandSpec::sub(
+                "rewrite",
+                "server",
+                "2.8.0",
+                "O(1)",
+                "Writes the configuration in effect into its file.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .exec(Exec::Session(S::ConfigRewrite)),
+            CommandSpec::sub(
+                "set",
+                "server",
+                "2.0.0",
+                "O(N), N parameters",
+                "Changes configuration parameters while the server runs.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[
+                Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")]).multiple()
+            ])
+            .history(&[("7.0.0", "Several parameters in one call.")])
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+            .exec(Exec::Session(S::ConfigSet)),
         ],
-        handler: Handler::Session(SessionCommand::Command),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "config",
-        arity: -2,
-        acl: &["slow"],
-        summary: "Groups the commands about the configuration.",
-        since: "2.0.0",
-        group: "server",
-        complexity: "By subcommand",
-        subcommands: &[
-            CommandSpec {
-                name: "get",
-                arity: -3,
-                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Reads configuration parameters that match patterns.",
-                since: "2.0.0",
-                group: "server",
-                complexity: "O(N), N parameters",
-                history: &[("7.0.0", "Several patterns in one call.")],
-                args: &[Arg::block("parameter", &[Arg::string("parameter")]).multiple()],
-                handler: Handler::Session(SessionCommand::ConfigGet),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "help",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow"],
-                summary: "Lists the subcommands of CONFIG.",
-                since: "5.0.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::ConfigHelp),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "resetstat",
-                arity: 2,
-                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Sets the counters that INFO shows back to zero.",
-                since: "2.0.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::ConfigResetStat),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "rewrite",
-                arity: 2,
-                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Writes the configuration in effect into its file.",
-                since: "2.8.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::ConfigRewrite),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "set",
-                arity: -4,
-                flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Changes configuration parameters while the server runs.",
-                since: "2.0.0",
-                group: "server",
-                complexity: "O(N), N parameters",
-                history: &[("7.0.0", "Several parameters in one call.")],
-                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-                args: &[Arg::block("parameter_value", &[Arg::string("parameter"), Arg::string("value")])
-                    .multiple()],
-                handler: Handler::Session(SessionCommand::ConfigSet),
-                ..CommandSpec::EMPTY
-            },
+    ),
+    CommandSpec::new("dbsize", "server", "1.0.0", "O(1)", "Counts the keys of the database.")
+        .flags(&[F::READONLY, F::FAST])
+        .acl(&["keyspace", "read", "fast"])
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
+        .exec(Exec::Estimated(keyspace_wide::dbsize, Cost::Shards, SlowPath::Held)),
+    CommandSpec::new("debug", "server", "1.0.0", "By subcommand", "Helps to test the server.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::PROTECTED])
+        .arity(-2)
+        .doc_flags(&["syscmd"])
+        .exec(Exec::Session(S::Debug)),
+    CommandSpec::new(
+        "flushall",
+        "server",
+        "1.0.0",
+        "O(N), N keys in all databases",
+        "Removes every key of every database.",
+    )
+    .flags(&[F::WRITE])
+    .args(&[Arg::oneof(
+        "async",
+        &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+    )
+    .optional()])
+    .acl(&["keyspace", "write", "slow", "dangerous"])
+    .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .exec(Exec::Walk(keyspace_wide::flushall)),
+    CommandSpec::new(
+        "flushdb",
+        "server",
+        "1.0.0",
+        "O(N), N keys in the database",
+        "Removes every key of the database.",
+    )
+    .flags(&[F::WRITE])
+    .args(&[Arg::oneof(
+        "async",
+        &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
+    )
+    .optional()])
+    .acl(&["keyspace", "write", "slow", "dangerous"])
+    .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .exec(Exec::Walk(keyspace_wide::flushdb)),
+    CommandSpec::new(
+        "info",
+        "server",
+        "1.0.0",
+        "O(1)",
+        "Reports the state of the server, section by section.",
+    )
+    .flags(&[F::LOADING, F::STALE])
+    .args(&[Arg::string("section").optional().multiple()])
+    .acl(&["slow", "dangerous"])
+    .history(&[("7.0.0", "Several sections in one call.")])
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .exec(Exec::Session(S::Info)),
+    CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
+        .flags(&[F::READONLY, F::FAST])
+        .args(&[Arg::integer("version").token("VERSION").optional()])
+        .exec(Exec::Session(S::Lolwut)),
+    CommandSpec::container(
+        "memory",
+        "server",
+        "4.0.0",
+        "Groups the commands about memory.",
+        &[
+            CommandSpec::sub(
+                "doctor",
+                "server",
+                "4.0.0",
+                "O(N), N clients",
+                "Says what is remarkable about the memory.",
+            )
+            .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+            .exec(Exec::Session(S::MemoryDoctor)),
+            CommandSpec::sub("help", "server", "4.0.0", "O(1)", "Lists the subcommands of MEMORY.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Inline(memory::help)),
+            CommandSpec::sub(
+                "malloc-stats",
+                "server",
+                "4.0.0",
+                "By the allocator's arenas",
+                "Shows the allocator's own report.",
+            )
+            .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+            .exec(Exec::Session(S::MemoryMallocStats)),
+            CommandSpec::sub(
+                "purge",
+                "server",
+                "4.0.0",
+                "By the pages freed",
+                "Gives freed pages back to the system at once.",
+            )
+            .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+            .exec(Exec::Session(S::MemoryPurge)),
+            CommandSpec::sub("stats", "server", "4.0.0", "O(N), N clients", "Tells what memory is used for.")
+                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+                .exec(Exec::Session(S::MemoryStats)),
+            CommandSpec::sub(
+                "usage",
+                "server",
+                "4.0.0",
+                "O(1)",
+                "Tells how many bytes a key takes in memory.",
+            )
+            .flags(&[F::READONLY])
+            .keys(&[KeySpec::one(2, &[K::RO])])
+            .args(&[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()])
+            .exec(Exec::Inline(memory::usage)),
         ],
-        handler: Handler::Container,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "dbsize",
-        arity: 1,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["keyspace", "read", "fast"],
-        summary: "Counts the keys of the database.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "O(1)",
-        tips: &["request_policy:all_shards", "response_policy:agg_sum"],
-        handler: Handler::Data(keyspace_wide::dbsize),
-        cost: Cost::Shards,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "debug",
-        arity: -2,
-        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::PROTECTED]),
-        acl: &["admin", "slow", "dangerous"],
-        summary: "Helps to test the server.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "By subcommand",
-        doc_flags: &["syscmd"],
-        handler: Handler::Session(SessionCommand::Debug),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "flushall",
-        arity: -1,
-        flags: F::WRITE,
-        acl: &["keyspace", "write", "slow", "dangerous"],
-        summary: "Removes every key of every database.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "O(N), N keys in all databases",
-        history: &[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")],
-        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        args: &[Arg::oneof(
-            "async",
-            &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
-        )
-        .optional()],
-        handler: Handler::Lane(keyspace_wide::flushall),
-        cost: Cost::Keyspace,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "flushdb",
-        arity: -1,
-        flags: F::WRITE,
-        acl: &["keyspace", "write", "slow", "dangerous"],
-        summary: "Removes every key of the database.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "O(N), N keys in the database",
-        history: &[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")],
-        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        args: &[Arg::oneof(
-            "async",
-            &[Arg::word("async", "ASYNC").since("4.0.0"), Arg::word("sync", "SYNC").since("6.2.0")],
-        )
-        .optional()],
-        handler: Handler::Lane(keyspace_wide::flushdb),
-        cost: Cost::Keyspace,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "info",
-        arity: -1,
-        flags: F::all(&[F::LOADING, F::STALE]),
-        acl: &["slow", "dangerous"],
-        summary: "Reports the state of the server, section by section.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "O(1)",
-        history: &[("7.0.0", "Several sections in one call.")],
-        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-        args: &[Arg::string("section").optional().multiple()],
-        handler: Handler::Session(SessionCommand::Info),
-        cost: Cost::Shards,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "lolwut",
-        arity: -1,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "fast"],
-        summary: "Draws something and tells the version.",
-        since: "5.0.0",
-        group: "server",
-        complexity: "O(1)",
-        args: &[Arg::integer("version").token("VERSION").optional()],
-        handler: Handler::Session(SessionCommand::Lolwut),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "memory",
-        arity: -2,
-        acl: &["slow"],
-        summary: "Groups the commands about memory.",
-        since: "4.0.0",
-        group: "server",
-        complexity: "By subcommand",
-        subcommands: &[
-            CommandSpec {
-                name: "doctor",
-                arity: 2,
-                acl: &["slow"],
-                summary: "Says what is remarkable about the memory.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "O(N), N clients",
-                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-                handler: Handler::Session(SessionCommand::MemoryDoctor),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "help",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow"],
-                summary: "Lists the subcommands of MEMORY.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Data(memory::help),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "malloc-stats",
-                arity: 2,
-                acl: &["slow"],
-                summary: "Shows the allocator's own report.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "By the allocator's arenas",
-                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-                handler: Handler::Session(SessionCommand::MemoryMallocStats),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "purge",
-                arity: 2,
-                acl: &["slow"],
-                summary: "Gives freed pages back to the system at once.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "By the pages freed",
-                tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-                handler: Handler::Session(SessionCommand::MemoryPurge),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "stats",
-                arity: 2,
-                acl: &["slow"],
-                summary: "Tells what memory is used for.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "O(N), N clients",
-                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
-                handler: Handler::Session(SessionCommand::MemoryStats),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "usage",
-                arity: -3,
-                flags: F::READONLY,
-                acl: &["read", "slow"],
-                keys: &[KeySpec::one(2, &["RO"])],
-                summary: "Tells how many bytes a key takes in memory.",
-                since: "4.0.0",
-                group: "server",
-                complexity: "O(1)",
-                args: &[Arg::key("key", 0), Arg::integer("count").token("SAMPLES").optional()],
-                handler: Handler::Data(memory::usage),
-                ..CommandSpec::EMPTY
-            },
-        ],
-        handler: Handler::Container,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "shutdown",
-        arity: -1,
-        flags: F::all(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY]),
-        acl: &["admin", "slow", "dangerous"],
-        summary: "Stops the server.",
-        since: "1.0.0",
-        group: "server",
-        complexity: "O(1)",
-        history: &[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")],
-        args: &[
+    ),
+    CommandSpec::new("shutdown", "server", "1.0.0", "O(1)", "Stops the server.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY])
+        .args(&[
             Arg::oneof("nosave_save", &[Arg::word("nosave", "NOSAVE"), Arg::word("save", "SAVE")]).optional(),
             Arg::word("now", "NOW").optional().since("7.0.0"),
             Arg::word("force", "FORCE").optional().since("7.0.0"),
             Arg::word("abort", "ABORT").optional().since("7.0.0"),
+        ])
+        .history(&[("7.0.0", "`NOW`, `FORCE` and `ABORT`.")])
+        .exec(Exec::Session(S::Shutdown)),
+    CommandSpec::container(
+        "slowlog",
+        "server",
+        "2.2.12",
+        "Groups the commands about slow commands.",
+        &[
+            CommandSpec::sub(
+                "get",
+                "server",
+                "2.2.12",
+                "O(N), N entries in the reply",
+                "Lists the newest slow commands.",
+            )
+            .flags(&[F::ADMIN, F::LOADING, F::STALE])
+            .args(&[Arg::integer("count").optional()])
+            .history(&[("4.0.0", "The address and the name of the client.")])
+            .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+            .exec(Exec::Session(S::SlowlogGet)),
+            CommandSpec::sub("help", "server", "6.2.0", "O(1)", "Lists the subcommands of SLOWLOG.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(S::SlowlogHelp)),
+            CommandSpec::sub("len", "server", "2.2.12", "O(1)", "Counts the slow commands that are kept.")
+                .flags(&[F::ADMIN, F::LOADING, F::STALE])
+                .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
+                .exec(Exec::Session(S::SlowlogLen)),
+            CommandSpec::sub("reset", "server", "2.2.12", "O(N), N entries", "Forgets all slow commands.")
+                .flags(&[F::ADMIN, F::LOADING, F::STALE])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .exec(Exec::Session(S::SlowlogReset)),
         ],
-        handler: Handler::Session(SessionCommand::Shutdown),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "slowlog",
-        arity: -2,
-        acl: &["slow"],
-        summary: "Groups the commands about slow commands.",
-        since: "2.2.12",
-        group: "server",
-        complexity: "By subcommand",
-        subcommands: &[
-            CommandSpec {
-                name: "get",
-                arity: -2,
-                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Lists the newest slow commands.",
-                since: "2.2.12",
-                group: "server",
-                complexity: "O(N), N entries in the reply",
-                tips: &["request_policy:all_nodes", "nondeterministic_output"],
-                history: &[("4.0.0", "The address and the name of the client.")],
-                args: &[Arg::integer("count").optional()],
-                handler: Handler::Session(SessionCommand::SlowlogGet),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "help",
-                arity: 2,
-                flags: F::all(&[F::LOADING, F::STALE]),
-                acl: &["slow"],
-                summary: "Lists the subcommands of SLOWLOG.",
-                since: "6.2.0",
-                group: "server",
-                complexity: "O(1)",
-                handler: Handler::Session(SessionCommand::SlowlogHelp),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "len",
-                arity: 2,
-                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Counts the slow commands that are kept.",
-                since: "2.2.12",
-                group: "server",
-                complexity: "O(1)",
-                tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
-                handler: Handler::Session(SessionCommand::SlowlogLen),
-                ..CommandSpec::EMPTY
-            },
-            CommandSpec {
-                name: "reset",
-                arity: 2,
-                flags: F::all(&[F::ADMIN, F::LOADING, F::STALE]),
-                acl: &["admin", "slow", "dangerous"],
-                summary: "Forgets all slow commands.",
-                since: "2.2.12",
-                group: "server",
-                complexity: "O(N), N entries",
-                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-                handler: Handler::Session(SessionCommand::SlowlogReset),
-                ..CommandSpec::EMPTY
-            },
-        ],
-        handler: Handler::Container,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "swapdb",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["keyspace", "write", "fast", "dangerous"],
-        summary: "Exchanges two databases.",
-        since: "4.0.0",
-        group: "server",
-        complexity: "O(1)",
-        args: &[Arg::integer("index1"), Arg::integer("index2")],
-        handler: Handler::Lane(keyspace_wide::swapdb),
-        cost: Cost::Keyspace,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "time",
-        arity: 1,
-        flags: F::all(&[F::LOADING, F::STALE, F::FAST]),
-        acl: &["fast"],
-        summary: "Tells the server's clock.",
-        since: "2.6.0",
-        group: "server",
-        complexity: "O(1)",
-        tips: &["nondeterministic_output"],
-        handler: Handler::Session(SessionCommand::Time),
-        ..CommandSpec::EMPTY
-    },
+    ),
+    CommandSpec::new("swapdb", "server", "4.0.0", "O(1)", "Exchanges two databases.")
+        .flags(&[F::WRITE, F::FAST])
+        .args(&[Arg::integer("index1"), Arg::integer("index2")])
+        .acl(&["keyspace", "write", "fast", "dangerous"])
+        .exec(Exec::Walk(keyspace_wide::swapdb)),
+    CommandSpec::new("time", "server", "2.6.0", "O(1)", "Tells the server's clock.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Session(S::Time)),
 ];

@@ -1,292 +1,175 @@
 //! The rows of group `string`: commands on strings.
 
-use crate::cost::{Cost, Long, Merge};
+use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, string};
-use crate::spec::{Arg, CommandSpec, Flags as F, Handler, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `string`, by name.
 pub(crate) static STRING: &[CommandSpec] = &[
-    CommandSpec {
-        name: "append",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "insert"])],
-        summary: "Adds bytes at the end of a string, creating it if need be.",
-        since: "2.0.0",
-        group: "string",
-        complexity: "O(1) for a short addition, amortised",
-        args: &[Arg::key("key", 0), Arg::string("value")],
-        handler: Handler::Data(string::append),
-        cost: Cost::Append,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "decr",
-        arity: 2,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Takes one from the integer at a key.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(string::decr),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "decrby",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Takes a number from the integer at a key.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::integer("decrement")],
-        handler: Handler::Data(string::decrby),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "get",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Reads the string at a key.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(string::get),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "getdel",
-        arity: 2,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "delete"])],
-        summary: "Reads the string at a key and removes the key.",
-        since: "6.2.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(string::getdel),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "getex",
-        arity: -2,
-        flags: F::all(&[F::WRITE, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec {
-            notes: "Written when an option changes the expiry",
-            ..KeySpec::one(1, &["RW", "access", "update"])
-        }],
-        summary: "Reads the string at a key and may change its expiry.",
-        since: "6.2.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[
-            Arg::key("key", 0),
-            Arg::oneof(
-                "expiration",
-                &[
-                    Arg::integer("seconds").token("EX"),
-                    Arg::integer("milliseconds").token("PX"),
-                    Arg::unix_time("unix-time-seconds").token("EXAT"),
-                    Arg::unix_time("unix-time-milliseconds").token("PXAT"),
-                    Arg::word("persist", "PERSIST"),
-                ],
-            )
-            .optional(),
-        ],
-        handler: Handler::Data(string::getex),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "getrange",
-        arity: 4,
-        flags: F::READONLY,
-        acl: &["read", "string", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Reads the bytes between two offsets of a string.",
-        since: "2.4.0",
-        group: "string",
-        complexity: "O(N), N bytes of the reply",
-        args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")],
-        handler: Handler::Data(string::getrange),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "getset",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Sets a string and replies with what was there before.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        doc_flags: &["deprecated"],
-        deprecated: Some(("6.2.0", "SET with GET")),
-        args: &[Arg::key("key", 0), Arg::string("value")],
-        handler: Handler::Data(string::getset),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "incr",
-        arity: 2,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Adds one to the integer at a key.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(string::incr),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "incrby",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Adds a number to the integer at a key.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::integer("increment")],
-        handler: Handler::Data(string::incrby),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "incrbyfloat",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Adds a floating point number to the number at a key.",
-        since: "2.6.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::double("increment")],
-        handler: Handler::Data(string::incrbyfloat),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "lcs",
-        arity: -3,
-        flags: F::READONLY,
-        acl: &["read", "string", "slow"],
-        keys: &[KeySpec::range(1, 1, 1, &["RO", "access"])],
-        summary: "Finds the longest subsequence that two strings share.",
-        since: "7.0.0",
-        group: "string",
-        complexity: "O(N*M), N and M the lengths of the strings",
-        args: &[
-            Arg::key("key1", 0),
-            Arg::key("key2", 0),
-            Arg::word("len", "LEN").optional(),
-            Arg::word("idx", "IDX").optional(),
-            Arg::integer("len").token("MINMATCHLEN").optional(),
-            Arg::word("withmatchlen", "WITHMATCHLEN").optional(),
-        ],
-        handler: Handler::Lane(string::lcs),
-        cost: Cost::Product,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "mget",
-        arity: -2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "string", "fast"],
-        keys: &[KeySpec::range(1, -1, 1, &["RO", "access"])],
-        summary: "Reads the strings at several keys.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(N), N keys",
-        tips: &["request_policy:multi_shard"],
-        args: &[Arg::key("key", 0).multiple()],
-        handler: Handler::Data(string::mget),
-        cost: Cost::Arguments,
-        long: Long::keys(Merge::Append),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "mset",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::range(1, -1, 2, &["OW", "update"])],
-        summary: "Sets several keys at once.",
-        since: "1.0.1",
-        group: "string",
-        complexity: "O(N), N keys",
-        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
-        args: &[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
-        handler: Handler::Data(string::mset),
-        cost: Cost::Arguments,
-        long: Long::key_pairs(Merge::Any),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "msetnx",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::range(1, -1, 2, &["OW", "insert"])],
-        summary: "Sets several keys at once, but only when none of them exists.",
-        since: "1.0.1",
-        group: "string",
-        complexity: "O(N), N keys",
-        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
-        args: &[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()],
-        handler: Handler::Data(string::msetnx),
-        cost: Cost::Arguments,
-        long: Long::HeldUnless(string::msetnx_is_in_vain),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "psetex",
-        arity: 4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::one(1, &["OW", "update"])],
-        summary: "Sets a string that expires after some milliseconds.",
-        since: "2.6.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")],
-        handler: Handler::Data(string::psetex),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "set",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec {
-            notes: "Also read when GET is given",
-            ..KeySpec::one(1, &["RW", "access", "update", "variable_flags"])
-        }],
-        summary: "Sets the string at a key, whatever was there.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        history: &[
-            ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
-            ("6.0.0", "`KEEPTTL`."),
-            ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
-            ("7.0.0", "`NX` and `GET` together."),
-        ],
-        args: &[
+    CommandSpec::new(
+        "append",
+        "string",
+        "2.0.0",
+        "O(1) for a short addition, amortised",
+        "Adds bytes at the end of a string, creating it if need be.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
+    .args(&[Arg::key("key", 0), Arg::string("value")])
+    .exec(Exec::Estimated(string::append, Cost::Append, SlowPath::Held)),
+    CommandSpec::new("decr", "string", "1.0.0", "O(1)", "Takes one from the integer at a key.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(string::decr)),
+    CommandSpec::new("decrby", "string", "1.0.0", "O(1)", "Takes a number from the integer at a key.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0), Arg::integer("decrement")])
+        .exec(Exec::Inline(string::decrby)),
+    CommandSpec::new("get", "string", "1.0.0", "O(1)", "Reads the string at a key.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(string::get)),
+    CommandSpec::new("getdel", "string", "6.2.0", "O(1)", "Reads the string at a key and removes the key.")
+        .flags(&[F::WRITE, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(string::getdel)),
+    CommandSpec::new(
+        "getex",
+        "string",
+        "6.2.0",
+        "O(1)",
+        "Reads the string at a key and may change its expiry.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[
+        KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE]).notes("Written when an option changes the expiry")
+    ])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::oneof(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX"),
+                Arg::integer("milliseconds").token("PX"),
+                Arg::unix_time("unix-time-seconds").token("EXAT"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                Arg::word("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+    ])
+    .exec(Exec::Inline(string::getex)),
+    CommandSpec::new(
+        "getrange",
+        "string",
+        "2.4.0",
+        "O(N), N bytes of the reply",
+        "Reads the bytes between two offsets of a string.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")])
+    .exec(Exec::Inline(string::getrange)),
+    CommandSpec::new(
+        "getset",
+        "string",
+        "1.0.0",
+        "O(1)",
+        "Sets a string and replies with what was there before.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::string("value")])
+    .deprecated("6.2.0", "SET with GET")
+    .exec(Exec::Inline(string::getset)),
+    CommandSpec::new("incr", "string", "1.0.0", "O(1)", "Adds one to the integer at a key.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(string::incr)),
+    CommandSpec::new("incrby", "string", "1.0.0", "O(1)", "Adds a number to the integer at a key.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+        .args(&[Arg::key("key", 0), Arg::integer("increment")])
+        .exec(Exec::Inline(string::incrby)),
+    CommandSpec::new(
+        "incrbyfloat",
+        "string",
+        "2.6.0",
+        "O(1)",
+        "Adds a floating point number to the number at a key.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::double("increment")])
+    .exec(Exec::Inline(string::incrbyfloat)),
+    CommandSpec::new(
+        "lcs",
+        "string",
+        "7.0.0",
+        "O(N*M), N and M the lengths of the strings",
+        "Finds the longest subsequence that two strings share.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::range(1, 1, 1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key1", 0),
+        Arg::key("key2", 0),
+        Arg::word("len", "LEN").optional(),
+        Arg::word("idx", "IDX").optional(),
+        Arg::integer("len").token("MINMATCHLEN").optional(),
+        Arg::word("withmatchlen", "WITHMATCHLEN").optional(),
+    ])
+    .exec(Exec::Heavy(string::lcs)),
+    CommandSpec::new("mget", "string", "1.0.0", "O(N), N keys", "Reads the strings at several keys.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
+        .args(&[Arg::key("key", 0).multiple()])
+        .tips(&["request_policy:multi_shard"])
+        .exec(Exec::Estimated(string::mget, Cost::Arguments, SlowPath::keys(Merge::Append))),
+    CommandSpec::new("mset", "string", "1.0.1", "O(N), N keys", "Sets several keys at once.")
+        .flags(&[F::WRITE, F::DENYOOM])
+        .keys(&[KeySpec::range(1, -1, 2, &[K::OW, K::UPDATE])])
+        .args(&[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()])
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
+        .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::key_pairs(Merge::Any))),
+    CommandSpec::new(
+        "msetnx",
+        "string",
+        "1.0.1",
+        "O(N), N keys",
+        "Sets several keys at once, but only when none of them exists.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::range(1, -1, 2, &[K::OW, K::INSERT])])
+    .args(&[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()])
+    .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
+    .exec(Exec::Estimated(
+        string::msetnx,
+        Cost::Arguments,
+        SlowPath::HeldUnless(string::msetnx_is_in_vain),
+    )),
+    CommandSpec::new(
+        "psetex",
+        "string",
+        "2.6.0",
+        "O(1)",
+        "Sets a string that expires after some milliseconds.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), Arg::string("value")])
+    .exec(Exec::Inline(string::psetex)),
+    CommandSpec::new("set", "string", "1.0.0", "O(1)", "Sets the string at a key, whatever was there.")
+        .flags(&[F::WRITE, F::DENYOOM])
+        .keys(&[
+            KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE, K::VARIABLE]).notes("Also read when GET is given")
+        ])
+        .args(&[
             Arg::key("key", 0),
             Arg::string("value"),
             Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")])
@@ -304,107 +187,70 @@ pub(crate) static STRING: &[CommandSpec] = &[
                 ],
             )
             .optional(),
-        ],
-        handler: Handler::Data(string::set),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "setex",
-        arity: 4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::one(1, &["OW", "update"])],
-        summary: "Sets a string that expires after some seconds.",
-        since: "2.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")],
-        handler: Handler::Data(string::setex),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "setif",
-        arity: -3,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::one(1, &["RW", "access", "update"])],
-        summary: "Sets a string if what is at the key has, or has not, one of these digests.",
-        since: "0.1.0",
-        group: "string",
-        complexity: "O(N), N the length of the string that is there",
-        args: &[
-            Arg::key("key", 0),
-            Arg::string("value"),
-            conditional::CONDITION,
-            conditional::SEED,
-            conditional::LIMIT,
-            conditional::MATCH,
-            conditional::NOMATCH,
-            conditional::EXPIRATION,
-        ],
-        handler: Handler::Data(conditional::setif),
-        cost: Cost::Digest,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "setnx",
-        arity: 3,
-        flags: F::all(&[F::WRITE, F::DENYOOM, F::FAST]),
-        acl: &["write", "string", "fast"],
-        keys: &[KeySpec::one(1, &["OW", "insert"])],
-        summary: "Sets the string at a key that does not exist yet.",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0), Arg::string("value")],
-        handler: Handler::Data(string::setnx),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "setrange",
-        arity: 4,
-        flags: F::all(&[F::WRITE, F::DENYOOM]),
-        acl: &["write", "string", "slow"],
-        keys: &[KeySpec::one(1, &["RW", "update"])],
-        summary: "Overwrites part of a string from an offset on, padding with zero bytes.",
-        since: "2.2.0",
-        group: "string",
-        complexity: "O(M), M bytes written",
-        args: &[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")],
-        handler: Handler::Data(string::setrange),
-        cost: Cost::Overwrite,
-        long: Long::Held,
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "strlen",
-        arity: 2,
-        flags: F::all(&[F::READONLY, F::FAST]),
-        acl: &["read", "string", "fast"],
-        keys: &[KeySpec::one(1, &["RO"])],
-        summary: "Tells how many bytes the string at a key has.",
-        since: "2.2.0",
-        group: "string",
-        complexity: "O(1)",
-        args: &[Arg::key("key", 0)],
-        handler: Handler::Data(string::strlen),
-        ..CommandSpec::EMPTY
-    },
-    CommandSpec {
-        name: "substr",
-        arity: 4,
-        flags: F::READONLY,
-        acl: &["read", "string", "slow"],
-        keys: &[KeySpec::one(1, &["RO", "access"])],
-        summary: "Reads the bytes between two offsets of a string (the old name of GETRANGE).",
-        since: "1.0.0",
-        group: "string",
-        complexity: "O(N), N bytes of the reply",
-        doc_flags: &["deprecated"],
-        deprecated: Some(("2.0.0", "GETRANGE")),
-        args: &[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")],
-        handler: Handler::Data(string::substr),
-        ..CommandSpec::EMPTY
-    },
+        ])
+        .history(&[
+            ("2.6.12", "`EX`, `PX`, `NX` and `XX`."),
+            ("6.0.0", "`KEEPTTL`."),
+            ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
+            ("7.0.0", "`NX` and `GET` together."),
+        ])
+        .exec(Exec::Inline(string::set)),
+    CommandSpec::new("setex", "string", "2.0.0", "O(1)", "Sets a string that expires after some seconds.")
+        .flags(&[F::WRITE, F::DENYOOM])
+        .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
+        .args(&[Arg::key("key", 0), Arg::integer("seconds"), Arg::string("value")])
+        .exec(Exec::Inline(string::setex)),
+    CommandSpec::new(
+        "setif",
+        "string",
+        "0.1.0",
+        "O(N), N the length of the string that is there",
+        "Sets a string if what is at the key has, or has not, one of these digests.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("value"),
+        conditional::CONDITION,
+        conditional::SEED,
+        conditional::LIMIT,
+        conditional::MATCH,
+        conditional::NOMATCH,
+        conditional::EXPIRATION,
+    ])
+    .exec(Exec::Estimated(conditional::setif, Cost::Digest, SlowPath::Held)),
+    CommandSpec::new("setnx", "string", "1.0.0", "O(1)", "Sets the string at a key that does not exist yet.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::OW, K::INSERT])])
+        .args(&[Arg::key("key", 0), Arg::string("value")])
+        .exec(Exec::Inline(string::setnx)),
+    CommandSpec::new(
+        "setrange",
+        "string",
+        "2.2.0",
+        "O(M), M bytes written",
+        "Overwrites part of a string from an offset on, padding with zero bytes.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("offset"), Arg::string("value")])
+    .exec(Exec::Estimated(string::setrange, Cost::Overwrite, SlowPath::Held)),
+    CommandSpec::new("strlen", "string", "2.2.0", "O(1)", "Tells how many bytes the string at a key has.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(string::strlen)),
+    CommandSpec::new(
+        "substr",
+        "string",
+        "1.0.0",
+        "O(N), N bytes of the reply",
+        "Reads the bytes between two offsets of a string (the old name of GETRANGE).",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("end")])
+    .deprecated("2.0.0", "GETRANGE")
+    .exec(Exec::Inline(string::substr)),
 ];

@@ -4,46 +4,14 @@ use crate::stats::CommandIds;
 use std::ops::Range;
 use std::sync::LazyLock;
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::spec::CommandSpec;
+use strand_commands::spec::{Categories, CommandSpec};
 use strand_commands::table::COMMANDS;
-
-/// redis-server's categories, in the order in which it lists them. Those that only commands of ours have come after them.
-const REDIS_CATEGORIES: [&str; 21] = [
-    "keyspace",
-    "read",
-    "write",
-    "set",
-    "sortedset",
-    "list",
-    "hash",
-    "string",
-    "bitmap",
-    "hyperloglog",
-    "geo",
-    "stream",
-    "pubsub",
-    "admin",
-    "fast",
-    "slow",
-    "blocking",
-    "dangerous",
-    "connection",
-    "transaction",
-    "scripting",
-];
 
 /// The groups of the commands that redis-server does not have.
 const OUR_GROUPS: [&str; 3] = ["import", "regex", "search"];
 
 /// All categories.
-pub(crate) static CATEGORIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
-    let mut ours: Vec<&str> =
-        rows.flat_map(|s| s.acl).copied().filter(|c| !REDIS_CATEGORIES.contains(c)).collect();
-    ours.sort_unstable();
-    ours.dedup();
-    REDIS_CATEGORIES.into_iter().chain(ours).collect()
-});
+pub(crate) const CATEGORIES: [&str; Categories::NAMES.len()] = Categories::NAMES;
 
 /// Every row by number.
 pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
@@ -63,8 +31,7 @@ pub(crate) struct Row {
     pub(crate) is_subcommand: bool,
     /// redis-server does not have it.
     is_ours: bool,
-    /// A bit for each of [`CATEGORIES`].
-    categories: u64,
+    categories: Categories,
 }
 
 impl Table {
@@ -106,14 +73,12 @@ impl Row {
             Some(c) => format!("{}|{}", c.name, spec.name),
             None => spec.name.to_string(),
         };
-        let bit = |c: &&str| CATEGORIES.iter().position(|known| known == c).map_or(0, |i| 1 << i);
-        let categories = spec.acl.iter().map(bit).fold(0, |all, bit| all | bit);
         let is_ours = OUR_GROUPS.contains(&spec.group);
-        Row { name, subcommands, is_subcommand: container.is_some(), is_ours, categories }
+        Row { name, subcommands, is_subcommand: container.is_some(), is_ours, categories: spec.categories() }
     }
     /// True when it is in this one of [`CATEGORIES`].
     pub(crate) fn is_in(&self, category: usize) -> bool {
-        self.categories & (1 << category) != 0
+        self.categories.has(category)
     }
 }
 
@@ -155,7 +120,7 @@ impl CommandSet {
     /// The rows of a category that are in the set, and those that are not. In redis-server's categories its own commands
     /// count, so that ours do not change how a user is described.
     pub(crate) fn count(&self, category: usize) -> (usize, usize) {
-        let ours = category >= REDIS_CATEGORIES.len();
+        let ours = category >= Categories::REDIS;
         let members =
             TABLE.rows.iter().enumerate().filter(|(_, r)| r.is_in(category) && (ours || !r.is_ours));
         members.fold((0, 0), |(on, off), (id, _)| if self.has(id) { (on + 1, off) } else { (on, off + 1) })
@@ -173,7 +138,6 @@ mod tests {
 
     #[test]
     fn rows_have_their_own_numbers() {
-        assert!(CATEGORIES.len() <= u64::BITS as usize);
         for (id, row) in TABLE.rows().iter().enumerate() {
             assert_eq!(TABLE.find(row.name.as_bytes()), Some(id));
             assert_eq!(row.is_subcommand, row.name.contains('|'));

@@ -35,7 +35,7 @@ pub(super) enum Ran {
 impl Session {
     /// What the command in hand costs, as its arguments tell.
     pub(super) fn elements(&self, spec: &'static CommandSpec) -> usize {
-        spec.cost.elements(self.argv.args(), self.engine.keyspace.shards())
+        spec.cost().elements(self.argv.args(), self.engine.keyspace.shards())
     }
 
     /// A command on keys whose cost is not fixed.
@@ -67,7 +67,7 @@ impl Session {
         let out = self.replies.target();
         let out_before = out.len();
         let mut reply = Reply::bounded(out, self.protocol, bytes_max);
-        let counts_copies = ESTIMATED && spec.cost.is_by_number() && spec.flags.has(Flags::READONLY);
+        let counts_copies = ESTIMATED && spec.cost().is_by_number() && spec.flags.has(Flags::READONLY);
         if counts_copies {
             reply = reply.copying(LONG_BYTES);
         }
@@ -88,8 +88,8 @@ impl Session {
         if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
             return Ran::Taken;
         }
-        if ESTIMATED && spec.cost.is_in_the_data() {
-            let elements = cost::elements_at(spec.cost, args, &mut txn, self.db, &keys);
+        if ESTIMATED && spec.cost().is_in_the_data() {
+            let elements = cost::elements_at(spec.cost(), args, &mut txn, self.db, &keys);
             self.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
                 return Ran::TooLong;

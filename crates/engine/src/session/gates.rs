@@ -9,7 +9,7 @@ use crate::room::Room;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
-use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::{cost, long};
 
 /// Whoever is not authenticated may do next to nothing.
@@ -80,9 +80,8 @@ impl Session {
         if cost::locks_all(spec) {
             return wait(None);
         }
-        match spec.handler {
-            Handler::Data(_) if self.elements(spec) <= LONG_ELEMENTS => {}
-            _ => return false,
+        if spec.exec.on_keys().is_none() || self.elements(spec) > LONG_ELEMENTS {
+            return false;
         }
         let keys = long::keys(spec, args, &engine.keyspace);
         let shards: SmallVec<[usize; 8]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();

@@ -15,7 +15,7 @@ use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::long;
-use strand_commands::spec::{CommandSpec, Flags, Handler, ServiceCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
@@ -143,13 +143,15 @@ impl LaneJob {
             }
         };
         let mut served = Served::Done;
-        match spec.handler {
+        match spec.exec {
             _ if verdict == Verdict::Denied => {}
-            Handler::Lane(run) => run(&mut call),
-            Handler::Service(command) => served = engine.host.run_service(command, &mut call),
-            Handler::Session(command) => commands::detached(engine, command, args, self.db, now, call.reply),
-            Handler::Data(_) => long::run(spec, &mut call),
-            Handler::Container => unreachable!("no job is made of it"),
+            Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
+            Exec::Service(command) | Exec::ServiceOnText(command, _) => {
+                served = engine.host.run_service(command, &mut call);
+            }
+            Exec::Session(command) => commands::detached(engine, command, args, self.db, now, call.reply),
+            Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
+            Exec::Container => unreachable!("no job is made of it"),
         }
         let is_left = || parcel.cancel.load(Relaxed) && !is_done_for_nobody(spec);
         if served != Served::Done && place != Place::Hard && !is_left() {
@@ -179,7 +181,7 @@ impl LaneJob {
     /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.unchecked || matches!(self.spec.cost, Cost::Product | Cost::Budget | Cost::Text(_))
+        self.unchecked || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
     }
     /// True when it is known to be hard: only its like should queue behind it.
     pub fn is_hard(&self) -> bool {
@@ -302,7 +304,7 @@ impl Session {
         self.park_at(spec, Place::Lane)
     }
     pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
-        self.uses_service |= matches!(spec.handler, Handler::Service(_));
+        self.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });

@@ -8,7 +8,7 @@ use crate::config::Opt;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
-use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
@@ -133,7 +133,7 @@ impl Session {
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
         let steps = self.user.steps(spec, self.argv.args());
         self.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
-        steps > STEPS_AT_ONCE && matches!(spec.handler, Handler::Data(_))
+        steps > STEPS_AT_ONCE && spec.exec.on_keys().is_some()
     }
 
     /// True when the command in hand has to be shown to the gate for the user's sake.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use strand_commands::call::{Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::spec::{CommandSpec, Flags, Handler};
+use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
 use strand_wire::resp::Progress;
 
@@ -201,13 +201,13 @@ impl Session {
             return next;
         }
         self.last_command = self.engine.stats.ids.of(spec);
-        if let Handler::Data(run) = spec.handler {
-            let began_us = self.begins(match spec.cost {
+        if let Some(run) = spec.exec.on_keys() {
+            let began_us = self.begins(match spec.cost() {
                 Cost::Fixed => false,
                 Cost::Arguments => self.argv.len() > UNTIMED_ARGUMENTS,
                 _ => true,
             });
-            let ran = if spec.cost == Cost::Fixed {
+            let ran = if spec.cost() == Cost::Fixed {
                 self.data::<false>(spec, run, now)
             } else {
                 self.estimated(spec, run, now)
@@ -227,9 +227,9 @@ impl Session {
             self.command_ends();
             return Next::Go;
         }
-        match spec.handler {
-            Handler::Data(_) => unreachable!("seen to above"),
-            Handler::Session(command) => {
+        match spec.exec {
+            Exec::Inline(_) | Exec::Estimated(..) => unreachable!("seen to above"),
+            Exec::Session(command) => {
                 let began_us = self.begins(!spec.flags.has(Flags::FAST));
                 let argv = std::mem::take(&mut self.argv);
                 let held = self.replies.len();
@@ -261,7 +261,7 @@ impl Session {
                     Err(text) => self.fail(PerCommand::Failed, &text),
                 }
             }
-            Handler::Service(command) if matches!(spec.cost, Cost::Text(_)) => {
+            Exec::ServiceOnText(command, _) => {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 let began_us = self.begins(true);
                 match self.serve(spec, command, now) {
@@ -270,11 +270,11 @@ impl Session {
                     Served::Hard => return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard))),
                 }
             }
-            Handler::Lane(_) | Handler::Service(_) => {
+            Exec::Walk(_) | Exec::Heavy(_) | Exec::Service(_) => {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 return Next::Stop(Turn::Lane(self.park(spec)));
             }
-            Handler::Container => unreachable!("resolve rejects a container without subcommand"),
+            Exec::Container => unreachable!("resolve rejects a container without subcommand"),
         }
         self.argv.clear();
         self.command_ends();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strand_chain::Chain;
 use strand_commands::call::{Alone, LaneCall, Place};
 use strand_commands::dispatch;
-use strand_commands::spec::Handler;
+use strand_commands::spec::Exec;
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use strand_wire::args::Argv;
@@ -19,7 +19,7 @@ pub const NOW_MS: i64 = 1_700_000_000_000;
 /// Runs a command: how long it took, and its reply, which is no error.
 pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Value) {
     let argv = Argv::from_slices(line);
-    let Ok(Handler::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.handler) else {
+    let Ok(Exec::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.exec) else {
         panic!("{line:?} is no command of a service")
     };
     let mut out = Chain::new();

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::dispatch;
-use strand_commands::spec::{Access, Handler};
+use strand_commands::spec::{Access, Exec};
 use strand_keyspace::{Changed, HashValue, Keyspace, Str, Value as Stored};
 use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
@@ -78,8 +78,8 @@ impl World {
     /// Runs a command; its reply, or where it wants to run.
     fn serve<T: AsRef<[u8]>>(&self, args: &[T], place: Place) -> Result<Value, Served> {
         let argv = Argv::from_slices(args);
-        let command = match dispatch::resolve(argv.args()).map(|found| found.spec.handler) {
-            Ok(Handler::Service(command)) => command,
+        let command = match dispatch::resolve(argv.args()).map(|found| found.spec.exec) {
+            Ok(Exec::Service(command) | Exec::ServiceOnText(command, _)) => command,
             Ok(other) => panic!("{other:?}"),
             Err(text) => return Ok(Value::Error(text)),
         };

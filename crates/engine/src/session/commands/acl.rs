@@ -112,7 +112,7 @@ fn acl_file(engine: &Engine) -> Result<String, Vec<u8>> {
 /// ACL CAT [category].
 fn cat(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
     let names: Vec<&str> = match args.len() {
-        2 => CATEGORIES.clone(),
+        2 => CATEGORIES.to_vec(),
         3 => match category(args.at(2)) {
             Some(found) => members(found).map(|id| TABLE.rows()[id].name.as_str()).collect(),
             None => return Err([b"ERR Unknown category '", quoted(args.at(2)), b"'"].concat()),
