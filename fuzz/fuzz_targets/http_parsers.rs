@@ -1,4 +1,7 @@
-//! Fuzz target; its body is a unit test too (crates/http/src/fuzzing.rs).
+//! Fuzz target; its body is a test too (crates/http/tests/parsers.rs).
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| strand_http::fuzzing::fuzz_http_parsers(data));
+#[path = "../../crates/http/tests/common/mod.rs"]
+mod common;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| common::fuzz_http_parsers(data));

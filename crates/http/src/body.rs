@@ -263,8 +263,8 @@ mod tests {
         let mut chain = Chain::new();
         chain.push_blob(blob.clone());
         let outgoing = Outgoing::default();
-        let (front, _back) = crate::pipe::pipe();
-        let mut body = ResponseBody::chain(chain, outgoing.clone(), front.holding());
+        let (http_end, _session_end) = crate::pipe::pipe();
+        let mut body = ResponseBody::chain(chain, outgoing.clone(), http_end.holding());
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut output = Chain::new();
         while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {

@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn capacities_count_before_they_grow_and_end_at_the_limit() {
-        let (front, back) = pipe();
+        let (http_end, session_end) = pipe();
         let meter = Arc::new(AtomicU64::new(0));
-        back.measure(meter.clone());
-        let mut budget = Budget::new(front.holding(), 1000);
+        session_end.measure(meter.clone());
+        let mut budget = Budget::new(http_end.holding(), 1000);
         let mut text = Vec::new();
         for i in 0..100 {
             let more = [b'x'; 10];

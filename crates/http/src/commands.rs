@@ -7,10 +7,10 @@
 
 use crate::body::ResponseBody;
 use crate::elements::{Elements, Form};
+use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
-use crate::link::Gone;
 use crate::problem::Problem;
-use crate::serve::{Context, Request, Response};
+use crate::session_client::Gone;
 use crate::text;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -82,7 +82,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
     let first = poll_fn(|cx| source.poll_next(cx)).await?;
     let form = source.elements.form();
     let body = ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer, &context.link).holding(HELD_BYTES_MAX);
+        let mut json = JsonWriter::new(writer, &context.session).holding(HELD_BYTES_MAX);
         let is_array = form == Form::Array;
         if is_array {
             json.raw("[");
@@ -112,7 +112,7 @@ pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<R
                         Event::Error(text) => json.error(&text),
                         first => {
                             json.raw("{\"result\":");
-                            json.value(&context.link, first).await?;
+                            json.value(&context.session, first).await?;
                             json.raw("}");
                         }
                     }
@@ -157,7 +157,7 @@ fn next_step(
     ended: &Option<Option<Problem>>,
     json: &mut JsonWriter,
 ) -> Poll<Step> {
-    if ended.is_none() && waiting.len() < OUTSTANDING_MAX && context.link.front().has_room() {
+    if ended.is_none() && waiting.len() < OUTSTANDING_MAX && context.session.http_end().has_room() {
         let next = match pending.take() {
             Some(first) => Poll::Ready(Ok(first)),
             None => source.poll_next(cx),
@@ -172,7 +172,7 @@ fn next_step(
     match waiting.front() {
         Some(Waiting::Refused(text)) => return Poll::Ready(Step::Refused(text.clone())),
         Some(Waiting::Reply) => {
-            if let Poll::Ready(event) = context.link.poll_event() {
+            if let Poll::Ready(event) = context.session.poll_event() {
                 return Poll::Ready(Step::Event(event));
             }
         }
@@ -193,8 +193,8 @@ fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
             "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"
         ));
     }
-    context.link.begin_command(args.len());
-    args.iter().for_each(|arg| context.link.argument(arg));
+    context.session.begin_command(args.len());
+    args.iter().for_each(|arg| context.session.argument(arg));
     Waiting::Reply
 }
 
@@ -208,7 +208,7 @@ impl Source {
     /// The next command; `None` at the end of the body.
     fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Vec<Vec<u8>>>, Problem>> {
         loop {
-            if let Some(element) = self.elements.next()? {
+            if let Some(element) = self.elements.next_command()? {
                 return Poll::Ready(arguments(&element, self.elements.taken()).map(Some));
             }
             self.request.hold(self.elements.held());

@@ -5,8 +5,8 @@
 //! TEXT fields and of any other form are refused: a delete that finds other documents than Solr's would is worse than
 //! none.
 
-use crate::link::{Gone, Value};
 use crate::problem::Problem;
+use crate::session_client::{Gone, Value};
 use crate::update::{Sent, Update};
 use crate::xml::{Place, at};
 

@@ -87,7 +87,7 @@ impl Elements {
     ///
     /// # Errors
     /// 400 when something else stands there, 413 when the command is too long.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Problem> {
+    pub fn next_command(&mut self) -> Result<Option<Vec<u8>>, Problem> {
         while self.at < self.buffer.len() {
             let byte = self.buffer[self.at];
             self.at += 1;
@@ -196,7 +196,7 @@ mod tests {
         let why = |p: Problem| p.document()["detail"].to_string();
         for part in body.as_bytes().chunks(piece) {
             elements.push(part);
-            while let Some(command) = elements.next().map_err(why)? {
+            while let Some(command) = elements.next_command().map_err(why)? {
                 found.push(String::from_utf8(command).expect("text"));
             }
         }

@@ -1,31 +1,31 @@
 //! `/v1/import`: what the importer has recorded in the server.
 
 use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
-use crate::link::Gone;
 use crate::problem::Problem;
 use crate::search::json_response;
-use crate::serve::{Context, Request, Response};
+use crate::session_client::Gone;
 use std::rc::Rc;
 use strand_wire::events::Event;
 
 /// `GET /v1/import`: each dataset with the number of its folders that are recorded, and of those in which a run was cut short
 /// (the next run completes them).
 pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
-    let link = &context.link;
-    link.command(&[b"IMPORT.VERSION", b"DATASETS"]);
-    let datasets = match link.event().await? {
+    let session = &context.session;
+    session.command(&[b"IMPORT.VERSION", b"DATASETS"]);
+    let datasets = match session.event().await? {
         Event::Open { values, .. } => values,
         Event::Error(text) => return Err(Problem::of_reply(&text)),
         _ => return Err(Gone.into()),
     };
     let mut names = Vec::new();
     for _ in 0..datasets {
-        names.push(link.line().await?.unwrap_or_default());
+        names.push(session.line().await?.unwrap_or_default());
     }
     names.sort();
     Ok(json_response(ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer, &context.link);
+        let mut json = JsonWriter::new(writer, &context.session);
         json.raw("{\"datasets\":[");
         for (i, name) in names.iter().enumerate() {
             let (folders, interrupted) = folders(&context, name).await?;
@@ -42,12 +42,12 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
 
 /// Recorded folders, and those with the intent of a run (whose names end in a slash).
 async fn folders(context: &Context, dataset: &[u8]) -> Result<(u64, u64), Gone> {
-    let link = &context.link;
-    link.command(&[b"IMPORT.VERSION", b"LIST", dataset]);
+    let session = &context.session;
+    session.command(&[b"IMPORT.VERSION", b"LIST", dataset]);
     let (mut folders, mut interrupted) = (0, 0);
-    if let Event::Open { values, .. } = link.event().await? {
+    if let Event::Open { values, .. } = session.event().await? {
         for _ in 0..values {
-            match link.line().await {
+            match session.line().await {
                 Ok(Some(name)) if name.ends_with(b"/") => interrupted += 1,
                 Ok(_) => folders += 1,
                 Err(_) => return Err(Gone),

@@ -6,8 +6,8 @@
 //! reply is an object with the one member `error`.
 
 use crate::body::{PIECE_BYTES_MAX, Writer};
-use crate::link::{Gone, Link};
 use crate::pipe::Holding;
+use crate::session_client::{Gone, SessionClient};
 use crate::text;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -37,9 +37,9 @@ struct Open {
 }
 
 impl JsonWriter {
-    /// Writes to `writer`; what waits there counts as the memory of the client of `link`.
-    pub fn new(writer: Writer, link: &Link) -> JsonWriter {
-        let holding = link.front().holding();
+    /// Writes to `writer`; what waits there counts as the memory of the client of `session`.
+    pub fn new(writer: Writer, session: &SessionClient) -> JsonWriter {
+        let holding = session.http_end().holding();
         JsonWriter { writer, buffer: Vec::new(), holding, held_bytes_max: GATHER_BYTES }
     }
     /// The same writer, which makes nobody wait for the client before it holds `bytes`.
@@ -80,13 +80,13 @@ impl JsonWriter {
     ///
     /// # Errors
     /// When the session is gone.
-    pub async fn value(&mut self, link: &Link, first: Event) -> Result<(), Gone> {
+    pub async fn value(&mut self, session: &SessionClient, first: Event) -> Result<(), Gone> {
         let mut open: Vec<Open> = Vec::new();
         let mut next = Some(first);
         loop {
             let event = match next.take() {
                 Some(event) => event,
-                None => link.event().await?,
+                None => session.event().await?,
             };
             let at_key = open.last().is_some_and(|o| o.is_map && o.at_key);
             if let Some(top) = open.last_mut() {
@@ -98,7 +98,7 @@ impl JsonWriter {
             match event {
                 Event::Open { values, .. } if at_key => {
                     for _ in 0..values {
-                        link.skip_value().await?;
+                        session.skip_value().await?;
                     }
                     self.raw("\"?\"");
                 }
@@ -107,7 +107,7 @@ impl JsonWriter {
                     self.buffer.push(if is_map { b'{' } else { b'[' });
                     open.push(Open { left: values + 1, is_map, at_key: true, first: true });
                 }
-                event => self.scalar(link, event, at_key).await?,
+                event => self.scalar(session, event, at_key).await?,
             }
             while let Some(top) = open.last_mut() {
                 top.left -= 1;
@@ -124,7 +124,7 @@ impl JsonWriter {
         }
     }
 
-    async fn scalar(&mut self, link: &Link, event: Event, at_key: bool) -> Result<(), Gone> {
+    async fn scalar(&mut self, session: &SessionClient, event: Event, at_key: bool) -> Result<(), Gone> {
         match event {
             Event::Simple(text) | Event::BigNumber(text) => self.string(&text),
             Event::Error(text) if at_key => self.string(&text),
@@ -143,12 +143,12 @@ impl JsonWriter {
             Event::Null if at_key => self.raw("\"\""),
             Event::Null => self.raw("null"),
             Event::Text { is_error, is_verbatim, .. } => {
-                let mut text = link.text().await?;
+                let mut text = session.text().await?;
                 if is_verbatim {
                     text.advance(text.len().min(4));
                 }
                 match is_error && !at_key {
-                    true => self.error(&crate::link::flat(&text)),
+                    true => self.error(&crate::session_client::flat(&text)),
                     false => self.text(text).await,
                 }
             }
@@ -190,7 +190,7 @@ impl JsonWriter {
             let piece = text.split_to(text.len().min(PIECE));
             let encoded = match piece.front().len() == piece.len() {
                 true => BASE64_STANDARD.encode(piece.front()),
-                false => BASE64_STANDARD.encode(crate::link::flat(&piece)),
+                false => BASE64_STANDARD.encode(crate::session_client::flat(&piece)),
             };
             self.raw(&encoded);
             self.pour().await;

@@ -10,9 +10,9 @@
 
 use crate::body::ResponseBody;
 use crate::conditions::{self, Condition, Conditions, Verdict};
+use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
 use crate::problem::Problem;
-use crate::serve::{Context, Request, Response};
 use crate::text;
 use bytes::Bytes;
 use hyper::body::Body;
@@ -38,12 +38,12 @@ pub const TTL_MS: HeaderName = HeaderName::from_static("strand-ttl-ms");
 /// GET and HEAD.
 pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result<Response, Problem> {
     let conditions = Conditions::of(&request.parts.headers)?;
-    let link = &context.link;
-    link.command(&[b"GET", &key]);
-    link.command(&[b"PTTL", &key]);
-    match link.event().await? {
+    let session = &context.session;
+    session.command(&[b"GET", &key]);
+    session.command(&[b"PTTL", &key]);
+    match session.event().await? {
         Event::Text { is_error: false, .. } => {
-            let value = link.text().await?;
+            let value = session.text().await?;
             let ttl_ms = ttl(&context).await?;
             string(&context, &request.parts.headers, &conditions, value, ttl_ms).await
         }
@@ -53,7 +53,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
         }
         other => {
             // A reply that waits holds a block of memory.
-            link.settle().await?;
+            session.settle().await?;
             Err(match other {
                 Event::Error(text) => Problem::of_reply(&text),
                 _ if conditions.judge(None) == Verdict::Failed => {
@@ -66,7 +66,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
 }
 
 async fn ttl(context: &Context) -> Result<i64, Problem> {
-    match context.link.event().await? {
+    match context.session.event().await? {
         Event::Int(ttl_ms) => Ok(ttl_ms),
         Event::Error(text) => Err(Problem::of_reply(&text)),
         _ => Ok(-1),
@@ -117,7 +117,7 @@ async fn string(
         value.advance(part.start);
         value = value.split_to(part.len());
     }
-    let holding = context.link.front().holding();
+    let holding = context.session.http_end().holding();
     *response.body_mut() = ResponseBody::chain(value, context.outgoing.clone(), holding);
     Ok(response)
 }
@@ -129,9 +129,9 @@ async fn other(
     key: &[u8],
     ttl_ms: i64,
 ) -> Result<Response, Problem> {
-    let link = &context.link;
-    link.command(&[b"TYPE", key]);
-    let kind = link.line().await?.unwrap_or_default();
+    let session = &context.session;
+    session.command(&[b"TYPE", key]);
+    let kind = session.line().await?.unwrap_or_default();
     match (kind.as_slice(), conditions.judge(Some(None))) {
         (b"none", _) => return Err(Problem::not_found("there is no such key")),
         (_, Verdict::Failed) => return Err(Problem::precondition_failed("hashes have no entity tag")),
@@ -146,15 +146,15 @@ async fn other(
             return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, format!("a {kind} cannot be shown here")));
         }
     }
-    link.command(&[b"HGETALL", key]);
-    let first = match link.event().await? {
+    session.command(&[b"HGETALL", key]);
+    let first = match session.event().await? {
         Event::Error(text) => return Err(Problem::of_reply(&text)),
         first => first,
     };
     let streamed = context.clone();
     let mut response = Response::new(ResponseBody::made(|writer| async move {
-        let mut json = JsonWriter::new(writer, &streamed.link);
-        json.value(&streamed.link, first).await?;
+        let mut json = JsonWriter::new(writer, &streamed.session);
+        json.value(&streamed.session, first).await?;
         json.flush().await;
         Ok(())
     }));
@@ -225,7 +225,7 @@ async fn put_string(
         _ => &[b"SET", key, b""],
     };
     context.check_rights(&[command])?;
-    let link = &context.link;
+    let session = &context.session;
     let known = request.body.size_hint().exact();
     let gathered = match known {
         Some(_) => None,
@@ -239,32 +239,32 @@ async fn put_string(
     // SET does not say whether there was a value; its conditions do.
     let asks = matches!(rule, Rule::None);
     if asks {
-        link.command(&[b"EXISTS", key]);
+        session.command(&[b"EXISTS", key]);
     }
-    link.begin_command(3 + options.len());
-    link.argument(command[0]);
-    link.argument(key);
-    link.begin_argument(len);
+    session.begin_command(3 + options.len());
+    session.argument(command[0]);
+    session.argument(key);
+    session.begin_argument(len);
     let mut digest =
         (len <= context.settings.etag_bytes_max).then(|| Digest::new(context.settings.etag_seed));
     let mut pass = |part: Bytes| {
         digest.iter_mut().for_each(|d| d.update(&part));
-        link.front().push_bytes(part);
+        session.http_end().push_bytes(part);
     };
     match gathered {
         Some(parts) => {
             for part in parts {
-                link.room().await?;
+                session.room().await?;
                 pass(part);
             }
         }
         None => {
             let mut left = len;
             while left > 0 {
-                link.room().await?;
+                session.room().await?;
                 // A client that ends early leaves half a command, which ends with the connection.
                 let part = request.data().await?.ok_or_else(|| {
-                    link.front().close();
+                    session.http_end().close();
                     Problem::bad_request("the body is shorter than it was to be").closing()
                 })?;
                 left -= part.len().min(left);
@@ -272,11 +272,11 @@ async fn put_string(
             }
         }
     }
-    link.end_argument();
-    options.iter().for_each(|option| link.argument(option));
+    session.end_argument();
+    options.iter().for_each(|option| session.argument(option));
     // Who may write and not ask is not told which of the two it was.
-    let was_there = if asks { link.line().await.ok().flatten().map(|n| n != b"0") } else { None };
-    let done = link.line().await?;
+    let was_there = if asks { session.line().await.ok().flatten().map(|n| n != b"0") } else { None };
+    let done = session.line().await?;
     let was_there = match (&rule, done) {
         (Rule::None, _) => was_there,
         (_, None) => return Err(rule.failed()),
@@ -383,16 +383,16 @@ async fn put_hash(
         };
         fields.extend([field, value]);
     }
-    let (link, ttl) = (&context.link, expiry.options());
+    let (session, ttl) = (&context.session, expiry.options());
     let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
-    link.begin_command(3 + options.len() + fields.len());
-    [&b"HREPLACE"[..], key].into_iter().chain(options).for_each(|a| link.argument(a));
-    link.argument(b"FIELDS");
+    session.begin_command(3 + options.len() + fields.len());
+    [&b"HREPLACE"[..], key].into_iter().chain(options).for_each(|a| session.argument(a));
+    session.argument(b"FIELDS");
     for field in &fields {
-        link.room().await?;
-        link.argument(field);
+        session.room().await?;
+        session.argument(field);
     }
-    match link.line().await? {
+    match session.line().await? {
         Some(n) => Ok(written(Some(n != b"0"))),
         None => Err(rule.failed()),
     }
@@ -403,13 +403,13 @@ pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Res
     let rule = Rule::of(&Conditions::of(&request.parts.headers)?, &context);
     match &rule {
         Rule::Absent => return Err(Problem::precondition_failed("what is not there cannot be deleted")),
-        Rule::None | Rule::Present => context.link.command(&[b"DEL", &key]),
+        Rule::None | Rule::Present => context.session.command(&[b"DEL", &key]),
         Rule::Digests(_) => {
             let command: Vec<&[u8]> = [&b"DELIF"[..], &key].into_iter().chain(rule.options()).collect();
-            context.link.command(&command);
+            context.session.command(&command);
         }
     }
-    match context.link.line().await?.as_deref() {
+    match context.session.line().await?.as_deref() {
         None => Err(rule.failed()),
         Some(b"0") if matches!(rule, Rule::Present) => Err(rule.failed()),
         Some(b"0") => Err(Problem::not_found("there is no such key")),

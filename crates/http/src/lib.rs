@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is a future that serves what comes over its socket (by hyper) with the session behind a [`pipe`]: it
 //! writes RESP commands into it and reads RESP3 replies from it, in order, so that everything that holds for a client
-//! (authentication, limits, slow commands, accounting) holds here without being written twice. [`routes`] is the table,
+//! (authentication, limits, slow commands, accounting) holds here without being written twice. [`routes`] is the table (of [`route`]s),
 //! [`openapi`] its description; [`keys`], [`commands`], [`search`], [`update`] (XML) and [`metrics`] answer; [`problem`] is how
 //! errors look. Values go both ways without being held whole: a PUT goes from the network into the pipe as it comes, a
 //! response shares the value's memory ([`body`]).
@@ -10,30 +10,31 @@
 //! **Invariant:** knows no engine, no keyspace, no socket, no runtime: commands go in and replies come out of a pipe in
 //! memory.
 
-mod auth;
+pub mod auth;
 pub mod body;
 pub mod budget;
 pub mod commands;
 pub mod conditions;
 mod delete;
-mod elements;
-#[doc(hidden)]
-pub mod fuzzing;
+pub mod elements;
+pub mod exchange;
 mod import;
-mod json;
+pub mod json;
 pub mod keys;
-mod link;
 pub mod metrics;
 pub mod openapi;
 mod origin;
 pub mod pipe;
 pub mod problem;
-mod query;
+pub mod query;
+pub mod route;
 pub mod routes;
 pub mod search;
 mod serve;
+pub mod session_client;
 pub mod text;
 pub mod update;
-mod xml;
+pub mod xml;
 
-pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, Rights, Settings, Version, of_parser, refusal};
+pub use exchange::{MayCall, Rights, Settings, UNSENT_BYTES_MAX, Version};
+pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, of_parser, refusal};

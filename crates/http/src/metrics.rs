@@ -4,8 +4,8 @@
 //! counters and sums that are kept anyway and the list of clients, so a scrape costs the same however much data there is.
 
 use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
-use crate::serve::{Context, Request, Response};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -37,8 +37,8 @@ const LEFT_OUT: [&str; 6] =
 
 /// `GET /metrics`
 pub async fn metrics(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
-    context.link.command(&[b"INFO", b"everything"]);
-    let info = context.link.line().await?.unwrap_or_default();
+    context.session.command(&[b"INFO", b"everything"]);
+    let info = context.session.line().await?.unwrap_or_default();
     let mut response = Response::new(ResponseBody::whole(exposition(&String::from_utf8_lossy(&info))));
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, media);

@@ -1,25 +1,14 @@
 //! `/v1/openapi.json`: the routes as an OpenAPI 3.1 document.
 
-use crate::body::ResponseBody;
-use crate::problem::{PROBLEM_JSON, Problem};
-use crate::routes::{ROUTES, Route};
-use crate::search::json_response;
-use crate::serve::{Context, Request, Response};
+use crate::problem::PROBLEM_JSON;
+use crate::route::Route;
 use hyper::Method;
 use serde_json::{Map, Value, json};
-use std::rc::Rc;
-use std::sync::OnceLock;
-
-/// `GET /v1/openapi.json`
-pub async fn describe(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    Ok(json_response(ResponseBody::whole(TEXT.get_or_init(|| document().to_string()).as_str())))
-}
 
 /// The description.
-pub fn document() -> Value {
+pub fn document(routes: &[Route]) -> Value {
     let mut paths = Map::new();
-    for route in ROUTES {
+    for route in routes {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation(route, route.operation.into(), false);
         if route.method == Method::GET {
@@ -106,44 +95,4 @@ fn problem_schema() -> Value {
             "column": { "type": "integer" },
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_has_the_routes_and_no_others() {
-        let document = document();
-        let mut described = Vec::new();
-        for (path, methods) in document["paths"].as_object().expect("paths") {
-            for (method, operation) in methods.as_object().expect("methods") {
-                described.push((path.clone(), method.to_ascii_uppercase()));
-                assert!(operation["responses"]["default"].is_object());
-                let ids = operation["parameters"].as_array().expect("parameters");
-                assert!(ids.iter().all(|p| p["in"] != "path" || path.contains(p["name"].as_str().unwrap())));
-            }
-        }
-        let mut routes = Vec::new();
-        for route in ROUTES {
-            routes.push((route.path.to_string(), route.method.to_string()));
-            if route.method == Method::GET {
-                routes.push((route.path.to_string(), "HEAD".to_string()));
-            }
-        }
-        described.sort();
-        routes.sort();
-        assert_eq!(described, routes);
-        let mut ids: Vec<&str> = document["paths"]
-            .as_object()
-            .unwrap()
-            .values()
-            .flat_map(|m| m.as_object().unwrap().values())
-            .map(|o| o["operationId"].as_str().unwrap())
-            .collect();
-        let all = ids.len();
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), all, "operations have names of their own");
-    }
 }

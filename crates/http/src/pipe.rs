@@ -1,6 +1,6 @@
 //! The pipe between an HTTP connection and its session: requests one way, replies the other, in memory.
 //!
-//! A [`Front`] is the HTTP side's end, a [`Back`] the session's, which sees a stream like any socket: bounded both ways, so
+//! A [`HttpEnd`] is the HTTP side's end, a [`SessionEnd`] the session's, which sees a stream like any socket: bounded both ways, so
 //! that neither side runs ahead of the other. Replies move as chains that share their blocks; a request's large parts are
 //! queued as they came from the network and copied once, to where the session wants them. Both ends belong to one task
 //! ([`Joined`]), which runs them in turn until neither moves the other on: no wakers, no locks, nothing to wake up for.
@@ -30,15 +30,15 @@ const TURN_US_MAX: u128 = 200;
 /// Bytes that go through a pipe in one turn of its task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 
-/// A stretch of requests.
-enum Stretch {
+/// A piece of the requests, as it came.
+enum RequestChunk {
     Copied(Chain),
     Queued(Bytes),
 }
 
 #[derive(Default)]
 struct Shared {
-    requests: RefCell<VecDeque<Stretch>>,
+    requests: RefCell<VecDeque<RequestChunk>>,
     request_bytes: Cell<usize>,
     replies: RefCell<Chain>,
     /// No more requests will come.
@@ -73,7 +73,7 @@ impl Shared {
 }
 
 /// The HTTP side's end. Dropping it ends the requests.
-pub struct Front(Rc<Shared>);
+pub struct HttpEnd(Rc<Shared>);
 
 /// Bytes that a part of the HTTP side holds: they count as the client's memory until this is dropped.
 pub struct Holding {
@@ -99,24 +99,24 @@ impl Drop for Holding {
 }
 
 /// The session's end. Dropping it ends the replies.
-pub struct Back(Rc<Shared>);
+pub struct SessionEnd(Rc<Shared>);
 
 /// A pipe.
-pub fn pipe() -> (Front, Back) {
+pub fn pipe() -> (HttpEnd, SessionEnd) {
     let shared = Rc::new(Shared::default());
-    (Front(shared.clone()), Back(shared))
+    (HttpEnd(shared.clone()), SessionEnd(shared))
 }
 
-impl Front {
+impl HttpEnd {
     /// Appends a copy of `bytes` to the requests.
     pub fn push(&self, bytes: &[u8]) {
         let mut requests = self.0.requests.borrow_mut();
         match requests.back_mut() {
-            Some(Stretch::Copied(chain)) => chain.push_slice(bytes),
+            Some(RequestChunk::Copied(chain)) => chain.push_slice(bytes),
             _ => {
                 let mut chain = Chain::new();
                 chain.push_slice(bytes);
-                requests.push_back(Stretch::Copied(chain));
+                requests.push_back(RequestChunk::Copied(chain));
             }
         }
         drop(requests);
@@ -129,7 +129,7 @@ impl Front {
         }
         let len = bytes.len();
         self.0.moved_bytes.set(self.0.moved_bytes.get() + len);
-        self.0.requests.borrow_mut().push_back(Stretch::Queued(bytes));
+        self.0.requests.borrow_mut().push_back(RequestChunk::Queued(bytes));
         self.0.count(self.0.request_bytes.get() + len);
     }
     /// For saying how many bytes are held on this side.
@@ -171,20 +171,20 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for HttpEnd {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Drop for Back {
+impl Drop for SessionEnd {
     fn drop(&mut self) {
         self.0.gone.set(true);
         self.0.moved.set(true);
     }
 }
 
-impl Back {
+impl SessionEnd {
     /// Has `meter` told how many bytes wait in the pipe.
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         *self.0.meter.borrow_mut() = Some(meter);
@@ -194,20 +194,20 @@ impl Back {
         let mut requests = self.0.requests.borrow_mut();
         let mut n = 0;
         while n < target.len() {
-            let Some(front) = requests.front_mut() else { break };
-            let slice = match front {
-                Stretch::Copied(chain) => chain.front(),
-                Stretch::Queued(bytes) => bytes,
+            let Some(chunk) = requests.front_mut() else { break };
+            let slice = match chunk {
+                RequestChunk::Copied(chain) => chain.front(),
+                RequestChunk::Queued(bytes) => bytes,
             };
             let now = slice.len().min(target.len() - n);
             target[n..n + now].copy_from_slice(&slice[..now]);
             n += now;
-            let empty = match front {
-                Stretch::Copied(chain) => {
+            let empty = match chunk {
+                RequestChunk::Copied(chain) => {
                     chain.advance(now);
                     chain.is_empty()
                 }
-                Stretch::Queued(bytes) => {
+                RequestChunk::Queued(bytes) => {
                     *bytes = bytes.split_off(now);
                     bytes.is_empty()
                 }
@@ -235,11 +235,11 @@ impl Back {
         }
         n
     }
-    /// True when [`Back::read`] has something to say.
+    /// True when [`SessionEnd::read`] has something to say.
     pub fn can_read(&self) -> bool {
         self.0.request_bytes.get() > 0 || self.0.closed.get()
     }
-    /// True when [`Back::write`] takes something.
+    /// True when [`SessionEnd::write`] takes something.
     pub fn can_write(&self) -> bool {
         self.0.replies.borrow().len() < REPLY_BYTES_MAX
     }
@@ -280,18 +280,18 @@ impl Watch {
 }
 
 /// Two futures, one at each end of a pipe, as one: each is run again as long as the other moves something. Ends with the
-/// front's; the back's value, when it ended first, is told to `ended` once.
+/// HTTP side's; the session side's value, when it ended first, is told to `ended` once.
 pub struct Joined<F, B: Future, E> {
-    front: Pin<Box<F>>,
-    back: Option<Pin<Box<B>>>,
+    http_side: Pin<Box<F>>,
+    session_side: Option<Pin<Box<B>>>,
     watch: Watch,
     ended: E,
 }
 
 impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output>> Joined<F, B, E> {
     /// Joins them. `ended` may end the whole.
-    pub fn new(front: F, back: B, watch: Watch, ended: E) -> Joined<F, B, E> {
-        Joined { front: Box::pin(front), back: Some(Box::pin(back)), watch, ended }
+    pub fn new(http_side: F, session_side: B, watch: Watch, ended: E) -> Joined<F, B, E> {
+        Joined { http_side: Box::pin(http_side), session_side: Some(Box::pin(session_side)), watch, ended }
     }
 }
 
@@ -303,13 +303,13 @@ impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output> + Unpin> Fut
         this.watch.begin();
         for _ in 0..ROUNDS_MAX {
             this.watch.moved();
-            if let Poll::Ready(done) = this.front.as_mut().poll(cx) {
+            if let Poll::Ready(done) = this.http_side.as_mut().poll(cx) {
                 return Poll::Ready(done);
             }
-            if let Some(back) = &mut this.back
-                && let Poll::Ready(end) = back.as_mut().poll(cx)
+            if let Some(session_side) = &mut this.session_side
+                && let Poll::Ready(end) = session_side.as_mut().poll(cx)
             {
-                this.back = None;
+                this.session_side = None;
                 if let Some(done) = (this.ended)(end) {
                     return Poll::Ready(done);
                 }
@@ -333,42 +333,42 @@ mod tests {
 
     #[test]
     fn requests_come_out_in_order_however_they_went_in() {
-        let (front, mut back) = pipe();
-        assert_eq!(back.read(&mut [0; 4]), (None, true));
-        front.push(b"head ");
-        front.push_bytes(Bytes::from_static(b"short "));
-        front.push_bytes(Bytes::from(vec![b'v'; 3000]));
-        front.push(b" tail");
+        let (http_end, mut session_end) = pipe();
+        assert_eq!(session_end.read(&mut [0; 4]), (None, true));
+        http_end.push(b"head ");
+        http_end.push_bytes(Bytes::from_static(b"short "));
+        http_end.push_bytes(Bytes::from(vec![b'v'; 3000]));
+        http_end.push(b" tail");
         let mut all = Vec::new();
         loop {
             let mut piece = [0; 700];
-            let (n, dry) = back.read(&mut piece);
+            let (n, dry) = session_end.read(&mut piece);
             all.extend_from_slice(&piece[..n.expect("there is more")]);
             if dry {
                 break;
             }
         }
         assert_eq!(all, [&b"head short "[..], &[b'v'; 3000], b" tail"].concat());
-        front.push(b"x");
-        drop(front);
-        assert_eq!(back.read(&mut [0; 4]), (Some(1), false));
-        assert_eq!(back.read(&mut [0; 4]), (Some(0), false), "the end");
-        assert!(back.is_closed() && back.can_read());
+        http_end.push(b"x");
+        drop(http_end);
+        assert_eq!(session_end.read(&mut [0; 4]), (Some(1), false));
+        assert_eq!(session_end.read(&mut [0; 4]), (Some(0), false), "the end");
+        assert!(session_end.is_closed() && session_end.can_read());
     }
 
     #[test]
     fn replies_are_shared_and_bounded() {
-        let (front, mut back) = pipe();
+        let (http_end, mut session_end) = pipe();
         let meter = Arc::new(AtomicU64::new(0));
-        back.measure(meter.clone());
+        session_end.measure(meter.clone());
         let blob = Blob::from(vec![b'v'; 2 * REPLY_BYTES_MAX]);
         let mut out = Chain::new();
         out.push_blob(blob.clone());
-        assert_eq!(back.write(&mut out, 100_000), 100_000);
-        assert_eq!(back.write(&mut out, usize::MAX), REPLY_BYTES_MAX - 100_000);
-        assert_eq!((back.write(&mut out, 1), back.can_write()), (0, false));
+        assert_eq!(session_end.write(&mut out, 100_000), 100_000);
+        assert_eq!(session_end.write(&mut out, usize::MAX), REPLY_BYTES_MAX - 100_000);
+        assert_eq!((session_end.write(&mut out, 1), session_end.can_write()), (0, false));
         assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64);
-        let (mut one, mut other) = (front.holding(), front.holding());
+        let (mut one, mut other) = (http_end.holding(), http_end.holding());
         one.set(10);
         other.set(20);
         one.set(15);
@@ -377,24 +377,24 @@ mod tests {
         assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64 + 15);
         drop(one);
         assert_eq!(meter.load(Relaxed), REPLY_BYTES_MAX as u64);
-        front.take(|replies| {
+        http_end.take(|replies| {
             assert!(replies.slices().all(|s| blob.as_slice().as_ptr_range().contains(&s.as_ptr())));
             replies.advance(1);
         });
-        assert!(back.can_write());
-        drop(back);
-        assert!(front.is_gone());
+        assert!(session_end.can_write());
+        drop(session_end);
+        assert!(http_end.is_gone());
     }
 
     #[test]
     fn both_ends_run_in_one_turn_until_nothing_moves() {
-        let (front, mut back) = pipe();
-        let watch = back.watch();
+        let (http_end, mut session_end) = pipe();
+        let watch = session_end.watch();
         let asks = async move {
             for i in 0..5u8 {
-                front.push(&[i]);
+                http_end.push(&[i]);
                 let reply = std::future::poll_fn(|_| {
-                    front.take(|replies| match replies.is_empty() {
+                    http_end.take(|replies| match replies.is_empty() {
                         true => Poll::Pending,
                         false => {
                             let first = replies.front()[0];
@@ -410,14 +410,14 @@ mod tests {
         let answers = std::future::poll_fn(move |_| {
             loop {
                 let mut byte = [0];
-                match back.read(&mut byte) {
+                match session_end.read(&mut byte) {
                     (Some(1), _) => {
                         let mut out = Chain::new();
                         out.push_slice(&[byte[0] + 1]);
-                        back.write(&mut out, 1);
+                        session_end.write(&mut out, 1);
                         // Once in a while others go first.
                         if byte[0] == 3 {
-                            back.rest();
+                            session_end.rest();
                         }
                     }
                     (Some(_), _) => return Poll::Ready("ended"),

@@ -1,7 +1,6 @@
 //! [`Problem`]: errors as RFC 9457 problem documents, and which status an error reply of the session becomes.
 
 use crate::body::ResponseBody;
-use crate::link::Gone;
 use hyper::header::{
     ALLOW, CONNECTION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
 };
@@ -119,12 +118,6 @@ impl Problem {
             headers.append(name, value);
         }
         response
-    }
-}
-
-impl From<Gone> for Problem {
-    fn from(_: Gone) -> Problem {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server closes this connection").closing()
     }
 }
 

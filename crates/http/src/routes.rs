@@ -1,62 +1,14 @@
 //! The routes: one table, from which requests are dispatched and the description is made.
 
 use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
-use crate::serve::{Context, Request, Response};
+use crate::route::{Found, Parameter, Route};
 use crate::{commands, import, keys, metrics, openapi, search, text, update};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-
-/// What a handler gives.
-pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
-
-/// A parameter, for the description.
-#[derive(Debug)]
-pub struct Parameter {
-    /// Its name.
-    pub name: &'static str,
-    /// `path`, `query` or `header`.
-    pub place: &'static str,
-    /// `string`, `integer` or `boolean`.
-    pub kind: &'static str,
-    /// It must be there.
-    pub required: bool,
-    /// What it is.
-    pub summary: &'static str,
-}
-
-/// A way to ask for something.
-pub struct Route {
-    /// The method; GET answers HEAD too.
-    pub method: Method,
-    /// The path; what stands in braces is the rest of it, percent-decoded.
-    pub path: &'static str,
-    /// A name for clients that are made from the description.
-    pub operation: &'static str,
-    /// What it does.
-    pub summary: &'static str,
-    /// Its parameters.
-    pub parameters: &'static [Parameter],
-    /// The media types of the body that it takes.
-    pub takes: &'static [&'static str],
-    /// Responses that are no problem documents: status, meaning and media type (empty: no body).
-    pub gives: &'static [(u16, &'static str, &'static str)],
-    /// False: answered without authentication and without a command.
-    pub needs_session: bool,
-    /// The handler.
-    pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
-}
-
-/// A route and what its braces stand for.
-pub struct Found {
-    /// The route.
-    pub route: &'static Route,
-    /// What stands in place of the braces.
-    pub rest: Vec<u8>,
-}
+use std::sync::OnceLock;
 
 const fn parameter(
     name: &'static str,
@@ -260,7 +212,7 @@ pub static ROUTES: &[Route] = &[
         takes: &[],
         gives: &[(200, "An OpenAPI 3.1 document", JSON)],
         needs_session: false,
-        run: handler!(openapi::describe),
+        run: handler!(describe),
     },
 ];
 
@@ -268,6 +220,12 @@ async fn health(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Prob
     let mut response = Response::new(ResponseBody::whole("ok\n"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
+}
+
+async fn describe(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| openapi::document(ROUTES).to_string());
+    Ok(search::json_response(ResponseBody::whole(text.as_str())))
 }
 
 /// The part of a path before its braces, and whether it has any.
@@ -347,5 +305,40 @@ mod tests {
             assert!(!route.gives.is_empty() && !route.summary.ends_with('.'), "{}", route.path);
             assert_eq!(route.takes.is_empty(), route.method == Method::GET || route.method == Method::DELETE);
         }
+    }
+
+    #[test]
+    fn the_document_has_the_routes_and_no_others() {
+        let document = openapi::document(ROUTES);
+        let mut described = Vec::new();
+        for (path, methods) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in methods.as_object().expect("methods") {
+                described.push((path.clone(), method.to_ascii_uppercase()));
+                assert!(operation["responses"]["default"].is_object());
+                let ids = operation["parameters"].as_array().expect("parameters");
+                assert!(ids.iter().all(|p| p["in"] != "path" || path.contains(p["name"].as_str().unwrap())));
+            }
+        }
+        let mut routes = Vec::new();
+        for route in ROUTES {
+            routes.push((route.path.to_string(), route.method.to_string()));
+            if route.method == Method::GET {
+                routes.push((route.path.to_string(), "HEAD".to_string()));
+            }
+        }
+        described.sort();
+        routes.sort();
+        assert_eq!(described, routes);
+        let mut ids: Vec<&str> = document["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(|m| m.as_object().unwrap().values())
+            .map(|o| o["operationId"].as_str().unwrap())
+            .collect();
+        let all = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), all, "operations have names of their own");
     }
 }

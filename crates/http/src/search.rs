@@ -1,10 +1,10 @@
 //! `/v1/search/{index}` and `/v1/grep`: FT.SEARCH and RX.GREP, their replies as JSON while they come.
 
 use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
-use crate::link::{Gone, Link};
 use crate::problem::Problem;
-use crate::serve::{Context, Request, Response};
+use crate::session_client::{Gone, SessionClient};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
 use strand_wire::events::Event;
@@ -43,19 +43,19 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
     let next_path =
         format!("{}?{}", request.parts.uri.path(), request.query.with("offset", next.to_string()).text());
     Ok(json_response(ResponseBody::made(|writer| async move {
-        let (mut json, link) = (JsonWriter::new(writer, &context.link), &context.link);
+        let (mut json, session) = (JsonWriter::new(writer, &context.session), &context.session);
         json.raw("{");
         let mut total = 0;
         for _ in 0..pairs {
-            match name(link).await?.as_slice() {
+            match name(session).await?.as_slice() {
                 b"total_results" => {
-                    if let Event::Int(n) = link.event().await? {
+                    if let Event::Int(n) = session.event().await? {
                         total = n;
                         json.raw(&format!("\"total\":{n},"));
                     }
                 }
-                b"results" => documents(link, &mut json).await?,
-                _ => link.skip_value().await?,
+                b"results" => documents(session, &mut json).await?,
+                _ => session.skip_value().await?,
             }
         }
         if limit > 0 && total > next as i64 {
@@ -69,28 +69,28 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
 }
 
 /// `"documents":[{"id":...,"fields":{...}},...]`
-async fn documents(link: &Link, json: &mut JsonWriter) -> Result<(), Gone> {
-    let results = items(link).await?;
+async fn documents(session: &SessionClient, json: &mut JsonWriter) -> Result<(), Gone> {
+    let results = items(session).await?;
     json.raw("\"documents\":[");
     for i in 0..results {
         json.raw(if i == 0 { "{" } else { ",{" });
-        let Event::Open { values, .. } = link.event().await? else { return Err(Gone) };
+        let Event::Open { values, .. } = session.event().await? else { return Err(Gone) };
         let mut first = true;
         for _ in 0..values / 2 {
-            let member = match name(link).await?.as_slice() {
+            let member = match name(session).await?.as_slice() {
                 b"id" => "\"id\":",
                 b"extra_attributes" => "\"fields\":",
                 b"score" => "\"score\":",
                 _ => {
-                    link.skip_value().await?;
+                    session.skip_value().await?;
                     continue;
                 }
             };
             json.raw(if first { "" } else { "," });
             first = false;
             json.raw(member);
-            let value = link.event().await?;
-            json.value(link, value).await?;
+            let value = session.event().await?;
+            json.value(session, value).await?;
         }
         json.raw("}");
     }
@@ -122,19 +122,19 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     }
     let Event::Open { values, .. } = ask(&context, &args).await? else { return Err(unexpected()) };
     Ok(json_response(ResponseBody::made(move |writer| async move {
-        let (mut json, link) = (JsonWriter::new(writer, &context.link), &context.link);
+        let (mut json, session) = (JsonWriter::new(writer, &context.session), &context.session);
         json.raw("{\"matches\":[");
         for i in 0..values {
             json.raw(if i == 0 { "{" } else { ",{" });
             let members: &[&str] =
                 if lines { &["\"key\":", ",\"field\":", ",\"line\":"] } else { &["\"key\":"] };
             if lines {
-                items(link).await?;
+                items(session).await?;
             }
             for member in members {
                 json.raw(member);
-                let value = link.event().await?;
-                json.value(link, value).await?;
+                let value = session.event().await?;
+                json.value(session, value).await?;
             }
             json.raw("}");
         }
@@ -147,25 +147,25 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
 /// Sends a command; how its reply begins.
 async fn ask(context: &Context, args: &[Vec<u8>]) -> Result<Event, Problem> {
     let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-    context.link.command(&args);
-    match context.link.event().await? {
+    context.session.command(&args);
+    match context.session.event().await? {
         Event::Error(text) => Err(Problem::of_reply(&text)),
         first => Ok(first),
     }
 }
 
 /// A map's key.
-async fn name(link: &Link) -> Result<Vec<u8>, Gone> {
-    match link.event().await? {
+async fn name(session: &SessionClient) -> Result<Vec<u8>, Gone> {
+    match session.event().await? {
         Event::Simple(name) => Ok(name),
-        Event::Text { .. } => link.bytes().await,
+        Event::Text { .. } => session.bytes().await,
         _ => Err(Gone),
     }
 }
 
 /// The number of values of an array that begins.
-async fn items(link: &Link) -> Result<usize, Gone> {
-    match link.event().await? {
+async fn items(session: &SessionClient) -> Result<usize, Gone> {
+    match session.event().await? {
         Event::Open { values, .. } => Ok(values),
         _ => Err(Gone),
     }

@@ -12,10 +12,10 @@
 
 use crate::body::ResponseBody;
 use crate::budget::{Budget, OverBudget};
-use crate::link::Value;
+use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::search::json_response;
-use crate::serve::{Context, Request, Response};
+use crate::session_client::Value;
 use crate::xml::{Node, Place, Source, Xml, at};
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -104,7 +104,7 @@ pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resul
         }
     }
     context.check_rights(&WRITES)?;
-    let budget = Budget::new(context.link.front().holding(), DOCUMENT_BYTES_MAX);
+    let budget = Budget::new(context.session.http_end().holding(), DOCUMENT_BYTES_MAX);
     let mut update =
         Update { context, prefix, separator, sent: VecDeque::new(), done: Done::default(), budget };
     let taken = update.message(&mut Xml::new(request)).await;
@@ -308,24 +308,24 @@ impl Update {
         }
         let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));
         let values = fields.iter().filter(|(_, change)| is_put(change)).count();
-        let link = &self.context.link;
-        link.room().await?;
+        let session = &self.context.session;
+        session.room().await?;
         let (name, more): (&[u8], &[&[u8]]) =
             if changes { (b"HSET", &[]) } else { (b"HREPLACE", &[b"FIELDS"]) };
-        link.begin_command(2 + more.len() + 2 * values);
-        [name, &key].iter().chain(more).for_each(|argument| link.argument(argument));
+        session.begin_command(2 + more.len() + 2 * values);
+        [name, &key].iter().chain(more).for_each(|argument| session.argument(argument));
         for (name, change) in fields {
             let (Change::Put(value) | Change::Set(value)) = change else { continue };
-            link.room().await?;
-            link.argument(name.as_bytes());
+            session.room().await?;
+            session.argument(name.as_bytes());
             let bytes = FIELD_BYTES + 2 * name.len() + value.capacity();
             let mut value = Bytes::from(value);
-            link.begin_argument(value.len());
+            session.begin_argument(value.len());
             while !value.is_empty() {
-                link.room().await?;
-                link.front().push_bytes(value.split_to(value.len().min(VALUE_PART_BYTES)));
+                session.room().await?;
+                session.http_end().push_bytes(value.split_to(value.len().min(VALUE_PART_BYTES)));
             }
-            link.end_argument();
+            session.end_argument();
             self.budget.give(bytes);
         }
         self.budget.clear();
@@ -346,15 +346,15 @@ impl Update {
     }
     /// Sends a command when no reply is missing, and reads what it answers.
     pub(crate) async fn ask(&self, args: &[&[u8]]) -> Result<Value, Problem> {
-        self.context.link.command(args);
-        self.context.link.value().await
+        self.context.session.command(args);
+        self.context.session.value().await
     }
     fn key(&self, id: &str) -> Vec<u8> {
         [&self.prefix, id.as_bytes()].concat()
     }
     pub(crate) async fn send(&mut self, args: &[&[u8]], sent: Sent) -> Result<(), Problem> {
-        self.context.link.room().await?;
-        self.context.link.command(args);
+        self.context.session.room().await?;
+        self.context.session.command(args);
         self.sent.push_back(sent);
         self.settle(OUTSTANDING_MAX).await
     }
@@ -362,7 +362,7 @@ impl Update {
     pub(crate) async fn settle(&mut self, left: usize) -> Result<(), Problem> {
         while self.sent.len() > left {
             let Some(sent) = self.sent.pop_front() else { break };
-            let reply = self.context.link.line().await;
+            let reply = self.context.session.line().await;
             let (place, count) = match &sent {
                 Sent::Document(place) => (*place, Some(&mut self.done.added)),
                 Sent::Removal(place) => (*place, Some(&mut self.done.deleted)),

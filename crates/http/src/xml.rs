@@ -3,8 +3,8 @@
 //! quick-xml does the parsing. What could be used against a server is left out: a document type is refused, so there are no
 //! entities but the five of XML and no external ones; depth, attributes and the size of one node are bounded by name.
 
+use crate::exchange::Request;
 use crate::problem::Problem;
-use crate::serve::Request;
 use bytes::Bytes;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -320,72 +320,5 @@ impl<S: Source + Unpin> AsyncRead for Counted<S> {
         };
         self.consume(n);
         Poll::Ready(Ok(()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fuzzing::{Parts, wait};
-
-    /// Nodes in short, or the place and text of the problem.
-    fn read(text: &[u8], piece: usize) -> Result<String, String> {
-        let mut xml = Xml::new(Parts(text.chunks(piece).map(Bytes::copy_from_slice).collect()));
-        let mut out = String::new();
-        loop {
-            match wait(xml.next()) {
-                Ok(Node::Open { name, attributes }) => {
-                    out += &format!("<{name}");
-                    attributes.iter().for_each(|(n, v)| out += &format!(" {n}={v}"));
-                    out += ">";
-                }
-                Ok(Node::Close(name)) => out += &format!("</{name}>"),
-                Ok(Node::Text(text)) => out += &text,
-                Ok(Node::End) => return Ok(out),
-                Err(problem) => return Err(problem.document()["detail"].as_str().expect("text").into()),
-            }
-        }
-    }
-
-    #[test]
-    fn nodes_in_pieces_of_any_size() {
-        let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a x=\"1&lt;2\" y=''><!-- no -->\
-            <b/>t&amp;&#65;&#x2713;<![CDATA[<raw>]]>é</a>\n";
-        for piece in [1, 2, 3, 7, 1000] {
-            let found = read(text.as_bytes(), piece).expect("well formed");
-            assert_eq!(found.trim(), "<a x=1<2 y=><b></b>t&A✓<raw>é</a>", "in pieces of {piece}");
-        }
-    }
-
-    #[test]
-    fn what_is_broken_has_a_place() {
-        for (text, place, words) in [
-            ("<a>\n  <b>\n</a>", "line 3, column 1", "expected `</b>`"),
-            ("<a>\n", "line 2, column 1", "ends inside"),
-            ("<a>\n <b", "line 2, column 2", "not closed"),
-            ("<a>\n\n&nope;</a>", "line 3, column 1", "&nope;"),
-            ("<a>&#0;</a>", "line 1, column 4", "character"),
-            ("<!DOCTYPE a [<!ENTITY b \"c\">]>\n<a>&b;</a>", "line 1, column 1", "document type"),
-            ("<a>\n<b x='1' x='2'/></a>", "line 2, column 1", ""),
-            ("<?xml version='1.0' encoding='latin-1'?><a/>", "line 1, column 1", "UTF-8"),
-        ] {
-            for piece in [1, 1000] {
-                let found = read(text.as_bytes(), piece).expect_err(text);
-                assert!(found.starts_with(place) && found.contains(words), "{text:?}: {found}");
-            }
-        }
-        assert!(read(b"<a>\xff\xfe</a>", 3).is_err());
-        let deep = "<a>".repeat(DEPTH_MAX + 1);
-        assert!(read(deep.as_bytes(), 100).expect_err("deep").contains("deep"));
-        let wide: String = (0..=ATTRIBUTES_MAX).map(|i| format!(" a{i}='1'")).collect();
-        assert!(read(format!("<a{wide}/>").as_bytes(), 100).expect_err("wide").contains("attributes"));
-    }
-
-    #[test]
-    fn a_node_without_end_is_given_up() {
-        let parts = (0..NODE_BYTES_MAX / (1 << 20) + 4).map(|_| Bytes::from(vec![b'x'; 1 << 20]));
-        let mut xml = Xml::new(Parts([Bytes::from_static(b"<a>")].into_iter().chain(parts).collect()));
-        assert!(matches!(wait(xml.next()), Ok(Node::Open { .. })));
-        assert_eq!(wait(xml.next()).expect_err("too long").status.as_u16(), 413);
     }
 }

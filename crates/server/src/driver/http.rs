@@ -56,8 +56,8 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         }
     };
     let config = context.engine.config();
-    let (front, back) = pipe();
-    let watch = back.watch();
+    let (http_end, session_end) = pipe();
+    let watch = session_end.watch();
     let outgoing = Outgoing::default();
     let stream = Stream::open(socket, tls, context.ring.as_ref())?;
     stream.receive_for(true);
@@ -65,7 +65,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         stream.is_tls().then(|| Box::pin(tokio::time::sleep(Duration::from_micros(HANDSHAKE_US_MAX))));
     let socket = Rc::new(RefCell::new(Socket::new(stream, outgoing.clone(), watch.clone())));
     let settings = settings(&context.engine, peer_is_local);
-    let connection = Connection::new(Io(socket.clone()), front, settings, outgoing);
+    let connection = Connection::new(Io(socket.clone()), http_end, settings, outgoing);
     let side = HttpSide {
         socket,
         context,
@@ -79,7 +79,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         turn: 0,
         connection,
     };
-    let session = connection::drive(Stream::Pipe(back), session, wake, context);
+    let session = connection::drive(Stream::Pipe(session_end), session, wake, context);
     // A session that was killed takes its connection along; one that ended in order lets the last response go out.
     Joined::new(side, session, watch, |end: End| match end {
         Ok("killed") => Some(Ok("killed")),

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
-use strand_http::pipe::Back;
+use strand_http::pipe::SessionEnd;
 use strand_ring::{Port, Ready, Ring};
 use strand_wire::turns::step_back;
 use tokio::io::Interest;
@@ -65,7 +65,7 @@ pub enum Stream {
     /// As polled, and encrypted.
     Tls(Box<TlsStream>),
     /// No socket: the session's end of a pipe, at the other end of which is HTTP.
-    Pipe(Back),
+    Pipe(SessionEnd),
 }
 
 /// What came of a write.

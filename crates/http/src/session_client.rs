@@ -1,4 +1,4 @@
-//! [`Link`]: commands to the session of an HTTP connection, and its replies, one request after the other.
+//! [`SessionClient`]: commands to the session of an HTTP connection, and its replies, one request after the other.
 //!
 //! Replies that nobody took (a response that was given up half way) are skipped before the next request's commands. The
 //! session's identity and database follow the request: credentials that differ from the last request's are used anew, and
@@ -6,7 +6,7 @@
 
 use crate::auth::Credentials;
 use crate::budget::Budget;
-use crate::pipe::{Front, Holding};
+use crate::pipe::{Holding, HttpEnd};
 use crate::problem::Problem;
 use hyper::StatusCode;
 use std::cell::{Cell, RefCell};
@@ -20,16 +20,22 @@ use strand_wire::events::{Event, Events};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// What a reply that is taken whole ([`Link::value`]) may take, in bytes.
+impl From<Gone> for Problem {
+    fn from(_: Gone) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server closes this connection").closing()
+    }
+}
+
+/// What a reply that is taken whole ([`SessionClient::value`]) may take, in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// What a value of such a reply takes beside its text, in bytes.
 const VALUE_BYTES: usize = 2 * size_of::<Value>();
 /// The user of requests that name none.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// The HTTP side's hold on the session.
-pub struct Link {
-    front: Front,
+/// The session's client on the HTTP side.
+pub struct SessionClient {
+    http_end: HttpEnd,
     /// The string that was taken last: it counts as the client's memory until the next event.
     text: RefCell<Holding>,
     /// The whole reply that was taken last, until the next.
@@ -44,13 +50,13 @@ pub struct Link {
     db: Cell<u64>,
 }
 
-impl Link {
-    /// Over the front end of a pipe.
-    pub fn new(front: Front) -> Link {
-        Link {
-            text: RefCell::new(front.holding()),
-            value: RefCell::new(Budget::new(front.holding(), VALUE_BYTES_MAX)),
-            front,
+impl SessionClient {
+    /// Over one end of a pipe.
+    pub fn new(http_end: HttpEnd) -> SessionClient {
+        SessionClient {
+            text: RefCell::new(http_end.holding()),
+            value: RefCell::new(Budget::new(http_end.holding(), VALUE_BYTES_MAX)),
+            http_end,
             events: RefCell::default(),
             owed: Cell::new(0),
             arguments_left: Cell::new(0),
@@ -72,17 +78,17 @@ impl Link {
     /// One argument of a command that was begun.
     pub fn argument(&self, arg: &[u8]) {
         self.begin_argument(arg.len());
-        self.front.push(arg);
+        self.http_end.push(arg);
         self.end_argument();
     }
-    /// Begins an argument of `len` bytes, which follow by [`Link::front`].
+    /// Begins an argument of `len` bytes, which follow by [`SessionClient::http_end`].
     pub fn begin_argument(&self, len: usize) {
         self.header(b'$', len);
     }
     /// Ends it.
     pub fn end_argument(&self) {
         self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
-        self.front.push(b"\r\n");
+        self.http_end.push(b"\r\n");
     }
     fn header(&self, kind: u8, n: usize) {
         let digits = Digits::unsigned(n as u64);
@@ -90,18 +96,18 @@ impl Link {
         let len = digits.as_slice().len();
         line[1..=len].copy_from_slice(digits.as_slice());
         line[len + 1..len + 3].copy_from_slice(b"\r\n");
-        self.front.push(&line[..len + 3]);
+        self.http_end.push(&line[..len + 3]);
     }
     /// The pipe's end, for bodies.
-    pub fn front(&self) -> &Front {
-        &self.front
+    pub fn http_end(&self) -> &HttpEnd {
+        &self.http_end
     }
     /// Waits until more may be sent.
     ///
     /// # Errors
     /// When the session is gone.
     pub async fn room(&self) -> Result<(), Gone> {
-        poll_fn(|_| match (self.front.has_room(), self.front.is_gone()) {
+        poll_fn(|_| match (self.http_end.has_room(), self.http_end.is_gone()) {
             (_, true) => Poll::Ready(Err(Gone)),
             (true, false) => Poll::Ready(Ok(())),
             (false, false) => Poll::Pending,
@@ -111,7 +117,7 @@ impl Link {
     /// True while the session is at work: it has a whole command, and nothing of its reply has come that was not taken.
     pub fn is_at_work(&self) -> bool {
         let half = usize::from(self.arguments_left.get() > 0);
-        self.owed.get() > half && !self.front.has_replies() && !self.front.is_gone()
+        self.owed.get() > half && !self.http_end.has_replies() && !self.http_end.is_gone()
     }
     /// The next event of the replies.
     ///
@@ -120,21 +126,21 @@ impl Link {
     pub async fn event(&self) -> Result<Event, Gone> {
         poll_fn(|_| self.poll_event()).await
     }
-    /// As [`Link::event`], when it has come already.
+    /// As [`SessionClient::event`], when it has come already.
     ///
     /// # Errors
     /// When the session is gone.
     pub fn poll_event(&self) -> Poll<Result<Event, Gone>> {
         self.text.borrow_mut().set(0);
         let mut events = self.events.borrow_mut();
-        let next = self.front.take(|replies| events.next(replies));
+        let next = self.http_end.take(|replies| events.next(replies));
         self.count(&mut events);
         match next {
             Ok(Some(event)) => Poll::Ready(Ok(event)),
-            Ok(None) if self.front.is_gone() => Poll::Ready(Err(Gone)),
+            Ok(None) if self.http_end.is_gone() => Poll::Ready(Err(Gone)),
             Ok(None) => Poll::Pending,
             Err(_) => {
-                self.front.close();
+                self.http_end.close();
                 Poll::Ready(Err(Gone))
             }
         }
@@ -149,11 +155,11 @@ impl Link {
             if events.text_left() == 0 {
                 return Poll::Ready(Ok(Chain::new()));
             }
-            let part = self.front.take(|replies| events.take(replies, bytes_max));
+            let part = self.http_end.take(|replies| events.take(replies, bytes_max));
             self.count(&mut events);
             match part {
                 Ok(part) if !part.is_empty() => Poll::Ready(Ok(part)),
-                Ok(_) if !self.front.is_gone() => Poll::Pending,
+                Ok(_) if !self.http_end.is_gone() => Poll::Pending,
                 _ => Poll::Ready(Err(Gone)),
             }
         })
@@ -255,12 +261,12 @@ impl Link {
         poll_fn(|_| {
             loop {
                 let mut events = self.events.borrow_mut();
-                let ended = self.front.take(|replies| events.end_text(replies));
+                let ended = self.http_end.take(|replies| events.end_text(replies));
                 self.count(&mut events);
                 match ended {
                     Ok(true) if events.is_between() => return Poll::Ready(Ok(())),
                     Ok(true) => {}
-                    Ok(false) if !self.front.is_gone() => return Poll::Pending,
+                    Ok(false) if !self.http_end.is_gone() => return Poll::Pending,
                     _ => return Poll::Ready(Err(Gone)),
                 }
                 drop(events);

@@ -1,17 +1,6 @@
-//! The bodies of the fuzz targets, which are unit tests too: nothing that a client or a session sends panics, where it was
-//! cut never shows, and what is written is read again.
+//! What the tests of the parsers and the fuzz target share. Nothing that a client or a session sends panics, where it was cut
+//! never shows, and what is written is read again.
 
-use crate::auth;
-use crate::body::ResponseBody;
-use crate::conditions::{self, Conditions};
-use crate::elements::{Elements, Form};
-use crate::json::JsonWriter;
-use crate::link::Link;
-use crate::pipe::pipe;
-use crate::problem::Problem;
-use crate::query::Query;
-use crate::text;
-use crate::xml::{Node, Source, Xml};
 use bytes::{Buf, Bytes};
 use hyper::HeaderMap;
 use hyper::body::Body;
@@ -23,6 +12,17 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use strand_chain::Chain;
+use strand_http::auth;
+use strand_http::body::ResponseBody;
+use strand_http::conditions::{self, Conditions};
+use strand_http::elements::{Elements, Form};
+use strand_http::json::JsonWriter;
+use strand_http::pipe::pipe;
+use strand_http::problem::Problem;
+use strand_http::query::Query;
+use strand_http::session_client::SessionClient;
+use strand_http::text;
+use strand_http::xml::{Node, Source, Xml};
 
 /// So often a future is polled before it is taken for one that never ends.
 const POLLS_MAX: usize = 1_000_000;
@@ -41,7 +41,7 @@ pub fn fuzz_http_parsers(data: &[u8]) {
 }
 
 /// A body in these pieces.
-pub(crate) struct Parts(pub(crate) VecDeque<Bytes>);
+pub struct Parts(pub VecDeque<Bytes>);
 
 impl Source for Parts {
     fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
@@ -51,7 +51,7 @@ impl Source for Parts {
 }
 
 /// What a future that waits for nothing gives.
-pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..POLLS_MAX {
@@ -92,7 +92,7 @@ fn commands(body: &[u8], piece: usize) -> Option<(Vec<Vec<u8>>, Form)> {
     for part in body.chunks(piece) {
         elements.push(part);
         assert!(elements.held() <= body.len());
-        while let Some(command) = elements.next().ok()? {
+        while let Some(command) = elements.next_command().ok()? {
             found.push(command);
         }
     }
@@ -143,15 +143,15 @@ fn headers(data: &[u8]) {
 /// Replies of a session become one JSON value each, however they are cut.
 fn replies(data: &[u8], piece: usize) {
     let written = |piece: usize| {
-        let (front, back) = pipe();
-        let mut back = Some(back);
+        let (http_end, session_end) = pipe();
+        let mut session_end = Some(session_end);
         let ended = Rc::new(Cell::new(false));
         let whole = ended.clone();
         let mut body = ResponseBody::made(|writer| async move {
-            let link = Link::new(front);
-            let mut json = JsonWriter::new(writer, &link);
-            let first = link.event().await?;
-            json.value(&link, first).await?;
+            let session = SessionClient::new(http_end);
+            let mut json = JsonWriter::new(writer, &session);
+            let first = session.event().await?;
+            json.value(&session, first).await?;
             json.flush().await;
             whole.set(true);
             Ok(())
@@ -164,14 +164,14 @@ fn replies(data: &[u8], piece: usize) {
                     out.extend_from_slice(frame.into_data().ok().expect("data").chunk());
                 }
                 Poll::Ready(_) => return ended.get().then_some(out),
-                Poll::Pending => match (parts.next(), &mut back) {
-                    (Some(part), Some(back)) => {
+                Poll::Pending => match (parts.next(), &mut session_end) {
+                    (Some(part), Some(session_end)) => {
                         let mut chain = Chain::new();
                         chain.push_slice(part);
-                        back.write(&mut chain, usize::MAX);
+                        session_end.write(&mut chain, usize::MAX);
                     }
                     // The session ends here.
-                    _ => back = None,
+                    _ => session_end = None,
                 },
             }
         }
@@ -184,125 +184,5 @@ fn replies(data: &[u8], piece: usize) {
     }
     for json in found.into_iter().chain(whole) {
         serde_json::from_slice::<serde_json::Value>(&json).expect("one JSON value");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Pieces of the languages, so that random input is one of them now and then.
-    const WORDS: &[&str] = &[
-        "<a>",
-        "</a>",
-        "<a ",
-        "x='1'",
-        "/>",
-        "<b>",
-        "</b>",
-        "&lt;",
-        "&#65;",
-        "&nope;",
-        "<![CDATA[",
-        "]]>",
-        "<!--",
-        "-->",
-        "<!DOCTYPE a>",
-        "<?xml version='1.0'?>",
-        "text",
-        "\n",
-        " ",
-        "[",
-        "]",
-        "[[",
-        "]]",
-        ",",
-        "\"a\"",
-        "\"",
-        "\\",
-        "1",
-        "{",
-        "}",
-        ":",
-        "null",
-        "a=1",
-        "&",
-        "=",
-        "+",
-        "%41",
-        "%ff",
-        "%",
-        "\u{e9}",
-        "*",
-        "W/\"t\"",
-        "bytes=",
-        "0-3",
-        "-",
-        "5",
-        "Basic ",
-        "Bearer ",
-        "OnNlc2FtZQ==",
-        "*2\r\n",
-        "%1\r\n",
-        "$3\r\nabc\r\n",
-        "$2\r\n\u{e9}\r\n",
-        ":7\r\n",
-        "+OK\r\n",
-        "-ERR no\r\n",
-        "_\r\n",
-        "#t\r\n",
-        ",1.5\r\n",
-        ",inf\r\n",
-        "(12\r\n",
-        "=5\r\ntxt:a\r\n",
-        "!2\r\nno\r\n",
-        "$-1\r\n",
-        "~1\r\n",
-        ">0\r\n",
-        "*0\r\n",
-        "\r\n",
-    ];
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
-        #[test]
-        fn words_of_the_languages(head in any::<[u8; 2]>(), len in 0..12u8, words in prop::collection::vec(0..WORDS.len(), 0..24)) {
-            let mut data = head.to_vec();
-            if head[0] % 5 == 3 {
-                data.extend([head[1], len]);
-            }
-            words.iter().for_each(|w| data.extend_from_slice(WORDS[*w].as_bytes()));
-            fuzz_http_parsers(&data);
-        }
-
-        #[test]
-        fn any_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
-            fuzz_http_parsers(&data);
-        }
-    }
-
-    #[test]
-    fn seeds() {
-        for (which, text) in [
-            (
-                0,
-                "<?xml version='1.0'?><add><doc><field name='id'>1 &amp; <![CDATA[<2>]]></field></doc></add>",
-            ),
-            (0, "<a>\n<b x='1' x='2'/></a>"),
-            (1, "[[\"a\",\"]\"],[\"b\\\"\",{\"x\":[1]}]]"),
-            (1, "[\"a\"]\n[\"b\"]"),
-            (2, "nocase&limit=7&q=%C3%A9+x&&=&a="),
-            (3, "\u{0}\u{9}W/\"a\", \"b\""),
-            (3, "\u{2}\u{9}bytes=2-5"),
-            (4, "%1\r\n$1\r\na\r\n*2\r\n:1\r\n$2\r\n\u{e9}\r\n"),
-            (4, "*1\r\n%1\r\n*1\r\n+x\r\n!3\r\nbad\r\n"),
-            (4, "$3\r\n\n\r\n[["),
-        ] {
-            for piece in [0, 2, 255] {
-                fuzz_http_parsers(&[&[which, piece], text.as_bytes()].concat());
-            }
-        }
     }
 }
