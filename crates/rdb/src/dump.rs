@@ -2,7 +2,7 @@
 //!
 //! The payload does not say who made it. The version tells whose type numbers it uses.
 
-use crate::value::{Kind, Part, ValueReader};
+use crate::value::{Kind, Part, StreamEntries, ValueReader};
 use crate::write::Writer;
 use crate::{Crc64, Dialect, Error, Result, lzf, primitive as p, value_type as t};
 
@@ -42,9 +42,9 @@ impl<'a> Payload<'a> {
     ///
     /// # Errors
     /// What is wrong with the value's first bytes.
-    pub fn value(&self) -> Result<Value<'a>> {
+    pub fn value(&self, entries: StreamEntries) -> Result<Value<'a>> {
         let (&value_type, mut rest) = self.body.split_first().ok_or(Error::Truncated)?;
-        let mut reader = ValueReader::new();
+        let mut reader = ValueReader::new(entries);
         let kind = reader.begin(value_type, self.dialect, &mut rest)?;
         Ok(Value { kind, reader, rest })
     }

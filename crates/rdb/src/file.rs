@@ -8,7 +8,7 @@ use std::io::Read;
 
 use crate::primitive as p;
 use crate::source::ReadSource;
-use crate::value::{Kind, ModuleId, Part, ValueReader, skip_module_aux};
+use crate::value::{Kind, ModuleId, Part, StreamEntries, ValueReader, skip_module_aux};
 use crate::{Dialect, Error, Result, Text};
 
 /// Records that are no keys.
@@ -128,7 +128,7 @@ impl<R: Read> FileReader<R> {
     ///
     /// # Errors
     /// [`Error::NotRdb`], [`Error::Version`], or that the file has less than a header.
-    pub fn new(reader: R) -> Result<FileReader<R>> {
+    pub fn new(reader: R, entries: StreamEntries) -> Result<FileReader<R>> {
         let mut source = ReadSource::new(reader);
         let header: [u8; 9] = p::array(&mut source)?;
         let digits = match &header {
@@ -144,7 +144,7 @@ impl<R: Read> FileReader<R> {
         let dialect = Dialect::of_version(version)
             .filter(|d| version > 0 && *d == written_by)
             .ok_or(Error::Version { version })?;
-        let (value, first, second) = (ValueReader::new(), Vec::new(), Vec::new());
+        let (value, first, second) = (ValueReader::new(entries), Vec::new(), Vec::new());
         let (state, before) = (State::Records, Before::default());
         Ok(FileReader { source, version, dialect, state, before, value, first, second })
     }

@@ -9,6 +9,7 @@ use crate::{errors, serial};
 use strand_chain::Blob;
 use strand_keyspace::{Db, Key, Settings, Value};
 use strand_rdb::dump;
+use strand_rdb::value::StreamEntries;
 use strand_wire::args::Args;
 
 /// Where RESTORE has the payload.
@@ -94,7 +95,7 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
 fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, Text> {
     let opened = dump::open(payload).map_err(|_| errors::WRONG_PAYLOAD)?;
     let bad = || Text::from(errors::BAD_DATA_FORMAT);
-    let mut reader = opened.value().map_err(|_| bad())?;
+    let mut reader = opened.value(StreamEntries::Nodes).map_err(|_| bad())?;
     let mut builder = serial::Builder::new(reader.kind()).map_err(|_| bad())?;
     let mut parts = 0usize;
     while let Some(part) = reader.next().map_err(|_| bad())? {

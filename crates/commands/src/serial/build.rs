@@ -22,7 +22,7 @@ enum Form {
 }
 
 /// A part that does not belong to its value: the reader yields none.
-const MISPLACED: BadValue = BadValue("a part of another type's value");
+pub(super) const MISPLACED: BadValue = BadValue("a part of another type's value");
 
 impl Builder {
     /// A builder of a value of this kind.

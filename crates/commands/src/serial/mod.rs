@@ -6,6 +6,11 @@
 
 mod build;
 mod hash;
+pub mod list;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+pub mod zset;
 
 pub use build::{BadValue, Builder};
 pub use strand_rdb::digest;

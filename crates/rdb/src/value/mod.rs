@@ -10,7 +10,7 @@ mod stream;
 
 pub use module::ModuleId;
 pub(crate) use module::skip_aux as skip_module_aux;
-pub use stream::StreamId;
+pub use stream::{StreamEntries, StreamId};
 
 use crate::packed::{Cursor, Entry, Form};
 use crate::primitive::{self as p, shown};
@@ -70,6 +70,13 @@ pub enum Part<'a> {
         /// How many fields follow, at least one.
         fields: u64,
     },
+    /// Entries of a stream as Redis keeps them: a listpack under the ID of its first entry. Nothing in it is checked.
+    StreamNode {
+        /// The ID that the entries' IDs are relative to.
+        id: StreamId,
+        /// A master entry, and the entries.
+        listpack: Text<'a>,
+    },
     /// A field of the latest entry.
     EntryField {
         /// The name.
@@ -116,7 +123,7 @@ pub enum Part<'a> {
 /// What a stream knows beside its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamState {
-    /// Entries that are there; as many were yielded.
+    /// Entries that are there; as many were yielded, if they came one by one.
     pub length: u64,
     /// The ID last given out, at least that of the last entry.
     pub last_id: StreamId,
@@ -126,6 +133,9 @@ pub struct StreamState {
     pub max_deleted_id: StreamId,
     /// Entries ever added.
     pub entries_added: u64,
+    /// The three before were recorded. If not (Redis 5.0 to 6.2), they were derived; and so is what groups have read, but
+    /// for entries that came in nodes, where the first ID is not known.
+    pub counted: bool,
 }
 
 /// How the entries of a packed blob make parts.
@@ -184,10 +194,10 @@ pub struct ValueReader {
 
 impl ValueReader {
     /// A reader without a value.
-    pub fn new() -> ValueReader {
+    pub fn new(entries: StreamEntries) -> ValueReader {
         ValueReader {
             state: State::Done,
-            stream: StreamReader::default(),
+            stream: StreamReader::new(entries),
             elements_hint: 0,
             blob: Vec::new(),
             first: Vec::new(),
@@ -335,12 +345,6 @@ impl ValueReader {
                 Part::Field { field: shown(&mut self.first), value: shown(&mut self.second), expires_at_ms }
             }
         })
-    }
-}
-
-impl Default for ValueReader {
-    fn default() -> ValueReader {
-        ValueReader::new()
     }
 }
 

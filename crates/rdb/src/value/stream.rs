@@ -13,6 +13,16 @@ use crate::{Error, Result, Text, value_type as t};
 const BAD_ENTRY: Error = Error::Corrupt("a stream entry that is not as its node says");
 const BAD_ORDER: Error = Error::Corrupt("stream IDs that do not ascend");
 
+/// How the entries of streams come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamEntries {
+    /// One by one, checked, as [`Part::Entry`] and [`Part::EntryField`].
+    #[default]
+    Single,
+    /// Many together, as [`Part::StreamNode`]: who keeps streams in Redis's form checks them.
+    Nodes,
+}
+
 /// Flags of an entry.
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
@@ -68,6 +78,7 @@ enum Step {
 /// Reads one stream at a time; the memory is kept.
 #[derive(Debug, Default)]
 pub(super) struct StreamReader {
+    entries: StreamEntries,
     value_type: u8,
     step: Step,
     nodes_left: u64,
@@ -94,6 +105,10 @@ pub(super) struct StreamReader {
 }
 
 impl StreamReader {
+    pub(super) fn new(entries: StreamEntries) -> StreamReader {
+        StreamReader { entries, ..StreamReader::default() }
+    }
+
     pub(super) fn begin(&mut self, value_type: u8, source: &mut impl Source) -> Result<()> {
         let (blob, memory) = (std::mem::take(&mut self.blob), std::mem::take(&mut self.memory));
         *self = StreamReader {
@@ -101,7 +116,7 @@ impl StreamReader {
             nodes_left: p::length(source)?,
             blob,
             memory,
-            ..StreamReader::default()
+            ..StreamReader::new(self.entries)
         };
         Ok(())
     }
@@ -116,6 +131,11 @@ impl StreamReader {
                 Step::Node => {
                     self.nodes_left -= 1;
                     self.read_node(source)?;
+                    if self.entries == StreamEntries::Nodes {
+                        let listpack = p::shown(&mut self.blob);
+                        return Ok(Some(Part::StreamNode { id: self.node, listpack }));
+                    }
+                    self.read_master()?;
                     self.step = Step::Entry;
                 }
                 Step::Entry => match self.read_entry()? {
@@ -161,13 +181,17 @@ impl StreamReader {
         }
     }
 
-    /// A node's ID and its master entry.
+    /// A node's ID and its listpack.
     fn read_node(&mut self, source: &mut impl Source) -> Result<()> {
         p::string_into(source, &mut self.blob)?;
         let id: [u8; 16] =
             self.blob[..].try_into().map_err(|_| Error::Corrupt("a stream node under no ID"))?;
         self.node = StreamId::from_bytes(id);
-        p::string_into(source, &mut self.blob)?;
+        p::string_into(source, &mut self.blob)
+    }
+
+    /// The node's master entry.
+    fn read_master(&mut self) -> Result<()> {
         self.cursor = Some(listpack::Cursor::new(&self.blob)?);
         let (live, deleted, fields) = (self.int()?, self.int()?, self.int()?);
         self.master_fields = u64::try_from(fields)
@@ -252,13 +276,14 @@ impl StreamReader {
             first_id: first_live,
             max_deleted_id: StreamId::ZERO,
             entries_added: length,
+            counted: self.value_type != t::STREAM,
         };
-        if self.value_type != t::STREAM {
+        if state.counted {
             state.first_id = read_id(source)?;
             state.max_deleted_id = read_id(source)?;
             state.entries_added = p::length(source)?;
         }
-        if length != self.live {
+        if self.entries == StreamEntries::Single && length != self.live {
             return Err(Error::Corrupt("a stream whose length and entries disagree"));
         }
         if self.previous.is_some_and(|previous| previous > last_id) {
@@ -275,7 +300,8 @@ impl StreamReader {
         p::string_into(source, &mut self.memory)?;
         let last_id = read_id(source)?;
         let entries_read = if self.value_type == t::STREAM {
-            self.state.as_ref().and_then(|state| entries_read_estimate(state, last_id))
+            let state = self.state.as_ref().filter(|_| self.entries == StreamEntries::Single);
+            state.and_then(|state| entries_read_estimate(state, last_id))
         } else {
             Some(p::length(source)?).filter(|n| *n != UNKNOWN)
         };

@@ -6,6 +6,7 @@ use crate::payloads::payloads;
 use proptest::prelude::*;
 use std::io::Read;
 use strand_rdb::file::FileReader;
+use strand_rdb::value::StreamEntries;
 use strand_rdb::{Crc64, Error};
 
 #[test]
@@ -51,7 +52,7 @@ fn files_cut_at_every_byte_are_refused_and_pieces_do_not_matter() {
             assert!(read.is_err(), "{end} cut at {cut}");
         }
         let (whole, _) = read_file(&file).unwrap();
-        let mut reader = FileReader::new(Trickle(&file, false)).unwrap();
+        let mut reader = FileReader::new(Trickle(&file, false), StreamEntries::Single).unwrap();
         let mut keys = 0;
         while let Some(event) = reader.next().unwrap() {
             keys += usize::from(matches!(event, strand_rdb::file::Event::KeyEnd));
@@ -94,7 +95,10 @@ fn a_failing_source_is_an_error_and_no_end() {
             Err(std::io::ErrorKind::Other.into())
         }
     }
-    assert!(matches!(FileReader::new(b"REDIS0010\xfe".chain(Broken)).unwrap().next(), Err(Error::Io(_))));
+    assert!(matches!(
+        FileReader::new(b"REDIS0010\xfe".chain(Broken), StreamEntries::Single).unwrap().next(),
+        Err(Error::Io(_))
+    ));
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strand_rdb::digest::{Digest, Type, ValueDigest};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::packed::{Listpack, intset};
-use strand_rdb::value::{Kind, Part, StreamId, StreamState};
+use strand_rdb::value::{Kind, Part, StreamEntries, StreamId, StreamState};
 use strand_rdb::write::{KeyHead, Splitter, StreamNode, Writer};
 use strand_rdb::{Error, VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump, value_type as t};
 
@@ -179,12 +179,20 @@ impl Stream {
 
 /// The value of a DUMP payload.
 pub fn read_payload(payload: &[u8]) -> Result<Value, Error> {
-    let mut reader = dump::open(payload)?.value()?;
+    let mut reader = dump::open(payload)?.value(StreamEntries::Single)?;
     let mut value = Value::empty(reader.kind());
     while let Some(part) = reader.next()? {
         value.add(part);
     }
     Ok(value)
+}
+
+/// Reads a payload with streams in nodes, of which nothing is checked.
+fn read_nodes(payload: &[u8]) {
+    let Ok(mut reader) = dump::open(payload).and_then(|opened| opened.value(StreamEntries::Nodes)) else {
+        return;
+    };
+    while let Ok(Some(_)) = reader.next() {}
 }
 
 /// A key of a file.
@@ -212,7 +220,7 @@ pub struct Dataset {
 
 /// Reads a whole file; what is behind it, too.
 pub fn read_file(bytes: &[u8]) -> Result<(Dataset, Bytes), Error> {
-    let mut reader = FileReader::new(bytes)?;
+    let mut reader = FileReader::new(bytes, StreamEntries::Single)?;
     let mut all = Dataset { version: reader.version(), ..Dataset::default() };
     let mut db = 0;
     while let Some(event) = reader.next()? {
@@ -419,6 +427,7 @@ pub fn fuzz_payload(data: &[u8]) {
     payload.extend_from_slice(&version.to_le_bytes());
     let crc = strand_rdb::Crc64::of(&payload);
     payload.extend_from_slice(&crc.to_le_bytes());
+    read_nodes(&payload);
     if let Ok(value) = read_payload(&payload) {
         check_size(&value, payload.len());
         // What was read is a value like any other: it can be written, and is then the same.
@@ -438,9 +447,10 @@ pub fn fuzz_file(data: &[u8]) {
     }
 }
 
-/// What the form of redis-server 7.0 does not keep: when a consumer was last active.
+/// What the form of redis-server 7.0 does not keep: when a consumer was last active, and that counters were derived.
 pub fn normalize(value: &mut Value) {
     if let Value::Stream(stream) = value {
+        stream.state.iter_mut().for_each(|state| state.counted = true);
         for consumer in stream.groups.iter_mut().flat_map(|group| &mut group.consumers) {
             consumer.active_at_ms = Some(consumer.seen_at_ms);
         }

@@ -1,0 +1,184 @@
+//! Values of each type through their bytes: what comes back digests alike, and what contradicts itself is refused.
+
+use super::{BadValue, list, stream, zset};
+use crate::fixture::START_MS;
+use strand_keyspace::Settings;
+use strand_keyspace::types::list::{End, ListValue};
+use strand_keyspace::types::stream::{Id, StreamValue};
+use strand_keyspace::types::zset::ZSetValue;
+use strand_rdb::digest::{Type, ValueDigest};
+use strand_rdb::dump;
+use strand_rdb::value::{Kind, Part, StreamEntries};
+use strand_rdb::value_type::{LIST_QUICKLIST_2, STREAM_2};
+use strand_rdb::write::Writer;
+
+/// The parts of what `write` writes, each given to `add`.
+fn through_bytes(
+    value_type: u8,
+    write: impl FnOnce(&mut Writer<'_>),
+    mut add: impl FnMut(Part<'_>) -> Result<(), BadValue>,
+) -> Kind {
+    let mut writer = Writer::new(true);
+    writer.value_type(value_type);
+    write(&mut writer);
+    let payload = dump::seal(writer, strand_rdb::VERSION_WRITTEN);
+    let mut reader = dump::open(&payload).unwrap().value(StreamEntries::Nodes).unwrap();
+    let kind = reader.kind();
+    while let Some(part) = reader.next().unwrap() {
+        add(part).unwrap();
+    }
+    kind
+}
+
+#[test]
+fn lists() {
+    for (n, len) in [(0, 0), (1, 5), (50, 100), (5000, 20), (40, 9000), (2, 70_000)] {
+        let mut value = ListValue::new();
+        (0..n).for_each(|i| value.push(End::Back, &*format!("{i}{}", "x".repeat(len)).into_bytes()));
+        (0..n / 2).for_each(|i| value.push(End::Front, &*i.to_string().into_bytes()));
+        let mut again = ListValue::new();
+        let kind = through_bytes(
+            LIST_QUICKLIST_2,
+            |w| list::write(&value, w),
+            |part| {
+                let Part::Element(element) = part else { panic!("{part:?}") };
+                list::add(&mut again, element);
+                Ok(())
+            },
+        );
+        assert_eq!(kind, Kind::List);
+        let all = |list: &ListValue| list.iter(0).map(|e| e.to_vec()).collect::<Vec<_>>();
+        assert_eq!(all(&again), all(&value));
+        let digest = |list: &ListValue| {
+            let mut digest = ValueDigest::new(Type::List);
+            list::digest(list, &mut digest);
+            digest.finish(false)
+        };
+        assert_eq!(digest(&again), digest(&value));
+    }
+}
+
+#[test]
+fn sorted_sets() {
+    let settings = Settings::default();
+    for n in [0usize, 1, 100, 129, 5000] {
+        let mut value = ZSetValue::new();
+        for i in 0..n {
+            let score = [i as f64 / 3.0, -(i as f64), f64::INFINITY, 1e300][i % 4];
+            value.set(&*format!("member{i}").into_bytes(), score, &settings);
+        }
+        let mut again = ZSetValue::new();
+        let kind = through_bytes(
+            zset::value_type(&value),
+            |w| zset::write(&value, w),
+            |part| {
+                let Part::Scored { member, score } = part else { panic!("{part:?}") };
+                zset::add(&mut again, member, score, &settings)
+            },
+        );
+        assert_eq!(kind, Kind::SortedSet);
+        let all = |set: &ZSetValue| set.iter(0).map(|(m, s)| (m.to_vec(), s)).collect::<Vec<_>>();
+        assert_eq!(all(&again), all(&value));
+        assert_eq!(again.encoding(), value.encoding());
+        let digest = |set: &ZSetValue| {
+            let mut digest = ValueDigest::new(Type::SortedSet);
+            zset::digest(set, &mut digest);
+            digest.finish(false)
+        };
+        assert_eq!(digest(&again), digest(&value));
+    }
+    let mut twice = ZSetValue::new();
+    let mut add = |score| zset::add(&mut twice, strand_rdb::Text::Borrowed(b"m"), score, &settings);
+    add(1.0).unwrap();
+    add(1.0).unwrap_err();
+    add(2.0).unwrap_err();
+}
+
+/// Some thousand entries, of which some are deleted, and two groups with pending entries.
+fn a_stream() -> StreamValue {
+    let (settings, mut value) = (Settings::default(), StreamValue::new());
+    for i in 0..3000u64 {
+        let fields = [(&b"name"[..], &b"value"[..]), (b"n", b"12")];
+        let number = i.to_string();
+        let other = [(&b"other"[..], number.as_bytes())];
+        let id = Id::new(1000 + i, i % 3);
+        let done = match i % 5 {
+            0 => value.append(id, other.into_iter(), &settings),
+            _ => value.append(id, fields.into_iter(), &settings),
+        };
+        done.unwrap();
+    }
+    (0..3000).step_by(7).for_each(|i| assert!(value.delete(Id::new(1000 + i, i % 3))));
+    assert!(value.create_group(b"first", Id::new(1100, 1), None));
+    assert!(value.create_group(b"second", Id::new(2000, 0), Some(500)));
+    value.change_group(b"second", |group, _| {
+        let (a, b) = (group.see_consumer(b"a", START_MS), group.see_consumer(b"b", START_MS + 1));
+        (1100..1200)
+            .for_each(|ms| group.deliver(Id::new(ms, 0), if ms % 2 == 0 { a } else { b }, START_MS + 2));
+    });
+    value
+}
+
+#[test]
+fn streams() {
+    for value in [StreamValue::new(), a_stream()] {
+        let mut builder = stream::StreamBuilder::default();
+        let kind = through_bytes(STREAM_2, |w| stream::write(&value, w), |part| builder.add(part));
+        assert_eq!(kind, Kind::Stream);
+        let again = builder.finish().unwrap();
+        let bytes = |stream: &StreamValue| {
+            let mut writer = Writer::new(false);
+            stream::write(stream, &mut writer);
+            writer.take()
+        };
+        assert_eq!(bytes(&again), bytes(&value), "state, groups and blocks");
+        let digest = |stream: &StreamValue| {
+            let mut digest = ValueDigest::new(Type::Stream);
+            stream::digest(stream, &mut digest);
+            digest.finish(false)
+        };
+        assert_eq!(digest(&again), digest(&value));
+        assert_eq!(again.parts(), value.parts());
+    }
+}
+
+#[test]
+fn streams_that_contradict_themselves_are_refused() {
+    let id = |ms| strand_rdb::value::StreamId { ms, seq: 0 };
+    let name = || strand_rdb::Text::Borrowed(b"name");
+    let group = || Part::Group { name: name(), last_id: id(1), entries_read: None };
+    let consumer = || Part::Consumer { name: name(), seen_at_ms: 1, active_at_ms: None };
+    let pending = |ms| Part::Pending { id: id(ms), delivered_at_ms: 1, deliveries: 1 };
+    let built = |parts: Vec<Part<'_>>| {
+        let mut builder = stream::StreamBuilder::default();
+        parts.into_iter().try_for_each(|part| builder.add(part))?;
+        builder.finish().map(drop)
+    };
+    built(vec![
+        group(),
+        pending(1),
+        pending(2),
+        consumer(),
+        Part::ConsumerPending { id: id(2) },
+        Part::ConsumerPending { id: id(1) },
+    ])
+    .unwrap();
+    for parts in [
+        vec![group(), group()],
+        vec![group(), consumer(), consumer()],
+        vec![group(), pending(1)],
+        vec![group(), pending(1), consumer()],
+        vec![group(), consumer(), Part::ConsumerPending { id: id(1) }],
+        vec![
+            group(),
+            pending(1),
+            consumer(),
+            Part::ConsumerPending { id: id(1) },
+            Part::ConsumerPending { id: id(1) },
+        ],
+        vec![Part::StreamNode { id: id(5), listpack: strand_rdb::Text::Borrowed(b"\x07\0\0\0\0\0\xff") }],
+        vec![Part::Element(name())],
+    ] {
+        built(parts).unwrap_err();
+    }
+}
