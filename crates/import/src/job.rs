@@ -5,6 +5,10 @@
 //! that nobody knows of; child folders come next, then the folder's own documents, pipelined within [`BYTES_UNDER_WAY_MAX`]
 //! and [`COMMANDS_UNDER_WAY_MAX`]; when every reply is in, the new container is recorded. A document is replaced by one
 //! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in the module `sender`.
+//!
+//! Where tokens are made of content ([`Tokens::Content`]), a child whose token is as recorded is not opened at all. The
+//! source can list such a child again by its token, so its record is dropped as soon as the parent's record names the
+//! token; what stays recorded are the root, and containers in which something failed.
 
 mod sender;
 
@@ -15,8 +19,7 @@ use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, 
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
 use crate::mail::MESSAGE_BYTES_MAX;
-use crate::source::folder::Folder;
-use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source};
+use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
 use crate::versions::{self, DIGEST_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
 use sender::Sender;
@@ -39,7 +42,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let started = Instant::now();
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
-    let source = Folder::open(&options.source).map_err(source_error)?;
+    let source = source::open(&options.source).map_err(source_error)?;
     let mut connection = Connection::open(&Target {
         address: &options.address,
         username: options.username.as_deref(),
@@ -51,13 +54,14 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     }
     let mut job = Job {
         sender: Sender::new(connection, &options.into, options.dry_run),
-        source: Box::new(source),
+        source,
         options,
         progress,
         summary: Summary { into: options.into.clone(), ..Summary::default() },
         buffer: Vec::new(),
+        documents_more: 0,
     };
-    job.container(b"", Level::default())?;
+    job.container(b"", &[], Level::default())?;
     let mut summary = job.summary;
     summary.took = started.elapsed();
     Ok(summary)
@@ -113,6 +117,10 @@ impl Place<'_> {
 struct Level {
     depth: usize,
     held_bytes: usize,
+    /// The extractor is another one than at the last run: every document is read again.
+    reread: bool,
+    /// No container is skipped: what the tokens say is not to be trusted, or how many documents are behind them.
+    open_all: bool,
 }
 
 impl Level {
@@ -125,8 +133,18 @@ impl Level {
                 &format!("more than {CONTAINERS_HELD_BYTES_MAX} bytes of containers"),
             ));
         }
-        Ok(Level { depth: self.depth + 1, held_bytes })
+        Ok(Level { depth: self.depth + 1, held_bytes, ..self })
     }
+}
+
+/// What a child container became.
+struct Child {
+    /// Its token in its parent's record; empty when its documents must be looked at again.
+    token: Vec<u8>,
+    /// Documents in it and below; only told of the root's children, and only where tokens are content.
+    documents: u64,
+    /// Its token says all that its record does: the record may go.
+    is_recallable: bool,
 }
 
 struct Job<'a> {
@@ -136,16 +154,24 @@ struct Job<'a> {
     progress: &'a mut dyn Progress,
     summary: Summary,
     buffer: Vec<u8>,
+    /// Documents in the new containers less those in the old ones, of all that were opened.
+    documents_more: i64,
 }
 
 impl Job<'_> {
-    /// Brings the folder at `path` and all below it up to date. The digest of its container; none when it failed.
-    fn container(&mut self, path: &[u8], level: Level) -> Result<Option<Digest>, ImportError> {
+    /// Brings the container at `path` and all below it up to date; `token` is what the parent's record calls it. Gives
+    /// its new blob; none when it failed.
+    fn container(
+        &mut self,
+        path: &[u8],
+        token: &[u8],
+        mut level: Level,
+    ) -> Result<Option<Vec<u8>>, ImportError> {
         if level.depth > DEPTH_MAX {
             self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
             return Ok(None);
         }
-        let known = self.load(path)?;
+        let known = self.load(path, token)?;
         let listing = match self.list(path) {
             Ok(listing) => listing,
             Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
@@ -157,14 +183,18 @@ impl Job<'_> {
         self.summary.containers += 1;
         self.summary.skipped.add(listing.skipped);
         let (old, new) = (view(&known.blob), view(&listing.blob));
-        let documents = new.iter().filter(|e| e.kind == Kind::Document).count();
-        self.progress.listed(path, documents as u64);
+        level.reread |= level.depth == 0 && old.producer() != EXTRACTOR_VERSION;
+        self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
+        self.progress.listed(path, documents_in(new));
         // What this run is about to touch must be known before it is touched: a run that is cut short leaves documents of
         // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
+        // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
+        // child's new token, the old token must not be believed.
+        let is_content = self.source.tokens() == Tokens::Content;
         let changes = diff(old, new).any(|change| {
             let container = change.entry().kind == Kind::Container;
             !matches!(change, Change::Unchanged { .. })
-                && (!container || !matches!(change, Change::Updated { .. }))
+                && (!container || is_content || !matches!(change, Change::Updated { .. }))
         });
         if changes {
             let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
@@ -172,17 +202,29 @@ impl Job<'_> {
             self.sender.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
-        let children = self.children(path, old, new, below)?;
-        let blob = self.documents(path, old, new, children)?;
-        self.commit(path, &known, &blob, changes)?;
-        Ok(Some(view(&blob).digest()))
+        let children = self.children(path, &known, new, below)?;
+        let blob = self.documents(path, old, new, &children, level.reread)?;
+        self.commit(path, &known, &blob, changes, &children)?;
+        Ok(Some(blob))
     }
 
-    fn load(&mut self, path: &[u8]) -> Result<Known, ImportError> {
+    fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
         // Documents of a folder come after its children: what is under way here are containers, nothing to be refused.
         let rejected = self.sender.drain()?;
         debug_assert!(rejected.is_empty());
-        versions::load(&mut self.sender.connection, &self.options.into, path)
+        let (source, dataset) = (&mut self.source, &self.options.into);
+        versions::load(&mut self.sender.connection, dataset, path, || {
+            // The token of a record is that record's checksum. Without the record the container is as if it were new.
+            if token.len() <= size_of::<Digest>() {
+                return Ok(None);
+            }
+            let recalled = source.recall(token, EXTRACTOR_VERSION).map_err(ImportError::List)?;
+            recalled.map(Some).ok_or_else(|| ImportError::Unrecallable {
+                dataset: dataset.clone(),
+                path: String::from_utf8_lossy(path).into_owned(),
+                tree: token.iter().map(|b| format!("{b:02x}")).collect(),
+            })
+        })
     }
 
     /// Lists the folder; again after the racy window when a file in it is too young to be trusted.
@@ -195,23 +237,78 @@ impl Job<'_> {
         self.source.list(path, true)
     }
 
-    /// The folders below, in the order of names; gives the tokens of those that `new` has.
+    /// The containers below, in the order of names; gives what became of those that `new` has.
     fn children(
         &mut self,
         path: &[u8],
-        old: Container<'_>,
+        known: &Known,
         new: Container<'_>,
         below: Level,
-    ) -> Result<Vec<Option<Digest>>, ImportError> {
-        let mut tokens = Vec::new();
-        for change in diff(old, new).filter(Change::is_container) {
+    ) -> Result<Vec<Child>, ImportError> {
+        let mut children = Vec::new();
+        for change in diff(view(&known.blob), new).filter(Change::is_container) {
             let child = join(path, change.entry().name);
+            let recorded = change.recorded().map_or(&[][..], |old| old.token);
             match change {
-                Change::Removed(_) => self.remove(&child, below)?,
-                _ => tokens.push(self.container(&child, below)?),
+                Change::Removed(_) => self.remove(&child, recorded, below)?,
+                // A run that was cut short may have changed what is below without changing the token here.
+                Change::Unchanged { old, .. } if !known.interrupted && !below.reread && !below.open_all => {
+                    self.summary.containers_skipped += 1;
+                    if below.depth == 1 {
+                        self.summary.unchanged += old.size;
+                    }
+                    children.push(Child {
+                        token: old.token.to_vec(),
+                        documents: old.size,
+                        is_recallable: false,
+                    });
+                }
+                _ => children.push(self.child(&child, change, known.interrupted, below)?),
             }
         }
-        Ok(tokens)
+        Ok(children)
+    }
+
+    /// A container that may have changed.
+    fn child(
+        &mut self,
+        path: &[u8],
+        change: Change<'_>,
+        interrupted: bool,
+        below: Level,
+    ) -> Result<Child, ImportError> {
+        let (old, new) = (change.recorded(), change.entry());
+        // How many documents the skipped containers hold is known of the root's children only: the number of the last
+        // run, and what came and went since. Where that number cannot be trusted, nothing is skipped, and all are told.
+        let counts = self.source.tokens() == Tokens::Content && below.depth == 1;
+        let same_kind = |old: Entry<'_>| match old.token.is_empty() {
+            true => old.size > 0,
+            false => old.token.len() == new.token.len(),
+        };
+        let is_trusted = !interrupted && old.is_none_or(same_kind);
+        let below = Level { open_all: below.open_all || counts && !is_trusted, ..below };
+        let (told, more) = (self.summary.told(), self.documents_more);
+        let blob = self.container(path, old.map_or(&[], |old| old.token), below)?;
+        let Some(blob) = blob else {
+            return Ok(Child { token: Vec::new(), documents: 0, is_recallable: false });
+        };
+        if self.source.tokens() == Tokens::Stamps {
+            let token = view(&blob).digest().to_vec();
+            return Ok(Child { token, documents: 0, is_recallable: false });
+        }
+        let mut documents = 0;
+        if counts {
+            let told = self.summary.told() - told;
+            documents = told;
+            if !below.open_all {
+                let counted = old.map_or(0, |old| old.size as i64) + self.documents_more - more;
+                documents = u64::try_from(counted).unwrap_or(told);
+                self.summary.unchanged += documents.saturating_sub(told);
+            }
+        }
+        let is_recallable = is_clean(view(&blob));
+        let token = if is_recallable { new.token.to_vec() } else { Vec::new() };
+        Ok(Child { token, documents, is_recallable })
     }
 
     /// The folder's own documents; gives the new container, every change of it acknowledged.
@@ -220,19 +317,19 @@ impl Job<'_> {
         path: &[u8],
         old: Container<'_>,
         new: Container<'_>,
-        children: Vec<Option<Digest>>,
+        children: &[Child],
+        reread: bool,
     ) -> Result<Vec<u8>, ImportError> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
-        let reread = old.producer() != EXTRACTOR_VERSION;
-        let mut children = children.into_iter();
+        let reread = reread || old.producer() != EXTRACTOR_VERSION;
+        let mut children = children.iter();
         for change in diff(old, new) {
             let entry = change.entry();
             let child = join(path, entry.name);
             if entry.kind == Kind::Container {
                 if !matches!(change, Change::Removed(_)) {
-                    let token = children.next().flatten();
-                    let token = token.as_ref().map_or(&[][..], |t| &t[..]);
-                    let pushed = builder.push(Kind::Container, entry.name, 0, token, []);
+                    let child = children.next().expect("one for each container of the listing");
+                    let pushed = builder.push(Kind::Container, entry.name, child.documents, &child.token, []);
                     pushed.map_err(record_error(path))?;
                 }
                 continue;
@@ -267,7 +364,7 @@ impl Job<'_> {
         }
         let record = Record {
             token: place.new.token,
-            size: place.new.size,
+            size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: error.as_deref(),
             maybe: false,
@@ -282,7 +379,7 @@ impl Job<'_> {
         self.count(place.path, Outcome::Updated);
         let record = Record {
             token: place.new.token,
-            size: place.new.size,
+            size: old.size,
             digest: old.get(DIGEST_NOTE),
             error: None,
             maybe: false,
@@ -332,7 +429,11 @@ impl Job<'_> {
             let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
             return self.dead(place, token, &reason, false, builder);
         }
-        let digest = if is_mail { digest(buffer) } else { file_digest(facts.size) };
+        let digest = match self.source.tokens() {
+            Tokens::Content => digest(&done.stat.token),
+            Tokens::Stamps if is_mail => digest(buffer),
+            Tokens::Stamps => file_digest(facts.size),
+        };
         let record = Record { token, size: facts.size, digest: Some(&digest), error: None, maybe: false };
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
         if held && !reread {
@@ -391,21 +492,22 @@ impl Job<'_> {
     }
 
     /// A folder is gone: so are its documents, those of the folders below, and its record, in this order.
-    fn remove(&mut self, path: &[u8], level: Level) -> Result<(), ImportError> {
+    fn remove(&mut self, path: &[u8], token: &[u8], level: Level) -> Result<(), ImportError> {
         // No run records a container this deep: the server's are not ours.
         if level.depth > DEPTH_MAX {
             return Err(too_much(path, &format!("containers nested more than {DEPTH_MAX} deep")));
         }
-        let known = self.load(path)?;
+        let known = self.load(path, token)?;
         let below = level.below(path, known.blob.len())?;
         let old = view(&known.blob);
+        self.documents_more -= documents_in(old) as i64;
         if known.recorded {
             // Nothing of it is meant to stay: should it be back when this run was cut short, all of it is sent again.
             let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
             self.sender.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
-            self.remove(&join(path, child.name), below)?;
+            self.remove(&join(path, child.name), child.token, below)?;
         }
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
             self.remove_document(&join(path, document.name), document)?;
@@ -418,11 +520,23 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Records the new container, unless it is what is recorded already, and drops the intent.
-    fn commit(&mut self, path: &[u8], known: &Known, blob: &[u8], changes: bool) -> Result<(), ImportError> {
+    /// Records the new container, unless it is what is recorded already, and drops the intent, and the records of children
+    /// that the new record makes superfluous.
+    fn commit(
+        &mut self,
+        path: &[u8],
+        known: &Known,
+        blob: &[u8],
+        changes: bool,
+        children: &[Child],
+    ) -> Result<(), ImportError> {
         if !known.recorded || known.interrupted || known.blob != blob {
             self.sender.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
+        }
+        let containers = view(blob).iter().filter(|e| e.kind == Kind::Container);
+        for (entry, _) in containers.zip(children).filter(|(_, child)| child.is_recallable) {
+            self.sender.forget(&[&recorded_name(&join(path, entry.name))])?;
         }
         if changes || known.interrupted {
             self.sender.forget(&[&intent_name(path)])?;
@@ -482,6 +596,18 @@ fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);
     pushed.map_err(record_error(place.container))
+}
+
+fn documents_in(container: Container<'_>) -> u64 {
+    container.iter().filter(|e| e.kind == Kind::Document).count() as u64
+}
+
+/// True when the server holds every document of the container and below just as its token says.
+fn is_clean(container: Container<'_>) -> bool {
+    container.iter().all(|entry| {
+        let held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
+        held && !entry.token.is_empty() && entry.get(ERROR_NOTE).is_none() && entry.get(MAYBE_NOTE).is_none()
+    })
 }
 
 /// Of a file that is no mail only the size is in its document, so only that can differ.

@@ -1,4 +1,5 @@
-//! Import: makes a running server hold the documents of a folder or Maildir, and keeps it so at each further run.
+//! Import: makes a running server hold the documents of a folder, a Maildir or a git revision, and keeps it so at each
+//! further run.
 //!
 //! [`run`] is the whole job, on the client's side: [`source`] lists a folder into a [`container`], [`diff`] merges it with
 //! the one recorded at the last run, [`document`] and [`mail`] turn what changed into fields, and [`job`] streams the
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The folder or Maildir.
+    /// The folder or Maildir, or `git+file:///repository@revision`.
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
@@ -159,6 +160,19 @@ pub enum ImportError {
         path: String,
         /// What is wrong.
         error: container::ContainerError,
+    },
+    /// The source that a dataset came from is needed to know what the server holds of it.
+    #[error(
+        "dataset {dataset:?} was imported from a git repository, and {path:?} was the tree {tree} there, which SOURCE does \
+         not have: import from a repository that has it, or into another dataset"
+    )]
+    Unrecallable {
+        /// The dataset.
+        dataset: String,
+        /// The container.
+        path: String,
+        /// Its token then.
+        tree: String,
     },
     /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
     #[error("stopped at {path:?}: {what}")]

@@ -40,6 +40,8 @@ pub struct Summary {
     pub bytes_read: u64,
     /// Containers listed.
     pub containers: u64,
+    /// Containers that were not listed, because their tokens say that nothing below them changed.
+    pub containers_skipped: u64,
     /// Containers whose new version was recorded.
     pub recorded: u64,
     /// What was left out of the listings.
@@ -49,6 +51,10 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Documents that are counted in one of the four, and folders that failed.
+    pub(crate) fn told(&self) -> u64 {
+        self.added + self.updated + self.unchanged + self.failed
+    }
     pub(crate) fn fail(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;
         if self.dead_letters.len() < DEAD_LETTERS_LISTED_MAX {

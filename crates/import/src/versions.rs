@@ -50,11 +50,17 @@ pub struct Known {
 }
 
 /// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under
-/// way on the connection.
+/// way on the connection. Where the server has no record of the container, `unrecorded` gives the container that is known
+/// otherwise, if there is one.
 ///
 /// # Errors
 /// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
-pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<Known, ImportError> {
+pub fn load(
+    connection: &mut Connection,
+    dataset: &str,
+    path: &[u8],
+    unrecorded: impl FnOnce() -> Result<Option<Vec<u8>>, ImportError>,
+) -> Result<Known, ImportError> {
     let names = [recorded_name(path), intent_name(path)];
     for name in &names {
         connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), name])?;
@@ -79,8 +85,12 @@ pub fn load(connection: &mut Connection, dataset: &str, path: &[u8]) -> Result<K
     let intent = found.pop().flatten();
     let recorded = found.pop().flatten();
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
-    let empty = || Builder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it");
-    let mut blob = recorded.unwrap_or_else(empty);
+    let mut blob = match recorded {
+        Some(blob) => blob,
+        None => unrecorded()?.unwrap_or_else(|| {
+            Builder::new(crate::document::EXTRACTOR_VERSION).finish().expect("nothing in it")
+        }),
+    };
     if let Some(intent) = intent {
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }

@@ -2,18 +2,19 @@
 //!
 //! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
 //! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
-//! mounted) folder; a folder inside it that is a Maildir is listed as one. Reading one document whole, of one moment, is
-//! in [`read`].
+//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository. Reading
+//! one document whole, of one moment, is in [`read`].
 
 mod beneath;
 pub mod folder;
+pub mod git;
 pub mod read;
 pub mod stamp;
 
 use crate::container::{ContainerError, Entry};
 use rustix::io::Errno;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The metadata key of a document's Maildir flags.
 pub const FLAGS_KEY: &[u8] = b"flags";
@@ -37,6 +38,30 @@ pub trait Source {
     /// # Errors
     /// [`ReadError`].
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError>;
+
+    /// The container that had this token when it was imported by extractor version `producer`, with every document in it
+    /// as held by the server. `None` when the source does not keep what it once was, or does not have this one.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
+        let _ = (token, producer);
+        Ok(None)
+    }
+}
+
+/// Opens a source by what a user calls it: a folder's path, or `git+file:///repository@revision`.
+///
+/// # Errors
+/// What the system, or the repository, says.
+pub fn open(name: &Path) -> io::Result<Box<dyn Source>> {
+    let text = name.as_os_str().as_encoded_bytes();
+    if let Some(location) = text.strip_prefix(git::SCHEME.as_bytes()) {
+        let location =
+            std::str::from_utf8(location).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        return Ok(Box::new(git::Git::open(location)?));
+    }
+    Ok(Box::new(folder::Folder::open(name)?))
 }
 
 /// What a source's version tokens are made of.
@@ -95,18 +120,21 @@ pub struct Skipped {
     pub special: u64,
     /// What a mail program keeps beside the messages of a Maildir, and deliveries that are not finished.
     pub maildir: u64,
+    /// Submodules of a git repository: repositories of their own.
+    pub submodules: u64,
 }
 
 impl Skipped {
     /// All together.
     pub fn total(&self) -> u64 {
-        self.links + self.special + self.maildir
+        self.links + self.special + self.maildir + self.submodules
     }
     /// Adds those of another listing.
     pub fn add(&mut self, other: Skipped) {
         self.links += other.links;
         self.special += other.special;
         self.maildir += other.maildir;
+        self.submodules += other.submodules;
     }
 }
 

@@ -7,4 +7,5 @@ mod changes;
 mod failures;
 mod fake;
 mod files;
+mod git;
 mod interruptions;

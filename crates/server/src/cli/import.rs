@@ -31,7 +31,7 @@ const LINE_EVERY: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ImportArgs {
-    /// The folder or Maildir to import
+    /// The folder or Maildir to import, or a revision of a git repository: git+file:///path/of/repository@main
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// The dataset: documents become hashes at NAME:path, the text index is called NAME
@@ -101,14 +101,21 @@ pub fn run(args: ImportArgs) -> ExitCode {
 /// What is said at the end.
 fn report(summary: &Summary, verbose: bool) {
     let skipped = summary.skipped;
-    if skipped.links + skipped.special > 0 {
-        eprintln!("skipped: {} symbolic links, {} special files", skipped.links, skipped.special);
+    if skipped.links + skipped.special + skipped.submodules > 0 {
+        let submodules = match skipped.submodules {
+            0 => String::new(),
+            n => format!(", {n} submodules"),
+        };
+        eprintln!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
     }
     if verbose {
         eprintln!(
             "opened {} documents ({} bytes), listed {} folders, recorded {}",
             summary.opened, summary.bytes_read, summary.containers, summary.recorded
         );
+        if summary.containers_skipped > 0 {
+            eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
+        }
     }
     if summary.failed > 0 {
         eprintln!("failed:");

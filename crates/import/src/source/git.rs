@@ -1,0 +1,213 @@
+//! A revision of a git repository: each tree is a container, each file in it a document.
+//!
+//! [`Git`] reads a local repository, bare or not, through gix, without the user's configuration. A tree's id is its
+//! container's token and a blob's id its document's, so equal tokens mean equal bytes and equal subtrees. A tree that the
+//! last import saw is asked of the repository again ([`Source::recall`]): no copy of a tree is kept at the server.
+//! Symbolic links are not followed; a submodule is a repository of its own. Both are counted.
+
+use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
+use crate::container::{Builder, Entry, Kind};
+use gix::ObjectId;
+use gix::objs::TreeRefIter;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How a source begins that is a revision of a repository.
+pub const SCHEME: &str = "git+file://";
+/// Largest blob in bytes that is read. Blobs are packed: one is read whole or not at all.
+pub const BLOB_BYTES_MAX: u64 = 256 << 20;
+/// Largest tree in bytes that is listed.
+pub const TREE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of unpacked objects that are kept: deltas are built on them.
+const OBJECT_CACHE_BYTES: usize = 16 << 20;
+
+/// A revision of a repository as a source.
+#[derive(Debug)]
+pub struct Git {
+    repository: gix::Repository,
+    /// The tree of the revision.
+    tree: ObjectId,
+    /// As given, for messages.
+    shown: PathBuf,
+}
+
+impl Git {
+    /// Opens `location`: what follows [`SCHEME`], `/path/of/repository@revision`. Without a revision it is `HEAD`. The
+    /// revision may be whatever git takes: a branch, a tag, an id, `main~3`, `HEAD@{1}`.
+    ///
+    /// # Errors
+    /// When there is no repository, or no such revision in it.
+    pub fn open(location: &str) -> io::Result<Git> {
+        let (path, revision) = split_location(location);
+        let mut repository = gix::open_opts(path, gix::open::Options::isolated()).map_err(other)?;
+        repository.object_cache_size(OBJECT_CACHE_BYTES);
+        let found = repository.rev_parse_single(revision).map_err(other)?;
+        let tree = found.object().map_err(other)?.peel_to_tree().map_err(other)?.id;
+        Ok(Git { repository, tree, shown: PathBuf::from(format!("{SCHEME}{location}")) })
+    }
+
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        self.shown.join(String::from_utf8_lossy(path).as_ref())
+    }
+
+    /// The bytes of the object `id`; `None` when the repository does not have it.
+    fn bytes(&self, id: ObjectId, kind: gix::objs::Kind, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(header) = self.repository.try_find_header(id).map_err(other)? else { return Ok(None) };
+        if header.kind() != kind {
+            return Err(other(format!("the object {id} is a {}, not a {kind}", header.kind())));
+        }
+        if header.size() > bytes_max {
+            return Err(other(format!("the {kind} has {} bytes, more than {bytes_max}", header.size())));
+        }
+        let object = self.repository.try_find_object(id).map_err(other)?;
+        Ok(object.map(|object| object.detach().data))
+    }
+
+    fn tree(&self, id: ObjectId) -> io::Result<Option<Vec<u8>>> {
+        self.bytes(id, gix::objs::Kind::Tree, TREE_BYTES_MAX)
+    }
+
+    /// The tree at `path`.
+    fn tree_at(&self, path: &[u8]) -> io::Result<(ObjectId, Vec<u8>)> {
+        let mut id = self.tree;
+        let mut bytes = self.tree(id)?.ok_or_else(|| missing(id))?;
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            let mut found = None;
+            for entry in TreeRefIter::from_bytes(&bytes, id.kind()) {
+                let entry = entry.map_err(other)?;
+                if entry.mode.is_tree() && entry.filename == name {
+                    found = Some(entry.oid.to_owned());
+                    break;
+                }
+            }
+            id = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            bytes = self.tree(id)?.ok_or_else(|| missing(id))?;
+        }
+        Ok((id, bytes))
+    }
+
+    /// Lists the tree `bytes`; with `as_held`, as a container in which the server holds every document.
+    fn list_tree(
+        &self,
+        bytes: &[u8],
+        shown: PathBuf,
+        producer: u16,
+        as_held: bool,
+    ) -> Result<Listing, ListError> {
+        let mut builder = Builder::with_capacity(producer, 0, bytes.len() * 2);
+        let mut skipped = Skipped::default();
+        for entry in TreeRefIter::from_bytes(bytes, self.tree.kind()) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return Err(ListError::Io { path: shown, error: other(error) }),
+            };
+            let (name, token) = (&entry.filename[..], entry.oid.as_bytes());
+            let pushed = if entry.mode.is_tree() {
+                builder.push(Kind::Container, name, 0, token, [])
+            } else if entry.mode.is_link() {
+                skipped.links += 1;
+                continue;
+            } else if entry.mode.is_commit() {
+                skipped.submodules += 1;
+                continue;
+            } else if as_held {
+                let digest = crate::container::digest(token);
+                builder.push(Kind::Document, name, 0, token, [(crate::versions::DIGEST_NOTE, &digest[..])])
+            } else {
+                builder.push(Kind::Document, name, 0, token, [])
+            };
+            if let Err(error) = pushed {
+                return Err(ListError::Container { path: shown, error });
+            }
+        }
+        let blob = builder.finish().map_err(|error| ListError::Container { path: shown, error })?;
+        Ok(Listing { blob, skipped, racy_for_ns: 0 })
+    }
+}
+
+impl Source for Git {
+    fn tokens(&self) -> Tokens {
+        Tokens::Content
+    }
+
+    fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
+        let shown = self.shown(path);
+        match self.tree_at(path) {
+            Ok((_, bytes)) => self.list_tree(&bytes, shown, 0, false),
+            Err(error) => Err(ListError::Io { path: shown, error }),
+        }
+    }
+
+    fn open(&mut self, _path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        let id = ObjectId::try_from(entry.token).map_err(|error| ReadError::Io(other(error)))?;
+        let bytes = self.bytes(id, gix::objs::Kind::Blob, BLOB_BYTES_MAX).map_err(ReadError::Io)?;
+        let bytes = bytes.ok_or_else(|| ReadError::Io(missing(id)))?;
+        Ok(Box::new(Blob { bytes, token: entry.token.to_vec() }))
+    }
+
+    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
+        let Ok(id) = ObjectId::try_from(token) else { return Ok(None) };
+        let shown = self.shown.join(format!("{id}"));
+        match self.tree(id) {
+            Ok(None) => Ok(None),
+            Ok(Some(bytes)) => self.list_tree(&bytes, shown, producer, true).map(|l| Some(l.blob)),
+            Err(error) => Err(ListError::Io { path: shown, error }),
+        }
+    }
+}
+
+/// A blob's bytes.
+#[derive(Debug)]
+struct Blob {
+    bytes: Vec<u8>,
+    token: Vec<u8>,
+}
+
+impl Object for Blob {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(Stat { size: self.bytes.len() as u64, token: self.token.clone(), is_young: false })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+        let len = into.len().min(self.bytes.len() - at);
+        into[..len].copy_from_slice(&self.bytes[at..at + len]);
+        Ok(len)
+    }
+}
+
+/// The repository and the revision. A path may hold an `@`, and so may a revision: the first one that has a folder on its
+/// left divides them.
+fn split_location(location: &str) -> (&Path, &str) {
+    let divided =
+        location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
+    let found = divided.into_iter().find(|(path, revision)| path.is_dir() && !revision.is_empty());
+    found.unwrap_or((Path::new(location), "HEAD"))
+}
+
+fn missing(id: ObjectId) -> io::Error {
+    other(format!(
+        "the object {id} is not in the repository (a shallow or partial clone has not all of them)"
+    ))
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::TempDir;
+
+    #[test]
+    fn the_repository_ends_where_a_folder_does() {
+        let dir = TempDir::new("at");
+        dir.write("a@b/x", b"");
+        let at = dir.path().join("a@b");
+        let at = at.to_str().unwrap();
+        assert_eq!(split_location(at), (Path::new(at), "HEAD"));
+        for revision in ["main", "HEAD@{1}", "feature/x~2", "refs/tags/v@1"] {
+            assert_eq!(split_location(&format!("{at}@{revision}")), (Path::new(at), revision));
+        }
+    }
+}

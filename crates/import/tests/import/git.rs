@@ -1,0 +1,346 @@
+//! Revisions of git repositories, against git itself.
+
+use crate::fake::{Fake, State, counts};
+use crate::files::{Tree, mail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use strand_import::{ImportError, Outcome, Progress, Summary};
+
+/// What git says to `args` in `folder`.
+#[track_caller]
+fn git(folder: &Path, args: &[&str]) -> Vec<u8> {
+    let output = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false", "-C"])
+        .arg(folder)
+        .args(args)
+        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")])
+        .env_remove("GIT_DIR")
+        .output()
+        .expect("git runs");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn line(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("ASCII").trim().to_owned()
+}
+
+fn init(tree: &Tree) {
+    git(tree.path(), &["init", "-q", "-b", "main"]);
+}
+
+/// Commits what lies in the folder; the commit's id.
+fn commit(tree: &Tree) -> String {
+    git(tree.path(), &["add", "-A"]);
+    git(tree.path(), &["commit", "-q", "--allow-empty", "-m", "c"]);
+    line(git(tree.path(), &["rev-parse", "HEAD"]))
+}
+
+fn source(repository: &Path, revision: &str) -> PathBuf {
+    PathBuf::from(format!("git+file://{}@{revision}", repository.display()))
+}
+
+/// What a run tells of each document.
+#[derive(Default)]
+struct Heard(BTreeMap<Vec<u8>, char>);
+
+impl Progress for Heard {
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        let sign = match outcome {
+            Outcome::Added => 'A',
+            Outcome::Updated => 'M',
+            Outcome::Removed => 'D',
+            Outcome::Failed(_) => '!',
+            Outcome::Unchanged => return,
+        };
+        let before = self.0.insert(path.to_vec(), sign);
+        assert!(before.is_none() || sign == '!', "{:?} is told twice", String::from_utf8_lossy(path));
+    }
+}
+
+fn run(fake: &Fake, source: &Path) -> (Summary, BTreeMap<Vec<u8>, char>) {
+    let mut heard = Heard::default();
+    let summary = strand_import::run(&fake.options(source), &mut heard).expect("nothing goes wrong");
+    (summary, heard.0)
+}
+
+/// What `git diff-tree -r --no-renames` says of the files that are documents.
+fn diff_tree(repository: &Path, old: &str, new: &str) -> BTreeMap<Vec<u8>, char> {
+    let raw = git(repository, &["diff-tree", "-r", "--no-renames", "--raw", "-z", "--no-abbrev", old, new]);
+    let mut fields = raw.split(|b| *b == 0).filter(|f| !f.is_empty());
+    let mut changes = BTreeMap::new();
+    while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
+        let facts = String::from_utf8_lossy(facts).into_owned();
+        let [old_mode, new_mode, old_id, new_id, _] = facts.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{facts}");
+        };
+        let sign = match (old_mode.starts_with(":100"), new_mode.starts_with("100")) {
+            (false, true) => 'A',
+            (true, false) => 'D',
+            (true, true) if old_id != new_id => 'M',
+            // Only the mode changed, or neither is a file.
+            _ => continue,
+        };
+        changes.insert(path.to_vec(), sign);
+    }
+    changes
+}
+
+/// Imports the revisions one after the other, each time comparing with git, and at the end with a fresh import.
+fn follow(repository: &Path, revisions: &[String]) -> usize {
+    let fake = Fake::start();
+    let mut failed = BTreeSet::new();
+    let mut changes = 0;
+    let (first, told) = run(&fake, &source(repository, &revisions[0]));
+    assert_eq!(first.updated + first.removed + first.unchanged, 0);
+    failed.extend(told.into_iter().filter(|(_, sign)| *sign == '!').map(|(path, _)| path));
+    for pair in revisions.windows(2) {
+        let (summary, mut told) = run(&fake, &source(repository, &pair[1]));
+        failed.extend(told.iter().filter(|(_, sign)| **sign == '!').map(|(path, _)| path.clone()));
+        let mut expected = diff_tree(repository, &pair[0], &pair[1]);
+        // What is no mail though it says so is told in a way of its own.
+        expected.retain(|path, _| !failed.contains(path));
+        told.retain(|path, _| !failed.contains(path));
+        assert_eq!(told, expected, "{pair:?}");
+        changes += expected.len();
+        let files = git(repository, &["ls-tree", "-r", "-z", &pair[1]]);
+        let files = files.split(|b| *b == 0).filter(|line| line.starts_with(b"100")).count() as u64;
+        assert_eq!(summary.added + summary.updated + summary.unchanged + summary.failed, files, "{pair:?}");
+        // The folders on the way to a change, and to a failure, are opened; nothing else.
+        let mut folders = BTreeSet::from([Vec::new()]);
+        for path in diff_tree(repository, &pair[0], &pair[1]).keys().chain(&failed) {
+            folders.extend(
+                path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| path[..i].to_vec()),
+            );
+        }
+        let modes = git(repository, &["diff-tree", "-r", "-t", "--name-only", "-z", &pair[0], &pair[1]]);
+        folders.extend(modes.split(|b| *b == 0).map(<[u8]>::to_vec));
+        assert!(summary.containers <= folders.len() as u64, "{} containers", summary.containers);
+    }
+    let fresh = Fake::start();
+    fresh.import(&source(repository, revisions.last().expect("one at least")));
+    assert_eq!(fake.state().keys, fresh.state().keys);
+    assert_eq!(fake.state().versions, fresh.state().versions);
+    changes
+}
+
+#[test]
+fn each_pair_of_commits_of_a_random_history_is_as_git_says() {
+    let tree = Tree::new(&[]);
+    init(&tree);
+    let mut random = numbers(0x5eed);
+    let mut revisions = Vec::new();
+    for round in 0..30 {
+        for _ in 0..1 + random() % 8 {
+            let depth = random() % 4;
+            let mut path: String = (0..depth).map(|_| format!("d{}/", random() % 3)).collect();
+            // A name may be a folder at one time and a file at another; `x-y` sorts before `x/y` as bytes do.
+            path.push_str(["x", "x-y", "x.z", "d1", "m.eml", "ä"][(random() % 6) as usize]);
+            let at = tree.at(&path);
+            if random() % 3 == 0 && at.symlink_metadata().is_ok() {
+                tree.remove(&path);
+            } else if !at.is_dir() && !at.ancestors().skip(1).any(Path::is_file) {
+                tree.write(&path, mail("s", &format!("{round} {}", random() % 5)));
+            }
+        }
+        revisions.push(commit(&tree));
+    }
+    // Any two are a pair: back and forth through the history.
+    let walk: Vec<_> = (0..60).map(|_| revisions[(random() % 30) as usize].clone()).collect();
+    assert!(follow(tree.path(), &walk) > 200);
+}
+
+/// Numbers that look random.
+fn numbers(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 33
+    }
+}
+
+#[test]
+fn pairs_of_commits_of_this_project_are_as_git_says() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if !here.join(".git").exists() {
+        println!("skipped: this is no checkout");
+        return;
+    }
+    let commits = String::from_utf8(git(&here, &["rev-list", "-n", "400", "HEAD"])).expect("ASCII");
+    let commits: Vec<String> = commits.lines().map(str::to_owned).collect();
+    let mut random = numbers(7);
+    // Neighbours, and pairs from anywhere.
+    let mut walk: Vec<_> = commits.iter().take(15).cloned().collect();
+    walk.extend((0..10).map(|_| commits[(random() as usize) % commits.len()].clone()));
+    let changes = follow(&here, &walk);
+    println!("{changes} changes between {} commits", walk.len());
+}
+
+#[test]
+fn no_copy_of_a_tree_stays_at_the_server() {
+    let tree = Tree::new(&[
+        ("a.eml", &mail("a", "1")),
+        ("in/b.eml", &mail("b", "2")),
+        ("in/deep/c.eml", &mail("c", "3")),
+    ]);
+    init(&tree);
+    commit(&tree);
+    let fake = Fake::start();
+    assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([3, 0, 0, 0, 0], 3));
+    let names = |fake: &Fake| fake.state().versions[&b"d"[..]].keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&fake), [b"."]);
+    assert_eq!(fake.field("in/deep/c.eml", "subject").as_deref(), Some("c"));
+    let again = fake.import(&source(tree.path(), "main"));
+    assert_eq!((counts(&again), again.containers, again.containers_skipped), (([0, 0, 0, 3, 0], 0), 1, 1));
+    // What fails is looked at again each time, on the way to it only.
+    tree.write("in/deep/broken.eml", "no header\n");
+    tree.write("other/d.eml", mail("d", "4"));
+    commit(&tree);
+    let summary = fake.import(&source(tree.path(), "main"));
+    assert_eq!((counts(&summary).0, summary.containers), ([1, 0, 0, 3, 1], 4));
+    assert_eq!(names(&fake), [&b"."[..], b"in", b"in/deep"]);
+    let summary = fake.import(&source(tree.path(), "main"));
+    assert_eq!((counts(&summary), summary.containers), (([0, 0, 0, 4, 1], 0), 3));
+    tree.write("in/deep/broken.eml", mail("repaired", "5"));
+    commit(&tree);
+    assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([1, 0, 0, 4, 0], 1));
+    assert_eq!(names(&fake), [b"."]);
+    tree.remove("in");
+    commit(&tree);
+    assert_eq!(counts(&fake.import(&source(tree.path(), "main"))), ([0, 0, 3, 2, 0], 0));
+    assert_eq!(fake.ids(), ["a.eml", "other/d.eml"]);
+}
+
+#[test]
+fn bare_repositories_links_submodules_and_tags() {
+    let tree = Tree::new(&[("a@b.eml", &mail("a", "1")), ("run.sh", "x")]);
+    init(&tree);
+    std::os::unix::fs::symlink("a@b.eml", tree.at("link")).unwrap();
+    let first = commit(&tree);
+    git(tree.path(), &["update-index", "--add", "--cacheinfo", &format!("160000,{first},sub")]);
+    git(tree.path(), &["commit", "-q", "-m", "sub"]);
+    git(tree.path(), &["tag", "-a", "v1", "-m", "one"]);
+    let bare = Tree::new(&[]);
+    git(tree.path(), &["clone", "-q", "--bare", ".", &bare.at("at@home.git").display().to_string()]);
+    let bare = bare.at("at@home.git");
+    git(&bare, &["gc", "-q"]);
+    for revision in ["v1", "main", "HEAD", &first[..10], "main~1"] {
+        let fake = Fake::start();
+        let summary = fake.import(&source(&bare, revision));
+        assert_eq!(counts(&summary).0, [2, 0, 0, 0, 0], "{revision}");
+        assert_eq!(summary.skipped.links, 1);
+        assert_eq!(
+            summary.skipped.submodules,
+            u64::from(!revision.ends_with("~1") && !first.starts_with(revision))
+        );
+    }
+    let fake = Fake::start();
+    assert_eq!(counts(&fake.import(Path::new(&format!("git+file://{}", bare.display())))).0, [2, 0, 0, 0, 0]);
+    for (revision, said) in [("nowhere", "nowhere"), ("", "a")] {
+        let error = fake.try_import(&source(&bare, revision));
+        let text = error.expect_err("there is none").to_string();
+        assert!(text.contains(said), "{text}");
+    }
+    let text = fake.try_import(Path::new("git+file:///no/such/repository")).expect_err("none").to_string();
+    assert!(text.contains("/no/such/repository"), "{text}");
+}
+
+#[test]
+fn a_dataset_moves_between_a_folder_and_its_repository() {
+    let tree = Tree::new(&[("a.eml", &mail("a", "1")), ("in/b.eml", &mail("b", "2"))]);
+    let fake = Fake::start();
+    fake.import(tree.path());
+    let repository = tree.copy();
+    init(&repository);
+    commit(&repository);
+    repository.remove("in");
+    repository.write("c/d.eml", mail("d", "3"));
+    commit(&repository);
+    // Tokens say nothing across sources: what is there is sent again.
+    assert_eq!(counts(&fake.import(&source(repository.path(), "main~1"))).0, [0, 2, 0, 0, 0]);
+    assert_eq!(counts(&fake.import(&source(repository.path(), "main"))).0, [1, 0, 1, 1, 0]);
+    assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
+    // Back again the trees would be needed, and a repository without them says so.
+    let text = fake.try_import(tree.path()).expect_err("the trees are not there").to_string();
+    assert!(text.contains("imported from a git repository") && text.contains("\"c\""), "{text}");
+    let other = Tree::new(&[("x/y.eml", &mail("y", "9"))]);
+    init(&other);
+    commit(&other);
+    assert!(matches!(fake.try_import(&source(other.path(), "main")), Err(ImportError::Unrecallable { .. })));
+    assert_eq!(fake.ids(), ["a.eml", "c/d.eml"]);
+}
+
+#[test]
+fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
+    let tree = Tree::new(&[]);
+    init(&tree);
+    for (name, text) in [
+        ("a.eml", "1"),
+        ("b.eml", "2"),
+        ("old/c.eml", "3"),
+        ("old/in/d.eml", "4"),
+        ("same/s.eml", "5"),
+        ("up/x.eml", "0"),
+    ] {
+        tree.write(name, mail("s", text));
+    }
+    let first = commit(&tree);
+    tree.remove("old");
+    for (name, text) in [("b.eml", "2 new"), ("e.eml", "6"), ("up/g.eml", "8"), ("up/in/h.eml", "9")] {
+        tree.write(name, mail("s", text));
+    }
+    let second = commit(&tree);
+    tree.remove("e.eml");
+    tree.remove("up/in");
+    tree.write("same/t.eml", mail("s", "10"));
+    let third = commit(&tree);
+    let at = |revision: &str| source(tree.path(), revision);
+    let base = Fake::start();
+    base.import(&at(&first));
+    let before = base.state().clone();
+    let fresh = |revision: &str| {
+        let fake = Fake::start();
+        fake.import(&at(revision));
+        let State { keys, versions, .. } = fake.state().clone();
+        (keys, versions)
+    };
+    let expected = [&first, &second, &third].map(|revision| (revision, fresh(revision)));
+    let mut cuts = 0;
+    for cut in 0.. {
+        let mut survived = false;
+        for after_executing in [false, true] {
+            let state = State {
+                executed: Vec::new(),
+                cut_at: Some(cut),
+                cut_after_executing: after_executing,
+                ..before.clone()
+            };
+            let fake = Fake::with(state);
+            match fake.try_import(&at(&second)) {
+                Ok(_) => {
+                    survived = true;
+                    continue;
+                }
+                Err(ImportError::Lost { .. }) => cuts += 1,
+                Err(error) => panic!("cut at {cut}: {error}"),
+            }
+            fake.state().cut_at = None;
+            let cut_short = fake.state().clone();
+            for (revision, (keys, versions)) in &expected {
+                let fake = Fake::with(cut_short.clone());
+                let summary = fake.import(&at(revision));
+                assert_eq!(&fake.state().keys, keys, "cut at {cut}, executed: {after_executing}");
+                assert_eq!(&fake.state().versions, versions, "cut at {cut}, executed: {after_executing}");
+                assert_eq!(
+                    summary.added + summary.updated + summary.unchanged,
+                    keys.len() as u64,
+                    "cut at {cut}: {summary}"
+                );
+            }
+        }
+        if survived {
+            break;
+        }
+    }
+    assert!(cuts > 40, "only {cuts} cuts");
+}
