@@ -10,6 +10,7 @@
 
 pub(crate) mod budget;
 mod cache;
+mod classes;
 mod machine;
 mod matcher;
 mod pattern;
@@ -18,9 +19,10 @@ mod walk;
 
 pub(crate) use budget::{Budget, Halt};
 pub(crate) use cache::MachineCache;
+pub(crate) use classes::CLASSES_WEIGHT_MAX;
 pub(crate) use machine::{Machine, tiers_within};
 pub(crate) use matcher::{Counts, Matcher, Progress};
-pub(crate) use pattern::{Options, Pattern, build_many, parse};
+pub(crate) use pattern::{Options, Pattern, build_many, parse, parse_within};
 pub(crate) use simulate::{NONE, Simulation, StreamState};
 
 /// Longest pattern, in bytes.

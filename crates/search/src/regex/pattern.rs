@@ -1,5 +1,6 @@
 //! [`Pattern`]: a compiled pattern.
 
+use super::classes::weigh;
 use super::machine::{Build, Machine};
 use super::*;
 use crate::error::SearchError;
@@ -7,7 +8,8 @@ use memchr::memmem::Finder;
 use regex_automata::MatchKind;
 use regex_automata::nfa::thompson::{self, NFA, WhichCaptures};
 use regex_automata::util::prefilter::Prefilter;
-use regex_automata::util::syntax;
+use regex_syntax::ast::parse::ParserBuilder;
+use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::sync::OnceLock;
 
@@ -90,6 +92,10 @@ impl Pattern {
         let literal = self.literal.as_ref().map_or(0, |l| l.needle().len());
         self.machine.bytes() + self.hir_bytes + literal + self.reverse_bytes()
     }
+    /// Bytes of what was read, which is kept.
+    pub(crate) fn hir_bytes(&self) -> usize {
+        self.hir_bytes
+    }
     /// Those of what [`Pattern::reverse`] has made.
     pub(crate) fn reverse_bytes(&self) -> usize {
         let reverse = self.reverse.get().and_then(|r| r.as_ref());
@@ -118,6 +124,18 @@ impl Pattern {
 /// # Errors
 /// Where it is wrong and why.
 pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError> {
+    parse_within(pattern, options, &mut CLASSES_WEIGHT_MAX.clone())
+}
+
+/// As [`parse`]; the weight of the pattern's classes is taken from `weight_left`, before they are made.
+///
+/// # Errors
+/// As [`parse`]; when no more is left.
+pub(crate) fn parse_within(
+    pattern: &[u8],
+    options: Options,
+    weight_left: &mut u64,
+) -> Result<Hir, SearchError> {
     if pattern.len() > PATTERN_BYTES_MAX {
         let text = format!(
             "ERR The pattern is too long: {} bytes, at most {PATTERN_BYTES_MAX} are allowed",
@@ -129,12 +147,17 @@ pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError
         offset: e.valid_up_to(),
         why: r"not UTF-8 (write other bytes as \xNN)".into(),
     })?;
-    let config = syntax::Config::new()
-        .unicode(options.unicode)
-        .utf8(false)
-        .case_insensitive(options.nocase)
-        .nest_limit(PATTERN_DEPTH_MAX);
-    syntax::parse_with(text, &config).map_err(|e| syntax_error(&e))
+    let Options { unicode, nocase, .. } = options;
+    let parsed = ParserBuilder::new().nest_limit(PATTERN_DEPTH_MAX).build().parse(text);
+    let ast = parsed.map_err(|e| syntax_error(&e.into()))?;
+    let weight = weigh(text, &ast, unicode, nocase);
+    *weight_left =
+        weight_left.checked_sub(weight).filter(|_| weight <= CLASSES_WEIGHT_MAX).ok_or_else(|| {
+            SearchError::Refused("ERR The pattern is too big: its classes have too many characters".into())
+        })?;
+    let mut translator =
+        TranslatorBuilder::new().unicode(unicode).utf8(false).case_insensitive(nocase).build();
+    translator.translate(text, &ast).map_err(|e| syntax_error(&e.into()))
 }
 
 /// One machine for all of `patterns`, which finds every one that matches.

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::error::{SearchError, lossy};
-use crate::regex::{KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse, tiers_within};
+use crate::regex::{
+    CLASSES_WEIGHT_MAX, KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse_within, tiers_within,
+};
 use regex_automata::PatternID;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// A pattern of a set with many gets a full DFA up to this, in bytes.
 const SMALL_DFA_BYTES: usize = 16 << 10;
+
+/// Most that the classes of all patterns of a set may weigh: a second of a helper thread.
+const SET_CLASSES_WEIGHT_MAX: u64 = 8 * CLASSES_WEIGHT_MAX;
 
 /// What RX.SET was given.
 #[derive(Debug)]
@@ -78,11 +83,15 @@ impl Set {
             tiers: tiers_within(definition.memory_bytes / 2),
         };
         let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
+        // A copy of each pattern is held until all are compiled together.
+        let mut together_bytes = 0;
+        let mut weight_left = SET_CLASSES_WEIGHT_MAX;
         for (id, text) in &definition.patterns {
             if cancelled() {
                 return Err(SearchError::Cancelled);
             }
-            let compiled = parse(text, options).and_then(|hir| Pattern::from_hir(hir, options));
+            let parsed = parse_within(text, options, &mut weight_left);
+            let compiled = parsed.and_then(|hir| Pattern::from_hir(hir, options));
             let pattern = compiled.map_err(|e| of_pattern(e, id, n))?;
             check_groups(&pattern).map_err(|e| of_pattern(e, id, n))?;
             bytes += pattern.bytes();
@@ -93,14 +102,17 @@ impl Set {
                 return Err(SearchError::Refused(text));
             }
             if n > 1 {
-                hirs.push(pattern.hir.clone());
+                together_bytes += pattern.hir_bytes();
+                if bytes + together_bytes <= COMPILED_BYTES_MAX {
+                    hirs.push(pattern.hir.clone());
+                }
             }
             bytes += id.len() + size_of::<Member>();
             members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
         // What is too big together is searched for one by one.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
-        let together = (n > 1).then(|| build_many(&hirs, kept).ok()).flatten();
+        let together = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
         bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
         Ok(Set {
             members,

@@ -153,6 +153,36 @@ fn fields_are_returned_once() {
     });
 }
 
+#[test]
+fn classes_are_weighed_before_they_are_made() {
+    alone("tests::limits::classes_are_weighed_before_they_are_made", 24 << 20, World::new, |w| {
+        let refusal = "ERR The pattern is too big: its classes have too many characters";
+        let letters: String = (0..20_000u32).filter_map(|i| char::from_u32(0x4e00 + 2 * i)).collect();
+        for pattern in [
+            format!("(?iu){}", r"\pL".repeat(2_000)),
+            format!("(?i:x)(?:(?u:{}))", r"\p{Any}".repeat(100)),
+            format!("(?iu){}", r"[\x{0}-\x{10FFFF}]".repeat(100)),
+            format!("[{letters}]"),
+        ] {
+            refused(w.run(&["RX.CHECK", &pattern]), refusal);
+            refused(w.run(&["RX.SET", "s", "ID", "a", &pattern]), refusal);
+            refused(w.run(&["RX.GREP", "KEYS", &pattern]), refusal);
+        }
+        assert!(matches!(w.run(&["RX.CHECK", r"(?iu)\pL+ \p{Greek}+\s*[\w--\d]"]), Value::Array(_)));
+    });
+}
+
+#[test]
+fn the_classes_of_a_set_are_weighed_together() {
+    alone("tests::limits::the_classes_of_a_set_are_weighed_together", 112 << 20, World::new, |w| {
+        let mut set = vec!["RX.SET".to_string(), "s".into(), "DEADLINE".into(), "60000".into()];
+        (0..20)
+            .for_each(|i| set.extend(["ID".into(), i.to_string(), format!("(?iu){}", r"\pL".repeat(150))]));
+        let Value::Error(text) = w.run(&set) else { panic!("refused") };
+        assert!(String::from_utf8_lossy(&text).starts_with("ERR The pattern is too big"), "{text:?}");
+    });
+}
+
 /// Queries that find nothing, or little, and pass many documents, positions, terms or values of a column on the way.
 #[test]
 fn time_is_looked_at_within_every_kind_of_query() {

@@ -97,7 +97,7 @@ fn reopened(w: &World) -> World {
 #[test]
 fn what_is_hard_leaves_the_worker_and_comes_back_with_the_same_result() {
     let w = World::new();
-    w.ok("RX.SET h ID p '(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c' ID q '[ab]*a[ab]{18}d' MEMORY 4194304");
+    w.ok("RX.SET h ID p '(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c' ID q '[ab]*a[ab]{18}d' MEMORY 4194304 DEADLINE 600000");
     let rng = &mut fastrand::Rng::with_seed(11);
     let mut hard: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
     let easy = vec![b'x'; 200];
@@ -280,7 +280,7 @@ fn patterns_are_judged() {
 #[test]
 fn refusals() {
     let w = World::new();
-    w.ok("RX.SET s ID p x");
+    w.ok("RX.SET s ID p x DEADLINE 600000");
     for (line, want) in [
         ("RX.SET s ID p", "ERR wrong number of arguments for 'rx.set' command"),
         ("RX.SET s UNICODE NOCASE UNICODE", "ERR A set needs at least one pattern: ID id pattern"),
