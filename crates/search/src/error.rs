@@ -84,6 +84,12 @@ pub enum SearchError {
     /// A request would hold more than it may, in bytes.
     #[error("ERR The request would hold more than {0} bytes: ask for less of it")]
     RequestTooLarge(u64),
+    /// A name, or a key under a prefix, that the user's patterns do not allow.
+    #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
+    NoKeyPermission,
+    /// What tells of all documents of an index, or ends it, by who may not read all of them.
+    #[error("NOPERM User does not have the required permissions to query the index")]
+    NoIndexPermission,
     /// TIMEOUT has passed.
     #[error("Timeout limit was reached")]
     Timeout,

@@ -190,6 +190,9 @@ impl Search {
             }
             Schema::parse(call.args)?
         };
+        if !schema.prefixes.iter().all(|prefix| call.may_read_all(prefix)) {
+            return Err(SearchError::NoKeyPermission);
+        }
         let scan = if schema.initial_scan { Scan::At(0, 0) } else { Scan::Done };
         let index = Index::new(name.to_vec(), schema)?;
         let _follow = self.follow.lock();
@@ -223,6 +226,9 @@ impl Search {
         self.notice_flush(call.now_ms);
         let name = call.args.at(1);
         let entry = self.sound_entry(name)?.ok_or(SearchError::UnknownIndex)?;
+        if !exec::may_read_all(&entry.index, call) {
+            return Err(SearchError::NoIndexPermission);
+        }
         let cancel = call.cancel;
         let keys = if delete {
             self.drain(call.now_ms);
@@ -264,6 +270,9 @@ impl Search {
         check_arity(call, 2)?;
         self.drain(call.now_ms);
         let entry = self.sound_entry(call.args.at(1))?.ok_or(SearchError::UnknownIndex)?;
+        if !exec::may_read_all(&entry.index, call) {
+            return Err(SearchError::NoIndexPermission);
+        }
         entry.index.refresh(call.now_ms)?;
         entry.index.counts.uses.fetch_add(1, Ordering::Relaxed);
         info::reply(self, &entry, call.reply);
@@ -296,6 +305,22 @@ pub(crate) fn check_arity(call: &LaneCall<'_>, at_least: usize) -> Result<(), Se
         return Err(SearchError::refused(format!("ERR wrong number of arguments for '{name}' command")));
     }
     Ok(())
+}
+
+/// Refuses a name of a set or an index that the user may not change, as if it were a key.
+///
+/// # Errors
+/// That.
+pub(crate) fn check_may_change(call: &LaneCall<'_>, name: &[u8]) -> Result<(), SearchError> {
+    if call.may_write(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
+}
+
+/// Refuses a name of a set that the user may not use, as if it were a key.
+///
+/// # Errors
+/// That.
+pub(crate) fn check_may_use(call: &LaneCall<'_>, name: &[u8]) -> Result<(), SearchError> {
+    if call.may_read(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
 }
 
 fn reply_error(reply: &mut Reply<'_>, error: &SearchError) {

@@ -3,7 +3,7 @@
 use super::set::{Definition, Set};
 use super::*;
 use crate::error::{SearchError, lossy};
-use crate::service::{Search, check_arity};
+use crate::service::{Search, check_arity, check_may_change};
 use std::collections::HashSet;
 use strand_commands::call::LaneCall;
 use strand_wire::args::Args;
@@ -15,6 +15,7 @@ use strand_wire::args::Args;
 /// What is wrong with the arguments or a pattern.
 pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 3)?;
+    check_may_change(call, call.args.at(1))?;
     let definition = parse(call.args)?;
     // It is done although its client has gone, as every command that changes something; what it may cost is bounded.
     let cancelled = || {
@@ -33,17 +34,19 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
 /// None of its own.
 pub(crate) fn delete(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
+    call.args.iter().skip(1).try_for_each(|name| check_may_change(call, name))?;
     let removed = call.args.iter().skip(1).filter(|name| search.regexes.remove(name)).count();
     call.reply.int(removed as i64);
     Ok(())
 }
 
-/// `RX.LIST`: the names, sorted.
+/// `RX.LIST`: the names that the user may use, sorted.
 ///
 /// # Errors
 /// None of its own.
 pub(crate) fn list(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    let names = search.regexes.names();
+    let mut names = search.regexes.names();
+    names.retain(|name| call.may_read(name));
     call.reply.array(names.len());
     names.iter().for_each(|name| call.reply.bulk(name));
     Ok(())

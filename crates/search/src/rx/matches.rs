@@ -7,7 +7,7 @@ use super::set::Set;
 use super::*;
 use crate::error::{SearchError, lossy};
 use crate::regex::{Budget, Counts, Halt, NONE, Progress};
-use crate::service::{Search, check_arity};
+use crate::service::{Search, check_arity, check_may_use};
 use regex_automata::util::interpolate;
 use regex_automata::{PatternID, PatternSet};
 use std::ops::Range;
@@ -224,6 +224,7 @@ impl Replacing<'_> {
 /// The seat and the text of a command whose arguments begin with a set's name and a text.
 fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<Seat>, &'a [u8]), SearchError> {
     check_arity(call, 3)?;
+    check_may_use(call, call.args.at(1))?;
     let text = call.args.at(2);
     if text.len() > TEXT_BYTES_MAX {
         let text = format!("ERR The text is too long: at most {TEXT_BYTES_MAX} bytes are allowed");

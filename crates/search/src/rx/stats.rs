@@ -5,7 +5,7 @@
 use super::registry::Seat;
 use crate::error::SearchError;
 use crate::regex::{Counts, Halt};
-use crate::service::{Search, check_arity};
+use crate::service::{Search, check_arity, check_may_use};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -83,6 +83,7 @@ impl SeatStats {
 /// When there is no such set.
 pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
+    check_may_use(call, call.args.at(1))?;
     let set = search.regexes.set(call.args.at(1))?;
     let seats = search.regexes.seats_at(&set);
     let sum = |f: fn(&SeatStats) -> &AtomicU64| seats.iter().map(|s| f(&s.stats).load(Relaxed)).sum::<u64>();

@@ -8,7 +8,7 @@ use super::set::Set;
 use super::*;
 use crate::error::SearchError;
 use crate::regex::{Budget, Halt, Machine, Simulation, StreamState};
-use crate::service::{Search, check_arity};
+use crate::service::{Search, check_arity, check_may_use};
 use parking_lot::Mutex;
 use regex_automata::dfa::Automaton;
 use regex_automata::util::primitives::StateID;
@@ -164,6 +164,7 @@ impl Client {
 /// # Errors
 /// When there is no such set, or it cannot be streamed, or too many streams are open.
 pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_may_use(call, call.args.at(2))?;
     let set = search.regexes.set(call.args.at(2))?;
     let too_big = || SearchError::refused("ERR The set is too big for a stream: use fewer patterns");
     let machine = set.ends().ok_or_else(too_big)?;

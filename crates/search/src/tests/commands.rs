@@ -1,6 +1,6 @@
 //! The commands with their options and errors.
 
-use super::{Prefix, World, text};
+use super::{Prefix, Rights, World, only, text};
 use strand_commands::spec::Access;
 use strand_wire::client::Value;
 
@@ -56,7 +56,7 @@ fn searches_by_every_kind_of_field() {
 #[test]
 fn what_the_user_may_not_read_is_not_there() {
     let mut w = library();
-    w.rights = Some(Prefix("b:2", Access::READ));
+    w.rights = only(Prefix("b:2", Access::READ));
     assert_eq!(w.keys("books *"), (1, vec!["b:2".into()]));
     assert_eq!(w.keys("books dog"), (1, vec!["b:2".into()]));
     assert_eq!(w.keys("books running"), (0, vec![]));
@@ -68,20 +68,99 @@ fn what_the_user_may_not_read_is_not_there() {
             "{sort}"
         );
     }
-    w.rights = Some(Prefix("b:", Access::WRITE));
+    w.rights = only(Prefix("b:", Access::WRITE));
     assert_eq!(w.keys("books *"), (0, vec![]));
 }
 
 #[test]
 fn an_index_takes_only_those_documents_along_that_the_user_may_remove() {
     let mut w = library();
-    w.rights = Some(Prefix("b:2", Access { read: true, write: true }));
+    w.rights = only(Prefix("b:2", Access { read: true, write: true }));
+    let refusal = "NOPERM User does not have the required permissions to query the index";
+    assert_eq!(w.error("FT.DROPINDEX books DD"), refusal);
+    w.rights =
+        Some(Rights(vec![Prefix("b:2", Access { read: true, write: true }), Prefix("b:", Access::READ)]));
     w.ok("FT.DROPINDEX books DD");
     w.rights = None;
     let mut left = Vec::new();
     w.keyspace.scan(0, 0, 100, w.now_ms, &mut |record| left.push(record.key().to_vec()));
     left.sort();
     assert_eq!(left, [&b"b:1"[..], b"b:3", b"b:4", b"other"]);
+}
+
+/// What a user learns of an index must not depend on documents that may not be read.
+#[test]
+fn who_may_not_read_all_learns_nothing_of_the_rest() {
+    let mut w = library();
+    let line = "FT.SEARCH books 'dog|running' WITHSCORES NOCONTENT";
+    let whole = w.line(line);
+    w.rights = only(Prefix("b:", Access::READ));
+    assert_eq!(w.line(line), whole, "who may read all sees BM25");
+    assert!(matches!(w.line("FT.INFO books"), Value::Array(_)));
+    w.rights = only(Prefix("b:2", Access::READ));
+    let before = w.line(line);
+    assert_eq!(
+        before,
+        Value::Array(vec![Value::Int(1), Value::Bulk(b"b:2".to_vec()), Value::Bulk(b"1".to_vec())])
+    );
+    w.hset("b:9", &[("title", "dog dog dog running"), ("year", "1")]);
+    assert_eq!(w.line(line), before);
+    let refusal = "NOPERM User does not have the required permissions to query the index";
+    assert_eq!(w.error("FT.INFO books"), refusal);
+    // Nor by an index of one's own, which would tell the same.
+    let refusal = "NOPERM this user has no permissions to access one of the keys used as arguments";
+    for line in [
+        "FT.CREATE mine SCHEMA title TEXT",
+        "FT.CREATE mine PREFIX 1 b: SCHEMA title TEXT",
+        "FT.CREATE mine PREFIX 2 b:2 b:3 SCHEMA title TEXT",
+        "RX.INDEX CREATE b:2 PREFIX b:",
+        "RX.INDEX CREATE b:2 PREFIX ''",
+    ] {
+        assert_eq!(w.error(line), refusal, "{line}");
+    }
+    w.ok("FT.CREATE mine PREFIX 2 b:2 b:22 SCHEMA title TEXT");
+}
+
+/// Sets and trigram indexes are under the user's key patterns, by their names.
+#[test]
+fn names_are_held_against_the_users_patterns() {
+    let mut w = World::new();
+    w.ok("RX.SET app:s ID p x");
+    w.ok("RX.SET other:s ID p x");
+    w.ok("RX.INDEX CREATE other:i PREFIX app:");
+    let refusal = "NOPERM this user has no permissions to access one of the keys used as arguments";
+    w.rights = only(Prefix("app:", Access::READ));
+    assert_eq!(w.line("RX.MATCH app:s xx"), Value::Array(vec![Value::Bulk(b"p".to_vec())]));
+    assert_eq!(w.line("RX.LIST"), Value::Array(vec![Value::Bulk(b"app:s".to_vec())]));
+    assert_eq!(w.line("RX.INDEX LIST"), Value::Array(vec![]));
+    for line in [
+        "RX.SET app:s ID p y",
+        "RX.SET other:s ID p y",
+        "RX.SET other:new ID p y",
+        "RX.DEL app:s",
+        "RX.DEL other:s",
+        "RX.MATCH other:s xx",
+        "RX.FINDALL other:s xx",
+        "RX.CAPTURES other:s xx",
+        "RX.REPLACE other:s xx y",
+        "RX.STATS other:s",
+        "RX.STREAM OPEN other:s",
+        "RX.INDEX DROP other:i",
+        "RX.INDEX CREATE app:i PREFIX app:",
+    ] {
+        assert_eq!(w.error(line), refusal, "{line}");
+    }
+    w.rights = only(Prefix("app:", Access { read: true, write: true }));
+    w.ok("RX.SET app:s ID p y");
+    w.ok("RX.INDEX CREATE app:i PREFIX app:");
+    assert_eq!(w.error("RX.DEL app:s other:s"), refusal);
+    assert_eq!(w.line("RX.DEL app:s"), Value::Int(1), "of several none was removed");
+    w.ok("RX.INDEX DROP app:i");
+    // The values under it may be read, so its figures may too.
+    assert!(matches!(w.line("RX.INDEX INFO other:i"), Value::Array(_)));
+    w.rights = only(Prefix("app:1", Access::READ));
+    let refusal = "NOPERM User does not have the required permissions to query the index";
+    assert_eq!(w.error("RX.INDEX INFO other:i"), refusal);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! RX.GREP over a real keyspace.
 
-use super::{Prefix, World, text};
+use super::{Prefix, World, only, text};
 use strand_commands::spec::Access;
 use strand_wire::client::Value;
 
@@ -37,17 +37,17 @@ fn keys_and_values() {
 #[test]
 fn what_the_user_may_not_read_is_not_looked_at() {
     let mut w = world();
-    w.rights = Some(Prefix("mail:3", Access::READ));
+    w.rights = only(Prefix("mail:3", Access::READ));
     assert_eq!(sorted(w.line("RX.GREP KEYS .")), ["mail:3"]);
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4}")), ["mail:3"]);
     assert_eq!(sorted(w.line("RX.GREP VALUES 1234")), Vec::<String>::new());
-    w.rights = Some(Prefix("", Access::WRITE));
+    w.rights = only(Prefix("", Access::WRITE));
     assert_eq!(sorted(w.line("RX.GREP KEYS .")), Vec::<String>::new());
     // Nor is what an index finds.
     w.rights = None;
     w.ok("RX.INDEX CREATE trigrams PREFIX mail:");
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4} PREFIX mail:")), ["mail:1", "mail:3"]);
-    w.rights = Some(Prefix("mail:3", Access::READ));
+    w.rights = only(Prefix("mail:3", Access::READ));
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4} PREFIX mail:")), ["mail:3"]);
 }
 

@@ -32,7 +32,7 @@ struct World {
     protocol: Protocol,
     db: usize,
     cancel: Arc<AtomicBool>,
-    rights: Option<Prefix>,
+    rights: Option<Rights>,
     place: Place,
     client: u64,
 }
@@ -40,9 +40,14 @@ struct World {
 /// Rights on keys that begin with this.
 struct Prefix(&'static str, Access);
 
-impl KeyRights for Prefix {
+/// All of these.
+struct Rights(Vec<Prefix>);
+
+impl KeyRights for Rights {
     fn may(&self, key: &[u8], access: Access) -> bool {
-        key.starts_with(self.0.as_bytes()) && (self.1.read || !access.read) && (self.1.write || !access.write)
+        self.0.iter().any(|Prefix(prefix, may)| {
+            key.starts_with(prefix.as_bytes()) && (may.read || !access.read) && (may.write || !access.write)
+        })
     }
     fn may_all(&self, prefix: &[u8], access: Access) -> bool {
         self.may(prefix, access)
@@ -213,6 +218,11 @@ impl World {
         let expire_at_ms = record.expire_at_ms;
         db.insert(&to, record.value, expire_at_ms);
     }
+}
+
+/// Just this right.
+fn only(right: Prefix) -> Option<Rights> {
+    Some(Rights(vec![right]))
 }
 
 /// A reply that is a string.

@@ -5,7 +5,7 @@ use super::index::{INDEXED_BYTES_MAX, Index, Share};
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
 use crate::grep::{Held, hold};
-use crate::service::Search;
+use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -209,6 +209,10 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     };
     too_long("The prefix", args.at(4))?;
     too_long("The field's name", field.as_deref().unwrap_or_default())?;
+    check_may_change(call, name)?;
+    if !call.may_read_all(args.at(4)) {
+        return Err(SearchError::NoKeyPermission);
+    }
     let _follow = search.follow.lock();
     {
         let mut indexes = search.trigrams.indexes.write();
@@ -232,6 +236,7 @@ pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
 /// # Errors
 /// When there is no such index.
 pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
+    check_may_change(call, call.args.at(2))?;
     let _follow = search.follow.lock();
     let dropped = {
         let mut indexes = search.trigrams.indexes.write();
@@ -249,12 +254,13 @@ pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
     Ok(())
 }
 
-/// `RX.INDEX LIST`: the names, sorted.
+/// `RX.INDEX LIST`: the names that the user may read, sorted.
 ///
 /// # Errors
 /// None of its own.
 pub(crate) fn list(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    let names: Vec<Vec<u8>> = search.trigrams.indexes.read().keys().cloned().collect();
+    let mut names: Vec<Vec<u8>> = search.trigrams.indexes.read().keys().cloned().collect();
+    names.retain(|name| call.may_read(name));
     call.reply.array(names.len());
     names.iter().for_each(|name| call.reply.bulk(name));
     Ok(())
@@ -268,6 +274,10 @@ pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     search.drain(call.now_ms);
     let entry =
         search.trigrams.indexes.read().get(call.args.at(2)).cloned().ok_or(SearchError::UnknownIndex)?;
+    // Sums and numbers of documents tell of each of them, the more the fewer there are.
+    if !call.may_read_all(&entry.index.prefix) {
+        return Err(SearchError::NoIndexPermission);
+    }
     let (index, f, is_whole) = (&entry.index, entry.index.figures(), entry.is_whole());
     call.reply.map(10);
     call.reply.bulk(b"prefix");
