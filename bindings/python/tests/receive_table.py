@@ -6,7 +6,7 @@ usage: receive_table.py [--json]
 It is what Foolscap's own bench_banana.py measures (that one does not run on Python 3): the stream is cut into chunks and
 handed to a receiver until the string is whole. Columns: a plain byte string as the buffer, added to and cut at each chunk,
 as receivers do that have no chain; StringChain as Foolscap ships it; strand_chain's in its place; and the decoder of
-crates/wire by its own bench (`cargo bench -p strand-wire --bench banana`). Processor time of the median repetition; memory
+crates/banana by its own bench (`cargo bench -p strand-banana --bench banana`). Processor time of the median repetition; memory
 is how far the peak of the resident set rose, of the string's size, in one repetition. Each cell is a process of its own
 (`receive_table.py --cell BUFFER BYTES`), without giving memory back to the kernel in between (ALLOCATOR): whether that
 happens hangs on what else lies in the heap. The last column's strings are kept, so its memory is fresh each time. A cell that would take more than CELL_S_MAX seconds, to judge by
@@ -26,7 +26,7 @@ CELL_S_MAX = 10
 # glibc's: nothing is trimmed, and up to 32 MiB (the most) comes from the heap.
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 31), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 BUFFERS = ["plain", "foolscap", "strand"]
-TITLES = {"plain": "plain buffer", "foolscap": "foolscap", "strand": "with strand_chain", "wire": "strand wire::banana"}
+TITLES = {"plain": "plain buffer", "foolscap": "foolscap", "strand": "with strand_chain", "wire": "strand_banana"}
 
 
 class PlainBuffer:
@@ -115,7 +115,7 @@ def cells(buffer):
 def wire():
     cargo = os.environ.get("CARGO", "cargo")
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
-    command = [cargo, "bench", "--quiet", "-p", "strand-wire", "--bench", "banana", "--", "--json"]
+    command = [cargo, "bench", "--quiet", "-p", "strand-banana", "--bench", "banana", "--", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, cwd=root, check=True)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     rows = {row["string_bytes"]: row for row in rows if row["chunk_bytes"] == CHUNK}

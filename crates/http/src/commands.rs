@@ -12,6 +12,7 @@ use crate::json::JsonWriter;
 use crate::problem::Problem;
 use crate::session_client::Gone;
 use crate::text;
+use crate::turns::step_back;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
@@ -20,7 +21,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
 use strand_wire::events::Event;
-use strand_wire::turns::step_back;
 
 /// Most commands that have been sent and not answered.
 const OUTSTANDING_MAX: usize = 1024;

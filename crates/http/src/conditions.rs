@@ -7,12 +7,12 @@
 //! (section 14.2), are.
 
 use crate::problem::Problem;
+use crate::turns::step_back;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
 use std::ops::Range;
 use strand_chain::Chain;
-use strand_wire::digest::Digest;
-use strand_wire::turns::step_back;
+use strand_digest::Digest;
 
 /// Bytes hashed between two looks at who else has something to do: some 30 us.
 const SLICE_BYTES: usize = 256 * 1024;

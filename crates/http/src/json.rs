@@ -9,11 +9,11 @@ use crate::body::{PIECE_BYTES_MAX, Writer};
 use crate::pipe::Holding;
 use crate::session_client::{Gone, SessionClient};
 use crate::text;
+use crate::turns::step_back;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
 use strand_wire::events::Event;
-use strand_wire::turns::step_back;
 
 /// Bytes that are gathered before they are sent.
 const GATHER_BYTES: usize = 16 * 1024;

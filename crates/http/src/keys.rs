@@ -23,7 +23,7 @@ use hyper::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::rc::Rc;
 use strand_chain::Chain;
-use strand_wire::digest::Digest;
+use strand_digest::Digest;
 use strand_wire::events::Event;
 
 /// Longest body of unknown length that is taken, in bytes.

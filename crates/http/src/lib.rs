@@ -5,7 +5,7 @@
 //! (authentication, limits, slow commands, accounting) holds here without being written twice. [`routes`] is the table (of [`route`]s),
 //! [`openapi`] its description; [`keys`], [`commands`], [`search`], [`update`] (XML) and [`metrics`] answer; [`problem`] is how
 //! errors look. Values go both ways without being held whole: a PUT goes from the network into the pipe as it comes, a
-//! response shares the value's memory ([`body`]).
+//! response shares the value's memory ([`body`]); what is long lets others go first ([`turns`], for the driver too).
 //!
 //! **Invariant:** knows no engine, no keyspace, no socket, no runtime: commands go in and replies come out of a pipe in
 //! memory.
@@ -33,6 +33,7 @@ pub mod search;
 mod serve;
 pub mod session_client;
 pub mod text;
+pub mod turns;
 pub mod update;
 pub mod xml;
 

@@ -5,13 +5,13 @@
 
 use crate::exchange::Request;
 use crate::problem::Problem;
+use crate::turns::step_back;
 use bytes::Bytes;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use strand_wire::turns::step_back;
 use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 
 /// Deepest nesting of elements.

@@ -4,15 +4,11 @@
 //! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
 //! into the output chain; [`pack4`] has both in frames; [`digits`] prints numbers; [`client`] is the other side (encode a
 //! command, parse a reply), for the importer and the tests; [`events`] reads replies piece by piece, for who passes them on.
-//! [`banana`] is the token layer of Foolscap's protocol. [`digest`] tells strings apart; [`turns`] is how whoever moves bytes
-//! lets others go first.
 //!
 //! **Invariant:** knows no socket, no clock, no keyspace.
 
 pub mod args;
-pub mod banana;
 pub mod client;
-pub mod digest;
 pub mod digits;
 pub mod events;
 mod header;
@@ -20,4 +16,3 @@ mod inline;
 pub mod pack4;
 pub mod reply;
 pub mod resp;
-pub mod turns;

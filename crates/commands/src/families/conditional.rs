@@ -11,10 +11,10 @@ use crate::families::string::value_of;
 use crate::parse::{self, ExpiryUnit, Text};
 use crate::spec::Arg;
 use smallvec::SmallVec;
+use strand_digest::Digest;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
-use strand_wire::digest::Digest;
 use strand_wire::reply::Reply;
 
 /// The options of the rows of these commands, as [`Rule::read`] takes them: NX or XX.
@@ -246,7 +246,7 @@ impl<'a> Rule<'a> {
 mod tests {
     use crate::cost::LONG_BYTES;
     use crate::fixture::Fixture;
-    use strand_wire::digest::Digest;
+    use strand_digest::Digest;
 
     #[test]
     fn a_string_is_written_and_removed_as_its_digest_says() {

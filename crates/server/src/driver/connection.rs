@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use strand_engine::{Session, Turn};
-use strand_wire::turns::step_back;
+use strand_http::turns::step_back;
 use tokio::time::Sleep;
 
 /// Bytes of one read or write, and bytes moved after which the task lets the worker's other connections go first. Fresh

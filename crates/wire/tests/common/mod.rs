@@ -1,11 +1,10 @@
-//! Requests, replies and Banana tokens through their decoders in pieces of any size; shared by the corpus test, the property tests
-//! and the fuzz targets (which include this file by its path).
+//! Requests and replies through their decoders in pieces of any size; shared by the corpus test, the property tests and the
+//! fuzz targets (which include this file by its path).
 
 #![allow(dead_code)] // Each user needs a part of it.
 
 use strand_chain::Chain;
 use strand_wire::args::Argv;
-use strand_wire::banana;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::pack4;
 use strand_wire::resp::{Decoder, Limits, Progress};
@@ -28,7 +27,7 @@ macro_rules! wants_body {
         }
     )*};
 }
-wants_body!(Decoder, banana::Decoder, pack4::Decoder);
+wants_body!(Decoder, pack4::Decoder);
 
 /// Hands over the beginning of `bytes` as a session does, into a large body where one is awaited: how much of it.
 fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize {
@@ -101,55 +100,6 @@ pub fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Opt
     (values, None)
 }
 
-/// What came out of a stream of Banana tokens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tokens {
-    /// The tokens.
-    pub tokens: Vec<banana::Token>,
-    /// The error that ended the stream.
-    pub error: Option<banana::BananaError>,
-    /// A token is under way at the end.
-    pub in_frame: bool,
-}
-
-/// Decodes `pieces` as they arrive, large bodies by way of `body_spare`.
-pub fn banana_tokens<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: banana::Limits) -> Tokens {
-    let (mut decoder, mut input) = (banana::Decoder::new(limits), Chain::new());
-    let mut out = Tokens { tokens: Vec::new(), error: None, in_frame: false };
-    for mut piece in pieces {
-        while !piece.is_empty() {
-            let wanted = decoder.want();
-            let n = take(&mut decoder, &mut input, piece);
-            piece = &piece[n..];
-            loop {
-                match decoder.decode(&mut input) {
-                    Ok(Some(token)) => out.tokens.push(token),
-                    Ok(None) => break,
-                    Err(error) => {
-                        // Whether a token is under way is of no meaning now.
-                        (out.error, out.in_frame) = (Some(error), false);
-                        return out;
-                    }
-                }
-            }
-            assert!(input.is_empty(), "what was looked at is taken: nothing is left to look at again");
-            if let (banana::Want::Body(before), banana::Want::Body(after)) = (wanted, decoder.want()) {
-                assert!(before > n || after + n != before, "a body that is there becomes a token");
-            }
-            out.in_frame = decoder.in_frame();
-            assert!(decoder.depth() <= limits.depth_max);
-        }
-    }
-    out
-}
-
-/// `tokens` as they are sent.
-pub fn banana_bytes(tokens: &[banana::Token]) -> Vec<u8> {
-    let mut out = Chain::new();
-    tokens.iter().for_each(|token| banana::encode(token, &mut out));
-    out.slices().flatten().copied().collect()
-}
-
 /// One thing that a pack4 decoder found: the words of a command, or an error's text and whether it is the end.
 pub type Found = Result<Vec<Vec<u8>>, (String, bool)>;
 
@@ -220,28 +170,6 @@ pub fn fuzz_resp_decode(data: &[u8]) {
     let whole = decode([bytes], limits);
     assert_eq!(decode(cut(bytes, &head[1..]), limits), whole);
     assert_eq!(decode(bytes.chunks(1), limits), whole);
-}
-
-/// The body of the fuzz target `banana_decode`: nothing panics, where the stream was cut never shows, and what was decoded
-/// is decoded again from its own encoding. The first byte chooses the limits, the next four the pieces.
-pub fn fuzz_banana_decode(data: &[u8]) {
-    let Some((head, bytes)) = data.split_at_checked(5) else { return };
-    let limits = match head[0] % 2 {
-        0 => banana::Limits::default(),
-        _ => banana::Limits {
-            header_bytes_max: 5,
-            string_bytes_max: 50_000,
-            long_bytes_max: 9,
-            error_bytes_max: 20,
-            list_items_max: 3,
-            depth_max: 3,
-        },
-    };
-    let whole = banana_tokens([bytes], limits);
-    assert_eq!(banana_tokens(cut(bytes, &head[1..]), limits), whole);
-    assert_eq!(banana_tokens(bytes.chunks(1), limits), whole);
-    let again = banana_tokens([&banana_bytes(&whole.tokens)[..]], limits);
-    assert_eq!((again.error, again.tokens), (None, whole.tokens));
 }
 
 /// The body of the fuzz target `pack4_decode`: nothing panics, where the stream was cut never shows, and a frame is one

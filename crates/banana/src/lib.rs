@@ -3,6 +3,8 @@
 //! A token is a header (a number in base 128), a type byte, and for some types a body. [`Kind`] is the registry of types,
 //! [`Token`] one token, [`Decoder`] takes tokens from a chain and [`Encoder`] puts them into one. What tokens mean to
 //! objects (slicers, references, the vocabulary) is left out, except that OPEN and CLOSE are held to match.
+//!
+//! **Invariant:** knows nothing of ours but the chain: it can stand beside the Python binding. No door of the server speaks it.
 
 mod decode;
 mod encode;

@@ -3,7 +3,7 @@
 //! Resumable at every byte: digits and body bytes are consumed as they come and kept in the decoder's state, so none is
 //! looked at twice. A length is judged before the first byte of its body is kept, and memory follows what really arrives.
 
-use super::{BananaError, BodyLen, Kind, Limits, Token};
+use crate::{BananaError, BodyLen, Kind, Limits, Token};
 use strand_chain::{Body, Chain, OutOfMemory};
 
 /// A body at least this long can be read by the socket straight into its own blob (see [`Decoder::body_spare`]).

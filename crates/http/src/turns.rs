@@ -1,4 +1,4 @@
-//! [`step_back`]: how a task lets the others of its thread go first, whatever runs them.
+//! [`step_back`]: how a task lets the others of its thread go first, whatever runs them. HTTP and the server's driver use it.
 
 use std::future::poll_fn;
 use std::task::Poll;

@@ -1,6 +1,6 @@
 //! [`encode`] and [`Encoder`]: tokens into a chain, byte for byte as Foolscap sends them.
 
-use super::{Limits, Token};
+use crate::{Limits, Token};
 use strand_chain::{Blob, Chain};
 
 /// A body at least this long is appended as the blob it is and not copied.

@@ -9,8 +9,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use strand_banana::{BananaError, Encoder, Limits, Token, encode};
 use strand_chain::{Blob, Chain};
-use strand_wire::banana::{BananaError, Encoder, Limits, Token, encode};
 
 /// A string longer than this is printed as its length and check sum.
 const STRING_BYTES_SHOWN: usize = 64;

@@ -2,6 +2,8 @@
 //!
 //! XXH3 of 128 bits, keyed by a seed, in 32 hexadecimal digits; some 0.1 ns a byte. Whoever does not know the seed cannot
 //! make two strings of one digest.
+//!
+//! **Invariant:** knows nothing of ours: HTTP, which must not know commands, and the commands agree on the digest by this crate.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 

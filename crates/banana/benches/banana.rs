@@ -1,14 +1,15 @@
-//! What receiving one Banana string costs: `cargo bench -p strand-wire --bench banana [-- --json]`.
+//! What receiving one Banana string costs: `cargo bench -p strand-banana --bench banana [-- --json]`.
 //!
 //! One string of each size arrives in chunks, as from a socket: processor time per byte, and how far memory grew beyond
 //! what was held before, as the allocator counts it and as the kernel does. `make foolscap` shows it beside Foolscap's own
 //! receiver. `cargo test` runs it with small sizes, as a check that the promised bounds hold.
 
+#[path = "../../wire/benches/common/mod.rs"]
 mod common;
 
 use common::{Receiver, Row, feed, feed_chunks, measure};
+use strand_banana::{Decoder, Limits, Token, encode};
 use strand_chain::{Blob, Chain};
-use strand_wire::banana::{Decoder, Limits, Token, encode};
 
 const SIZES: [usize; 4] = [40_000, 1_000_000, 8_000_000, 64_000_000];
 /// Sizes that `cargo test` runs, in a debug build.
