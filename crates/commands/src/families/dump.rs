@@ -5,17 +5,14 @@
 
 use crate::call::{Call, LaneCall};
 use crate::parse::{self, Text};
+use crate::serial::NotRestored;
 use crate::{errors, serial};
 use strand_chain::Blob;
 use strand_keyspace::{Db, Key, Settings, Value};
-use strand_rdb::dump;
-use strand_rdb::value::StreamEntries;
 use strand_wire::args::Args;
 
 /// Where RESTORE has the payload.
 const PAYLOAD: usize = 3;
-/// Parts that RESTORE on the lane takes up between two pauses.
-const PARTS_PER_SLICE: usize = 64;
 
 /// `DUMP key`. Reply: the value with type, RDB version and checksum; null for a missing key.
 pub(crate) fn dump(call: &mut Call<'_, '_>) {
@@ -91,21 +88,12 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
     Ok(())
 }
 
-/// The value in a payload.
+/// The value in a payload, or the error.
 fn value_of(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, Text> {
-    let opened = dump::open(payload).map_err(|_| errors::WRONG_PAYLOAD)?;
-    let bad = || Text::from(errors::BAD_DATA_FORMAT);
-    let mut reader = opened.value(StreamEntries::Nodes).map_err(|_| bad())?;
-    let mut builder = serial::Builder::new(reader.kind()).map_err(|_| bad())?;
-    let mut parts = 0usize;
-    while let Some(part) = reader.next().map_err(|_| bad())? {
-        builder.add(part, settings).map_err(|_| bad())?;
-        parts += 1;
-        if parts.is_multiple_of(PARTS_PER_SLICE) {
-            pause();
-        }
-    }
-    builder.finish().map_err(|_| bad())
+    serial::of_payload(payload, settings, pause).map_err(|e| match e {
+        NotRestored::Payload(_) => errors::WRONG_PAYLOAD.into(),
+        NotRestored::Format(_) | NotRestored::Value(_) => errors::BAD_DATA_FORMAT.into(),
+    })
 }
 
 /// What stands behind the payload.

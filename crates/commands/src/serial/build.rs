@@ -21,6 +21,8 @@ enum Form {
     Hash(HashValue),
 }
 
+/// A collection without elements. Redis passes such a key in a file.
+pub(super) const EMPTY: BadValue = BadValue("a collection without elements");
 /// A part that does not belong to its value: the reader yields none.
 pub(super) const MISPLACED: BadValue = BadValue("a part of another type's value");
 
@@ -75,7 +77,7 @@ impl Builder {
 
 fn collection<T: Collection>(value: T) -> Result<Value, BadValue> {
     if value.is_empty() && !T::STAYS_WHEN_EMPTY {
-        return Err(BadValue("a collection without elements"));
+        return Err(EMPTY);
     }
     Ok(value.into_value())
 }

@@ -5,6 +5,7 @@
 //! exhaustive: a new type adds an arm to each of the three and a variant to [`Builder`].
 
 mod build;
+pub mod file;
 mod hash;
 pub mod list;
 pub mod stream;
@@ -15,8 +16,9 @@ pub mod zset;
 pub use build::{BadValue, Builder};
 pub use strand_rdb::digest;
 
-use digest::{Digest, Type, ValueDigest};
-use strand_keyspace::ValueRef;
+use digest::{DatasetDigest, Digest, Type, ValueDigest};
+use strand_keyspace::{Keyspace, Settings, Value, ValueRef};
+use strand_rdb::value::StreamEntries;
 use strand_rdb::write::Writer;
 use strand_rdb::{VERSION_WRITTEN, dump};
 
@@ -42,6 +44,77 @@ pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     writer.value_type(value_type(value));
     write(value, &mut writer);
     dump::seal(writer, VERSION_WRITTEN)
+}
+
+/// Parts of a value that are taken up between two pauses.
+const PARTS_PER_SLICE: usize = 64;
+
+/// Why a payload gave no value.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRestored {
+    /// Its version or its checksum is wrong.
+    #[error(transparent)]
+    Payload(strand_rdb::Error),
+    /// Its bytes are no value.
+    #[error(transparent)]
+    Format(strand_rdb::Error),
+    /// Its parts make no value.
+    #[error(transparent)]
+    Value(#[from] BadValue),
+}
+
+/// The value in a DUMP payload. `pause` is called between pieces of work.
+///
+/// # Errors
+/// When there is none; nothing of it is kept then.
+pub fn of_payload(payload: &[u8], settings: &Settings, pause: &dyn Fn()) -> Result<Value, NotRestored> {
+    let opened = dump::open(payload).map_err(NotRestored::Payload)?;
+    let mut reader = opened.value(StreamEntries::Nodes).map_err(NotRestored::Format)?;
+    let mut builder = Builder::new(reader.kind())?;
+    let mut parts = 0usize;
+    while let Some(part) = reader.next().map_err(NotRestored::Format)? {
+        builder.add(part, settings)?;
+        parts += 1;
+        if parts.is_multiple_of(PARTS_PER_SLICE) {
+            pause();
+        }
+    }
+    Ok(builder.finish()?)
+}
+
+/// The digest of all databases. What is written meanwhile is in it or not.
+pub fn dataset_digest(keyspace: &Keyspace, now_ms: i64) -> Digest {
+    let mut all = DatasetDigest::default();
+    for db in 0..keyspace.databases() {
+        let mut begun = false;
+        for shard in 0..keyspace.shards() {
+            let mut large = Vec::new();
+            keyspace.for_each_in_shard(shard, db, now_ms, &mut |record| {
+                if !begun {
+                    all.database(db as u32);
+                    begun = true;
+                }
+                let (value, expires) = (record.value(), record.expire_at_ms().is_some());
+                if is_large(value) {
+                    large.push((record.key().to_vec(), value.to_value(), expires));
+                } else {
+                    all.key(digest_of(value, expires, |of| ValueDigest::of_key(record.key(), of)));
+                }
+            });
+            for (key, value, expires) in large {
+                all.key(digest_of(value.view(), expires, |of| ValueDigest::of_key(&key, of)));
+                keyspace.dispose(value);
+            }
+        }
+    }
+    all.finish()
+}
+
+/// Whether a value is better cloned than read with its shard held.
+fn is_large(value: ValueRef<'_>) -> bool {
+    const ELEMENTS_MAX: usize = 64;
+    const BYTES_MAX: usize = 8 << 10;
+    value.elements() > ELEMENTS_MAX || value.heap_bytes() > BYTES_MAX
 }
 
 /// The digest of `value`, alone ([`ValueDigest::new`]) or with its key ([`ValueDigest::of_key`]), as `start` says.

@@ -23,6 +23,9 @@ use crate::file::opcode;
 use crate::packed::Listpack;
 use crate::{Crc64, lzf, primitive as p};
 
+/// Takes what was written.
+pub type Sink<'p> = dyn FnMut(&[u8]) + 'p;
+
 /// What stands before a key in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHead {
@@ -44,6 +47,7 @@ pub struct Writer<'p> {
     summed: usize,
     compressor: Option<lzf::Compressor>,
     pause: &'p dyn Fn(),
+    sink: Option<&'p mut Sink<'p>>,
     /// Bytes in `out` at which the next pause is due.
     pause_at: usize,
 }
@@ -61,8 +65,14 @@ impl<'p> Writer<'p> {
             summed: 0,
             compressor: compress.then(lzf::Compressor::new),
             pause,
+            sink: None,
             pause_at: lzf::PAUSE_BYTES,
         }
+    }
+    /// As [`Writer::pausing`]; every 64 KiB or so `sink` is given what was written, which then is forgotten here. What is
+    /// left at the end is the caller's to take.
+    pub fn into_sink(compress: bool, pause: &'p dyn Fn(), sink: &'p mut Sink<'p>) -> Writer<'p> {
+        Writer { sink: Some(sink), ..Writer::pausing(compress, pause) }
     }
 
     /// Bytes written and not taken out.
@@ -96,6 +106,11 @@ impl<'p> Writer<'p> {
         if self.out.len() >= self.pause_at {
             self.pause_at = self.out.len() + lzf::PAUSE_BYTES;
             (self.pause)();
+            if let Some(sink) = self.sink.take() {
+                sink(&self.out);
+                self.clear();
+                self.sink = Some(sink);
+            }
         }
     }
     /// A binary double.

@@ -3,7 +3,7 @@
 use super::{DONE, Next, Outcome, Session};
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
-use strand_commands::serial::digest::{DatasetDigest, Digest, ValueDigest};
+use strand_commands::serial::digest::{Digest, ValueDigest};
 use strand_commands::{errors, introspect, serial};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -118,7 +118,7 @@ pub(super) fn run(
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
     if args.is(1, "DIGEST") {
-        reply.simple(&digest(engine, now.unix_ms()).to_hex());
+        reply.simple(&serial::dataset_digest(&engine.keyspace, now.unix_ms()).to_hex());
         return Ok(());
     }
     if args.is(1, "DIGEST-VALUE") {
@@ -138,39 +138,6 @@ pub(super) fn run(
         return Ok(());
     }
     object(engine, args, db, now, reply)
-}
-
-/// The digest of all databases. What is written meanwhile is in it or not.
-fn digest(engine: &Engine, now_ms: i64) -> Digest {
-    /// A larger value is digested while nothing is held.
-    const HELD_ELEMENTS_MAX: usize = 64;
-    const HELD_BYTES_MAX: usize = 8 << 10;
-    let keyspace = &engine.keyspace;
-    let mut all = DatasetDigest::default();
-    for db in 0..keyspace.databases() {
-        let mut begun = false;
-        for shard in 0..keyspace.shards() {
-            let mut large = Vec::new();
-            keyspace.for_each_in_shard(shard, db, now_ms, &mut |record| {
-                if !begun {
-                    all.database(db as u32);
-                    begun = true;
-                }
-                let (value, expires) = (record.value(), record.expire_at_ms().is_some());
-                if value.elements() > HELD_ELEMENTS_MAX || value.heap_bytes() > HELD_BYTES_MAX {
-                    large.push((record.key().to_vec(), value.to_value(), expires));
-                } else {
-                    let of_key = |of| ValueDigest::of_key(record.key(), of);
-                    all.key(serial::digest_of(value, expires, of_key));
-                }
-            });
-            for (key, value, expires) in large {
-                all.key(serial::digest_of(value.view(), expires, |of| ValueDigest::of_key(&key, of)));
-                keyspace.dispose(value);
-            }
-        }
-    }
-    all.finish()
 }
 
 fn object(

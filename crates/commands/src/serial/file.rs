@@ -1,0 +1,278 @@
+//! RDB files of a whole keyspace: [`save`] and [`load`], over anything that writes or reads. Which file, when, and what
+//! becomes of functions and of errors is the caller's business.
+//!
+//! A save is of one moment only when nobody writes meanwhile: each key is in it once, as it is when its turn comes. A
+//! load is in bounded memory: one string, and the value under construction.
+
+use super::{BadValue, Builder, build, value_type, write};
+use std::io::{self, Read, Write};
+use strand_keyspace::{Keyspace, RecordRef, Value, ValueRef};
+use strand_rdb::file::{Event, FileReader};
+use strand_rdb::value::{Kind, ModuleId};
+use strand_rdb::write::{KeyHead, Writer};
+use strand_rdb::{Error, VERSION_WRITTEN};
+
+/// Keys whose shard is held one segment at a time, between two looks at what was written.
+const SLICE_KEYS: usize = 512;
+
+/// What is saved, and how.
+pub struct Saving<'a> {
+    /// Names and values at the beginning of the file.
+    pub aux: &'a [(&'a str, String)],
+    /// Codes of function libraries.
+    pub functions: &'a [Vec<u8>],
+    /// Strings are compressed where that makes them smaller: `rdbcompression`.
+    pub compress: bool,
+    /// The file ends in a checksum: `rdbchecksum`.
+    pub checksum: bool,
+    /// When keys were last used is written: `maxmemory-policy` is an LRU one. How often is, under an LFU policy.
+    pub lru: bool,
+    /// Unix milliseconds; keys that have expired by then are left out.
+    pub now_ms: i64,
+    /// Called after every 64 KiB or so.
+    pub pause: &'a dyn Fn(),
+}
+
+/// Writes all databases to `out` as an RDB file of version 10; how many keys were written.
+///
+/// # Errors
+/// Those of `out`. What was written then is no whole file.
+pub fn save(keyspace: &Keyspace, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
+    let mut failed: Option<io::Error> = None;
+    let mut keys = 0;
+    let mut sink = |bytes: &[u8]| {
+        if failed.is_none() {
+            failed = out.write_all(bytes).err();
+        }
+    };
+    let mut writer = Writer::into_sink(saving.compress, saving.pause, &mut sink);
+    writer.header(VERSION_WRITTEN);
+    saving.aux.iter().for_each(|(name, value)| writer.aux(name.as_bytes(), value.as_bytes()));
+    saving.functions.iter().for_each(|code| writer.function(code));
+    for db in 0..keyspace.databases() {
+        let len = keyspace.len(db) as u64;
+        if len > 0 {
+            writer.select_db(db as u64, len, keyspace.volatile_len(db) as u64);
+            keys += save_db(keyspace, db, saving, &mut writer);
+        }
+    }
+    writer.eof(saving.checksum);
+    let rest = writer.take();
+    drop(writer);
+    match failed {
+        Some(e) => Err(e),
+        None => out.write_all(&rest).map(|()| keys),
+    }
+}
+
+fn save_db(keyspace: &Keyspace, db: usize, saving: &Saving<'_>, writer: &mut Writer<'_>) -> u64 {
+    let now_ms = saving.now_ms;
+    let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    let head = |record: RecordRef<'_>| KeyHead {
+        expires_at_ms: record.expire_at_ms(),
+        idle_s: saving.lru.then(|| record.idle_s(now_ms).into()),
+        freq: under_lfu.then(|| record.frequency(now_ms, keyspace.settings())),
+    };
+    let mut keys = 0;
+    let mut cursor = 0;
+    loop {
+        // Writing may wait for a disk, so nothing is held meanwhile.
+        let mut slice = Vec::new();
+        cursor = keyspace.scan(db, cursor, SLICE_KEYS, now_ms, &mut |record| {
+            slice.push((record.key().to_vec(), head(record), record.value().to_value()));
+        });
+        keys += slice.len() as u64;
+        for (key, head, value) in slice {
+            put_key(&key, head, value.view(), writer);
+            keyspace.dispose(value);
+        }
+        if cursor == 0 {
+            return keys;
+        }
+    }
+}
+
+fn put_key(key: &[u8], head: KeyHead, value: ValueRef<'_>, writer: &mut Writer<'_>) {
+    writer.key(key, head, value_type(value));
+    write(value, writer);
+}
+
+/// What a file had.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Keys that are in the keyspace now.
+    pub keys: u64,
+    /// Keys that had expired and were passed.
+    pub expired: u64,
+    /// Keys whose collections had no elements, which were passed.
+    pub empty: u64,
+    /// Codes of function libraries.
+    pub functions: Vec<Vec<u8>>,
+    /// The file has a checksum, and it was right.
+    pub checksum_verified: bool,
+}
+
+/// Why a file was not loaded, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("offset {offset}: {problem}")]
+pub struct NotLoaded {
+    /// Bytes read when it was noticed.
+    pub offset: u64,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// See [`NotLoaded`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The bytes are no RDB file, or a damaged one.
+    #[error(transparent)]
+    File(#[from] Error),
+    /// A key is there twice, or was before.
+    #[error("key {0:?} is there already")]
+    Duplicate(String),
+    /// A database that the server does not have.
+    #[error("database {number}; the server has {databases}")]
+    Database {
+        /// As in the file.
+        number: u64,
+        /// Of the keyspace.
+        databases: usize,
+    },
+    /// A value that contradicts itself, or of a type that is not held here.
+    #[error("key {key:?}: {what}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        what: BadValue,
+    },
+    /// A value of a module.
+    #[error("key {key:?} has a value of module {module}, which is not there")]
+    Module {
+        /// The key.
+        key: String,
+        /// The module's type.
+        module: ModuleId,
+    },
+}
+
+/// How a file is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Loading {
+    /// Unix milliseconds.
+    pub now_ms: i64,
+    /// Keys that have expired are kept until somebody looks at them: the file is the base of an append-only file, whose
+    /// commands still speak of them. Else they are passed.
+    pub keep_expired: bool,
+}
+
+/// Loads what `reader` reads into `keyspace`, beside what is there. `progress` is called with the bytes read, often.
+///
+/// # Errors
+/// What is wrong with the file. The keys before that place are in the keyspace.
+pub fn load<R: Read>(
+    reader: &mut FileReader<R>,
+    keyspace: &Keyspace,
+    loading: Loading,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Loaded, NotLoaded> {
+    let mut loaded = Loaded::default();
+    match load_all(reader, keyspace, loading, progress, &mut loaded) {
+        Ok(()) => Ok(loaded),
+        Err(problem) => Err(NotLoaded { offset: reader.offset(), problem }),
+    }
+}
+
+fn load_all<R: Read>(
+    reader: &mut FileReader<R>,
+    keyspace: &Keyspace,
+    loading: Loading,
+    progress: &mut dyn FnMut(u64),
+    loaded: &mut Loaded,
+) -> Result<(), Problem> {
+    let (databases, mut db) = (keyspace.databases(), 0);
+    // The key under construction; `None` while its parts are passed.
+    let (mut key, mut head, mut builder) = (Vec::new(), KeyHead::default(), None);
+    let mut events = 0usize;
+    while let Some(event) = reader.next()? {
+        match event {
+            Event::SelectDb(number) => {
+                let known = usize::try_from(number).ok().filter(|n| *n < databases);
+                db = known.ok_or(Problem::Database { number, databases })?;
+            }
+            Event::Key { key: of, kind: Kind::Module(module), .. } => {
+                return Err(Problem::Module { key: shown(&of), module });
+            }
+            Event::Key { key: of, kind, expires_at_ms, idle_s, freq } => {
+                let new = Builder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
+                (key, builder) = (of.into_vec(), Some(new));
+                head = KeyHead { expires_at_ms, idle_s, freq };
+            }
+            Event::Part(part) => {
+                if let Some(building) = &mut builder {
+                    let added = building.add(part, keyspace.settings());
+                    added.map_err(|what| Problem::Value { key: shown(&key), what })?;
+                }
+            }
+            Event::KeyEnd => match builder.take().map(Builder::finish) {
+                Some(Ok(value)) => put(keyspace, db, &key, head, value, loading, loaded)?,
+                Some(Err(build::EMPTY)) => loaded.empty += 1,
+                Some(Err(what)) => return Err(Problem::Value { key: shown(&key), what }),
+                None => {}
+            },
+            Event::Function(code) => loaded.functions.push(code.into_vec()),
+            Event::Aux { .. }
+            | Event::ResizeDb { .. }
+            | Event::SlotInfo { .. }
+            | Event::SlotImport { .. }
+            | Event::ModuleAux(_) => {}
+            Event::End { checksum_verified } => loaded.checksum_verified = checksum_verified,
+        }
+        events += 1;
+        if events.is_multiple_of(SLICE_KEYS) {
+            progress(reader.offset());
+        }
+    }
+    Ok(())
+}
+
+/// Puts a key that was read into the keyspace.
+fn put(
+    keyspace: &Keyspace,
+    db: usize,
+    key: &[u8],
+    head: KeyHead,
+    value: Value,
+    loading: Loading,
+    loaded: &mut Loaded,
+) -> Result<(), Problem> {
+    let expired = head.expires_at_ms.is_some_and(|at| at <= loading.now_ms);
+    if expired && !loading.keep_expired {
+        loaded.expired += 1;
+        keyspace.dispose(value);
+        return Ok(());
+    }
+    let key = keyspace.key(key);
+    let mut txn = keyspace.lock(&[key.hash], loading.now_ms);
+    let mut db = txn.db(db);
+    if db.peek(&key).is_some() {
+        return Err(Problem::Duplicate(shown(key.bytes)));
+    }
+    db.insert(&key, value, head.expires_at_ms);
+    if !expired {
+        db.set_usage(&key, head.idle_s, head.freq);
+    }
+    loaded.keys += 1;
+    Ok(())
+}
+
+/// A key as a message has it.
+fn shown(key: &[u8]) -> String {
+    const BYTES_MAX: usize = 128;
+    String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Files that we save are loaded here and by redis-server, and the reverse, with equal digests; damaged ones are refused.
+
+use super::{Loaded, Loading, NotLoaded, Problem, Saving, load, save};
+use crate::fixture::{Fixture, START_MS};
+use crate::serial::dataset_digest;
+use std::path::PathBuf;
+use strand_keyspace::Keyspace;
+use strand_rdb::file::FileReader;
+use strand_rdb::value::StreamEntries;
+use strand_testkit::process::Server;
+use strand_wire::client::Value as Reply;
+
+const SAVING: Saving<'static> = Saving {
+    aux: &[],
+    functions: &[],
+    compress: true,
+    checksum: true,
+    lru: false,
+    now_ms: START_MS,
+    pause: &|| {},
+};
+const LOADING: Loading = Loading { now_ms: START_MS, keep_expired: false };
+
+fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
+    let mut file = Vec::new();
+    let keys = save(keyspace, saving, &mut file).unwrap();
+    assert_eq!(keys, (0..keyspace.databases()).map(|db| keyspace.len(db) as u64).sum::<u64>());
+    file
+}
+
+fn loaded(file: &[u8], keyspace: &Keyspace, loading: Loading) -> Result<Loaded, NotLoaded> {
+    let mut reader = FileReader::new(file, StreamEntries::Nodes)
+        .map_err(|e| NotLoaded { offset: 0, problem: Problem::File(e) })?;
+    load(&mut reader, keyspace, loading, &mut |_| {})
+}
+
+/// Some databases with values of every type that is held, small and large, with expiry and without.
+fn filled() -> Fixture {
+    let mut f = Fixture::new();
+    for i in 0..2000 {
+        f.run(&format!("SET key:{i} value{i}"));
+    }
+    f.run(&format!("SET long {}", "abcdefgh".repeat(30_000)));
+    let mut many = vec!["HSET".to_string(), "many".into()];
+    (0..3000).for_each(|i| many.extend([format!("field{i}"), format!("value{i}")]));
+    f.run_args(&many);
+    f.script(&[("HSET few a 1 b two", ":2|"), ("SET soon x PX 3600000", "+OK|"), ("SET number -42", "+OK|")]);
+    f.db = 5;
+    f.script(&[("SET other y EX 86400", "+OK|"), ("HSET h '' x", ":1|")]);
+    f.db = 0;
+    f
+}
+
+#[test]
+fn a_save_is_loaded_again() {
+    let f = filled();
+    let digest = dataset_digest(&f.keyspace, START_MS);
+    let functions = vec![b"#!lua name=lib\nreturn 1".to_vec()];
+    for (compress, checksum) in [(true, true), (false, false)] {
+        let aux = [("redis-ver", "7.0.15".to_string())];
+        let saving = Saving { aux: &aux, functions: &functions, compress, checksum, lru: compress, ..SAVING };
+        let file = saved(&f.keyspace, &saving);
+        let again = Keyspace::new(2, 16, [5, 6, 7, 8]);
+        let had = loaded(&file, &again, LOADING).unwrap();
+        assert_eq!((had.keys, had.expired, had.empty), (2007, 0, 0));
+        assert_eq!((had.functions, had.checksum_verified), (functions.clone(), checksum));
+        assert_eq!(dataset_digest(&again, START_MS), digest);
+        let twice = loaded(&file, &again, LOADING).unwrap_err();
+        assert!(matches!(twice.problem, Problem::Duplicate(_)), "{twice}");
+        let few = Keyspace::new(2, 5, [5, 6, 7, 8]);
+        let text = loaded(&file, &few, LOADING).unwrap_err().to_string();
+        assert!(text.ends_with("database 5; the server has 5"), "{text}");
+    }
+}
+
+#[test]
+fn what_expired_is_passed_unless_commands_follow() {
+    let f = filled();
+    let file = saved(&f.keyspace, &SAVING);
+    let late = START_MS + 3_600_000;
+    let passed = Keyspace::new(2, 16, [5, 6, 7, 8]);
+    let had = loaded(&file, &passed, Loading { now_ms: late, keep_expired: false }).unwrap();
+    assert_eq!((had.keys, had.expired), (2006, 1));
+    let kept = Keyspace::new(2, 16, [5, 6, 7, 8]);
+    let had = loaded(&file, &kept, Loading { now_ms: late, keep_expired: true }).unwrap();
+    assert_eq!((had.keys, had.expired, kept.len(0)), (2007, 0, 2005));
+}
+
+#[test]
+fn a_damaged_file_is_refused_with_the_place() {
+    let mut f = Fixture::new();
+    f.script(&[("SET a 1", "+OK|"), ("HSET h f v g w", ":2|"), ("SET c x PX 100000", "+OK|")]);
+    let file = saved(&f.keyspace, &SAVING);
+    for cut in 0..file.len() {
+        let error = loaded(&file[..cut], &Keyspace::new(1, 16, [1; 4]), LOADING).unwrap_err();
+        assert!(error.offset <= cut as u64 && matches!(error.problem, Problem::File(_)), "{error}");
+    }
+    for at in 9..file.len() {
+        let mut bad = file.clone();
+        bad[at] ^= 0x55;
+        let loaded = loaded(&bad, &Keyspace::new(1, 16, [1; 4]), LOADING);
+        assert!(loaded.is_err(), "byte {at}");
+    }
+    let head = |body: &[u8]| [b"REDIS0010\xfe\0", body, b"\xff\0\0\0\0\0\0\0\0"].concat();
+    for (body, text) in [
+        (&b"\x04\x01h\0"[..], None),
+        (b"\x04\x01h\x02\x01a\x011\x01a\x012", Some("key \"h\": a hash with a field twice")),
+        (b"\x00\x01a\x011\x00\x01a\x012", Some("key \"a\" is there already")),
+        (
+            b"\x07\x01m\x81\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+            Some("has a value of module AAAAAAAAA (version 0)"),
+        ),
+        (b"\x1a\x01s", Some("value type 26 is unknown")),
+    ] {
+        let result = loaded(&head(body), &Keyspace::new(1, 16, [1; 4]), LOADING);
+        match text {
+            None => assert_eq!(result.unwrap().empty, 1),
+            Some(text) => {
+                let error = result.unwrap_err().to_string();
+                assert!(error.contains(text), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    struct Full(usize);
+    impl std::io::Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let f = filled();
+    let size = saved(&f.keyspace, &SAVING).len();
+    for room in [0, 1000, size / 2, size - 1] {
+        assert_eq!(
+            save(&f.keyspace, &SAVING, &mut Full(room)).unwrap_err().kind(),
+            std::io::ErrorKind::StorageFull
+        );
+    }
+    save(&f.keyspace, &SAVING, &mut Full(size)).unwrap();
+}
+
+#[test]
+fn files_are_exchanged_with_redis_server() {
+    let server = Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
+    let mut redis = server.connect().expect("a connection");
+    let text = |reply: Reply| match reply {
+        Reply::Bulk(bytes) | Reply::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        other => panic!("no text: {other:?}"),
+    };
+    let Reply::Array(dir) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
+    let dump = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder"))).join("dump.rdb");
+    let f = filled();
+    // The clock of redis-server is another: what expires does so in years.
+    for (db, key) in [(0, "soon"), (5, "other")] {
+        let key = f.keyspace.key(key.as_bytes());
+        f.keyspace.lock(&[key.hash], START_MS).db(db).set_expiry(&key, Some(4_000_000_000_000));
+    }
+    let digest = dataset_digest(&f.keyspace, START_MS).to_hex();
+    std::fs::write(&dump, saved(&f.keyspace, &SAVING)).unwrap();
+    assert_eq!(text(redis.call(&["DEBUG", "RELOAD", "NOSAVE"]).unwrap()), "OK");
+    assert_eq!(text(redis.call(&["DEBUG", "DIGEST"]).unwrap()), digest);
+    redis.call(&["SET", "one", "more"]).unwrap();
+    let digest = text(redis.call(&["DEBUG", "DIGEST"]).unwrap());
+    assert_eq!(text(redis.call(&["SAVE"]).unwrap()), "OK");
+    let file = std::fs::read(&dump).unwrap();
+    let again = Keyspace::new(4, 16, [5, 6, 7, 8]);
+    let had = loaded(&file, &again, LOADING).unwrap();
+    assert!(had.checksum_verified && had.keys == 2008);
+    assert_eq!(dataset_digest(&again, START_MS).to_hex(), digest);
+    let (ours, theirs) = (saved(&again, &SAVING).len(), file.len());
+    assert!(ours * 100 < theirs * 103, "{ours} bytes, redis-server writes {theirs}");
+}
