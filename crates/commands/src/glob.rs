@@ -2,7 +2,7 @@
 //!
 //! `*` any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element but `*` takes exactly one byte, so a
 //! mismatch needs to go back only to the last `*`: at most pattern times text steps, and no recursion, whatever the
-//! pattern. The corners (an empty text, an open class, ranges of bytes above 127) are those of redis-server 7.0.
+//! pattern. What follows the last `*` is held against the end of the text alone. The corners (an empty text, an open class, ranges of bytes above 127) are those of redis-server 7.0.
 
 /// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
 pub const STARS_MAX: usize = 1000;
@@ -19,7 +19,7 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
 }
 
 /// How many elements matching `pattern` may try: so many whatever the text, and so many more for each of its bytes.
-/// Nothing for bytes that are not looked at again: behind a `*` that nothing but more of them follows.
+/// Nothing for bytes that are not looked at again: behind the last `*`.
 pub fn effort(pattern: &[u8]) -> (usize, usize) {
     let Some(prefix) = pattern.iter().position(|b| *b == b'*') else { return (pattern.len(), 0) };
     let rest = &pattern[prefix..];
@@ -28,9 +28,19 @@ pub fn effort(pattern: &[u8]) -> (usize, usize) {
         || pattern[..prefix].iter().any(|b| b"[\\".contains(b))
     {
         true => rest.len(),
-        false => rest.split(|b| *b == b'*').map(<[u8]>::len).max().unwrap_or(0),
+        false => rest.split(|b| *b == b'*').rev().skip(1).map(<[u8]>::len).max().unwrap_or(0),
     };
     (pattern.len(), longest)
+}
+
+/// A pattern of more bytes is taken for a hard one, without a look at it.
+const HARD_PATTERN_BYTES_MIN: usize = 4096;
+/// So is one that may try more elements for each byte of a text.
+const HARD_EFFORT: usize = 64;
+
+/// True when matching `pattern` against a long text, or many, may take seconds.
+pub fn is_hard(pattern: &[u8]) -> bool {
+    pattern.len() > HARD_PATTERN_BYTES_MIN || effort(pattern).1 > HARD_EFFORT
 }
 
 /// Where to go on after a mismatch: behind the last `*`, further on in the text.
@@ -58,6 +68,29 @@ impl Retry {
     }
 }
 
+/// What follows the last `*` of a pattern.
+struct Tail {
+    pattern_at: usize,
+    elements: usize,
+}
+
+impl Tail {
+    /// Of `pattern`, which has an element at `from`, behind its first `*`.
+    fn of(pattern: &[u8], from: usize) -> Tail {
+        let (mut at, mut tail) = (from, Tail { pattern_at: from, elements: 0 });
+        while let Some(first) = pattern.get(at) {
+            if *first == b'*' {
+                at += 1;
+                tail = Tail { pattern_at: at, elements: 0 };
+            } else {
+                at += element(&pattern[at..], 0, false).0;
+                tail.elements += 1;
+            }
+        }
+        tail
+    }
+}
+
 /// As [`matches()`], handing the number of elements tried since the last time to `spend`; `None` when that returns false.
 #[inline]
 pub fn matches_counted(
@@ -68,6 +101,7 @@ pub fn matches_counted(
 ) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<Retry> = None;
+    let mut tail: Option<Tail> = None;
     let mut stars = 0;
     if text.is_empty() {
         return Some(pattern.is_empty());
@@ -90,6 +124,18 @@ pub fn matches_counted(
                 if stars > STARS_MAX {
                     return Some(false);
                 }
+                if tail.is_none() && !spend((pattern.len() - p) / SEEK_BYTES_PER_STEP) {
+                    return None;
+                }
+                let tail = tail.get_or_insert_with(|| Tail::of(pattern, p));
+                if tail.pattern_at == p {
+                    // Each of its elements takes one byte: it fits at the end or nowhere.
+                    if text.len() - t < tail.elements {
+                        return Some(false);
+                    }
+                    (t, retry) = (text.len() - tail.elements, None);
+                    continue;
+                }
                 let mut r = Retry::new(pattern, p, t, nocase);
                 let found = r.seek(text);
                 if !spend((r.text_at - t) / SEEK_BYTES_PER_STEP) {
@@ -104,6 +150,10 @@ pub fn matches_counted(
             }
             Some(_) => {
                 let (len, fits) = element(&pattern[p..], text[t], nocase);
+                // A class is looked at from one end to the other.
+                if len > SEEK_BYTES_PER_STEP && !spend(len / SEEK_BYTES_PER_STEP) {
+                    return None;
+                }
                 p += len;
                 fits
             }
@@ -250,6 +300,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_end_of_a_pattern_is_held_against_the_end_of_the_text() {
+        let text = [vec![b'a'; 1 << 20], b"]*b".to_vec()].concat();
+        for (pattern, want) in [
+            (&b"*b"[..], true),
+            (b"a*[]x", false),
+            (b"a*[a-z^]", true),
+            (b"*a*\\*b", true),
+            (b"*[*][b", true),
+            (b"*a\\", false),
+        ] {
+            let (matched, steps) = counted(pattern, &text);
+            assert!(matched == want && steps < 10, "{}: {matched} {steps}", pattern.escape_ascii());
+        }
+    }
+
     /// Whether it matches, and the elements tried.
     fn counted(pattern: &[u8], text: &[u8]) -> (bool, usize) {
         let mut steps = 0;
@@ -267,17 +333,31 @@ mod tests {
             ("user:?", (6, 0)),
             ("user:*", (6, 0)),
             ("user:***", (8, 0)),
-            ("*:cart", (6, 5)),
+            ("*:cart", (6, 0)),
+            ("*:cart:*", (8, 6)),
             ("a*bc*d", (6, 2)),
             ("a*[*]", (5, 4)),
             ("\\**x", (4, 3)),
         ] {
             assert_eq!(effort(pattern.as_bytes()), want, "{pattern}");
         }
+        for (pattern, want) in [("user:*", false), ("*:cart:*:items", false), ("u*s*e*r", false)] {
+            assert_eq!(is_hard(pattern.as_bytes()), want, "{pattern}");
+        }
+        let (piece, long) =
+            ([b"*".to_vec(), vec![b'a'; HARD_EFFORT], b"b*".to_vec()].concat(), vec![b'a'; 5000]);
+        assert!(is_hard(&piece) && is_hard(&long) && !is_hard(&piece[1..]));
         // Where a literal byte is far away the way there counts, little as it is.
         let far = [vec![b'b'; 3 * SEEK_BYTES_MAX], b"a".to_vec()].concat();
-        let (matched, steps) = counted(b"*a", &far);
+        let (matched, steps) = counted(b"*a*", &far);
         assert!(matched && (1..far.len()).contains(&(steps - far.len() / SEEK_BYTES_PER_STEP)), "{steps}");
+    }
+
+    #[test]
+    fn a_long_class_counts_for_its_length() {
+        let class = [b"*[".to_vec(), vec![b'x'; 32_000], b"]b*".to_vec()].concat();
+        let (matched, steps) = counted(&class, &[b'a'; 100]);
+        assert!(!matched && (100 * 1000..100 * 1020).contains(&steps), "{steps}");
     }
 
     #[test]
@@ -287,7 +367,7 @@ mod tests {
             left -= n as i64;
             left >= 0
         };
-        assert_eq!(matches_counted(b"*ab", &text, false, &mut spend), None);
+        assert_eq!(matches_counted(b"*ab*", &text, false, &mut spend), None);
         assert_eq!(matches_counted(b"a*", &text, false, |_| true), Some(true));
         assert!(left > -100);
     }

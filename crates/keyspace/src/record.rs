@@ -186,6 +186,10 @@ impl<'a> RecordRef<'a> {
     pub fn key(&self) -> &'a [u8] {
         self.0.key()
     }
+    /// The key; a long one may be shared.
+    pub fn key_bytes(&self) -> Bytes<'a> {
+        self.0.key_bytes()
+    }
     /// The value.
     #[inline]
     pub fn value(&self) -> ValueRef<'a> {

@@ -1,12 +1,15 @@
 //! Commands on a whole database: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 //!
 //! KEYS, the flushes and a SCAN with a large COUNT run on the slow lane, in slices. [`ScanOptions`] is SCAN's and HSCAN's.
+//! A pattern is matched while a shard is held only as far as that takes no longer than the look-ups do; the rest of the
+//! matching is done on the lane, with nothing held ([`Found`]).
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
 use crate::{errors, glob};
 use strand_chain::Chain;
-use strand_keyspace::Keyspace;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::{Keyspace, RecordRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -18,32 +21,44 @@ pub(super) const SLICE_KEYS: usize = 512;
 /// `KEYS pattern` (slow lane). Reply: the live keys that match. Other commands run between two slices, so a key that is
 /// written meanwhile may be in the reply or not.
 pub(crate) fn keys(call: &mut LaneCall<'_>) {
-    let filter = Filter::new(call.args.at(1));
     let mut found = Found::new(call.reply);
-    walk(call, &mut found, 0, usize::MAX, |found, record| {
-        if filter.passes(record.key()) {
-            found.encode(|reply| reply.bulk(record.key()));
-        }
-    });
+    walk(call, &mut found, 0, usize::MAX, &Filter::new(call.args.at(1)), |_| true);
     call.reply.array(found.count);
     call.reply.raw(found.encoded);
 }
 
-/// Visits about `count` live records from the cursor on, in slices; the next cursor, 0 at the end or when nobody waits.
+/// Visits about `count` live records from the cursor on, in slices, and encodes the keys of those that are `wanted` and pass
+/// `filter`; the next cursor, 0 at the end or when nobody waits. A key that takes long to match is matched between two
+/// slices, with nothing held.
 fn walk(
     call: &LaneCall<'_>,
-    found: &mut Found,
+    found: &mut Found<'_>,
     from: u64,
     count: usize,
-    mut visit: impl FnMut(&mut Found, strand_keyspace::RecordRef<'_>),
+    filter: &Filter<'_>,
+    wanted: impl Fn(&RecordRef<'_>) -> bool,
 ) -> u64 {
     let (mut cursor, mut left) = (from, count);
     while !call.cancelled() && !found.is_over() {
-        let mut visited = 0;
+        let (mut visited, mut steps_left, mut hard) = (0, STEPS_PER_CALL, Vec::new());
         cursor = call.keyspace.scan(call.db, cursor, left.min(SLICE_KEYS), call.now_ms, &mut |record| {
             visited += 1;
-            visit(found, record);
+            if !wanted(&record) {
+                return;
+            }
+            match filter.passes_within(record.key(), &mut steps_left) {
+                Some(true) => found.encode_bytes(record.key_bytes()),
+                Some(false) => {}
+                None => hard.push(record.key_bytes().to_blob()),
+            }
         });
+        for key in hard {
+            match filter.passes_in_slices(&key, &|| go_on(call)) {
+                Some(true) => found.encode_bytes(Bytes::Shared(&key)),
+                Some(false) => {}
+                None => return 0,
+            }
+        }
         left = left.saturating_sub(visited.max(1));
         if cursor == 0 || left == 0 {
             return cursor;
@@ -51,6 +66,12 @@ fn walk(
         call.pause();
     }
     0
+}
+
+/// Between two parts of a long match: lets others have the processor; false when nobody waits for the reply any more.
+pub(super) fn go_on(call: &LaneCall<'_>) -> bool {
+    call.pause();
+    !call.cancelled()
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE name]`. Reply: the next cursor (0 at the end) and some keys. A key that
@@ -62,19 +83,23 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
     };
     let mut found = Found::new(call.reply);
     let keyspace: &Keyspace = call.txn.keyspace();
-    let next = keyspace
-        .scan(call.db, from, options.count, call.now_ms, &mut |record| options.see(&mut found, record));
+    let next = keyspace.scan(call.db, from, options.count, call.now_ms, &mut |record| {
+        if options.is_of_type(&record) && found.wants(&options.filter, record.key()) {
+            found.encode_bytes(record.key_bytes());
+        }
+    });
     found.send(call.reply, next);
 }
 
-/// SCAN with a large COUNT: on the slow lane.
+/// SCAN on the slow lane: with a large COUNT, or a pattern that takes long to match.
 pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
     let (from, options) = match scan_arguments(call.args) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(text),
     };
     let mut found = Found::new(call.reply);
-    let next = walk(call, &mut found, from, options.count, |found, record| options.see(found, record));
+    let of_type = |record: &RecordRef<'_>| options.is_of_type(record);
+    let next = walk(call, &mut found, from, options.count, &options.filter, of_type);
     found.send(call.reply, next);
 }
 
@@ -181,14 +206,21 @@ impl<'a> ScanOptions<'a> {
         }
         Ok(options)
     }
-    /// Encodes a key that a SCAN came by, if it is one of those that are asked for.
-    fn see(&self, found: &mut Found, record: strand_keyspace::RecordRef<'_>) {
+    /// True when TYPE is not given, or names the type of this record.
+    fn is_of_type(&self, record: &RecordRef<'_>) -> bool {
         let of_type = |name: &[u8]| name.eq_ignore_ascii_case(record.value().type_name().as_bytes());
-        if self.filter.passes(record.key()) && self.type_name.is_none_or(of_type) {
-            found.encode(|reply| reply.bulk(record.key()));
-        }
+        self.type_name.is_none_or(of_type)
     }
 }
+
+/// Elements of a pattern that a call may try while it holds something, and how many more for each key or field that it
+/// comes by: as long as it takes to look one up. What takes longer is matched on the lane, with nothing held.
+const STEPS_PER_CALL: usize = 1024;
+const STEPS_PER_ELEMENT: usize = 32;
+/// A pattern that is longer is not looked at at all while something is held.
+const PATTERN_BYTES_HELD: usize = 4096;
+/// Elements that are tried between two pauses of a long match: some 100 us.
+const STEPS_PER_PAUSE: usize = 32 * 1024;
 
 /// A glob pattern to keep to, or none.
 #[derive(Debug)]
@@ -199,35 +231,108 @@ impl<'a> Filter<'a> {
     fn new(pattern: &'a [u8]) -> Filter<'a> {
         Filter((pattern != b"*").then_some(pattern))
     }
-    pub(super) fn passes(&self, text: &[u8]) -> bool {
-        self.0.is_none_or(|pattern| glob::matches(pattern, text, false))
+    /// True when `text` passes; `None` when it would take more steps than are left to know.
+    fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
+        let Some(pattern) = self.0 else { return Some(true) };
+        if pattern.len() > PATTERN_BYTES_HELD {
+            return None;
+        }
+        *steps_left += STEPS_PER_ELEMENT;
+        glob::matches_counted(pattern, text, false, |steps| {
+            let is_enough = steps <= *steps_left;
+            *steps_left = steps_left.saturating_sub(steps);
+            is_enough
+        })
+    }
+    /// True when `text` passes; asks `go_on` now and then, and gives up (`None`) when that is false.
+    fn passes_in_slices(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> Option<bool> {
+        let Some(pattern) = self.0 else { return Some(true) };
+        let mut tried = 0;
+        glob::matches_counted(pattern, text, false, |steps| {
+            tried += steps;
+            if tried < STEPS_PER_PAUSE {
+                return true;
+            }
+            tried = 0;
+            go_on()
+        })
     }
 }
 
+/// What becomes of a match that takes long.
+enum Pace<'a> {
+    /// So many steps are left; a match that needs more ends the call.
+    Within(usize),
+    /// It is taken to its end, asking now and then whether to go on.
+    Asking(&'a dyn Fn() -> bool),
+}
+
 /// Elements encoded before their number is known.
-pub(super) struct Found {
+pub(super) struct Found<'a> {
     encoded: Chain,
     protocol: strand_wire::reply::Protocol,
     /// As [`Reply::bounded`].
     bytes_max: usize,
     count: usize,
+    pace: Pace<'a>,
+    /// A match was given up: the elements are not all.
+    is_given_up: bool,
 }
 
-impl Found {
-    pub(super) fn new(reply: &Reply<'_>) -> Found {
-        Found { encoded: Chain::new(), protocol: reply.protocol(), bytes_max: reply.room_left(), count: 0 }
+impl<'a> Found<'a> {
+    /// For `reply`. Where that says that a call may be begun anew elsewhere ([`Reply::counts_copies`]), long matches make
+    /// it so; else they are taken to their end.
+    pub(super) fn new(reply: &Reply<'_>) -> Found<'a> {
+        let pace = match reply.counts_copies() {
+            true => Pace::Within(STEPS_PER_CALL),
+            false => Pace::Asking(&|| true),
+        };
+        Found {
+            encoded: Chain::new(),
+            protocol: reply.protocol(),
+            bytes_max: reply.room_left(),
+            count: 0,
+            pace,
+            is_given_up: false,
+        }
+    }
+    /// For `reply`, with nothing held: long matches ask `go_on` now and then.
+    pub(super) fn asking(reply: &Reply<'_>, go_on: &'a dyn Fn() -> bool) -> Found<'a> {
+        Found { pace: Pace::Asking(go_on), ..Found::new(reply) }
+    }
+    /// True when `text` passes `filter`, and no match before had to be given up.
+    pub(super) fn wants(&mut self, filter: &Filter<'_>, text: &[u8]) -> bool {
+        if self.is_given_up {
+            return false;
+        }
+        let passes = match &mut self.pace {
+            Pace::Within(steps_left) => filter.passes_within(text, steps_left),
+            Pace::Asking(go_on) => filter.passes_in_slices(text, go_on),
+        };
+        self.is_given_up = passes.is_none();
+        passes == Some(true)
     }
     /// Encodes one element.
     pub(super) fn encode(&mut self, write: impl FnOnce(&mut Reply<'_>)) {
         write(&mut Reply::bounded(&mut self.encoded, self.protocol, self.bytes_max));
         self.count += 1;
     }
-    /// True when the reply is longer than the client may have waiting.
+    /// Encodes one element, shared where it can be.
+    fn encode_bytes(&mut self, bytes: Bytes<'_>) {
+        self.encode(|reply| match bytes {
+            Bytes::Slice(bytes) => reply.bulk(bytes),
+            Bytes::Shared(blob) => reply.bulk_blob(blob),
+        });
+    }
+    /// True when the elements are not all: the reply is longer than the client may have waiting, or a match was given up.
     pub(super) fn is_over(&self) -> bool {
-        self.encoded.len() > self.bytes_max
+        self.encoded.len() > self.bytes_max || self.is_given_up
     }
     /// The reply of a scan: the next cursor and the elements.
     pub(super) fn send(self, reply: &mut Reply<'_>, next: u64) {
+        if self.is_given_up && reply.counts_copies() {
+            return reply.give_up();
+        }
         reply.array(2);
         reply.bulk(next.to_string().as_bytes());
         reply.array(self.count);
@@ -294,6 +399,50 @@ mod tests {
         f.script(&[("KEYS *", "*0|"), ("SET '' v", "+OK|"), ("KEYS *", "*1|$0||"), ("KEYS **", "*0|")]);
         f.cancel.store(true, Ordering::Relaxed);
         f.script(&[("KEYS *", "*0|")]);
+    }
+
+    #[test]
+    fn what_takes_long_to_match_is_matched_in_parts() {
+        let mut f = fixture_with(30);
+        let long = format!("k{}", "a".repeat(50_000));
+        f.run(&format!("SET {long} v"));
+        let (fits, fits_not) = (format!("*{}*", "a".repeat(100)), format!("*{}b*", "a".repeat(100)));
+        for command in ["KEYS", "SCAN 0 COUNT 5000 MATCH"] {
+            for (pattern, keys) in [(&fits, vec![long.clone()]), (&fits_not, vec![])] {
+                f.pauses.take();
+                let reply = f.run(&format!("{command} {pattern}"));
+                assert_eq!(keys_in(&reply).into_iter().collect::<Vec<_>>(), keys, "{command}");
+            }
+            // 50,000 places where some 100 elements are tried.
+            let pauses = f.pauses.take();
+            assert!(pauses > 100, "{command}: {pauses}");
+        }
+        // A pattern that is long itself, and easy.
+        let longest = format!("*{}*", "[a]".repeat(PATTERN_BYTES_HELD));
+        assert_eq!(keys_in(&f.run(&format!("KEYS {longest}"))).len(), 1);
+    }
+
+    #[test]
+    fn a_match_ends_where_the_steps_do_or_nobody_waits() {
+        let (hard, text) = (format!("*{}b*", "a".repeat(100)), vec![b'a'; 50_000]);
+        let filter = Filter::new(hard.as_bytes());
+        let mut steps_left = 10_000;
+        assert_eq!(filter.passes_within(&text, &mut steps_left), None);
+        assert_eq!((steps_left, filter.passes_within(b"b", &mut 0)), (0, Some(false)));
+        let asked = std::cell::Cell::new(0);
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            asked.get() < 3
+        };
+        assert_eq!(filter.passes_in_slices(&text, &go_on), None);
+        assert_eq!(asked.get(), 3);
+
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, strand_wire::reply::Protocol::Resp2).copying(1000);
+        let mut found = Found::new(&reply);
+        assert!(!found.wants(&filter, &text) && !found.wants(&Filter::new(b"x*"), b"xy"), "it is over");
+        found.send(&mut reply, 0);
+        assert!(reply.is_over());
     }
 
     #[test]

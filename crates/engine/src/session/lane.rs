@@ -14,8 +14,8 @@ use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
-use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
+use strand_commands::{glob, long};
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
@@ -52,6 +52,8 @@ pub struct LaneJob {
     /// Whether this user may run it has not been checked yet.
     pub(super) unchecked: bool,
     pub(super) place: Place,
+    /// It matches a pattern that takes long.
+    pub(super) hard_pattern: bool,
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
@@ -181,7 +183,7 @@ impl LaneJob {
     /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.unchecked || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
+        self.unchecked || self.hard_pattern || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
     }
     /// True when it is known to be hard: only its like should queue behind it.
     pub fn is_hard(&self) -> bool {
@@ -305,6 +307,8 @@ impl Session {
     }
     pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
         self.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
+        let hard_pattern = matches!(spec.cost(), Cost::Keyspace | Cost::CountOption(_))
+            && self.argv.args().skip(1).iter().any(glob::is_hard);
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });
@@ -323,6 +327,7 @@ impl Session {
             user: self.user.clone(),
             unchecked: false,
             place,
+            hard_pattern,
         }
     }
     /// The same of one whose check is part of the job.

@@ -335,3 +335,33 @@ fn a_reply_of_many_bytes_is_copied_on_the_lane_and_is_of_one_moment() {
     let replies = finish(&server, &mut peer, job);
     assert_eq!((replies.matches(&copied).count(), replies.matches(&shared).count()), (60, 5000));
 }
+
+#[test]
+fn a_pattern_that_takes_long_to_match_leaves_the_worker() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let long = "a".repeat(50_000);
+    peer.script(&server, &[(&format!("SET {long} v"), "+OK|"), (&format!("HSET h {long} v"), ":1|")]);
+    let (easy, hard) = ("a*a".to_string(), format!("*{}b*", "a".repeat(100)));
+    for head in ["SCAN 0 MATCH", "HSCAN h 0 MATCH"] {
+        for (pattern, is_long) in [(&easy, false), (&hard, true)] {
+            peer.hold_jobs = true;
+            peer.feed(&command(&format!("{head} {pattern}")), usize::MAX);
+            let stop = peer.drive(&server);
+            let job = peer.job.take();
+            assert_eq!((job.is_some(), stop == Stop::Parked), (is_long, is_long), "{head} {pattern:.20}");
+            if let Some(job) = job {
+                assert!(job.is_heavy(), "others do not queue behind it");
+                let pauses = std::cell::Cell::new(0);
+                let done = job.run(server.now, &|| pauses.set(pauses.get() + 1));
+                assert!(pauses.get() > 100, "{head}: {}", pauses.get());
+                peer.session.lane_done(done);
+                peer.drive(&server);
+                assert_eq!(peer.replies(), "*2|$1|0|*0|", "{head}");
+            } else {
+                assert!(peer.replies().contains(&long), "{head}");
+            }
+            peer.hold_jobs = false;
+        }
+    }
+}

@@ -6,8 +6,9 @@
 
 use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
 use super::spread;
+use crate::types::Bytes;
 use hashbrown::HashTable;
-use strand_chain::prefetch;
+use strand_chain::{Blob, HEADER_BYTES, prefetch};
 
 /// The heap of a segment ends here: handles have 24 bits. Full-grown segments stay below a twelfth of it.
 const HEAP_BYTES_MAX: usize = 1 << 24;
@@ -95,6 +96,16 @@ impl<'a, V> Item<'a, V> {
             Body::Outside(number, _) => Content::Outside(self.segment.outside[number as usize].value()),
         }
     }
+    /// The key; a long one may be shared.
+    pub(crate) fn key_bytes(&self) -> Bytes<'a> {
+        match self.place.body(&self.segment.heap) {
+            Body::Outside(number, true) => match &self.segment.outside[number as usize] {
+                Outside::Keyed(keyed) => Bytes::Shared(&keyed.key),
+                _ => Bytes::Slice(&[]),
+            },
+            _ => Bytes::Slice(&self.segment.heap[self.place.key()]),
+        }
+    }
     /// When it expires (unix milliseconds); `i64::MAX` when never.
     #[inline]
     pub(crate) fn deadline_ms(&self) -> i64 {
@@ -175,7 +186,8 @@ enum Outside<V> {
 /// A value with its key, which is long: its position is noted, so that to move the item does not cost its length.
 #[derive(Clone, Debug)]
 struct Keyed<V> {
-    key: Box<[u8]>,
+    /// Shared by count: a segment that is copied, and who looks at the key with nothing held, need no copy.
+    key: Blob,
     position: u64,
     value: V,
 }
@@ -221,7 +233,9 @@ impl<V> Outside<V> {
         match self {
             Outside::Free => 0,
             Outside::Value(value) => value.heap_bytes(),
-            Outside::Keyed(keyed) => size_of::<Keyed<V>>() + keyed.key.len() + keyed.value.heap_bytes(),
+            Outside::Keyed(keyed) => {
+                size_of::<Keyed<V>>() + HEADER_BYTES + keyed.key.len() + keyed.value.heap_bytes()
+            }
         }
     }
 }

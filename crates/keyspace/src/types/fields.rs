@@ -143,5 +143,5 @@ fn pair(item: Item<'_, Blob>) -> (Bytes<'_>, Bytes<'_>) {
         Content::Outside(blob) => Bytes::Shared(blob),
         Content::Int(_) => unreachable!("no field is stored as an integer"),
     };
-    (Bytes::Slice(item.key()), value)
+    (item.key_bytes(), value)
 }

@@ -26,6 +26,16 @@ pub enum Bytes<'a> {
     Shared(&'a Blob),
 }
 
+impl Bytes<'_> {
+    /// A blob of its own: the shared one, or a copy.
+    pub fn to_blob(&self) -> Blob {
+        match self {
+            Bytes::Slice(bytes) => Blob::from(*bytes),
+            Bytes::Shared(blob) => (*blob).clone(),
+        }
+    }
+}
+
 impl<'a> From<&'a [u8]> for Bytes<'a> {
     fn from(bytes: &'a [u8]) -> Bytes<'a> {
         Bytes::Slice(bytes)

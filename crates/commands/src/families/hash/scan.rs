@@ -4,6 +4,7 @@ use super::{read, send};
 use crate::call::{Call, LaneCall};
 use crate::families::keyspace_wide::{Found, SLICE_KEYS, ScanOptions, cursor};
 use crate::parse::wrong_type;
+use std::sync::atomic::Ordering;
 use strand_keyspace::HashValue;
 use strand_keyspace::types::Bytes;
 
@@ -28,7 +29,8 @@ pub(crate) fn hscan(call: &mut Call<'_, '_>) {
     });
 }
 
-/// HSCAN with a large COUNT (slow lane): in slices, over a snapshot of the hash, with nothing held.
+/// HSCAN with a large COUNT, or a pattern that takes long to match (slow lane): in slices, over a snapshot of the hash, with
+/// nothing held.
 pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
     let from = match cursor(call.args.at(2)) {
         Ok(from) => from,
@@ -46,7 +48,11 @@ pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
         (Ok(None), _) => return Found::new(call.reply).send(call.reply, 0),
         (Ok(Some(hash)), Ok(options)) => (hash, options),
     };
-    let mut found = Found::new(call.reply);
+    let go_on = || {
+        (call.yield_now)();
+        !call.cancel.load(Ordering::Relaxed)
+    };
+    let mut found = Found::asking(call.reply, &go_on);
     let (mut next, mut left) = (from, options.count);
     loop {
         let mut visited = 0;
@@ -63,8 +69,8 @@ pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
 }
 
 /// Encodes a pair that a scan came by, if it is one of those that are asked for.
-fn see(options: &ScanOptions<'_>, found: &mut Found, field: Bytes<'_>, value: Bytes<'_>) {
-    if options.filter.passes(&field) {
+fn see(options: &ScanOptions<'_>, found: &mut Found<'_>, field: Bytes<'_>, value: Bytes<'_>) {
+    if found.wants(&options.filter, &field) {
         found.encode(|reply| send(reply, field));
         found.encode(|reply| send(reply, value));
     }
