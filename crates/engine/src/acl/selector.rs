@@ -182,7 +182,8 @@ impl Selector {
         if row.is_subcommand {
             return Err(RuleError::FirstArgumentOfSubcommand);
         }
-        if argument.is_empty() {
+        // With a blank or a line's end in it, it would be two rules, or two users, in a file.
+        if argument.is_empty() || has_blanks(argument) {
             return Err(RuleError::Syntax);
         }
         if !row.subcommands.is_empty() {

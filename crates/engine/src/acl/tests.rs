@@ -294,12 +294,40 @@ fn what_is_described_makes_the_same_user_again() {
 
 #[test]
 fn no_rule_harms() {
-    const PIECES: [&str; 24] = [
-        "+", "-", "@", "|", "~", "%", "R", "W", "&", "(", ")", " ", "#", ">", "<", "!", "get", "config",
-        "all", "reset", "\"", "'", "\\x", "\u{e9}",
+    const PIECES: [&str; 30] = [
+        "+",
+        "-",
+        "@",
+        "|",
+        "~",
+        "%",
+        "R",
+        "W",
+        "&",
+        "(",
+        ")",
+        " ",
+        "#",
+        ">",
+        "<",
+        "!",
+        "get",
+        "config",
+        "all",
+        "reset",
+        "\"",
+        "'",
+        "\\x",
+        "\u{e9}",
+        "\n",
+        "\r",
+        "\t",
+        "\x0b",
+        "\nuser u on",
+        "(~a",
     ];
     let (acl, mut rng) = (Acl::new(), fastrand::Rng::with_seed(5));
-    for _ in 0..20_000 {
+    for _ in 0..40_000 {
         let mut rule: Vec<u8> =
             (0..rng.usize(0..6)).flat_map(|_| PIECES[rng.usize(0..PIECES.len())].bytes()).collect();
         if rng.u8(0..10) == 0 {
@@ -307,12 +335,33 @@ fn no_rule_harms() {
         }
         if acl.set_user(b"u", &[rule], rng.bool()).is_ok() {
             let file = acl.get(b"u").expect("it is set").line();
-            assert!(Acl::new().load(&file, "f", false).is_ok(), "{}", String::from_utf8_lossy(&file));
+            let again = Acl::new();
+            let shown = String::from_utf8_lossy(&file);
+            assert_eq!(again.load(&file, "f", false), Ok(()), "{shown}");
+            assert_eq!(again.get(b"u").expect("it is there").line(), file, "{shown}");
         }
         if rng.u8(0..8) == 0 {
             acl.delete([&b"u"[..]].into_iter());
         }
     }
+}
+
+#[test]
+fn a_rule_that_would_be_others_in_a_file_is_refused() {
+    let acl = Acl::new();
+    for rule in [
+        "+get|a\nuser evil on nopass ~* +@all",
+        "+get|a b",
+        "~a\nb",
+        "&a\rb",
+        "%R~a\tb",
+        "(~a) +get)",
+        "(+get|a\nb)",
+    ] {
+        let refused = acl.set_user(b"u", &[rule.into()], false);
+        assert_eq!(refused.map_err(|(_, error)| error), Err(RuleError::Syntax), "{rule:?}");
+    }
+    assert!(acl.get(b"u").is_none());
 }
 
 #[test]

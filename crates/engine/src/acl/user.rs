@@ -147,6 +147,10 @@ impl User {
         let mut selector = Selector::new(all_channels);
         // As in redis-server an open quote makes it empty.
         for rule in split_words(c_text(rules)).unwrap_or_default() {
+            // In a file the selector would end there.
+            if rule.ends_with(b")") {
+                return Err(RuleError::Syntax);
+            }
             selector.apply(&rule)?;
         }
         if self.selectors.len() > SELECTORS_MAX {
