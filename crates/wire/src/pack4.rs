@@ -16,8 +16,7 @@ pub const LENGTH_BYTES: usize = 4;
 pub const FRAME_BYTES_MAX: usize = u32::MAX as usize;
 /// The longest frame before authentication: as many arguments of such a length as a command may have then, and their
 /// headers.
-pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize =
-    resp::UNAUTHENTICATED_ARGS_MAX * (resp::UNAUTHENTICATED_BULK_BYTES_MAX + 32) + 32;
+pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize = resp::UNAUTHENTICATED_REQUEST_BYTES_MAX;
 /// A plain line may end so.
 const LINE_END_BYTES_MAX: usize = 2;
 /// A reply up to this length is copied behind its length, a longer one is linked.
@@ -429,7 +428,7 @@ mod tests {
         let text =
             "a frame of 707857674 bytes that begins no RESP command, the most is 65538; is it a frame?";
         assert!(lost(b"*1\r\n$4\r\nPING\r\n", Limits::FULL).ends_with(text));
-        assert!(lost(&[0, 3, 0, 0], Limits::UNAUTHENTICATED).contains("the most is 164"));
+        assert!(lost(&[0, 3, 0, 0], Limits::UNAUTHENTICATED).contains("the most is 40960"));
     }
 
     #[test]

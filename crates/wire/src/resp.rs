@@ -18,6 +18,8 @@ pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 pub const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 /// Longest bulk argument before authentication, in bytes.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes of a whole request before authentication: HELLO with a name and a password of the longest that may be.
+pub const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = 40 * 1024;
 
 /// Most empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
 const EMPTY_REQUESTS_MAX: usize = 256;

@@ -261,6 +261,8 @@ options! {
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";
+    LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
+        "Seconds in which a client must log in, if it has to, and send the head of its first request; 0 is never";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
     MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;

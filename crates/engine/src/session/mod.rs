@@ -33,13 +33,19 @@ use strand_wire::reply::{Protocol, Reply};
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output than this executes nothing until it has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// A session that had too much output goes on when this much or less is left.
-pub const OUTPUT_RESUME_BYTES: usize = 64 * 1024;
+/// A session that had too much output goes on when one part in this many of the bound is left, or less.
+const OUTPUT_RESUME_PART: usize = 4;
+/// What that is for one that is authenticated.
+pub const OUTPUT_RESUME_BYTES: usize = OUTPUT_BYTES_MAX / OUTPUT_RESUME_PART;
 /// A session that holds this many bytes of unexecuted requests reads no more. Generous, because a client may well send
 /// all its requests before it reads the first reply, and requests cost less room than their replies would.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// The same before authentication, while a password is set: whoever is not known yet gets little memory.
-pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 32 * 1024;
+/// The same of unwritten output.
+pub const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 * 1024;
+/// A first request of which more has come is no head any more: `login-timeout` lets it take its time.
+const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// What the driver does next. In every case: write [`Session::output`] as far as the socket takes it.
 pub enum Turn {
@@ -105,6 +111,10 @@ pub struct Session {
     /// Output left by the last turn: less of it now means that the client reads.
     output_left: usize,
     last_active_us: u64,
+    /// What `login-timeout` runs for.
+    awaited: Awaited,
+    /// More unwritten output than this stops it for the time being.
+    output_bytes_max: usize,
     /// Since when the output is over its soft limit.
     over_soft_since_us: Option<u64>,
     input_bytes: u64,
@@ -133,6 +143,16 @@ enum State {
     Closing,
     /// The driver to close.
     Aborted,
+}
+
+/// What `login-timeout` runs for.
+enum Awaited {
+    /// Nothing: a request has been served, or nobody asked.
+    Nothing,
+    /// The login, where there must be one; else the first byte, for which there is time.
+    Login { since_us: u64 },
+    /// The rest of the head of the first request, where nobody must log in.
+    Head { since_us: u64 },
 }
 
 /// Which replies the client wants (CLIENT REPLY).
@@ -204,6 +224,8 @@ impl Session {
             work_left: 0,
             output_left: 0,
             last_active_us: now.mono_us,
+            awaited: Awaited::Nothing,
+            output_bytes_max: OUTPUT_BYTES_MAX,
             over_soft_since_us: None,
             input_bytes: 0,
             reads: 0,
@@ -214,6 +236,11 @@ impl Session {
         };
         session.guard();
         Ok(session)
+    }
+    /// From now on `login-timeout` runs, until the client has logged in (where it must) and sent a whole request. For a door
+    /// whose connections are one session each, before the first turn.
+    pub fn await_login(&mut self, now: Now) {
+        self.awaited = Awaited::Login { since_us: now.mono_us };
     }
     /// The client id (CLIENT ID).
     pub fn id(&self) -> u64 {
@@ -248,9 +275,9 @@ impl Session {
     }
     /// False while enough requests are held unexecuted: let the peer's bytes wait in the socket.
     pub fn wants_read(&self) -> bool {
-        let bytes_max = match self.authenticated || !self.settings.password {
-            true => READ_AHEAD_BYTES_MAX.min(self.settings.query_bytes_max),
-            false => UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
+        let bytes_max = match self.must_log_in() {
+            false => READ_AHEAD_BYTES_MAX.min(self.settings.query_bytes_max),
+            true => UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,
         };
         self.input.len() < bytes_max && !matches!(self.state, State::Closing | State::Aborted)
     }
@@ -272,14 +299,33 @@ impl Session {
     }
     /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
-        self.replies.out.len() <= OUTPUT_RESUME_BYTES
+        self.replies.out.len() <= self.output_bytes_max / OUTPUT_RESUME_PART
     }
     /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
-    /// (`timeout`) or over its soft output limit for too long. Changes with every turn.
+    /// (`timeout`), has not logged in (`login-timeout`) or is over its soft output limit for too long. Changes with every
+    /// turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
         let over_soft =
             self.over_soft_since_us.map(|since| since.saturating_add(self.settings.output_soft_us + 1));
-        [self.timeout_deadline_us(), over_soft].into_iter().flatten().min()
+        [self.timeout_deadline_us(), self.login_deadline_us(), over_soft].into_iter().flatten().min()
+    }
+    /// When a client that has not logged in, or sent a part of its first request, is waited for no longer.
+    fn login_deadline_us(&self) -> Option<u64> {
+        let (since_us, is_awaited) = match (&self.awaited, &self.state) {
+            (Awaited::Login { since_us }, State::Ready | State::Draining | State::Postponed) => {
+                (since_us, self.must_log_in())
+            }
+            (Awaited::Head { since_us }, State::Ready) => {
+                (since_us, (1..=FIRST_HEAD_BYTES_MAX).contains(&self.frame_bytes))
+            }
+            _ => return None,
+        };
+        let timeout_us = self.settings.login_timeout_us;
+        (is_awaited && timeout_us > 0).then(|| since_us.saturating_add(timeout_us))
+    }
+    /// True while whoever is there may do next to nothing and gets little memory.
+    fn must_log_in(&self) -> bool {
+        !self.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
         let idles = matches!(self.state, State::Ready | State::Draining) && self.settings.timeout_us > 0;

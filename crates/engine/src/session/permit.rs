@@ -1,7 +1,7 @@
 //! The session's user: who it is, what it may not, and how it logs in.
 
-use super::Session;
 use super::run::Next;
+use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{Denial, Denied, Reason, TABLE, User};
 use crate::clients::Client;
 use crate::config::Opt;
@@ -144,6 +144,10 @@ impl Session {
     /// To be called when the user, its rights or the session's authentication changed.
     pub(super) fn guard(&mut self) {
         self.guarded = !self.authenticated || !self.user.is_all_powerful();
+        self.output_bytes_max = match self.must_log_in() {
+            true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
+            false => OUTPUT_BYTES_MAX,
+        };
     }
     /// True when the job that is out is an administrator's, whose answer is awaited although its user is gone: it may be the
     /// command that removed it.

@@ -4,7 +4,7 @@
 //! only, never at which command it is.
 
 use super::data::Ran;
-use super::{COMMANDS_PER_TURN_MAX, OUTPUT_BYTES_MAX, Session, State, Turn};
+use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
 use crate::Now;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_keyspace::Key;
-use strand_wire::resp::Progress;
+use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
 /// Elements (see [`Cost`]) in a turn: it lasts a millisecond or two at most, whatever the commands in it.
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
@@ -79,6 +79,9 @@ impl Session {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
             self.abort();
         }
+        if !matches!(self.awaited, Awaited::Nothing) {
+            self.look_at_login(now);
+        }
         let out_before = self.replies.out.len();
         let turn = self.work(now);
         // A command that ends the session has replied, too.
@@ -87,6 +90,18 @@ impl Session {
         self.output_left = self.replies.out.len();
         self.end_turn(self.replies.out.len() - out_before);
         turn
+    }
+
+    /// `login-timeout`.
+    #[cold]
+    fn look_at_login(&mut self, now: Now) {
+        if matches!(self.awaited, Awaited::Login { .. }) && !self.must_log_in() && self.frame_bytes > 0 {
+            self.awaited = Awaited::Head { since_us: now.mono_us };
+        }
+        if self.login_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
+            self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
+            self.abort();
+        }
     }
 
     fn work(&mut self, now: Now) -> Turn {
@@ -119,7 +134,7 @@ impl Session {
         self.work_left = WORK_PER_TURN;
         while self.work_left > 0 {
             self.work_left -= COMMAND_WORK;
-            if self.replies.out.len() >= OUTPUT_BYTES_MAX {
+            if self.replies.out.len() >= self.output_bytes_max {
                 self.state = State::Draining;
                 return Turn::Flush;
             }
@@ -359,6 +374,10 @@ impl Session {
 
     /// Waits for the rest of a request, within the limit on what is held of it.
     fn half_frame(&mut self) -> Turn {
+        if self.must_log_in() && self.frame_bytes > UNAUTHENTICATED_REQUEST_BYTES_MAX {
+            self.fail(PerCommand::Failed, b"ERR Protocol error: unauthenticated request length");
+            return self.close();
+        }
         if self.frame_bytes <= self.settings.query_bytes_max {
             if self.argv.heap_bytes() > IDLE_ARGV_BYTES_MAX && !self.requests.in_frame() {
                 self.argv.release();
@@ -420,6 +439,9 @@ impl Session {
     fn end_turn(&mut self, out_bytes: usize) {
         let (slot, stats) = (self.client.peer.worker, &self.engine.stats);
         let commands = self.tally.fold(slot, stats);
+        if commands > 0 && !self.must_log_in() {
+            self.awaited = Awaited::Nothing;
+        }
         for (stat, n) in [
             (Stat::Commands, commands),
             (Stat::InputBytes, std::mem::take(&mut self.input_bytes)),

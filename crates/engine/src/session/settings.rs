@@ -23,6 +23,8 @@ pub(crate) struct SessionSettings {
     /// `protected-mode`.
     pub(crate) protects: bool,
     pub(crate) timeout_us: u64,
+    /// `login-timeout`; 0 is never.
+    pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
     /// `client-output-buffer-limit` of class normal; 0 is none.
     pub(crate) output_hard_bytes: usize,
@@ -50,6 +52,7 @@ impl SessionSettings {
             default_password: !engine.acl.default_user().needs_no_password(),
             protects: config.number(Opt::ProtectedMode) == 1,
             timeout_us: config.timeout_s() * 1_000_000,
+            login_timeout_us: config.number(Opt::LoginTimeout) as u64 * 1_000_000,
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
             output_hard_bytes: hard as usize,
             reply_bytes_max: if hard == 0 { usize::MAX } else { hard as usize },

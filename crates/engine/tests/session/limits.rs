@@ -1,6 +1,7 @@
 //! Named limits: clients, idle time, query and output buffers, protected mode.
 
 use crate::fixture::{End, Server, Stop};
+use strand_engine::UNAUTHENTICATED_OUTPUT_BYTES_MAX;
 
 #[test]
 fn too_many_clients_are_refused() {
@@ -42,6 +43,95 @@ fn idle_clients_are_closed_after_timeout() {
     assert_eq!(peer.drive(&server), Stop::Read);
     server.advance_ms(1);
     assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)));
+}
+
+#[test]
+fn who_does_not_log_in_in_time_is_closed_whatever_it_sends() {
+    for (line, piece) in [("", 1), ("AUTH x\r\n", 1), ("PING\r\n", 6)] {
+        let mut server = Server::with("requirepass secret\nlogin-timeout 30");
+        let mut peer = server.connect();
+        peer.session.await_login(server.now);
+        assert_eq!(peer.session.idle_deadline_us(), Some(server.now.mono_us + 30_000_000));
+        let mut bytes = line.as_bytes().chunks(piece).cycle();
+        for _ in 0..29 {
+            server.advance_ms(1_000);
+            let piece = if line == "AUTH x\r\n" { Some(&b" "[..]) } else { bytes.next() };
+            peer.feed(piece.unwrap_or_default(), usize::MAX);
+            assert_eq!(peer.drive(&server), Stop::Read, "{line}");
+        }
+        server.advance_ms(1_000);
+        peer.feed(b" ", usize::MAX);
+        assert_eq!((peer.drive(&server), peer.ended), (Stop::Ended, Some(End::Abort)), "{line}");
+    }
+}
+
+#[test]
+fn who_has_logged_in_or_sends_a_long_request_is_waited_for() {
+    let mut server = Server::with("requirepass secret\nlogin-timeout 30");
+    let (mut known, mut late) = (server.connect(), server.connect());
+    known.session.await_login(server.now);
+    late.session.await_login(server.now);
+    assert_eq!(known.run(&server, "AUTH secret"), "+OK|");
+    assert_eq!(known.session.idle_deadline_us(), None);
+    server.advance_ms(29_999);
+    assert_eq!(late.run(&server, "AUTH secret"), "+OK|");
+    server.advance_ms(60_000);
+    assert_eq!((known.run(&server, "PING"), late.run(&server, "PING")), ("+PONG|".into(), "+PONG|".into()));
+
+    // Without a password: idle for as long as it likes, but no part of a first request, unless it is under way.
+    let mut server = Server::with("login-timeout 30");
+    let (mut idle, mut part, mut long) = (server.connect(), server.connect(), server.connect());
+    for peer in [&mut idle, &mut part, &mut long] {
+        peer.session.await_login(server.now);
+        assert_eq!(peer.session.idle_deadline_us(), None);
+    }
+    part.feed(b"*2\r\n$4\r\nECHO\r\n$10\r\n12345", 99);
+    long.feed(&[&b"*2\r\n$4\r\nECHO\r\n$100000\r\n"[..], &[b'x'; 70_000]].concat(), 4096);
+    for peer in [&mut idle, &mut part, &mut long] {
+        assert_eq!(peer.drive(&server), Stop::Read);
+    }
+    assert_eq!(part.session.idle_deadline_us(), Some(server.now.mono_us + 30_000_000));
+    server.advance_ms(30_000);
+    assert_eq!(part.drive(&server), Stop::Ended);
+    assert_eq!((idle.drive(&server), long.drive(&server)), (Stop::Read, Stop::Read));
+    long.feed(&[&[b'x'; 30_000][..], b"\r\n"].concat(), 4096);
+    long.drive(&server);
+    assert!(long.replies().starts_with("$100000|xxx"));
+    assert_eq!(idle.run(&server, "PING"), "+PONG|");
+
+    let mut server = Server::with("requirepass secret\nlogin-timeout 0");
+    let mut peer = server.connect();
+    peer.session.await_login(server.now);
+    server.advance_ms(1 << 40);
+    assert_eq!(peer.drive(&server), Stop::Read);
+}
+
+#[test]
+fn little_is_held_for_who_has_not_logged_in() {
+    let mut server = Server::with("requirepass secret");
+    let mut peer = server.connect();
+    peer.feed(b"*10\r\n", 99);
+    let argument = [&b"$16384\r\n"[..], &[b'x'; 16_384], b"\r\n"].concat();
+    let mut fed = 0;
+    while peer.drive(&server) == Stop::Read {
+        peer.feed(&argument, usize::MAX);
+        fed += argument.len();
+        assert!(fed < 64 * 1024);
+    }
+    assert_eq!(peer.replies(), "-ERR Protocol error: unauthenticated request length|");
+    // A name and a password as long as they may be are taken.
+    let mut peer = server.connect();
+    let long = "x".repeat(16_384);
+    assert!(peer.run(&server, &format!("HELLO 3 AUTH {long} {long}")).starts_with("-WRONGPASS"));
+    // Replies that are not read.
+    let mut peer = server.connect();
+    peer.hold_output = true;
+    peer.feed(&b"PING\r\n".repeat(2_000), usize::MAX);
+    assert_eq!(peer.drive(&server), Stop::Flush);
+    assert!(peer.session.output().len() < UNAUTHENTICATED_OUTPUT_BYTES_MAX + 100);
+    peer.hold_output = false;
+    assert_eq!(peer.drive(&server), Stop::Read);
+    assert_eq!(peer.replies().matches("NOAUTH").count(), 2_000);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub type End = io::Result<&'static str>;
 pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> End {
     let Arrival { socket, peer, tls, .. } = arrival;
     let opened = Session::open(&context.engine, peer, wake.clone(), context.seed(), context.clock.now());
-    let session = match opened {
+    let mut session = match opened {
         Ok(session) => session,
         Err(refusal) => {
             // As redis-server: who has agreed on no keys yet could not read why.
@@ -56,6 +56,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
             return Ok("refused");
         }
     };
+    session.await_login(context.clock.now());
     let stream = Stream::open(socket, tls, context.ring.as_ref())?;
     drive(stream, session, wake, context).await
 }
