@@ -136,7 +136,8 @@ impl Cost {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
             Cost::Append | Cost::Overwrite | Cost::SetBit => 0,
             Cost::Payload(at) => args.get(at).map_or(0, |payload| {
-                strand_rdb::dump::elements(payload).max(payload.len().div_ceil(ELEMENT_BYTES))
+                let weight = strand_rdb::dump::Weight::of(payload);
+                weight.elements.max(weight.bytes.div_ceil(ELEMENT_BYTES))
             }),
             Cost::Arguments | Cost::Digest | Cost::Sources | Cost::BitField => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),

@@ -50,29 +50,48 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// About how many elements the value in `payload` has, or more: for who must know before reading. Costs nothing that grows
-/// with the payload. Nothing is checked.
-pub fn elements(payload: &[u8]) -> usize {
-    let Some((&value_type, rest)) = payload.split_first() else { return 0 };
-    let first = match p::length_or_encoding(&mut { rest }) {
-        Ok(p::Length::Plain(n)) => usize::try_from(n).unwrap_or(usize::MAX),
-        // A compressed blob: no element of it is shorter than two bytes.
-        Ok(p::Length::Encoded(_)) => payload.len().saturating_mul(lzf::GROWTH_MAX) / 2,
-        Err(_) => 0,
-    };
-    match value_type {
-        t::STRING => 1,
-        t::LIST | t::SET | t::ZSET | t::ZSET_2 | t::HASH => first.min(payload.len()),
-        t::HASH_ZIPMAP
-        | t::LIST_ZIPLIST
-        | t::SET_INTSET
-        | t::ZSET_ZIPLIST
-        | t::HASH_ZIPLIST
-        | t::HASH_LISTPACK
-        | t::ZSET_LISTPACK
-        | t::SET_LISTPACK => first / 2,
-        // Nodes of some kilobytes, which may be compressed by half and more.
-        _ => payload.len(),
+/// About how much work reading a payload is: elements that are put into a value, and bytes that are copied or made. Both
+/// may be less than told. Costs nothing that grows with the payload; nothing is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Elements, members, fields.
+    pub elements: usize,
+    /// Bytes, after decompression as far as it is announced at the beginning.
+    pub bytes: usize,
+}
+
+impl Weight {
+    /// Of `payload`.
+    pub fn of(payload: &[u8]) -> Weight {
+        /// What nodes of lists and streams grow to when they are decompressed, as a rule at most.
+        const NODES_GROWTH: usize = 8;
+        let Some((&value_type, mut rest)) = payload.split_first() else { return Weight::default() };
+        let as_size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let (first, is_compressed) = match p::length_or_encoding(&mut rest) {
+            Ok(p::Length::Plain(n)) => (as_size(n), false),
+            Ok(p::Length::Encoded(_)) => {
+                // Compressed and original length; of an integer something small.
+                let original = p::length(&mut rest).and_then(|_| p::length(&mut rest)).map_or(0, as_size);
+                (original.min(payload.len().saturating_mul(lzf::GROWTH_MAX)), true)
+            }
+            Err(_) => (0, false),
+        };
+        let grown = payload.len().saturating_mul(NODES_GROWTH);
+        match value_type {
+            t::STRING => Weight { elements: 1, bytes: if is_compressed { first } else { payload.len() } },
+            t::LIST | t::SET | t::ZSET | t::ZSET_2 | t::HASH => {
+                Weight { elements: first.min(payload.len()), bytes: grown }
+            }
+            t::HASH_ZIPMAP
+            | t::LIST_ZIPLIST
+            | t::SET_INTSET
+            | t::ZSET_ZIPLIST
+            | t::HASH_ZIPLIST
+            | t::HASH_LISTPACK
+            | t::ZSET_LISTPACK
+            | t::SET_LISTPACK => Weight { elements: first / 2, bytes: first },
+            _ => Weight { elements: grown / 2, bytes: grown },
+        }
     }
 }
 
@@ -107,4 +126,42 @@ pub fn seal(mut writer: Writer<'_>, version: u16) -> Vec<u8> {
     writer.version(version);
     writer.checksum();
     writer.take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_says_what_it_weighs() {
+        let sealed = |write: &dyn Fn(&mut Writer<'_>)| {
+            let mut writer = Writer::new(true);
+            write(&mut writer);
+            seal(writer, crate::VERSION_WRITTEN)
+        };
+        let string = |bytes: &[u8]| {
+            let payload = sealed(&|w| {
+                w.value_type(t::STRING);
+                w.string(bytes);
+            });
+            Weight::of(&payload)
+        };
+        assert!(string(b"12").bytes < 2000);
+        assert_eq!(string(b"hello").bytes, 17);
+        assert_eq!(string(&vec![b'x'; 1 << 20]), Weight { elements: 1, bytes: 1 << 20 });
+        let ints: Vec<i64> = (0..5000).collect();
+        let set = sealed(&|w| {
+            w.value_type(t::SET_INTSET);
+            w.string(&crate::packed::intset::encode(&ints));
+        });
+        assert!((5000..6000).contains(&Weight::of(&set).elements), "{:?}", Weight::of(&set));
+        let announced = sealed(&|w| {
+            w.value_type(t::HASH);
+            w.length(u64::MAX);
+        });
+        assert!(Weight::of(&announced).elements < 30, "not more than there are bytes");
+        for cut in 0..4 {
+            Weight::of(&set[..cut]);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! DUMP and RESTORE: options and errors; values that redis-server dumps and restores; damaged payloads.
 
+use crate::cost::{Cost, LONG_ELEMENTS};
 use crate::fixture::{Fixture, START_MS};
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -7,6 +8,7 @@ use std::sync::atomic::Ordering;
 use strand_rdb::Crc64;
 use strand_testkit::client::Client;
 use strand_testkit::process::Server;
+use strand_wire::args::Argv;
 use strand_wire::client::Value as Reply;
 
 /// The string in a reply.
@@ -98,6 +100,10 @@ fn what_is_large_is_done_on_the_lane() {
     f.pauses.set(0);
     let payload = bulk(&f.run_args(&["DUMP", "s"]));
     assert!(payload.len() < 1 << 14 && f.pauses.get() > 10, "a string is compressed in steps");
+    assert!(Cost::Payload(0).elements(Argv::from_slices(&[&payload]).args(), 1) >= LONG_ELEMENTS);
+    f.run("SET small x");
+    let small = bulk(&f.run_args(&["DUMP", "small"]));
+    assert!(Cost::Payload(0).elements(Argv::from_slices(&[&small]).args(), 1) < LONG_ELEMENTS);
 }
 
 fn redis() -> (Server, Client) {
