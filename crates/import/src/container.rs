@@ -41,6 +41,13 @@ pub fn digest(bytes: &[u8]) -> Digest {
     out
 }
 
+/// The digest of all that was put into `hasher`.
+pub fn digest_of(hasher: &blake3::Hasher) -> Digest {
+    let mut out = Digest::default();
+    out.copy_from_slice(&hasher.finalize().as_bytes()[..DIGEST_BYTES]);
+    out
+}
+
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

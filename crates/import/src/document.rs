@@ -1,68 +1,14 @@
 //! Documents: the fields that a file becomes, whatever its type.
 //!
-//! [`Fields`] is a set of values for the fixed list [`FIELDS`]: a document's hash never has a field outside it, so
-//! writing the present ones and deleting the absent ones replaces a document without a moment in which it is gone.
 //! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], everything else keeps its name and
 //! size.
 
+use crate::fields::Fields;
 use crate::mail;
 
 /// The version of what is below and in [`crate::mail`]: raise it when the same file would give other fields, and the next
 /// import reads every document again.
-pub const EXTRACTOR_VERSION: u16 = 1;
-
-/// Every field a document can have, in the order they are written. A field without a value is not stored.
-pub const FIELDS: [&str; 15] = [
-    "path",
-    "name",
-    "kind",
-    "size",
-    "message_id",
-    "date",
-    "from",
-    "from_address",
-    "to",
-    "to_address",
-    "cc",
-    "subject",
-    "body",
-    "attachments",
-    "flags",
-];
-
-/// The fields of one document.
-#[derive(Debug, Default)]
-pub struct Fields {
-    values: [Option<Vec<u8>>; FIELDS.len()],
-}
-
-impl Fields {
-    /// Gives `name` a value; an empty one means none.
-    ///
-    /// # Panics
-    /// When `name` is not one of [`FIELDS`].
-    pub fn set(&mut self, name: &str, value: Vec<u8>) {
-        let at = FIELDS.iter().position(|f| *f == name).expect("a field of the list");
-        self.values[at] = Some(value).filter(|v| !v.is_empty());
-    }
-    /// As [`Fields::set`], from text.
-    pub fn set_text(&mut self, name: &str, value: &str) {
-        self.set(name, value.as_bytes().to_vec());
-    }
-    /// The value of `name`.
-    pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let at = FIELDS.iter().position(|f| *f == name)?;
-        self.values[at].as_deref()
-    }
-    /// The fields that have a value.
-    pub fn present(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
-        FIELDS.iter().zip(&self.values).filter_map(|(name, value)| Some((*name, value.as_deref()?)))
-    }
-    /// The fields that have none.
-    pub fn absent(&self) -> impl Iterator<Item = &'static str> {
-        FIELDS.iter().zip(&self.values).filter(|(_, value)| value.is_none()).map(|(name, _)| *name)
-    }
-}
+pub const EXTRACTOR_VERSION: u16 = 2;
 
 /// What is known of a file before its bytes are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +21,10 @@ pub struct FileFacts<'a> {
     pub size: u64,
     /// Its Maildir flags, where it lies in a Maildir.
     pub flags: Option<&'a [u8]>,
+    /// The id of the archive it lies in.
+    pub parent: Option<&'a [u8]>,
+    /// What kind of archive it is itself, when it is one.
+    pub archive: Option<&'static str>,
 }
 
 impl FileFacts<'_> {
@@ -90,7 +40,7 @@ impl FileFacts<'_> {
     }
     /// True when the whole file is wanted, judged by its beginning.
     pub fn is_mail(&self, beginning: &[u8]) -> bool {
-        self.claims_mail() || mail::looks_like_mail(beginning)
+        self.archive.is_none() && (self.claims_mail() || mail::looks_like_mail(beginning))
     }
 }
 
@@ -103,7 +53,8 @@ pub fn extract(facts: &FileFacts<'_>, bytes: Option<&[u8]>) -> Result<Fields, St
     fields.set("path", facts.path.to_vec());
     fields.set("name", facts.name.to_vec());
     fields.set("size", facts.size.to_string().into_bytes());
-    fields.set_text("kind", if bytes.is_some() { "mail" } else { "file" });
+    fields.set("parent", facts.parent.unwrap_or_default().to_vec());
+    fields.set_text("kind", facts.archive.unwrap_or(if bytes.is_some() { "mail" } else { "file" }));
     if let Some(bytes) = bytes {
         if facts.is_mailbox() && mail::has_more_messages(bytes) {
             return Err("a mailbox of several messages; only files of one message are read".to_owned());
@@ -117,9 +68,17 @@ pub fn extract(facts: &FileFacts<'_>, bytes: Option<&[u8]>) -> Result<Fields, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::FIELDS;
 
     fn facts(name: &str) -> FileFacts<'_> {
-        FileFacts { path: name.as_bytes(), name: name.as_bytes(), size: 3, flags: None }
+        FileFacts {
+            path: name.as_bytes(),
+            name: name.as_bytes(),
+            size: 3,
+            flags: None,
+            parent: None,
+            archive: None,
+        }
     }
 
     #[test]

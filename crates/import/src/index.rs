@@ -36,6 +36,8 @@ const SCHEMA: &[&str] = &[
     "TAG", //
     "kind",
     "TAG", //
+    "parent",
+    "TAG", //
     "flags",
     "TAG", //
     "date",

@@ -10,6 +10,7 @@
 //! source can list such a child again by its token, so its record is dropped as soon as the parent's record names the
 //! token; what stays recorded are the root, and containers in which something failed.
 
+mod nested;
 mod sender;
 
 pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
@@ -20,8 +21,9 @@ use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
-use crate::versions::{self, DIGEST_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
+use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
+use nested::{Nested, Within};
 use sender::Sender;
 use std::time::{Duration, Instant};
 
@@ -60,6 +62,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         summary: Summary { into: options.into.clone(), ..Summary::default() },
         buffer: Vec::new(),
         documents_more: 0,
+        within: Within::default(),
     };
     job.container(b"", &[], Level::default())?;
     let mut summary = job.summary;
@@ -94,6 +97,8 @@ struct Record<'a> {
     error: Option<&'a str>,
     /// Whether it is there is not known, and was not found out.
     maybe: bool,
+    /// What it holds, when it is an archive.
+    inner: Option<&'a [u8]>,
 }
 
 /// Where a document stands: its id, and what is known of it.
@@ -103,12 +108,20 @@ struct Place<'a> {
     path: &'a [u8],
     old: Option<Entry<'a>>,
     new: Entry<'a>,
+    nested: Option<&'a nested::Opened>,
 }
 
 impl Place<'_> {
     /// True when the server holds the document for certain.
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
+    }
+    /// What is to be recorded of the documents in it.
+    fn inner(&self) -> Option<&[u8]> {
+        match self.nested {
+            Some(opened) => opened.note.as_ref().map(|note| &note[..]),
+            None => self.old.and_then(|old| old.get(INNER_NOTE)),
+        }
     }
 }
 
@@ -156,6 +169,8 @@ struct Job<'a> {
     buffer: Vec<u8>,
     /// Documents in the new containers less those in the old ones, of all that were opened.
     documents_more: i64,
+    /// The archive that is open.
+    within: Within,
 }
 
 impl Job<'_> {
@@ -186,6 +201,9 @@ impl Job<'_> {
         level.reread |= level.depth == 0 && old.producer() != EXTRACTOR_VERSION;
         self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
         self.progress.listed(path, documents_in(new));
+        for (name, reason) in &listing.refused {
+            self.fail(&join(path, name), reason);
+        }
         // What this run is about to touch must be known before it is touched: a run that is cut short leaves documents of
         // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
         // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
@@ -202,8 +220,10 @@ impl Job<'_> {
             self.sender.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
+        self.remove_nested(path, old, new, below)?;
         let children = self.children(path, &known, new, below)?;
-        let blob = self.documents(path, old, new, &children, level.reread)?;
+        let nested = self.nested(path, old, new, below)?;
+        let blob = self.documents(path, old, new, &children, &nested, level.reread)?;
         self.commit(path, &known, &blob, changes, &children)?;
         Ok(Some(blob))
     }
@@ -229,6 +249,7 @@ impl Job<'_> {
 
     /// Lists the folder; again after the racy window when a file in it is too young to be trusted.
     fn list(&mut self, path: &[u8]) -> Result<Listing, source::ListError> {
+        let path = self.within.path(path);
         let listing = self.source.list(path, false)?;
         if listing.racy_for_ns == 0 || self.options.dry_run {
             return Ok(listing);
@@ -306,8 +327,10 @@ impl Job<'_> {
                 self.summary.unchanged += documents.saturating_sub(told);
             }
         }
-        let is_recallable = is_clean(view(&blob));
-        let token = if is_recallable { new.token.to_vec() } else { Vec::new() };
+        let is_clean = is_clean(view(&blob));
+        let token = if is_clean { new.token.to_vec() } else { Vec::new() };
+        // A tree does not tell what is in the archives in it.
+        let is_recallable = is_clean && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
         Ok(Child { token, documents, is_recallable })
     }
 
@@ -318,6 +341,7 @@ impl Job<'_> {
         old: Container<'_>,
         new: Container<'_>,
         children: &[Child],
+        nested: &Nested,
         reread: bool,
     ) -> Result<Vec<u8>, ImportError> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
@@ -338,9 +362,12 @@ impl Job<'_> {
                 self.remove_document(&child, entry)?;
                 continue;
             }
-            let place = Place { container: path, path: &child, old: change.recorded(), new: entry };
+            let nested = nested.get(entry.name);
+            let place = Place { container: path, path: &child, old: change.recorded(), new: entry, nested };
             match change {
-                Change::Unchanged { old, .. } if !reread => self.keep(place, old, &mut builder),
+                Change::Unchanged { old, .. } if !reread && nested.is_none() => {
+                    self.keep(place, old, &mut builder)
+                }
                 Change::Metadata { old, .. } if !reread && place.is_held() => {
                     self.flag(place, old, &mut builder)
                 }
@@ -368,6 +395,7 @@ impl Job<'_> {
             digest: old.get(DIGEST_NOTE),
             error: error.as_deref(),
             maybe: false,
+            inner: place.inner(),
         };
         push(builder, place, &record)
     }
@@ -383,6 +411,7 @@ impl Job<'_> {
             digest: old.get(DIGEST_NOTE),
             error: None,
             maybe: false,
+            inner: place.inner(),
         };
         push(builder, place, &record)
     }
@@ -403,12 +432,20 @@ impl Job<'_> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), ImportError> {
         let flags = place.new.get(FLAGS_KEY);
-        let mut facts = FileFacts { path: place.path, name: place.new.name, size: place.new.size, flags };
+        let parent = self.within.parent().map(<[u8]>::to_vec);
+        let mut facts = FileFacts {
+            path: place.path,
+            name: place.new.name,
+            size: place.new.size,
+            flags,
+            parent: parent.as_deref(),
+            archive: place.nested.and_then(|nested| nested.kind),
+        };
         let mut is_mail = false;
         self.summary.opened += 1;
-        let source = &mut self.source;
+        let (source, container) = (&mut self.source, self.within.path(place.container));
         let read = source::read::read(
-            || source.open(place.container, &place.new),
+            || source.open(container, &place.new),
             buffer,
             |beginning, size| {
                 is_mail = facts.is_mail(beginning);
@@ -434,11 +471,19 @@ impl Job<'_> {
             Tokens::Stamps if is_mail => digest(buffer),
             Tokens::Stamps => file_digest(facts.size),
         };
-        let record = Record { token, size: facts.size, digest: Some(&digest), error: None, maybe: false };
+        let error = place.nested.and_then(|nested| nested.error.as_deref());
+        let record = Record {
+            token,
+            size: facts.size,
+            digest: Some(&digest),
+            error,
+            maybe: false,
+            inner: place.inner(),
+        };
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
         if held && !reread {
             if place.old.is_some_and(|old| old.same_metadata(&place.new)) {
-                self.count(place.path, Outcome::Unchanged);
+                self.count(place.path, error.map_or(Outcome::Unchanged, Outcome::Failed));
             } else {
                 let flags = flags.unwrap_or_default();
                 self.sender.set_field(place.path, "flags", flags, builder.len())?;
@@ -450,7 +495,7 @@ impl Job<'_> {
             Ok(fields) => {
                 self.sender.replace(place.path, &fields, place.is_held(), builder.len())?;
                 let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
-                self.count(place.path, outcome);
+                self.count(place.path, error.map_or(outcome, Outcome::Failed));
                 push(builder, place, &record)
             }
             Err(reason) => self.dead(place, token, &reason, false, builder),
@@ -476,7 +521,14 @@ impl Job<'_> {
         push(
             builder,
             place,
-            &Record { token, size: place.new.size, digest, error: Some(reason), maybe: keep && maybe },
+            &Record {
+                token,
+                size: place.new.size,
+                digest,
+                error: Some(reason),
+                maybe: keep && maybe,
+                inner: place.inner(),
+            },
         )
     }
 
@@ -508,6 +560,9 @@ impl Job<'_> {
         }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
             self.remove(&join(path, child.name), child.token, below)?;
+        }
+        for document in old.iter().filter(|e| nested::may_hold(e)) {
+            self.remove(&join(path, document.name), &[], below)?;
         }
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
             self.remove_document(&join(path, document.name), document)?;
@@ -592,6 +647,7 @@ fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<
         (DIGEST_NOTE, record.digest),
         (ERROR_NOTE, record.error.map(str::as_bytes)),
         (MAYBE_NOTE, record.maybe.then_some(&b"1"[..])),
+        (INNER_NOTE, record.inner),
     ];
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);
@@ -606,6 +662,7 @@ fn documents_in(container: Container<'_>) -> u64 {
 fn is_clean(container: Container<'_>) -> bool {
     container.iter().all(|entry| {
         let held = entry.kind == Kind::Container || entry.get(DIGEST_NOTE).is_some();
+        let held = held && entry.get(INNER_NOTE).is_none_or(|note| nested::counts(note).1 == 0);
         held && !entry.token.is_empty() && entry.get(ERROR_NOTE).is_none() && entry.get(MAYBE_NOTE).is_none()
     })
 }
@@ -620,7 +677,7 @@ fn view(blob: &[u8]) -> Container<'_> {
     Container::parse(blob).expect("checked or built here")
 }
 
-fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 

@@ -11,6 +11,7 @@ pub mod connection;
 pub mod container;
 pub mod diff;
 pub mod document;
+pub mod fields;
 #[cfg(test)]
 mod fixture;
 mod index;
@@ -44,6 +45,8 @@ pub struct ImportOptions {
     pub dry_run: bool,
     /// Create the text index `<into>` when it is not there.
     pub index: bool,
+    /// Attachments of mails become documents of their own.
+    pub attachments: bool,
 }
 
 impl ImportOptions {
@@ -58,6 +61,7 @@ impl ImportOptions {
             db: 0,
             dry_run: false,
             index: true,
+            attachments: false,
         }
     }
 }

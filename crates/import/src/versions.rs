@@ -23,6 +23,8 @@ const QUESTIONS_UNDER_WAY_MAX: usize = 64;
 pub const COMMAND: &str = "IMPORT.VERSION";
 /// The note that holds the digest of a document's bytes; there exactly when the server holds the document.
 pub const DIGEST_NOTE: &[u8] = b"~digest";
+/// The note of a document that holds others: how many (8 bytes), and how many of them failed (8 bytes).
+pub const INNER_NOTE: &[u8] = b"~inner";
 /// The note of an entry of which nothing is known: its document may or may not be there.
 pub const MAYBE_NOTE: &[u8] = b"~maybe";
 
@@ -127,9 +129,10 @@ fn keep(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> 
     builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
 }
 
-/// Nothing is known of the document but its name.
+/// Nothing is known of the document but its name, and that it held others.
 fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError> {
-    builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])])
+    let inner = entry.get(INNER_NOTE).map(|note| (INNER_NOTE, note));
+    builder.push(entry.kind, entry.name, entry.size, &[], [(MAYBE_NOTE, &b"1"[..])].into_iter().chain(inner))
 }
 
 /// The container without trust in the documents that are not there any more (evicted, deleted); `None` when all are.

@@ -6,7 +6,7 @@
 
 use crate::ImportError;
 use crate::connection::{Connection, refused};
-use crate::document::{FIELDS, Fields};
+use crate::fields::{FIELDS, Fields};
 use crate::versions::{COMMAND, unexpected};
 use std::collections::VecDeque;
 use strand_wire::client::Value;

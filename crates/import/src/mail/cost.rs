@@ -174,7 +174,7 @@ mod tests {
     fn many_unclosed_boundaries_are_refused_before_they_are_parsed() {
         let hostile = unclosed(14_000);
         assert!(hostile.len() < 1 << 20 && check(hostile.as_bytes()).unwrap_err().contains("multipart"));
-        let mut fields = crate::document::Fields::default();
+        let mut fields = crate::fields::Fields::default();
         assert!(crate::mail::extract(hostile.as_bytes(), &mut fields).unwrap_err().contains("multipart"));
         assert!(check(unclosed(2_000).as_bytes()).is_ok());
     }

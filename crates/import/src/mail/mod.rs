@@ -3,11 +3,11 @@
 //! [`looks_like_mail`] decides by content, [`extract`] parses with the mail-parser library, once [`cost`] has said that
 //! the message takes a bounded number of steps. What the library leaves to us
 //! is here: the mbox `From ` line in front, what counts as "no mail at all", the text of nested messages, and the shape
-//! of addresses and dates in the fields. The list of fields is [`crate::document::FIELDS`].
+//! of addresses and dates in the fields. The list of fields is [`crate::fields::FIELDS`].
 
 pub mod cost;
 
-use crate::document::Fields;
+use crate::fields::Fields;
 use mail_parser::{Address, Message, MessageParser, MimeHeaders, PartType};
 
 /// Largest message in bytes that is read. A larger one is a dead letter. Parsing holds about four times a message.
@@ -69,14 +69,19 @@ pub fn extract(bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
         return Err(if binary { "the file is binary, not mail" } else { "there is no header field" }.into());
     }
     cost::check(message)?;
-    if message.len() <= OWN_STACK_BYTES_MAX {
-        return parse(message, fields);
+    with_stack(message.len(), || parse(message, fields))?
+}
+
+/// Calls `parse` where there is stack enough for a message of `bytes`.
+pub(crate) fn with_stack<T: Send>(bytes: usize, parse: impl FnOnce() -> T + Send) -> Result<T, String> {
+    if bytes <= OWN_STACK_BYTES_MAX {
+        return Ok(parse());
     }
     std::thread::scope(|scope| {
-        let stack = std::thread::Builder::new().stack_size(message.len() * STACK_PER_BYTE);
-        match stack.spawn_scoped(scope, || parse(message, fields)) {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err("the parser failed".to_owned())),
-            Err(error) => Err(format!("no memory to parse {} bytes: {error}", message.len())),
+        let stack = std::thread::Builder::new().stack_size(bytes * STACK_PER_BYTE);
+        match stack.spawn_scoped(scope, parse) {
+            Ok(thread) => thread.join().map_err(|_| "the parser failed".to_owned()),
+            Err(error) => Err(format!("no memory to parse {bytes} bytes: {error}")),
         }
     })
 }

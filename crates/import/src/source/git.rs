@@ -101,7 +101,7 @@ impl Git {
                 Ok(entry) => entry,
                 Err(error) => return Err(ListError::Io { path: shown, error: other(error) }),
             };
-            let (name, token) = (&entry.filename[..], entry.oid.as_bytes());
+            let (name, token) = (entry.filename, entry.oid.as_bytes());
             let pushed = if entry.mode.is_tree() {
                 builder.push(Kind::Container, name, 0, token, [])
             } else if entry.mode.is_link() {
@@ -121,7 +121,7 @@ impl Git {
             }
         }
         let blob = builder.finish().map_err(|error| ListError::Container { path: shown, error })?;
-        Ok(Listing { blob, skipped, racy_for_ns: 0 })
+        Ok(Listing { blob, skipped, racy_for_ns: 0, refused: Vec::new() })
     }
 }
 

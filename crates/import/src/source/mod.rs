@@ -2,9 +2,11 @@
 //!
 //! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
 //! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
-//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository. Reading
-//! one document whole, of one moment, is in [`read`].
+//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository;
+//! [`archive`] is a document of another source that holds documents itself. Reading one document whole, of one moment, is
+//! in [`read`].
 
+pub mod archive;
 mod beneath;
 pub mod folder;
 pub mod git;
@@ -109,6 +111,8 @@ pub struct Listing {
     pub skipped: Skipped,
     /// For how long from the listing on some document is too young to be trusted; 0 when none is.
     pub racy_for_ns: i64,
+    /// What is there and cannot be listed, and why.
+    pub refused: Vec<(Vec<u8>, String)>,
 }
 
 /// How many things in a listing are no documents.

@@ -40,12 +40,11 @@ impl Stamp {
     }
     /// From what `fstatat` gave.
     pub fn of_stat(stat: &rustix::fs::Stat) -> Stamp {
-        // The widths of these differ between machines.
         Stamp {
             size: u64::try_from(stat.st_size).unwrap_or_default(),
-            mtime_ns: nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-            ctime_ns: nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-            inode: stat.st_ino as u64,
+            mtime_ns: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
+            ctime_ns: nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
+            inode: stat.st_ino,
         }
     }
     /// The version token. In a Maildir the time of the last rename is left out: a message's bytes never change there, and

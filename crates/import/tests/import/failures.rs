@@ -258,7 +258,8 @@ fn a_server_whose_containers_never_end_is_left() {
 
 #[test]
 fn a_server_whose_replies_are_larger_than_any_container_is_left() {
-    let answers: [fn(&[u8]) -> Vec<u8>; 3] = [
+    type Answer = fn(&[u8]) -> Vec<u8>;
+    let answers: [Answer; 3] = [
         |_| b"*100000000\r\n".to_vec(),
         |_| b"$536900000\r\n".to_vec(),
         |_| [&b"*2\r\n"[..], &bulk(&[0; 1000]), b"$536870912\r\n"].concat(),

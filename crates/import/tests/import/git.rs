@@ -138,7 +138,7 @@ fn each_pair_of_commits_of_a_random_history_is_as_git_says() {
             // A name may be a folder at one time and a file at another; `x-y` sorts before `x/y` as bytes do.
             path.push_str(["x", "x-y", "x.z", "d1", "m.eml", "ä"][(random() % 6) as usize]);
             let at = tree.at(&path);
-            if random() % 3 == 0 && at.symlink_metadata().is_ok() {
+            if random().is_multiple_of(3) && at.symlink_metadata().is_ok() {
                 tree.remove(&path);
             } else if !at.is_dir() && !at.ancestors().skip(1).any(Path::is_file) {
                 tree.write(&path, mail("s", &format!("{round} {}", random() % 5)));

@@ -9,3 +9,4 @@ mod fake;
 mod files;
 mod git;
 mod interruptions;
+mod nested;

@@ -16,10 +16,11 @@ const AFTER_HELP: &str = "\
 The dataset becomes exactly what SOURCE holds: documents that are not there any more are removed, also when SOURCE is \
 another folder than at the last run. Only what changed since then is read and sent.
 
-A document is a hash at NAME:path. Mail (RFC 5322, with or without an mbox 'From ' line) has the fields message_id, \
-date (Unix seconds), from, from_address, to, to_address, cc, subject, body and attachments, and in a Maildir flags; \
-every document has path, name, kind (mail or file) and size. A file that claims to be mail (.eml, in a Maildir, or by \
-its first line) and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
+A document is a hash at NAME:path. What is in archives (zip, tar, gz, xz, zstd, mbox, in one another too) are documents \
+with the archive's path before their own, and in their field parent; the archive is a document as well. Mail (RFC 5322, \
+with or without an mbox 'From ' line) has the fields message_id, date (Unix seconds), from, from_address, to, to_address, \
+cc, subject, body and attachments, and in a Maildir flags; every document has path, name, kind (mail, file, archive or \
+mailbox) and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
 go on.
 
 Exit codes: 0 done; 1 stopped by an error, or (with --strict) documents failed; 2 wrong usage.";
@@ -58,6 +59,9 @@ pub struct ImportArgs {
     /// Do not create the text index
     #[arg(long = "no-index", action = ArgAction::SetFalse)]
     pub index: bool,
+    /// Make documents of mails' attachments too
+    #[arg(long)]
+    pub attachments: bool,
     /// Print no progress, only the summary, dead letters and errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -78,6 +82,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         db: args.db,
         dry_run: args.dry_run,
         index: args.index,
+        attachments: args.attachments,
     };
     let mut display = Display::new(&options, args.quiet, args.verbose);
     let result = strand_import::run(&options, &mut display);

@@ -184,7 +184,7 @@ impl Lister {
         let Lister { shown: path, builder, skipped, racy_for_ns, .. } = self;
         let blob = builder.finish().map_err(|error| ListError::Container { path, error })?;
         debug_assert!(Container::parse(&blob).is_ok());
-        Ok(Listing { blob, skipped, racy_for_ns })
+        Ok(Listing { blob, skipped, racy_for_ns, refused: Vec::new() })
     }
     /// The error for what lies at `below` (empty: for the folder itself).
     fn io_error(&self, below: &[u8], error: io::Error) -> ListError {

@@ -1,0 +1,220 @@
+//! Archives among the documents: each is opened where it lies and imported like a folder of its own.
+//!
+//! An archive is a document and holds documents: its own hash has its name and size, and the containers in it are
+//! recorded below its path as a folder's are. The archive's entry notes how many documents it holds and how many of them
+//! failed ([`INNER_NOTE`]). An archive whose token is unchanged is not opened, unless something in it failed or is lost.
+
+use super::{Job, Level, documents_in, join, view};
+use crate::ImportError;
+use crate::container::{Container, Entry, Kind};
+use crate::diff::{Change, diff};
+use crate::document::FileFacts;
+use crate::source::archive::{Archive, Budget, Format, Window, limits};
+use crate::source::{FLAGS_KEY, Object, Source};
+use crate::versions::{INNER_NOTE, MAYBE_NOTE};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Bytes that decide whether a document is an archive.
+const BEGINNING_BYTES: usize = 1024;
+
+/// What was opened of a folder's archives, by name.
+pub(super) type Nested = BTreeMap<Vec<u8>, Opened>;
+
+/// An archive that was opened, or kept without being opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The value of [`INNER_NOTE`]; `None` when the document was an archive and is none any more.
+    pub(super) note: Option<[u8; 16]>,
+    /// What the archive's document is called; `None` for a mail.
+    pub(super) kind: Option<&'static str>,
+    /// Why it could not be opened.
+    pub(super) error: Option<String>,
+}
+
+/// The archive that the job is in.
+#[derive(Default)]
+pub(super) struct Within {
+    /// Its id; empty outside of any.
+    parent: Vec<u8>,
+    depth: usize,
+    budget: Option<Rc<Budget>>,
+}
+
+impl Within {
+    /// The archive's id.
+    pub(super) fn parent(&self) -> Option<&[u8]> {
+        (self.depth > 0).then_some(&self.parent)
+    }
+    /// Where `path` lies in the source that is read now.
+    pub(super) fn path<'a>(&self, path: &'a [u8]) -> &'a [u8] {
+        match self.depth {
+            0 => path,
+            _ => path.get(self.parent.len() + 1..).unwrap_or_default(),
+        }
+    }
+}
+
+/// True when containers may be recorded below the document's path.
+pub(super) fn may_hold(entry: &Entry<'_>) -> bool {
+    let maybe = entry.get(MAYBE_NOTE).is_some() && (Format::may_be(entry.name) || is_mail_name(entry));
+    entry.kind == Kind::Document && (entry.get(INNER_NOTE).is_some() || maybe)
+}
+
+/// Documents and failures in an archive, from its note.
+pub(super) fn counts(note: &[u8]) -> (u64, u64) {
+    let number = |range: std::ops::Range<usize>| {
+        let bytes = note.get(range).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    // What is no note of ours is looked at again.
+    if note.len() == 16 { (number(0..8), number(8..16)) } else { (0, 1) }
+}
+
+fn note(documents: u64, failed: u64) -> Option<[u8; 16]> {
+    let mut note = [0; 16];
+    note[..8].copy_from_slice(&documents.to_le_bytes());
+    note[8..].copy_from_slice(&failed.to_le_bytes());
+    Some(note)
+}
+
+fn is_mail_name(entry: &Entry<'_>) -> bool {
+    let flags = entry.get(FLAGS_KEY);
+    FileFacts { path: &[], name: entry.name, size: 0, flags, parent: None, archive: None }.claims_mail()
+}
+
+impl Job<'_> {
+    /// Removes what was in archives that are gone. Before the child containers: a folder may have an archive's name now.
+    pub(super) fn remove_nested(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        below: Level,
+    ) -> Result<(), ImportError> {
+        for change in diff(old, new) {
+            if let Change::Removed(entry) = change
+                && may_hold(&entry)
+            {
+                self.remove(&join(path, entry.name), &[], below)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings what is in the folder's archives up to date.
+    pub(super) fn nested(
+        &mut self,
+        path: &[u8],
+        old: Container<'_>,
+        new: Container<'_>,
+        below: Level,
+    ) -> Result<Nested, ImportError> {
+        let mut nested = Nested::new();
+        for change in diff(old, new) {
+            let entry = change.entry();
+            let mail = self.options.attachments && is_mail_name(&entry);
+            let in_maildir = entry.get(FLAGS_KEY).is_some();
+            let candidate = mail || !in_maildir && Format::may_be(entry.name);
+            if entry.kind == Kind::Container || matches!(change, Change::Removed(_)) {
+                continue;
+            }
+            let child = join(path, entry.name);
+            let recorded = change.recorded().and_then(|old| old.get(INNER_NOTE));
+            if !candidate {
+                // Attachments were wanted once and are not any more.
+                if recorded.is_some() {
+                    self.remove(&child, &[], below)?;
+                    nested.insert(entry.name.to_vec(), Opened { note: None, kind: None, error: None });
+                }
+                continue;
+            }
+            if matches!(change, Change::Unchanged { .. } | Change::Metadata { .. }) && !below.reread {
+                let Some(note) = recorded else { continue };
+                let (documents, failed) = counts(note);
+                if failed == 0 && self.is_complete(&child, below)? {
+                    self.summary.unchanged += documents;
+                    continue;
+                }
+            }
+            let may_hold = change.recorded().is_some_and(|old| may_hold(&old));
+            let mut opened = self.open_archive(path, &entry, mail, &child, below)?;
+            if opened.is_none() && may_hold {
+                self.remove(&child, &[], below)?;
+                opened = Some(Opened { note: None, kind: None, error: None });
+            }
+            if let Some(opened) = opened {
+                nested.insert(entry.name.to_vec(), opened);
+            }
+        }
+        Ok(nested)
+    }
+
+    /// Opens the document `entry` as an archive and imports what is in it; `None` when it is none, or cannot be read:
+    /// then the reading of the document tells why.
+    fn open_archive(
+        &mut self,
+        path: &[u8],
+        entry: &Entry<'_>,
+        mail: bool,
+        child: &[u8],
+        below: Level,
+    ) -> Result<Option<Opened>, ImportError> {
+        let Ok(object) = self.source.open(self.within.path(path), entry) else { return Ok(None) };
+        let object: Rc<dyn Object> = Rc::from(object);
+        let Ok(before) = object.stat() else { return Ok(None) };
+        let mut beginning = vec![0; BEGINNING_BYTES];
+        let Ok(got) = object.read_at(0, &mut beginning) else { return Ok(None) };
+        beginning.truncate(got);
+        let Some(format) = Format::of(entry.name, &beginning).or(mail.then_some(Format::Mail)) else {
+            return Ok(None);
+        };
+        let kind = format.kind();
+        let budget = self.within.budget.clone().unwrap_or_else(|| Rc::new(Budget::new()));
+        let opened = match self.within.depth < limits::DEPTH_MAX {
+            true => Window::whole(object.clone())
+                .and_then(|window| Archive::open(entry.name, format, window, budget.clone()))
+                .map_err(|error| error.to_string()),
+            false => Err(format!("archives are nested more than {} deep", limits::DEPTH_MAX)),
+        };
+        let archive = match opened {
+            Ok(archive) if archive.is_one_mail(entry.name, format) => return Ok(None),
+            Ok(archive) => archive,
+            // A mail that cannot be parsed is a dead letter by itself.
+            Err(_) if format == Format::Mail => return Ok(None),
+            Err(error) => return Ok(Some(Opened { note: note(0, 1), kind, error: Some(error) })),
+        };
+        let outer: Box<dyn Source> = std::mem::replace(&mut self.source, Box::new(archive));
+        let within = Within { parent: child.to_vec(), depth: self.within.depth + 1, budget: Some(budget) };
+        let within = std::mem::replace(&mut self.within, within);
+        let (told, failed) = (self.summary.told(), self.summary.failed);
+        let imported = self.container(child, &[], below);
+        (self.source, self.within) = (outer, within);
+        imported?;
+        let failed = self.summary.failed - failed;
+        let documents = self.summary.told() - told - failed;
+        let unchanged =
+            object.stat().is_ok_and(|after| after.token == before.token && after.size == before.size);
+        let error = (!unchanged).then(|| "the file changed while what is in it was read".to_owned());
+        Ok(Some(Opened { note: note(documents, failed + u64::from(!unchanged)), kind, error }))
+    }
+
+    /// True when the server holds everything that is recorded of the archive `path`.
+    fn is_complete(&mut self, path: &[u8], level: Level) -> Result<bool, ImportError> {
+        let known = self.load(path, &[])?;
+        let below = level.below(path, known.blob.len())?;
+        let container = view(&known.blob);
+        let lost = container.iter().any(|entry| entry.get(MAYBE_NOTE).is_some());
+        if !known.recorded || known.interrupted || lost || below.depth > super::DEPTH_MAX {
+            return Ok(false);
+        }
+        let holds = |entry: &Entry<'_>| entry.kind == Kind::Container || entry.get(INNER_NOTE).is_some();
+        for entry in container.iter().filter(holds) {
+            if !self.is_complete(&join(path, entry.name), below)? {
+                return Ok(false);
+            }
+        }
+        self.progress.listed(path, documents_in(container));
+        Ok(true)
+    }
+}

@@ -1,0 +1,229 @@
+//! Bytes of and in archives: windows on objects, and what was unpacked.
+//!
+//! A [`Window`] is a range of an object that is open; a reader of it and a window in it cost nothing. An [`Unpacking`] is
+//! a compressed stream as an object: it unpacks as far as it is read, into memory first and then into a temporary file
+//! without a name. [`Budget`] is what all archives within one another may unpack together.
+
+use super::limits::{BYTES_MAX, ENTRIES_MAX, RATIO_FREE_BYTES, RATIO_MAX};
+use crate::source::{Object, Stat};
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+/// Unpacked bytes that are held in memory; more go into a temporary file.
+const MEMORY_BYTES: usize = 4 << 20;
+/// Bytes that are read and unpacked at a time.
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// What an archive and those in it may still unpack and list.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bytes_left: Cell<u64>,
+    entries_left: Cell<u64>,
+}
+
+impl Budget {
+    /// Of the outermost archive.
+    pub(crate) fn new() -> Budget {
+        Budget { bytes_left: Cell::new(BYTES_MAX), entries_left: Cell::new(ENTRIES_MAX) }
+    }
+    fn unpack(&self, bytes: u64) -> io::Result<()> {
+        let left = self.bytes_left.get().checked_sub(bytes);
+        self.bytes_left.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or_else(|| refused(format!("it unpacks to more than {BYTES_MAX} bytes")))
+    }
+    /// Counts one entry of a listing.
+    pub(super) fn list(&self) -> io::Result<()> {
+        let left = self.entries_left.get().checked_sub(1);
+        self.entries_left.set(left.unwrap_or(0));
+        left.map(|_| ()).ok_or_else(|| refused(format!("it holds more than {ENTRIES_MAX} entries")))
+    }
+}
+
+/// A range of an open object.
+#[derive(Clone)]
+pub(crate) struct Window {
+    object: Rc<dyn Object>,
+    at: u64,
+    len: u64,
+}
+
+impl Window {
+    /// All of the object, as long as it is now.
+    pub(crate) fn whole(object: Rc<dyn Object>) -> io::Result<Window> {
+        let len = object.stat()?.size;
+        Ok(Window { object, at: 0, len })
+    }
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+    /// The `len` bytes at `at`.
+    pub(super) fn part(&self, at: u64, len: u64) -> io::Result<Window> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => Ok(Window { object: self.object.clone(), at: self.at + at, len }),
+            _ => Err(refused("an entry lies beyond its end".to_owned())),
+        }
+    }
+    /// The `len` bytes at `at`, in memory. The caller bounds `len`.
+    pub(super) fn bytes(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.part(at, len as u64)?.reader().read_to_end(&mut bytes)?;
+        match bytes.len() == len {
+            true => Ok(bytes),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+    pub(super) fn reader(&self) -> WindowReader {
+        WindowReader { window: self.clone(), position: 0 }
+    }
+}
+
+impl Object for Window {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(Stat { size: self.len, token: Vec::new(), is_young: false })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = into.len().min(left);
+        if len == 0 { Ok(0) } else { self.object.read_at(self.at + offset, &mut into[..len]) }
+    }
+}
+
+/// Reads a window from its beginning.
+pub(super) struct WindowReader {
+    window: Window,
+    position: u64,
+}
+
+impl Read for WindowReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.window.read_at(self.position, into)?;
+        self.position += got as u64;
+        Ok(got)
+    }
+}
+
+/// A compressed stream as an object.
+pub(super) struct Unpacking {
+    state: RefCell<State>,
+    budget: Rc<Budget>,
+    packed_bytes: u64,
+    /// What the archive says of the unpacked bytes: their number and their checksum.
+    claimed: Option<(u64, u32)>,
+}
+
+struct State {
+    reader: Box<dyn Read>,
+    spool: Spool,
+    crc: flate2::Crc,
+    ended: bool,
+}
+
+enum Spool {
+    Memory(Vec<u8>),
+    File(File, u64),
+}
+
+impl Unpacking {
+    pub(super) fn new(
+        reader: Box<dyn Read>,
+        packed_bytes: u64,
+        claimed: Option<(u64, u32)>,
+        budget: Rc<Budget>,
+    ) -> Unpacking {
+        let spool = Spool::Memory(Vec::new());
+        let state = RefCell::new(State { reader, spool, crc: flate2::Crc::new(), ended: false });
+        Unpacking { state, budget, packed_bytes, claimed }
+    }
+
+    /// Unpacks until there are `bytes`, or to the end.
+    fn unpack_to(&self, bytes: u64) -> io::Result<()> {
+        let state = &mut *self.state.borrow_mut();
+        let mut block = Vec::new();
+        while !state.ended && state.spool.len() < bytes {
+            block.resize(BLOCK_BYTES, 0);
+            let got = match state.reader.read(&mut block) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            if got == 0 {
+                state.ended = true;
+                let found = (state.spool.len(), state.crc.sum());
+                if self.claimed.is_some_and(|claimed| claimed != found) {
+                    return Err(refused("its bytes are not those that the archive says".to_owned()));
+                }
+                break;
+            }
+            self.budget.unpack(got as u64)?;
+            state.crc.update(&block[..got]);
+            state.spool.append(&block[..got])?;
+            let allowed = RATIO_FREE_BYTES + self.packed_bytes.saturating_mul(RATIO_MAX);
+            if state.spool.len() > allowed {
+                return Err(refused(format!("it unpacks to more than {RATIO_MAX} times its size")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Object for Unpacking {
+    fn stat(&self) -> io::Result<Stat> {
+        let size = match self.claimed {
+            Some((size, _)) => size,
+            None => {
+                self.unpack_to(u64::MAX)?;
+                self.state.borrow().spool.len()
+            }
+        };
+        Ok(Stat { size, token: Vec::new(), is_young: false })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.unpack_to(offset.saturating_add(into.len() as u64))?;
+        self.state.borrow().spool.read_at(offset, into)
+    }
+}
+
+impl Spool {
+    fn len(&self) -> u64 {
+        match self {
+            Spool::Memory(bytes) => bytes.len() as u64,
+            Spool::File(_, len) => *len,
+        }
+    }
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Spool::Memory(held) if held.len() + bytes.len() <= MEMORY_BYTES => held.extend_from_slice(bytes),
+            Spool::Memory(held) => {
+                let mut file = tempfile::tempfile()?;
+                file.write_all(held)?;
+                let len = held.len() as u64;
+                *self = Spool::File(file, len);
+                return self.append(bytes);
+            }
+            Spool::File(file, len) => {
+                file.seek(SeekFrom::Start(*len))?;
+                file.write_all(bytes)?;
+                *len += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Spool::Memory(bytes) => {
+                let rest = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+                let len = rest.len().min(into.len());
+                into[..len].copy_from_slice(&rest[..len]);
+                Ok(len)
+            }
+            Spool::File(file, _) => file.read_at(into, offset),
+        }
+    }
+}
+
+/// The error for what is wrong with an archive, as a person should read it.
+pub(super) fn refused(text: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, text)
+}

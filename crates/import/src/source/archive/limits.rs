@@ -1,0 +1,20 @@
+//! The bounds on archives: what one may be made of, however it claims to be.
+
+/// How deep archives may lie in one another.
+pub const DEPTH_MAX: usize = 16;
+/// Most entries that an archive and all in it may list together.
+pub const ENTRIES_MAX: u64 = 100_000;
+/// Most times its packed size that an entry may unpack to,
+pub const RATIO_MAX: u64 = 100;
+/// once it has more than this many bytes.
+pub const RATIO_FREE_BYTES: u64 = 1 << 20;
+/// Most bytes that an archive and all in it may unpack to together.
+pub const BYTES_MAX: u64 = 16 << 30;
+/// Largest directory of a zip in bytes.
+pub const ZIP_DIRECTORY_BYTES_MAX: u64 = 64 << 20;
+/// Largest extended header of a tar in bytes.
+pub const TAR_HEADER_BYTES_MAX: u64 = 1 << 20;
+/// Memory that unpacking an xz stream may take in bytes.
+pub const XZ_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// Largest window of a zstd stream, as a power of two.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;

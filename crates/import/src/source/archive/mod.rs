@@ -1,0 +1,373 @@
+//! Archives: a document that holds documents, as a source.
+//!
+//! [`Format::of`] tells by a document's beginning what it is; [`Archive::open`] lists all of it once and then is a
+//! [`Source`] like a folder: the folders in a zip or tar are containers, a mailbox's messages and a mail's attachments
+//! are documents, a compressed file holds one. Nothing is unpacked before it is read, but for compressed streams, whose
+//! places are found by unpacking only. What a hostile archive may make of itself is bounded in [`limits`].
+
+mod bytes;
+pub mod limits;
+mod mail;
+pub(crate) mod mbox;
+mod tar;
+mod zip;
+
+pub(crate) use bytes::{Budget, Window};
+
+use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
+use crate::container::{Builder, ContainerError, Entry, Kind, NAME_BYTES_MAX, digest, digest_of};
+use bytes::Unpacking;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Names by which a document may be an archive: whether it is one its bytes decide. Documents without a dot in their name
+/// are looked at too, for so mail programs call their mailboxes.
+const SUFFIXES: [&str; 13] =
+    ["zip", "jar", "tar", "tgz", "gz", "txz", "xz", "tzst", "zst", "mbox", "mbx", "ova", "apk"];
+
+/// What kind of archive a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Zip,
+    Tar,
+    Gzip,
+    Xz,
+    Zstd,
+    Mailbox,
+    /// A mail, for its attachments.
+    Mail,
+}
+
+impl Format {
+    /// True when a document of this name may be an archive.
+    pub(crate) fn may_be(name: &[u8]) -> bool {
+        match name.iter().rposition(|b| *b == b'.') {
+            Some(dot) => SUFFIXES.iter().any(|s| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes())),
+            None => true,
+        }
+    }
+
+    /// What the document that begins so is, if it is an archive.
+    pub(crate) fn of(name: &[u8], beginning: &[u8]) -> Option<Format> {
+        if !Format::may_be(name) {
+            return None;
+        }
+        let magics: [(&[u8], Format); 5] = [
+            (b"PK\x03\x04", Format::Zip),
+            (b"PK\x05\x06", Format::Zip),
+            (b"\x1f\x8b\x08", Format::Gzip),
+            (b"\xfd7zXZ\0", Format::Xz),
+            (b"\x28\xb5\x2f\xfd", Format::Zstd),
+        ];
+        let found =
+            magics.into_iter().find(|(magic, _)| beginning.starts_with(magic)).map(|(_, format)| format);
+        found.or_else(|| {
+            if tar::is_tar(beginning) {
+                Some(Format::Tar)
+            } else {
+                mbox::is_mailbox(beginning).then_some(Format::Mailbox)
+            }
+        })
+    }
+}
+
+impl Format {
+    /// What the archive's document is called; a mail stays a mail.
+    pub(crate) fn kind(self) -> Option<&'static str> {
+        match self {
+            Format::Mail => None,
+            Format::Mailbox => Some("mailbox"),
+            _ => Some("archive"),
+        }
+    }
+}
+
+/// Where a member's bytes are.
+enum Bytes {
+    /// In the archive as they are.
+    Range {
+        at: u64,
+        len: u64,
+    },
+    Zipped(zip::Member),
+    /// Unpacked already.
+    Unpacked(Window),
+    Held(Rc<Vec<u8>>),
+}
+
+struct Member {
+    /// Empty: nothing is known of the bytes.
+    token: Vec<u8>,
+    size: u64,
+    bytes: Bytes,
+}
+
+/// An archive that is open.
+pub(crate) struct Archive {
+    /// For messages.
+    shown: PathBuf,
+    window: Window,
+    budget: Rc<Budget>,
+    /// By folder (the root's path is empty) and name.
+    folders: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Member>>,
+    /// What cannot be a document, and why, by folder.
+    refused: BTreeMap<Vec<u8>, Vec<(Vec<u8>, String)>>,
+    skipped: Skipped,
+}
+
+impl Archive {
+    /// Lists the archive `name` whole.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn open(
+        name: &[u8],
+        format: Format,
+        window: Window,
+        budget: Rc<Budget>,
+    ) -> io::Result<Archive> {
+        let shown = PathBuf::from(String::from_utf8_lossy(name).into_owned());
+        let mut archive = Archive {
+            shown,
+            window,
+            budget,
+            folders: BTreeMap::from([(Vec::new(), BTreeMap::new())]),
+            refused: BTreeMap::new(),
+            skipped: Skipped::default(),
+        };
+        let mut found = Vec::new();
+        match format {
+            Format::Zip => archive.zip(&mut found)?,
+            Format::Tar => archive.tar(&mut found)?,
+            Format::Mailbox => archive.mailbox(&mut found)?,
+            Format::Gzip | Format::Xz | Format::Zstd => archive.stream(name, format, &mut found)?,
+            Format::Mail => {
+                let size = usize::try_from(archive.window.len()).unwrap_or(usize::MAX);
+                let size = size.min(crate::mail::MESSAGE_BYTES_MAX as usize + 1);
+                for (name, bytes) in mail::attachments(&archive.window.bytes(0, size)?)? {
+                    archive.budget.list()?;
+                    let (token, size) = (digest(&bytes).to_vec(), bytes.len() as u64);
+                    found.push((name, Member { token, size, bytes: Bytes::Held(Rc::new(bytes)) }));
+                }
+            }
+        }
+        archive.place(found);
+        Ok(archive)
+    }
+
+    /// True when a document that is called `name` is a mail and not worth being taken for an archive: one without
+    /// attachments, or alone in a file that is not called a mailbox.
+    pub(crate) fn is_one_mail(&self, name: &[u8], format: Format) -> bool {
+        let documents: usize = self.folders.values().map(BTreeMap::len).sum();
+        match format {
+            Format::Mail => documents == 0,
+            Format::Mailbox => documents < 2 && !name.contains(&b'.'),
+            _ => false,
+        }
+    }
+
+    fn zip(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
+        for member in zip::members(&self.window, &self.budget)? {
+            if member.is_link {
+                self.skipped.links += 1;
+            } else if !member.name.ends_with(b"/") {
+                let (token, size) = (member.token.clone(), member.size);
+                found.push((member.name.clone(), Member { token, size, bytes: Bytes::Zipped(member) }));
+            }
+        }
+        Ok(())
+    }
+
+    fn tar(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
+        let members = tar::members(&self.window, &self.budget)?;
+        self.skipped.links += members.links;
+        self.skipped.special += members.special;
+        // A name that comes twice is a file that was replaced: the last counts, as for tar itself.
+        let mut last = BTreeMap::new();
+        members.files.into_iter().for_each(|file| drop(last.insert(file.name.clone(), file)));
+        for (name, file) in last {
+            let mut hasher = blake3::Hasher::new();
+            io::copy(&mut self.window.part(file.at, file.size)?.reader(), &mut hasher)?;
+            let (token, bytes) = (digest_of(&hasher).to_vec(), Bytes::Range { at: file.at, len: file.size });
+            found.push((name, Member { token, size: file.size, bytes }));
+        }
+        Ok(())
+    }
+
+    fn mailbox(&mut self, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
+        for message in mbox::messages(&self.window, &self.budget)? {
+            // Named by what it is: the ids of the others do not change when one goes.
+            let name: String = message.digest[..10].iter().map(|b| format!("{b:02x}")).collect();
+            let bytes = Bytes::Range { at: message.at, len: message.len };
+            let member = Member { token: message.digest.to_vec(), size: message.len, bytes };
+            found.push((format!("{name}.eml").into_bytes(), member));
+        }
+        Ok(())
+    }
+
+    /// A compressed stream: a tar in it is listed in its place, anything else is one document.
+    fn stream(&mut self, name: &[u8], format: Format, found: &mut Vec<(Vec<u8>, Member)>) -> io::Result<()> {
+        let reader = self.window.reader();
+        let reader: Box<dyn Read> = match format {
+            Format::Gzip => Box::new(flate2::read::MultiGzDecoder::new(reader)),
+            Format::Xz => Box::new(zip::xz_reader(reader)?),
+            _ => Box::new(zip::zstd_reader(reader)?),
+        };
+        let unpacking = Unpacking::new(reader, self.window.len(), None, self.budget.clone());
+        let unpacked = Window::whole(Rc::new(unpacking))?;
+        let beginning = unpacked.bytes(0, unpacked.len().min(512) as usize)?;
+        if tar::is_tar(&beginning) {
+            self.window = unpacked;
+            return self.tar(found);
+        }
+        self.budget.list()?;
+        let mut hasher = blake3::Hasher::new();
+        io::copy(&mut unpacked.reader(), &mut hasher)?;
+        let (token, size) = (digest_of(&hasher).to_vec(), unpacked.len());
+        found.push((unpacked_name(name), Member { token, size, bytes: Bytes::Unpacked(unpacked) }));
+        Ok(())
+    }
+
+    /// Puts the members where their names say.
+    fn place(&mut self, found: Vec<(Vec<u8>, Member)>) {
+        let mut files = Vec::new();
+        let mut folders = BTreeSet::new();
+        for (name, member) in found {
+            match checked_path(&name) {
+                Ok(path) => {
+                    let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+                    folders.extend(slashes.map(|(at, _)| path[..at].to_vec()));
+                    files.push((path, member));
+                }
+                Err(reason) => {
+                    let mut shown = name;
+                    shown.truncate(NAME_BYTES_MAX);
+                    self.refused.entry(Vec::new()).or_default().push((shown, reason));
+                }
+            }
+        }
+        for folder in &folders {
+            self.folders.entry(folder.clone()).or_default();
+        }
+        for (path, member) in files {
+            let (folder, name) = split(&path);
+            let taken = |name: &[u8], files: &BTreeMap<Vec<u8>, Member>| {
+                files.contains_key(name) || folders.contains(&crate::job::join(folder, name))
+            };
+            let files = self.folders.entry(folder.to_vec()).or_default();
+            let mut free = name.to_vec();
+            // A name that is there already, as a file or as a folder, gets a number.
+            let mut number = 2;
+            while taken(&free, files) {
+                free = [name, format!("~{number}").as_bytes()].concat();
+                number += 1;
+            }
+            files.insert(free, member);
+        }
+    }
+}
+
+impl Source for Archive {
+    fn tokens(&self) -> Tokens {
+        Tokens::Stamps
+    }
+
+    fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
+        let failed = |error: ContainerError| ListError::Container { path: self.shown.clone(), error };
+        let mut builder = Builder::new(0);
+        for (name, member) in self.folders.get(path).into_iter().flatten() {
+            let pushed = builder.push(Kind::Document, name, member.size, &member.token, []);
+            pushed.map_err(failed)?;
+        }
+        let below = |folder: &&Vec<u8>| !folder.is_empty() && split(folder).0 == path;
+        for folder in self.folders.keys().filter(below) {
+            builder.push(Kind::Container, split(folder).1, 0, &[], []).map_err(failed)?;
+        }
+        let blob = builder.finish().map_err(failed)?;
+        // What is left out is told with the root.
+        let skipped = if path.is_empty() { std::mem::take(&mut self.skipped) } else { Skipped::default() };
+        let refused = self.refused.remove(path).unwrap_or_default();
+        Ok(Listing { blob, skipped, racy_for_ns: 0, refused })
+    }
+
+    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        let member =
+            self.folders.get(path).and_then(|files| files.get(entry.name)).ok_or(ReadError::Vanished)?;
+        let object: Box<dyn Object> = match &member.bytes {
+            Bytes::Range { at, len } => Box::new(self.window.part(*at, *len).map_err(ReadError::Io)?),
+            Bytes::Zipped(zipped) => zip::open(&self.window, zipped, &self.budget).map_err(ReadError::Io)?,
+            Bytes::Unpacked(window) => Box::new(window.clone()),
+            Bytes::Held(bytes) => Box::new(Held(bytes.clone())),
+        };
+        Ok(Box::new(Tokened { object, token: member.token.clone() }))
+    }
+}
+
+/// An object with the token that the listing has.
+struct Tokened {
+    object: Box<dyn Object>,
+    token: Vec<u8>,
+}
+
+impl Object for Tokened {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(Stat { token: self.token.clone(), ..self.object.stat()? })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.object.read_at(offset, into)
+    }
+}
+
+/// Bytes in memory.
+struct Held(Rc<Vec<u8>>);
+
+impl Object for Held {
+    fn stat(&self) -> io::Result<Stat> {
+        Ok(Stat { size: self.0.len() as u64, token: Vec::new(), is_young: false })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let rest = self.0.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+/// A member's path without what says nothing: a slash in front, `.`, doubled slashes.
+fn checked_path(name: &[u8]) -> Result<Vec<u8>, String> {
+    let names: Vec<&[u8]> = name.split(|b| *b == b'/').filter(|n| !matches!(*n, b"" | b".")).collect();
+    if names.is_empty() {
+        return Err("the entry has no name".to_owned());
+    }
+    if names.len() > crate::job::DEPTH_MAX {
+        return Err(format!("folders are nested more than {} deep", crate::job::DEPTH_MAX));
+    }
+    for part in &names {
+        if *part == b".." {
+            return Err("the entry's name leads out of the archive".to_owned());
+        }
+        if part.len() > NAME_BYTES_MAX || part.contains(&0) {
+            return Err("the entry's name is too long, or has a zero in it".to_owned());
+        }
+    }
+    Ok(names.join(&b'/'))
+}
+
+/// Folder and name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// What a compressed file is called when it is unpacked.
+fn unpacked_name(name: &[u8]) -> Vec<u8> {
+    let name = split(name).1;
+    match name.iter().rposition(|b| *b == b'.') {
+        Some(dot) if dot > 0 => name[..dot].to_vec(),
+        _ => [name, b".unpacked"].concat(),
+    }
+}

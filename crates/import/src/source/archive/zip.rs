@@ -1,0 +1,206 @@
+//! Zip archives: the central directory, and one entry at a time.
+//!
+//! [`members`] reads the directory at the end, also that of zip64, and nothing else of the archive; entries that lie on
+//! one another are refused, for that is how bombs are made. [`open`] gives one entry. Names may be there twice: both are
+//! members.
+
+use super::bytes::{Budget, Unpacking, Window, refused};
+use super::limits::{XZ_MEMORY_BYTES_MAX, ZIP_DIRECTORY_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
+use crate::source::Object;
+use std::io::{self, Read};
+use std::rc::Rc;
+
+const END_BYTES: usize = 22;
+const COMMENT_BYTES_MAX: usize = 65_535;
+const HEADER_BYTES: usize = 46;
+const LOCAL_HEADER_BYTES: usize = 30;
+/// What stands where a number is in the zip64 extension instead.
+const ELSEWHERE: u64 = u32::MAX as u64;
+
+/// An entry of the directory.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// As written, folders with a slash at the end.
+    pub(super) name: Vec<u8>,
+    /// Unpacked bytes, as the directory says.
+    pub(super) size: u64,
+    /// What the directory says of the bytes: checksum, sizes, method, time.
+    pub(super) token: Vec<u8>,
+    pub(super) is_link: bool,
+    method: u16,
+    crc: u32,
+    packed: u64,
+    header_at: u64,
+    is_encrypted: bool,
+}
+
+/// The directory's entries, in its order.
+pub(super) fn members(zip: &Window, budget: &Budget) -> io::Result<Vec<Member>> {
+    let end = End::find(zip)?;
+    let directory = zip.bytes(end.directory_at, end.directory_bytes as usize)?;
+    let (mut members, mut at) = (Vec::new(), 0);
+    while let Some(header) = directory.get(at..at + HEADER_BYTES).filter(|h| h.starts_with(b"PK\x01\x02")) {
+        budget.list()?;
+        let lens = [28, 30, 32].map(|i| usize::from(u16_at(header, i)));
+        let names = directory.get(at + HEADER_BYTES..).unwrap_or_default();
+        let (Some(name), Some(extra)) = (names.get(..lens[0]), names.get(lens[0]..lens[0] + lens[1])) else {
+            return Err(damaged());
+        };
+        members.push(Member::read(header, name, extra, end.shift)?);
+        at += HEADER_BYTES + lens.iter().sum::<usize>();
+    }
+    if members.len() as u64 & u64::from(u16::MAX) != end.count & u64::from(u16::MAX) {
+        return Err(damaged());
+    }
+    let mut places: Vec<_> = members.iter().map(|m| (m.header_at, m.packed)).collect();
+    places.push((end.directory_at, 0));
+    places.sort_unstable();
+    let apart =
+        |pair: &[(u64, u64)]| pair[0].0.checked_add(LOCAL_HEADER_BYTES as u64 + pair[0].1) <= Some(pair[1].0);
+    if !places.windows(2).all(apart) {
+        return Err(refused("entries of the zip overlap".to_owned()));
+    }
+    Ok(members)
+}
+
+/// The bytes of one entry.
+pub(super) fn open(zip: &Window, member: &Member, budget: &Rc<Budget>) -> io::Result<Box<dyn Object>> {
+    if member.is_encrypted {
+        return Err(refused("the entry is encrypted".to_owned()));
+    }
+    let header = zip.bytes(member.header_at, LOCAL_HEADER_BYTES)?;
+    if !header.starts_with(b"PK\x03\x04") {
+        return Err(damaged());
+    }
+    let lens = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
+    let packed = zip.part(member.header_at + LOCAL_HEADER_BYTES as u64 + lens, member.packed)?;
+    let reader: Box<dyn Read> = match member.method {
+        0 => Box::new(packed.reader()),
+        8 => Box::new(flate2::read::DeflateDecoder::new(packed.reader())),
+        93 => Box::new(zstd_reader(packed.reader())?),
+        95 => Box::new(xz_reader(packed.reader())?),
+        other => return Err(refused(format!("the entry is packed by method {other}, which is not known"))),
+    };
+    // One byte more than claimed is enough to see that the claim is wrong.
+    let reader = reader.take(member.size.saturating_add(1));
+    let claimed = Some((member.size, member.crc));
+    Ok(Box::new(Unpacking::new(Box::new(reader), member.packed, claimed, budget.clone())))
+}
+
+/// Unpacks zstd, with a bound on its window.
+pub(super) fn zstd_reader(packed: impl Read + 'static) -> io::Result<impl Read> {
+    let mut reader = zstd::stream::read::Decoder::new(packed)?;
+    reader.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+    Ok(reader)
+}
+
+/// Unpacks xz, with a bound on its memory.
+pub(super) fn xz_reader(packed: impl Read + 'static) -> io::Result<impl Read> {
+    let stream =
+        liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, liblzma::stream::CONCATENATED);
+    let stream = stream.map_err(|error| refused(error.to_string()))?;
+    Ok(liblzma::read::XzDecoder::new_stream(packed, stream))
+}
+
+impl Member {
+    fn read(header: &[u8], name: &[u8], extra: &[u8], shift: u64) -> io::Result<Member> {
+        let wide = [24, 20, 42].map(|i| u64::from(u32_at(header, i)));
+        let [size, packed, header_at] = widen(wide, extra).ok_or_else(damaged)?;
+        let unix = header[5] == 3;
+        let mode = u32_at(header, 38) >> 16;
+        let mut token = header[10..20].to_vec();
+        token.extend_from_slice(&size.to_le_bytes());
+        token.extend_from_slice(&packed.to_le_bytes());
+        Ok(Member {
+            name: name.to_vec(),
+            size,
+            token,
+            is_link: unix && mode & 0o170_000 == 0o120_000,
+            method: u16_at(header, 10),
+            crc: u32_at(header, 16),
+            packed,
+            header_at: header_at.checked_add(shift).ok_or_else(damaged)?,
+            is_encrypted: header[8] & 1 != 0,
+        })
+    }
+}
+
+/// Size, packed size and place with what the zip64 extension says of those that do not fit.
+fn widen(mut numbers: [u64; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
+    while numbers.contains(&ELSEWHERE) {
+        let (header, rest) = extra.split_at_checked(4)?;
+        let (mut field, rest) = rest.split_at_checked(usize::from(u16_at(header, 2)))?;
+        if u16_at(header, 0) == 1 {
+            for number in numbers.iter_mut().filter(|n| **n == ELSEWHERE) {
+                let (wide, rest) = field.split_at_checked(8)?;
+                *number = u64_at(wide, 0);
+                field = rest;
+            }
+            return Some(numbers);
+        }
+        extra = rest;
+    }
+    Some(numbers)
+}
+
+/// The record at the end.
+struct End {
+    directory_at: u64,
+    directory_bytes: u64,
+    count: u64,
+    /// Bytes before the archive's own first byte: what makes a program of it.
+    shift: u64,
+}
+
+impl End {
+    fn find(zip: &Window) -> io::Result<End> {
+        let tail_bytes = zip.len().min((END_BYTES + COMMENT_BYTES_MAX) as u64);
+        let tail_at = zip.len() - tail_bytes;
+        let tail = zip.bytes(tail_at, tail_bytes as usize)?;
+        let fits = |at: &usize| {
+            tail.get(*at..at + END_BYTES)
+                .is_some_and(|end| at + END_BYTES + usize::from(u16_at(end, 20)) == tail.len())
+        };
+        let at = memchr::memmem::rfind_iter(&tail, b"PK\x05\x06").find(fits).ok_or_else(damaged)?;
+        let end = &tail[at..at + END_BYTES];
+        let end_at = tail_at + at as u64;
+        let mut count = u64::from(u16_at(end, 10));
+        let mut bytes = u64::from(u32_at(end, 12));
+        let mut from = u64::from(u32_at(end, 16));
+        let mut behind = end_at;
+        if bytes == ELSEWHERE || from == ELSEWHERE || count == u64::from(u16::MAX) {
+            let locator = end_at.checked_sub(20).map(|at| zip.bytes(at, 20)).transpose()?.unwrap_or_default();
+            if locator.starts_with(b"PK\x06\x07") {
+                behind = u64_at(&locator, 8);
+                let wide = zip.bytes(behind, 56)?;
+                if !wide.starts_with(b"PK\x06\x06") {
+                    return Err(damaged());
+                }
+                (count, bytes, from) = (u64_at(&wide, 32), u64_at(&wide, 40), u64_at(&wide, 48));
+            }
+        }
+        let shift = behind.checked_sub(bytes).and_then(|at| at.checked_sub(from)).ok_or_else(damaged)?;
+        if bytes > ZIP_DIRECTORY_BYTES_MAX {
+            return Err(refused(format!(
+                "the zip's directory has more than {ZIP_DIRECTORY_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(End { directory_at: from + shift, directory_bytes: bytes, count, shift })
+    }
+}
+
+fn damaged() -> io::Error {
+    refused("the zip is damaged".to_owned())
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

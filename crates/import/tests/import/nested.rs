@@ -1,0 +1,371 @@
+//! Archives in archives: what is in them, what a change costs, what hostile ones are refused for.
+
+use crate::fake::{Fake, State, counts};
+use crate::files::{Tree, mail};
+use std::io::Write;
+use std::path::Path;
+use strand_import::source::archive::limits;
+use strand_import::{ImportError, ImportOptions, Silent, Summary};
+
+/// One entry of a zip to be written.
+struct Entry<'a> {
+    name: &'a str,
+    bytes: &'a [u8],
+    deflated: bool,
+}
+
+fn stored<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
+    Entry { name, bytes, deflated: false }
+}
+
+fn deflated<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
+    Entry { name, bytes, deflated: true }
+}
+
+fn zip(entries: &[Entry<'_>]) -> Vec<u8> {
+    let (mut out, mut directory) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let mut crc = flate2::Crc::new();
+        crc.update(entry.bytes);
+        let packed = match entry.deflated {
+            false => entry.bytes.to_vec(),
+            true => {
+                let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+                encoder.write_all(entry.bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+        };
+        let mut facts = vec![20, 0, 0, 0, if entry.deflated { 8 } else { 0 }, 0, 0, 0, 0x21, 0];
+        facts.extend(crc.sum().to_le_bytes());
+        facts.extend((packed.len() as u32).to_le_bytes());
+        facts.extend((entry.bytes.len() as u32).to_le_bytes());
+        facts.extend((entry.name.len() as u16).to_le_bytes());
+        facts.extend([0, 0]);
+        directory.extend(b"PK\x01\x02\x14\x03");
+        directory.extend(&facts);
+        directory.extend([0; 6]);
+        directory.extend([0, 0, 0xa4, 0x81]);
+        directory.extend((out.len() as u32).to_le_bytes());
+        directory.extend(entry.name.as_bytes());
+        out.extend(b"PK\x03\x04");
+        out.extend(&facts);
+        out.extend(entry.name.as_bytes());
+        out.extend(packed);
+    }
+    let at = out.len() as u32;
+    out.extend(&directory);
+    out.extend(b"PK\x05\x06\0\0\0\0");
+    out.extend([(entries.len() as u16).to_le_bytes(), (entries.len() as u16).to_le_bytes()].concat());
+    out.extend((directory.len() as u32).to_le_bytes());
+    out.extend(at.to_le_bytes());
+    out.extend([0, 0]);
+    out
+}
+
+/// A tar of these files, made by tar itself.
+fn tar(files: &[(&str, &str)]) -> Vec<u8> {
+    let tree = Tree::new(files);
+    let output =
+        std::process::Command::new("tar").arg("cf").arg("-").arg("-C").arg(tree.path()).arg(".").output();
+    let output = output.expect("tar runs");
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn mailbox(messages: &[&str]) -> String {
+    let one = |text: &&str| format!("From ada@example.org Mon Jan  6 10:00:00 2025\n{}\n", mail(text, text));
+    messages.iter().map(one).collect()
+}
+
+fn with_attachment(subject: &str, name: &str, text: &str) -> String {
+    format!(
+        "From: a@b.example\nSubject: {subject}\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n\
+         --x\n\nsee there\n--x\nContent-Type: application/octet-stream; name=\"{name}\"\n\
+         Content-Disposition: attachment; filename=\"{name}\"\n\n{text}\n--x--\n"
+    )
+}
+
+fn import_all(fake: &Fake, source: &Path) -> Summary {
+    let options = ImportOptions { attachments: true, ..fake.options(source) };
+    strand_import::run(&options, &mut Silent).expect("nothing goes wrong")
+}
+
+#[test]
+fn every_kind_of_archive_holds_documents() {
+    let tree = Tree::new(&[("plain.eml", &mail("plain", "p"))]);
+    let (one, two) = (mail("one", "1"), mail("two", "2"));
+    let long = mail("long", &"words of a long mail\n".repeat(20_000));
+    tree.write(
+        "a.zip",
+        zip(&[
+            stored("in/one.eml", one.as_bytes()),
+            deflated("in/deep/two.eml", two.as_bytes()),
+            deflated("long.eml", long.as_bytes()),
+            stored("in/one.eml", b"twice"),
+            stored("empty/", b""),
+        ]),
+    );
+    let packed =
+        tar(&[("x/three.eml", &mail("three", "3")), (&format!("{}/four.txt", "long-name".repeat(20)), "4")]);
+    tree.write("b.tar", &packed);
+    tree.write("b.tgz", gzip(&packed));
+    tree.write("b.tar.zst", zstd::encode_all(&packed[..], 1).unwrap());
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    xz.write_all(&packed).unwrap();
+    tree.write("b.tar.xz", xz.finish().unwrap());
+    tree.write("note.eml.gz", gzip(mail("packed", "gz").as_bytes()));
+    tree.write("box.mbox", mailbox(&["m1", "m2", "m2"]));
+    tree.write("single", mailbox(&["alone"]));
+    let fake = Fake::start();
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [9 + 4 + 4 * 2 + 1 + 3, 0, 0, 0, 0], "{:?}", summary.dead_letters);
+    let field = |id: &str, name: &str| fake.field(id, name).unwrap_or_default();
+    assert_eq!(field("a.zip", "kind"), "archive");
+    assert_eq!(field("a.zip/in/one.eml", "subject"), "one");
+    assert_eq!(field("a.zip/in/deep/two.eml", "subject"), "two");
+    assert_eq!(field("a.zip/in/deep/two.eml", "parent"), "a.zip");
+    assert!(field("a.zip/long.eml", "body").len() > 400_000);
+    assert!(fake.ids().contains(&"a.zip/in/one.eml~2".to_owned()));
+    for name in ["b.tar", "b.tgz", "b.tar.zst", "b.tar.xz"] {
+        assert_eq!(field(&format!("{name}/x/three.eml"), "subject"), "three", "{name}");
+        assert_eq!(field(&format!("{name}/{}/four.txt", "long-name".repeat(20)), "size"), "1", "{name}");
+    }
+    assert_eq!(field("note.eml.gz/note.eml", "subject"), "packed");
+    assert_eq!((field("box.mbox", "kind"), field("single", "kind")), ("mailbox".into(), "mail".into()));
+    let messages: Vec<_> = fake.ids().into_iter().filter(|id| id.starts_with("box.mbox/")).collect();
+    assert!(messages.len() == 3 && messages.iter().any(|id| id.ends_with("~2")), "{messages:?}");
+    fake.writes();
+    let again = fake.import(tree.path());
+    assert_eq!((counts(&again), fake.writes()), (([0, 0, 0, 25, 0], 0), vec![]));
+    // What the server lost of an archive's documents comes back.
+    fake.state().keys.remove(&b"d:b.tgz/x/three.eml"[..]);
+    assert_eq!(counts(&fake.import(tree.path())).0, [1, 0, 0, 24, 0]);
+    // An appended message is one message; the others keep their ids and are not read.
+    tree.write("box.mbox", mailbox(&["m1", "m2", "m2", "m3"]));
+    let appended = fake.import(tree.path());
+    assert_eq!(counts(&appended), ([1, 1, 0, 24, 0], 2));
+    // An archive that becomes a folder, and one that becomes no archive, take what was in them along.
+    tree.remove("b.tar");
+    tree.write("b.tar/five.eml", mail("five", "5"));
+    tree.write("b.tgz", "no archive any more");
+    tree.remove("b.tar.zst");
+    assert_eq!(counts(&fake.import(tree.path())).0, [1, 1, 3 + 2 + 3, 17, 0]);
+    assert!(!fake.ids().iter().any(|id| id.starts_with("b.tgz/") || id.starts_with("b.tar.zst")));
+    tree.remove("b.tar");
+    tree.write("b.tar", &packed);
+    assert_eq!(counts(&fake.import(tree.path())).0, [3, 0, 1, 18, 0]);
+    let fresh = Fake::start();
+    fresh.import(tree.path());
+    assert_eq!(fake.state().keys, fresh.state().keys);
+}
+
+#[test]
+fn a_changed_attachment_in_a_mailbox_in_a_zip_in_a_repository_is_found() {
+    let tree = Tree::new(&[]);
+    let write = |text: &str| {
+        let mails = ["first", "second"].map(|subject| {
+            let text = if subject == "second" { text } else { "same" };
+            format!(
+                "From a@b.example Mon Jan  6 10:00:00 2025\n{}\n",
+                with_attachment(subject, "plan.txt", text)
+            )
+        });
+        let inner = zip(&[deflated("boxes/all.mbox", mails.concat().as_bytes()), stored("other.txt", b"x")]);
+        tree.write("deep/er/outer.zip", zip(&[stored("inner.zip", &inner)]));
+    };
+    let git = |args: &[&str]| {
+        let done = std::process::Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-C"])
+            .arg(tree.path())
+            .args(args)
+            .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")])
+            .status();
+        assert!(done.expect("git runs").success());
+    };
+    git(&["init", "-q", "-b", "main"]);
+    write("old plan");
+    tree.write("README", "words");
+    tree.write("side/note.eml", mail("note", "n"));
+    git(&["add", "-A"]);
+    git(&["commit", "-q", "-m", "one"]);
+    write("new plan");
+    git(&["commit", "-q", "-a", "-m", "two"]);
+    let at =
+        |revision: &str| std::path::PathBuf::from(format!("git+file://{}@{revision}", tree.path().display()));
+    let fake = Fake::start();
+    // Both zips, the mailbox, two mails with an attachment each, other.txt, README and the note.
+    assert_eq!(counts(&import_all(&fake, &at("main~1"))).0, [10, 0, 0, 0, 0]);
+    let attachments =
+        || -> Vec<String> { fake.ids().into_iter().filter(|id| id.ends_with(".eml/plan.txt")).collect() };
+    let before = attachments();
+    assert_eq!(before.len(), 2);
+    assert_eq!(fake.field(&before[0], "parent").as_deref(), before[0].strip_suffix("/plan.txt"));
+    let summary = import_all(&fake, &at("main"));
+    // The mail is named by its bytes, so it and its attachment are new ones. Of the archives on the way only the blob's own
+    // document counts as updated: those within keep their sizes, and their documents have no more than that.
+    assert_eq!(counts(&summary).0, [2, 1, 2, 7, 0], "{summary}");
+    assert_eq!(attachments().iter().filter(|id| before.contains(id)).count(), 1);
+    let again = import_all(&fake, &at("main"));
+    assert_eq!((counts(&again), again.containers), (([0, 0, 0, 10, 0], 0), 1));
+    let fresh = Fake::start();
+    import_all(&fresh, &at("main"));
+    assert_eq!(fake.state().keys, fresh.state().keys);
+    // Without attachments they go.
+    assert_eq!(counts(&fake.import(&at("main~1"))).0[0], 1);
+}
+
+#[test]
+fn a_run_cut_at_any_command_loses_and_leaves_nothing() {
+    let (first, second) = (Tree::new(&[]), Tree::new(&[]));
+    let (one, two, new) = (mail("one", "1"), mail("two", "2"), mail("two", "new"));
+    first.write("a.zip", zip(&[stored("x/one.eml", one.as_bytes()), stored("two.eml", two.as_bytes())]));
+    first.write("gone.tar", tar(&[("y/three.eml", &mail("three", "3"))]));
+    first.write("turns", mailbox(&["t1", "t2"]));
+    first.write("plain.eml", &one);
+    second.write("a.zip", zip(&[stored("two.eml", new.as_bytes()), stored("z/four.eml", one.as_bytes())]));
+    second.write("box.mbox", mailbox(&["m1", "m2"]));
+    second.write("turns", "no mailbox");
+    second.write("plain.eml", &one);
+    let base = Fake::start();
+    base.import(first.path());
+    let before = base.state().clone();
+    let expected = [&first, &second].map(|tree| {
+        let fake = Fake::start();
+        fake.import(tree.path());
+        let keys = fake.state().keys.clone();
+        (tree, keys)
+    });
+    let mut cuts = 0;
+    for cut in 0.. {
+        let mut survived = false;
+        for after_executing in [false, true] {
+            let state = State {
+                executed: Vec::new(),
+                cut_at: Some(cut),
+                cut_after_executing: after_executing,
+                ..before.clone()
+            };
+            let fake = Fake::with(state);
+            match fake.try_import(second.path()) {
+                Ok(_) => {
+                    survived = true;
+                    continue;
+                }
+                Err(ImportError::Lost { .. }) => cuts += 1,
+                Err(error) => panic!("cut at {cut}: {error}"),
+            }
+            fake.state().cut_at = None;
+            let cut_short = fake.state().clone();
+            for (tree, keys) in &expected {
+                let fake = Fake::with(cut_short.clone());
+                fake.import(tree.path());
+                assert_eq!(&fake.state().keys, keys, "cut at {cut}, executed: {after_executing}");
+                let names: Vec<_> = fake.state().versions[&b"d"[..]].keys().cloned().collect();
+                assert!(names.iter().all(|n| !n.ends_with(b"/")), "no intent is left: {names:?}");
+            }
+        }
+        if survived {
+            break;
+        }
+    }
+    assert!(cuts > 40, "only {cuts} cuts");
+}
+
+#[test]
+fn hostile_archives_are_refused_by_name() {
+    let tree = Tree::new(&[("fine.eml", &mail("fine", "f"))]);
+    let zeros = vec![0; 8 << 20];
+    tree.write("bomb.zip", zip(&[deflated("zeros.eml", &zeros)]));
+    tree.write("bomb.gz", gzip(&zeros));
+    let mut overlapping =
+        zip(&[stored("a.eml", b"From: a@b.example\n\nx"), stored("b.eml", b"From: a@b.example\n\ny")]);
+    let second = memchr::memmem::rfind(&overlapping, b"PK\x01\x02").unwrap();
+    overlapping[second + 42..second + 46].fill(0);
+    tree.write("overlapping.zip", overlapping);
+    let mut encrypted = zip(&[stored("secret.eml", b"From: a@b.example\n\nx")]);
+    let directory = memchr::memmem::rfind(&encrypted, b"PK\x01\x02").unwrap();
+    encrypted[directory + 8] |= 1;
+    tree.write("encrypted.zip", encrypted);
+    let mut lying = zip(&[stored("lying.eml", b"From: a@b.example\n\nx")]);
+    let at = memchr::memmem::find(&lying, b"\n\nx").unwrap();
+    lying[at + 2] = b'y';
+    tree.write("lying.zip", lying);
+    tree.write(
+        "out.zip",
+        zip(&[stored("../../etc/passwd", b"x"), stored("/abs/./olute.eml", mail("abs", "a").as_bytes())]),
+    );
+    let whole = zip(&[stored("a.eml", mail("a", "1").as_bytes())]);
+    tree.write("cut.zip", &whole[..whole.len() - 5]);
+    tree.write("many.mbox", "From a 1:1\n\n".repeat(limits::ENTRIES_MAX as usize + 1));
+    let nested = (0..=limits::DEPTH_MAX)
+        .fold(mail("deep", "d").into_bytes(), |inner, i| zip(&[stored(&format!("{i}.zip"), &inner)]));
+    tree.write("nested.zip", nested);
+    let fake = Fake::start();
+    let summary = fake.import(tree.path());
+    let reason = |path: &str| {
+        let found = summary.dead_letters.iter().find(|d| d.path.starts_with(path.as_bytes()));
+        found.map_or(String::new(), |d| d.reason.clone())
+    };
+    for (path, said) in [
+        ("bomb.zip/zeros.eml", "more than 100 times"),
+        ("bomb.gz", "more than 100 times"),
+        ("overlapping.zip", "overlap"),
+        ("encrypted.zip/secret.eml", "encrypted"),
+        ("lying.zip/lying.eml", "not those that the archive says"),
+        ("out.zip/../../etc/passwd", "leads out of the archive"),
+        ("cut.zip", "damaged"),
+        ("many.mbox", "more than 100000 entries"),
+        ("nested.zip/", "nested more than 16 deep"),
+    ] {
+        assert!(reason(path).contains(said), "{path}: {:?}", reason(path));
+    }
+    assert_eq!(fake.field("out.zip/abs/olute.eml", "subject").as_deref(), Some("abs"));
+    assert_eq!(fake.field("fine.eml", "subject").as_deref(), Some("fine"));
+    assert_eq!(fake.field("cut.zip", "kind").as_deref(), Some("archive"), "its name and size stay");
+    // They are told again, and what is repaired is taken.
+    assert_eq!(fake.import(tree.path()).failed, summary.failed);
+    tree.write("cut.zip", &whole);
+    assert_eq!(fake.import(tree.path()).failed, summary.failed - 1);
+    assert_eq!(fake.field("cut.zip/a.eml", "subject").as_deref(), Some("a"));
+}
+
+#[test]
+fn damaged_archives_never_end_a_run() {
+    let mails = [mail("a", "1"), mail("b", "2")];
+    let archives = [
+        ("x.zip", zip(&[deflated("a.eml", mails[0].as_bytes()), stored("d/b.eml", mails[1].as_bytes())])),
+        ("x.tar", tar(&[("a.eml", &mails[0]), ("d/b.eml", &mails[1])])),
+        ("x.tgz", gzip(&tar(&[("a.eml", &mails[0])]))),
+        ("x.mbox", mailbox(&["m1", "m2"]).into_bytes()),
+    ];
+    let fake = Fake::start();
+    let tree = Tree::new(&[]);
+    let mut state = 99u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..40 {
+        for (name, bytes) in &archives {
+            let mut bytes = bytes.clone();
+            for _ in 0..1 + random(6) {
+                let at = random(bytes.len());
+                bytes[at] = random(256) as u8;
+            }
+            if random(3) == 0 {
+                bytes.truncate(random(bytes.len()));
+            }
+            tree.write(name, bytes);
+        }
+        fake.import(tree.path());
+    }
+    archives.iter().for_each(|(name, _)| tree.remove(name));
+    fake.import(tree.path());
+    assert!(fake.ids().is_empty(), "{:?}", fake.ids());
+}
