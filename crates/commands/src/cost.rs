@@ -122,6 +122,10 @@ impl SlowPath {
     pub const fn fields(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
     }
+    /// In slices of the members that follow its key.
+    pub const fn members(merge: Merge) -> SlowPath {
+        SlowPath::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: true })
+    }
     /// In slices of the pairs of a field and a value that follow its key.
     pub const fn field_pairs(merge: Merge) -> SlowPath {
         SlowPath::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })

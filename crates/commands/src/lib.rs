@@ -19,6 +19,7 @@ pub mod introspect;
 pub mod long;
 mod long_double;
 mod lookup;
+mod optimistic;
 mod parse;
 pub mod serial;
 pub mod spec;

@@ -30,5 +30,6 @@ pub use txn::{Lookups, Txn};
 pub use types::{
     Bytes, Changed, Collection, Piece, Stored,
     hash::HashValue,
+    set::{Member, SetValue},
     string::{Str, StrRef},
 };

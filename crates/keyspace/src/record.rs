@@ -3,6 +3,7 @@
 use crate::Settings;
 use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
+use crate::types::set::SetValue;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Bytes, Collection, Piece, Stored};
 use crate::usage::Usage;
@@ -150,6 +151,8 @@ macro_rules! types {
 types! {
     /// A hash.
     Hash(HashValue),
+    /// A set.
+    Set(SetValue),
 }
 
 impl Value {

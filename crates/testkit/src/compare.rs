@@ -31,12 +31,18 @@ impl Policy {
         let name = args.first().map(|n| n.to_ascii_uppercase()).unwrap_or_default();
         let sub = args.get(1).map(|n| n.to_ascii_uppercase()).unwrap_or_default();
         match (name.as_slice(), sub.as_slice()) {
-            (b"HGETALL" | b"HKEYS" | b"HVALS" | b"KEYS", _) | (b"CONFIG", b"GET") => Policy::AnyOrder,
-            (b"HSCAN" | b"SCAN", _) => Policy::Scan,
+            (
+                b"HGETALL" | b"HKEYS" | b"HVALS" | b"KEYS" | b"SMEMBERS" | b"SINTER" | b"SUNION" | b"SDIFF",
+                _,
+            )
+            | (b"CONFIG", b"GET") => Policy::AnyOrder,
+            // A small set comes whole, wherever a cursor that no server gave says that the walk begins.
+            (b"SSCAN", _) if args.get(2).is_some_and(|cursor| cursor != b"0") => Policy::Kind,
+            (b"HSCAN" | b"SCAN" | b"SSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
             // Redis does not share a small integer that COPY made; that is in docs/differences.md.
-            (b"HRANDFIELD" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
+            (b"HRANDFIELD" | b"SRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
             (b"TTL" | b"EXPIRETIME", _) => Policy::Near(2),

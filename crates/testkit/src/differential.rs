@@ -88,9 +88,14 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
-                for question in
-                    [&["TYPE"][..], &["OBJECT", "ENCODING"], &["GET"], &["HGETALL"], &["PEXPIRETIME"]]
-                {
+                for question in [
+                    &["TYPE"][..],
+                    &["OBJECT", "ENCODING"],
+                    &["GET"],
+                    &["HGETALL"],
+                    &["SMEMBERS"],
+                    &["PEXPIRETIME"],
+                ] {
                     let mut args = words(question);
                     args.push(key.clone());
                     out.extend(self.compare(&args, Policy::of(&args))?);

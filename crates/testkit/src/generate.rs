@@ -44,6 +44,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("rx.stats", "not in redis-server; own tests"),
     ("rx.stream", "not in redis-server; own tests"),
     ("scan", "its cursor is each server's own; compared by full walks in its own test"),
+    ("spop", "what it takes is random, and missing then; corpus and own tests"),
     ("select", "the runner selects databases itself"),
     ("setif", "not in redis-server; own tests"),
     ("shutdown", "ends the server; own tests"),
@@ -89,6 +90,25 @@ const DOUBLES: &[&str] = &[
     "0x10",
     "17179869184.000001",
 ];
+const MEMBERS: &[&str] = &[
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "-7",
+    "100000",
+    "9223372036854775807",
+    "01",
+    "a",
+    "b",
+    "c",
+    "",
+    "m m",
+    "\u{e9}",
+];
+/// Stands for the number of keys until they are there.
+const NUMKEYS: &[u8] = b"\0numkeys";
 const ENCODINGS: &[&str] = &["u8", "i8", "u1", "i5", "u31", "i64", "u63", "u64", "x", "i16"];
 const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
 
@@ -145,6 +165,11 @@ impl Generator {
             return;
         }
         let times = if arg.multiple { self.rng.usize(1..4) } else { 1 };
+        if arg.kind == "key"
+            && let Some(at) = out.iter().rposition(|arg| arg == NUMKEYS)
+        {
+            out[at] = self.number_of_keys(times);
+        }
         for i in 0..times {
             if let Some(token) = arg.token
                 && arg.kind != "pure-token"
@@ -173,6 +198,11 @@ impl Generator {
         }
     }
 
+    /// The number of keys that follow, mostly.
+    fn number_of_keys(&mut self, keys: usize) -> Vec<u8> {
+        if self.rng.u8(0..12) == 0 { self.pick(INTEGERS) } else { keys.to_string().into() }
+    }
+
     fn leaf(&mut self, arg: &Arg) -> Vec<u8> {
         match (arg.kind, arg.name) {
             ("key", _) => self.pick(KEYS),
@@ -192,12 +222,14 @@ impl Generator {
             ("integer", "offset") => {
                 self.pick(&["0", "1", "5", "100", "-1", "#2", "4294967296", "9223372036854775807", "x"])
             }
+            ("integer", "numkeys") => NUMKEYS.to_vec(),
             ("integer", "bit") => self.pick(&["0", "1", "2"]),
             (_, "encoding") => self.pick(ENCODINGS),
             (_, "subcommand") => self.pick(&["GETREG", "decode", "ENCODING", "todense", "FOO"]),
             (_, "operation") => self.pick(&["AND", "or", "Xor", "NOT", "NAND"]),
             ("integer", "cursor") => b"0".to_vec(),
             ("integer", _) => self.pick(INTEGERS),
+            (_, "member") => self.pick(MEMBERS),
             (_, name) if name.contains("field") => self.pick(FIELDS),
             _ => self.value(),
         }

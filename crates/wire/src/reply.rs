@@ -293,6 +293,13 @@ impl<'a> Reply<'a> {
         self.out.push_chain(encoded);
     }
 
+    /// Between two pieces of work that write nothing, some 50 us each: pauses where that was asked for. False: nobody wants
+    /// the reply any more.
+    #[inline]
+    pub fn rest(&mut self) -> bool {
+        self.pause.is_none_or(|pause| pause())
+    }
+
     /// True when [`Reply::check`] has something to do.
     #[inline]
     fn is_due(&self) -> bool {
@@ -476,6 +483,14 @@ mod tests {
         let mut reply = Reply::new(&mut pausing, Protocol::Resp2).pausing(&|| false);
         write(&mut reply);
         assert!(reply.is_over() && reply.out_len() < SHARE_BYTES_MIN + PAUSE_BYTES);
+        let (pauses, mut nothing) = (std::cell::Cell::new(0), Chain::new());
+        let pause = || {
+            pauses.set(pauses.get() + 1);
+            pauses.get() < 3
+        };
+        let mut reply = Reply::new(&mut nothing, Protocol::Resp2).pausing(&pause);
+        assert!((0..5).take_while(|_| reply.rest()).count() == 2 && pauses.get() == 3);
+        assert!(Reply::new(&mut nothing, Protocol::Resp2).rest(), "nothing to pause for");
     }
 
     #[test]

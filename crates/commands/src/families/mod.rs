@@ -15,4 +15,5 @@ pub(crate) mod import_version;
 pub(crate) mod keyspace_wide;
 pub(crate) mod memory;
 pub(crate) mod regex_help;
+pub(crate) mod set;
 pub(crate) mod string;

@@ -2,7 +2,7 @@
 
 use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, parse_int};
-use strand_keyspace::{Collection, HashValue, Settings, Value};
+use strand_keyspace::{Collection, HashValue, SetValue, Settings, Value};
 use strand_rdb::Text;
 use strand_rdb::value::{Kind, Part};
 
@@ -19,6 +19,7 @@ pub struct Builder(Form);
 enum Form {
     Str(Str),
     Hash(HashValue),
+    Set(SetValue),
 }
 
 /// A collection without elements. Redis passes such a key in a file.
@@ -35,7 +36,8 @@ impl Builder {
         Ok(Builder(match kind {
             Kind::String => Form::Str(Str::Int(0)),
             Kind::Hash => Form::Hash(HashValue::new()),
-            Kind::List | Kind::Set | Kind::SortedSet | Kind::Stream | Kind::Module(_) => {
+            Kind::Set => Form::Set(SetValue::new()),
+            Kind::List | Kind::SortedSet | Kind::Stream | Kind::Module(_) => {
                 return Err(BadValue("a value of a type that is not held here"));
             }
         }))
@@ -57,6 +59,11 @@ impl Builder {
                     return Err(BadValue("a hash with a field twice"));
                 }
             }
+            (Form::Set(set), Part::Member(member)) => {
+                if !set.add(&member, settings) {
+                    return Err(BadValue("a set with a member twice"));
+                }
+            }
             (Form::Hash(_), Part::Field { .. }) => return Err(BadValue("a field that expires")),
             _ => return Err(MISPLACED),
         }
@@ -71,6 +78,7 @@ impl Builder {
         match self.0 {
             Form::Str(value) => Ok(Value::Str(value)),
             Form::Hash(hash) => collection(hash),
+            Form::Set(set) => collection(set),
         }
     }
 }

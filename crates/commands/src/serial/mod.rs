@@ -8,6 +8,7 @@ mod build;
 pub mod file;
 mod hash;
 pub mod list;
+mod set;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub fn value_type(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::Str(_) => strand_rdb::value_type::STRING,
         ValueRef::Hash(hash) => hash::value_type(hash),
+        ValueRef::Set(set) => set::value_type(set),
     }
 }
 
@@ -35,6 +37,7 @@ pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
     match value {
         ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
         ValueRef::Hash(hash) => hash::write(hash, writer),
+        ValueRef::Set(set) => set::write(set, writer),
     }
 }
 
@@ -128,6 +131,11 @@ pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) ->
         ValueRef::Hash(hash) => {
             let mut digest = start(Type::Hash);
             hash.iter().for_each(|(field, value)| digest.field(&field, &value, false));
+            digest
+        }
+        ValueRef::Set(set) => {
+            let mut digest = start(Type::Set);
+            set.iter().for_each(|member| digest.member(member.bytes(&mut Default::default())));
             digest
         }
     };

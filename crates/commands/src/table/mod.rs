@@ -12,6 +12,7 @@ mod import;
 mod regex;
 mod search;
 mod server;
+mod set;
 mod string;
 
 use crate::spec::CommandSpec;
@@ -19,7 +20,7 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 11] = [
+const GROUPS: [&[CommandSpec]; 12] = [
     acl::ACL,
     bitmap::BITMAP,
     string::STRING,
@@ -28,6 +29,7 @@ const GROUPS: [&[CommandSpec]; 11] = [
     hyperloglog::HYPERLOGLOG,
     connection::CONNECTION,
     server::SERVER,
+    set::SET,
     search::SEARCH,
     regex::REGEX,
     import::IMPORT,
@@ -234,11 +236,12 @@ mod tests {
             "regex",
             "search",
             "server",
+            "set",
             "string",
         ];
         assert_eq!(groups, BTreeSet::from(known));
         assert_eq!((of("string"), of("hash"), of("search"), of("regex")), (23, 17, 5, 21));
-        assert_eq!((of("bitmap"), of("hyperloglog")), (7, 5));
+        assert_eq!((of("bitmap"), of("hyperloglog"), of("set")), (7, 5, 17));
     }
 
     /// Whatever the arguments, a handler writes exactly one reply of valid RESP and does not panic.

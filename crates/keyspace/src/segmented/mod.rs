@@ -174,6 +174,11 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     pub(crate) fn parts(&self) -> usize {
         2 + 4 * self.segments.len()
     }
+    /// True when both have the very same segments: one is an unchanged clone of the other.
+    pub(crate) fn shares_all_with(&self, other: &Segmented<V, P>) -> bool {
+        self.segments.len() == other.segments.len()
+            && self.segments.iter().zip(&other.segments).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
     /// All its memory in pieces of so many segments, to be freed one after the other.
     pub(crate) fn into_pieces(mut self, segments: usize) -> impl Iterator<Item = Vec<Arc<Segment<V>>>> {
         std::iter::from_fn(move || {

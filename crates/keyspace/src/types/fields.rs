@@ -81,6 +81,16 @@ impl Fields {
             }
         }
     }
+    /// Adds `field` with an empty value; true when it is new. One that is there is not written.
+    pub(super) fn add(&mut self, field: &[u8]) -> bool {
+        let position = self.0.position(field);
+        if self.0.locate(position, field).is_some() {
+            return false;
+        }
+        let payload = Payload::Bytes(b"", false);
+        self.0.insert_new(position, New { key: field, used: None, deadline_ms: i64::MAX, payload });
+        true
+    }
     /// Removes `field`; true when it was there.
     pub(super) fn remove(&mut self, field: &[u8]) -> bool {
         let Some(at) = self.0.locate(self.0.position(field), field) else { return false };
@@ -122,6 +132,14 @@ impl Fields {
     pub(super) fn parts(&self) -> usize {
         // A field in ten with a blob of its own is a guess that is never far off in what it decides.
         self.0.parts() + self.0.len() / 10
+    }
+    /// The same where all values are empty: a set's members.
+    pub(super) fn segment_parts(&self) -> usize {
+        self.0.parts()
+    }
+    /// True when neither was changed since one was cloned from the other.
+    pub(super) fn is_same(&self, other: &Fields) -> bool {
+        self.0.shares_all_with(&other.0)
     }
     #[inline]
     pub(super) fn prefetch(&self) {

@@ -3,10 +3,12 @@
 pub mod bits;
 mod collection;
 mod fields;
+pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod list;
 mod packed;
+pub mod set;
 pub mod stream;
 pub mod string;
 #[allow(dead_code, unused_imports)] // Lists, sorted sets and streams are on their way.

@@ -1,125 +1,110 @@
 //! BITOP: strings combined bit by bit into another.
 //!
-//! On a worker while the strings are short. Long ones are shared, combined in pieces with nothing held, and stored if the
-//! sources are still what they were; that costs a comparison of pointers, since whoever writes a shared string copies it.
-//! After some tries in vain the shards are held, announced.
+//! On a worker while the strings are short; long ones are combined with nothing held ([`crate::optimistic`]). Whether a
+//! string has changed meanwhile is a comparison of pointers, since whoever writes a shared string copies it.
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::parse::string_of;
+use crate::optimistic::{self, Write};
+use crate::parse::{Text, string_of};
 use strand_chain::Blob;
 use strand_keyspace::types::bits::Operation;
 use strand_keyspace::{Db, Key, KeyHash, Str, StrRef};
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 const NOT_OF_ONE: &str = "ERR BITOP NOT must be called with a single source key.";
 
 /// Bytes combined between two pauses: some 50 us.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Times that a long call begins anew because a source has changed meanwhile.
-const TRIES: usize = 4;
 
 /// `BITOP operation destkey key [key ...]`. Reply: the length of what was stored.
 pub(crate) fn bitop(call: &mut Call<'_, '_>) {
-    let operation = match operation(call.args) {
-        Ok(operation) => operation,
-        Err(text) => return call.reply.error(&text),
-    };
-    let mut db = call.txn.db(call.db);
-    let stored = sources(&mut db, &call.keys[1..]).and_then(|sources| {
-        let combined = combine(operation, &sources, || {})?;
-        store(&mut db, &call.keys[0], &combined);
-        Ok(combined.len())
+    let stored = operation(call.args).and_then(|operation| {
+        let mut combining = Combining { operation, keys: call.keys };
+        optimistic::apply_at_once(&mut call.txn.db(call.db), &mut combining)
     });
-    match stored {
-        Ok(len) => call.reply.int(len as i64),
-        Err(text) => call.reply.error(text),
-    }
+    answer(call.reply, stored);
 }
 
 /// The same of long strings.
 pub(crate) fn bitop_long(call: &mut LaneCall<'_>) {
-    let operation = match operation(call.args) {
-        Ok(operation) => operation,
-        Err(text) => return call.reply.error(&text),
-    };
-    match combine_long(operation, call) {
-        Ok(len) => call.reply.int(len as i64),
-        Err(text) => call.reply.error(text),
-    }
-}
-
-fn combine_long(operation: Operation, call: &mut LaneCall<'_>) -> Result<usize, &'static str> {
     let keys: Vec<Key<'_>> = call.args.skip(2).iter().map(|key| call.keyspace.key(key)).collect();
     let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
-    for _ in 0..TRIES {
-        let before = sources(&mut call.lock(&hashes).db(call.db), &keys[1..])?;
-        let combined = combine(operation, &before, || call.pause())?;
-        let mut txn = call.lock(&hashes);
-        let mut db = txn.db(call.db);
-        if are_same(&before, &sources(&mut db, &keys[1..])?) {
-            store(&mut db, &keys[0], &combined);
-            return Ok(combined.len());
-        }
-    }
-    let mut txn = call.hold(&hashes);
-    let mut db = txn.db(call.db);
-    let combined = combine(operation, &sources(&mut db, &keys[1..])?, || {})?;
-    store(&mut db, &keys[0], &combined);
-    Ok(combined.len())
+    let stored = operation(call.args)
+        .and_then(|operation| optimistic::apply(call, &hashes, &mut Combining { operation, keys: &keys }));
+    answer(call.reply, stored);
 }
 
-fn operation(args: Args<'_>) -> Result<Operation, String> {
+fn answer(reply: &mut Reply<'_>, stored: Result<Blob, Text>) {
+    match stored {
+        Ok(combined) => reply.int(combined.len() as i64),
+        Err(text) => reply.error(&text),
+    }
+}
+
+/// The destination and the sources.
+struct Combining<'a> {
+    operation: Operation,
+    keys: &'a [Key<'a>],
+}
+
+impl Write for Combining<'_> {
+    type Source = Vec<Str>;
+    type Outcome = Blob;
+
+    /// Empty strings where there are none; long ones are shared.
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Str>, Text> {
+        let string = |key| {
+            let found = string_of(db.get(key))?;
+            Ok(found.map_or_else(|| Str::from_slice(b""), |s| s.to_str()))
+        };
+        self.keys[1..].iter().map(string).collect()
+    }
+    fn is_same(&self, before: &Vec<Str>, now: &Vec<Str>) -> bool {
+        before.iter().zip(now).all(|pair| match pair {
+            (Str::Int(a), Str::Int(b)) => a == b,
+            (Str::Raw(a) | Str::Edited(a), Str::Raw(b) | Str::Edited(b)) => {
+                a.as_ptr() == b.as_ptr()
+                    || (a.len().max(b.len()) <= COPIED_BYTES_MAX && a.as_slice() == b.as_slice())
+            }
+            _ => false,
+        })
+    }
+    fn compute(&mut self, sources: &Vec<Str>, pause: &dyn Fn()) -> Result<Blob, Text> {
+        let mut buffers = vec![[0; 20]; sources.len()];
+        let views: Vec<&[u8]> = sources.iter().zip(&mut buffers).map(|(s, buffer)| s.bytes(buffer)).collect();
+        let len = views.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
+        let mut combined = Blob::try_zeroed(len).map_err(|_| errors::OUT_OF_MEMORY)?;
+        for (i, piece) in combined.make_mut().chunks_mut(PIECE_BYTES).enumerate() {
+            if i > 0 {
+                pause();
+            }
+            self.operation.combine(&views, i * PIECE_BYTES, piece);
+        }
+        Ok(combined)
+    }
+    fn store(&self, db: &mut Db<'_, '_>, combined: &Blob) {
+        if combined.is_empty() {
+            db.delete(&self.keys[0]);
+        } else {
+            db.set_str(&self.keys[0], StrRef::Blob { blob: combined, edited: true }, None);
+        }
+    }
+}
+
+/// Strings of no more bytes may lie in a table, from where each look at them is a copy.
+const COPIED_BYTES_MAX: usize = 4096;
+
+fn operation(args: Args<'_>) -> Result<Operation, Text> {
     let operation = Operation::from_word(args.at(1)).ok_or(errors::SYNTAX)?;
     match operation {
         Operation::Not if args.len() != 4 => Err(NOT_OF_ONE.into()),
         Operation::Diff | Operation::Diff1 | Operation::AndOr if args.len() < 5 => {
             let word = String::from_utf8_lossy(args.at(1)).to_ascii_uppercase();
-            Err(format!("ERR BITOP {word} must be called with at least two source keys."))
+            Err(format!("ERR BITOP {word} must be called with at least two source keys.").into())
         }
         operation => Ok(operation),
-    }
-}
-
-/// The strings at these keys, empty where there is none; long ones are shared.
-fn sources(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Str>, &'static str> {
-    let string = |key| Ok(string_of(db.get(key))?.map_or_else(|| Str::from_slice(b""), |s| s.to_str()));
-    keys.iter().map(string).collect()
-}
-
-/// True when none was written since.
-fn are_same(before: &[Str], now: &[Str]) -> bool {
-    before.iter().zip(now).all(|pair| match pair {
-        (Str::Int(a), Str::Int(b)) => a == b,
-        (Str::Raw(a) | Str::Edited(a), Str::Raw(b) | Str::Edited(b)) => {
-            a.as_ptr() == b.as_ptr() || (a.len().max(b.len()) <= INLINE_MAX && a.as_slice() == b.as_slice())
-        }
-        _ => false,
-    })
-}
-
-/// Strings of so many bytes may lie in a table, from where each look at them is a copy.
-const INLINE_MAX: usize = 4096;
-
-fn combine(operation: Operation, sources: &[Str], pause: impl Fn()) -> Result<Blob, &'static str> {
-    let mut buffers = vec![[0; 20]; sources.len()];
-    let views: Vec<&[u8]> = sources.iter().zip(&mut buffers).map(|(s, buffer)| s.bytes(buffer)).collect();
-    let len = views.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
-    let mut combined = Blob::try_zeroed(len).map_err(|_| errors::OUT_OF_MEMORY)?;
-    for (i, piece) in combined.make_mut().chunks_mut(PIECE_BYTES).enumerate() {
-        if i > 0 {
-            pause();
-        }
-        operation.combine(&views, i * PIECE_BYTES, piece);
-    }
-    Ok(combined)
-}
-
-fn store(db: &mut Db<'_, '_>, key: &Key<'_>, combined: &Blob) {
-    if combined.is_empty() {
-        db.delete(key);
-    } else {
-        db.set_str(key, StrRef::Blob { blob: combined, edited: true }, None);
     }
 }
 

@@ -1,0 +1,379 @@
+//! SINTER, SUNION, SDIFF and kin, and their STORE forms.
+//!
+//! Sets are cloned, which shares what large ones are made of, and combined from there. The STORE forms compute on the lane
+//! with nothing held where much is to be looked at ([`crate::optimistic`]).
+
+use super::{send, send_all};
+use crate::call::{Call, LaneCall};
+use crate::errors;
+use crate::optimistic::{self, Write};
+use crate::parse::{self, Text, wrong_type};
+use strand_keyspace::{Collection, Db, Key, KeyHash, Member, SetValue, Settings, Value};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// Members looked at between two pauses: some 50 us.
+const PAUSE_MEMBERS: usize = 256;
+
+const NO_NUMKEYS: &str = "ERR numkeys should be greater than 0";
+const TOO_MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
+const NEGATIVE_LIMIT: &str = "ERR LIMIT can't be negative";
+
+/// `SINTER key [key ...]`. Reply: the members that all sets have.
+pub(crate) fn sinter(call: &mut Call<'_, '_>) {
+    answer(call, Operation::Inter);
+}
+/// `SUNION key [key ...]`. Reply: the members that any set has.
+pub(crate) fn sunion(call: &mut Call<'_, '_>) {
+    answer(call, Operation::Union);
+}
+/// `SDIFF key [key ...]`. Reply: the members of the first set that no other has.
+pub(crate) fn sdiff(call: &mut Call<'_, '_>) {
+    answer(call, Operation::Diff);
+}
+/// `SINTERSTORE destination key [key ...]`. Reply: the number of members stored.
+pub(crate) fn sinterstore(call: &mut Call<'_, '_>) {
+    store(call, Operation::Inter);
+}
+/// `SUNIONSTORE destination key [key ...]`
+pub(crate) fn sunionstore(call: &mut Call<'_, '_>) {
+    store(call, Operation::Union);
+}
+/// `SDIFFSTORE destination key [key ...]`
+pub(crate) fn sdiffstore(call: &mut Call<'_, '_>) {
+    store(call, Operation::Diff);
+}
+/// SINTERSTORE of many members.
+pub(crate) fn sinterstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Inter);
+}
+/// SUNIONSTORE of many members.
+pub(crate) fn sunionstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Union);
+}
+/// SDIFFSTORE of many members.
+pub(crate) fn sdiffstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Diff);
+}
+
+/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`. Reply: how many members all sets have, `limit` at most.
+pub(crate) fn sintercard(call: &mut Call<'_, '_>) {
+    let limit = match limit_of_sintercard(call.args) {
+        Ok(limit) => limit,
+        Err(text) => return call.reply.error(&text),
+    };
+    match sources(&mut call.txn.db(call.db), call.keys) {
+        Ok(sets) => {
+            let mut count = 0;
+            let reply = &mut *call.reply;
+            intersect(&sets, &mut || reply.rest(), &mut |_| {
+                count += 1;
+                count != limit
+            });
+            call.reply.int(count as i64);
+        }
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// The limit, 0 for none; the number of keys has been used to find them.
+fn limit_of_sintercard(args: Args<'_>) -> Result<usize, Text> {
+    let keys = parse::integer(args.at(1)).ok().filter(|n| *n > 0).ok_or(NO_NUMKEYS)?;
+    let mut at = match usize::try_from(keys) {
+        Ok(keys) if keys <= args.len() - 2 => 2 + keys,
+        _ => return Err(TOO_MANY_KEYS.into()),
+    };
+    let mut limit = 0;
+    while at < args.len() {
+        if !args.is(at, "LIMIT") || at + 1 == args.len() {
+            return Err(errors::SYNTAX.into());
+        }
+        let given = parse::integer(args.at(at + 1)).ok().and_then(|n| usize::try_from(n).ok());
+        limit = given.ok_or(NEGATIVE_LIMIT)?;
+        at += 2;
+    }
+    Ok(limit)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Inter,
+    Union,
+    Diff,
+}
+
+/// The sets at keys; `None` where there is none.
+type Sources = Vec<Option<SetValue>>;
+
+fn sources(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Sources, Text> {
+    keys.iter().map(|key| Ok(db.read::<SetValue>(key).map_err(wrong_type)?.cloned())).collect()
+}
+
+fn answer(call: &mut Call<'_, '_>, operation: Operation) {
+    let settings = call.txn.keyspace().settings();
+    let sets = match sources(&mut call.txn.db(call.db), call.keys) {
+        Ok(sets) => sets,
+        Err(text) => return call.reply.error(&text),
+    };
+    let reply = &mut *call.reply;
+    if let [set] = &sets[..] {
+        return send_all(reply, set.as_ref());
+    }
+    if operation == Operation::Inter {
+        return answer_intersection(&sets, reply);
+    }
+    if let Some(result) = combine(operation, &sets, settings, &mut || reply.rest()) {
+        send_all(reply, Some(&result));
+    }
+}
+
+/// The members are encoded before their number is known.
+fn answer_intersection(sets: &Sources, reply: &mut Reply<'_>) {
+    let mut encoded = strand_chain::Chain::new();
+    let mut count = 0;
+    let protocol = reply.protocol();
+    let room = reply.room_left();
+    intersect(sets, &mut || reply.rest(), &mut |member| {
+        send(&mut Reply::bounded(&mut encoded, protocol, room), member);
+        count += 1;
+        encoded.len() <= room
+    });
+    reply.set(count);
+    reply.raw(encoded);
+}
+
+fn store(call: &mut Call<'_, '_>, operation: Operation) {
+    let settings = call.txn.keyspace().settings();
+    let mut storing = Storing { operation, keys: call.keys, settings };
+    let stored = optimistic::apply_at_once(&mut call.txn.db(call.db), &mut storing);
+    answer_stored(call.reply, stored);
+}
+
+fn store_long(call: &mut LaneCall<'_>, operation: Operation) {
+    let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+    let settings = call.keyspace.settings();
+    let stored = optimistic::apply(call, &hashes, &mut Storing { operation, keys: &keys, settings });
+    answer_stored(call.reply, stored);
+}
+
+fn answer_stored(reply: &mut Reply<'_>, stored: Result<SetValue, Text>) {
+    match stored {
+        Ok(set) => reply.int(set.len() as i64),
+        Err(text) => reply.error(&text),
+    }
+}
+
+/// A STORE form: the destination and the sources.
+struct Storing<'a> {
+    operation: Operation,
+    keys: &'a [Key<'a>],
+    settings: &'a Settings,
+}
+
+impl Write for Storing<'_> {
+    type Source = Sources;
+    type Outcome = SetValue;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Sources, Text> {
+        sources(db, &self.keys[1..])
+    }
+    fn is_same(&self, before: &Sources, now: &Sources) -> bool {
+        before.iter().zip(now).all(|pair| match pair {
+            (Some(before), Some(now)) => before.is_same(now),
+            (None, None) => true,
+            _ => false,
+        })
+    }
+    fn compute(&mut self, sets: &Sources, pause: &dyn Fn()) -> Result<SetValue, Text> {
+        let mut rest = || {
+            pause();
+            true
+        };
+        let combined = combine(self.operation, sets, self.settings, &mut rest);
+        Ok(combined.expect("a rest that always goes on"))
+    }
+    fn store(&self, db: &mut Db<'_, '_>, set: &SetValue) {
+        if set.is_empty() {
+            db.delete(&self.keys[0]);
+        } else {
+            db.insert(&self.keys[0], Value::Set(set.clone()), None);
+        }
+    }
+}
+
+/// The set that the operation makes; `None` when `rest`, which is called now and then, said false.
+fn combine(
+    operation: Operation,
+    sets: &Sources,
+    settings: &Settings,
+    rest: &mut dyn FnMut() -> bool,
+) -> Option<SetValue> {
+    let mut result = SetValue::new();
+    let whole = match operation {
+        Operation::Inter => intersect(sets, rest, &mut |member| {
+            result.add(member.bytes(&mut [0; 20]), settings);
+            true
+        }),
+        Operation::Union => {
+            let mut pauses = Pauses::new(rest);
+            let mut members = sets.iter().flatten().flat_map(|set| set.iter());
+            members.all(|member| {
+                result.add(member.bytes(&mut [0; 20]), settings);
+                pauses.goes_on()
+            })
+        }
+        Operation::Diff => subtract(sets, settings, rest, &mut result),
+    };
+    whole.then_some(result)
+}
+
+/// Visits the members that all sets have, until `visit` or `rest` says false. False when `rest` did.
+fn intersect(
+    sets: &Sources,
+    rest: &mut dyn FnMut() -> bool,
+    visit: &mut dyn FnMut(Member<'_>) -> bool,
+) -> bool {
+    let Some(mut sets) = sets.iter().map(Option::as_ref).collect::<Option<Vec<&SetValue>>>() else {
+        return true;
+    };
+    sets.sort_by_key(|set| set.len());
+    let Some((smallest, others)) = sets.split_first() else { return true };
+    let mut pauses = Pauses::new(rest);
+    for member in smallest.iter() {
+        let mut buffer = [0; 20];
+        let bytes = member.bytes(&mut buffer);
+        if others.iter().all(|other| other.contains(bytes)) && !visit(member) {
+            return true;
+        }
+        if !pauses.goes_on() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Puts into `result` what the first set has and no other. By redis-server's two ways, of which each pays at times; by the
+/// second one the result may be a `hashtable` although only integers are left.
+fn subtract(
+    sets: &Sources,
+    settings: &Settings,
+    rest: &mut dyn FnMut() -> bool,
+    result: &mut SetValue,
+) -> bool {
+    let Some((Some(first), others)) = sets.split_first() else { return true };
+    let others: Vec<&SetValue> = others.iter().flatten().collect();
+    if others.iter().any(|other| first.is_same(other)) {
+        return true;
+    }
+    let mut pauses = Pauses::new(rest);
+    let looks_up = first.len().saturating_mul(others.len() + 1) / 2;
+    let walks = others.iter().map(|set| set.len()).sum::<usize>().saturating_add(first.len());
+    if looks_up <= walks {
+        return first.iter().all(|member| {
+            let mut buffer = [0; 20];
+            let bytes = member.bytes(&mut buffer);
+            if !others.iter().any(|other| other.contains(bytes)) {
+                result.add(bytes, settings);
+            }
+            pauses.goes_on()
+        });
+    }
+    let added = first.iter().all(|member| {
+        result.add(member.bytes(&mut [0; 20]), settings);
+        pauses.goes_on()
+    });
+    added
+        && others.iter().flat_map(|set| set.iter()).all(|member| {
+            result.remove(member.bytes(&mut [0; 20]));
+            pauses.goes_on()
+        })
+}
+
+/// Calls `rest` each [`PAUSE_MEMBERS`] members.
+struct Pauses<'a> {
+    rest: &'a mut dyn FnMut() -> bool,
+    left: usize,
+}
+
+impl<'a> Pauses<'a> {
+    fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
+        Pauses { rest, left: PAUSE_MEMBERS }
+    }
+    /// After each member: false when nobody wants the rest.
+    fn goes_on(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return true;
+        }
+        self.left = PAUSE_MEMBERS;
+        (self.rest)()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn sets_are_combined() {
+        let mut f = Fixture::new();
+        f.script(&[("SADD a 1 2 3 4", ":4|"), ("SADD b 3 4 5", ":3|"), ("SADD c 4 x", ":2|")]);
+        for long in [false, true] {
+            f.all_long = long;
+            f.script(&[
+                ("SINTER a b", "*2|$1|3|$1|4|"),
+                ("SINTER a b none", "*0|"),
+                ("SINTER c", "*2|$1|4|$1|x|"),
+                ("SUNION a b none", "*5|$1|1|$1|2|$1|3|$1|4|$1|5|"),
+                ("SDIFF a b none", "*2|$1|1|$1|2|"),
+                ("SDIFF none a", "*0|"),
+                ("SDIFF a a", "*0|"),
+                ("SINTERCARD 2 a b", ":2|"),
+                ("SINTERCARD 2 a b LIMIT 1", ":1|"),
+                ("SINTERCARD 2 a b LIMIT 0", ":2|"),
+                ("SINTERCARD 1 none", ":0|"),
+                ("SUNIONSTORE d a b", ":5|"),
+                ("OBJECT ENCODING d", "$6|intset|"),
+                ("SINTERSTORE d d a c", ":1|"),
+                ("SMEMBERS d", "*1|$1|4|"),
+                ("OBJECT ENCODING d", "$6|intset|"),
+                ("PEXPIRE d 100", ":1|"),
+                ("SDIFFSTORE d c a", ":1|"),
+                ("PTTL d", ":-1|"),
+                ("SMEMBERS d", "*1|$1|x|"),
+                ("SDIFFSTORE d a a", ":0|"),
+                ("EXISTS d", ":0|"),
+                ("SINTERCARD 0 a", "-ERR numkeys should be greater than 0|"),
+                ("SINTERCARD x a", "-ERR numkeys should be greater than 0|"),
+                ("SINTERCARD 2 a", "-ERR Number of keys can't be greater than number of args|"),
+                ("SINTERCARD 1 a LIMIT", "-ERR syntax error|"),
+                ("SINTERCARD 1 a LIMIT -1", "-ERR LIMIT can't be negative|"),
+                ("SINTERCARD 1 a LIMIT x", "-ERR LIMIT can't be negative|"),
+                ("SINTERCARD 1 a FOO 1", "-ERR syntax error|"),
+            ]);
+        }
+    }
+
+    #[test]
+    fn many_members_are_combined_in_pieces() {
+        let mut f = Fixture::new();
+        for (key, step) in [("a", 1), ("b", 2), ("c", 3)] {
+            let members: Vec<String> = (0..6000).step_by(step).map(|n| format!("member:{n}")).collect();
+            assert_eq!(f.run(&format!("SADD {key} {}", members.join(" "))), format!(":{}|", members.len()));
+        }
+        f.pauses.take();
+        f.script(&[
+            ("SINTERCARD 3 a b c", ":1000|"),
+            ("SINTERSTORE d a b", ":3000|"),
+            ("SUNIONSTORE e b c", ":4000|"),
+            ("SDIFFSTORE f a b c", ":2000|"),
+            ("SDIFFSTORE g a b c d e", ":2000|"),
+            ("SINTERCARD 2 f g", ":2000|"),
+        ]);
+        assert!(f.pauses.get() > 60, "{}", f.pauses.get());
+        assert!(f.run("SINTER a b c").starts_with("*1000|"));
+        assert!(f.run("SUNION a b").starts_with("*6000|"));
+        assert!(f.run("SDIFF a e").starts_with("*2000|"));
+    }
+}

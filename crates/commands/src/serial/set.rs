@@ -1,0 +1,26 @@
+//! Sets: sorted integers while OBJECT ENCODING says so, else member by member.
+
+use strand_keyspace::{Collection, Member, SetValue};
+use strand_rdb::packed::intset;
+use strand_rdb::value_type::{SET, SET_INTSET};
+use strand_rdb::write::Writer;
+
+/// Sorted integers of more members are written member by member: an intset is made in memory.
+const INTSET_MEMBERS_MAX: usize = 64 << 10;
+
+pub(super) fn value_type(set: &SetValue) -> u8 {
+    if set.is_integers() && set.len() <= INTSET_MEMBERS_MAX { SET_INTSET } else { SET }
+}
+
+pub(super) fn write(set: &SetValue, writer: &mut Writer<'_>) {
+    if value_type(set) == SET_INTSET {
+        let integer = |member| match member {
+            Member::Int(n) => Some(n),
+            Member::Bytes(_) => None,
+        };
+        let sorted: Vec<i64> = set.iter().filter_map(integer).collect();
+        return writer.string(&intset::encode(&sorted));
+    }
+    writer.length(set.len() as u64);
+    set.iter().for_each(|member| writer.string(member.bytes(&mut [0; 20])));
+}

@@ -1,0 +1,255 @@
+//! [`SetValue`]: members without order; one small allocation while few, a table when many.
+//!
+//! Redis's rules decide what OBJECT ENCODING says: `intset` while all members are integers and there are no more than
+//! `set-max-intset-entries`, `hashtable` from then on. A set of few short strings is a `hashtable` that is stored packed:
+//! 50 members of 16 bytes take 900 bytes in one allocation, where redis-server 7.0 takes some 4,000 in 101.
+
+mod small;
+#[cfg(test)]
+mod tests;
+
+use super::fields::Fields;
+use super::string::{IntBuffer, format_int, parse_int};
+use super::{Bytes, Collection, Piece};
+use crate::Settings;
+use small::Small;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A set of strings is packed up to so many members and bytes: looking at each costs less than a table's look-ups in
+/// memory, as for hashes.
+const PACKED_MEMBERS_MAX: usize = 64;
+const PACKED_BYTES_MAX: usize = 2048;
+/// Longest member of a packed set: its length is one byte.
+const PACKED_MEMBER_BYTES_MAX: usize = 64;
+/// More integers than this are a table whatever `set-max-intset-entries` says: adding one moves all above it.
+const INTEGERS_MAX: u64 = 1 << 28;
+
+/// A set value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
+/// copied alone.
+#[derive(Debug, Clone)]
+pub struct SetValue(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Small(Small),
+    /// Members are the fields; values are empty.
+    Table(Box<Fields>),
+}
+
+/// A member, as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Member<'a> {
+    /// A canonical decimal integer.
+    Int(i64),
+    /// Any bytes, also those of an integer.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Member<'a> {
+    /// Its bytes; `buffer` is used when it is an integer.
+    pub fn bytes<'b>(&self, buffer: &'b mut IntBuffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Member::Int(n) => format_int(*n, buffer),
+            Member::Bytes(bytes) => bytes,
+        }
+    }
+    /// A copy of its bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.bytes(&mut [0; 20]).to_vec()
+    }
+}
+
+impl Default for SetValue {
+    fn default() -> SetValue {
+        SetValue(Form::Small(Small::default()))
+    }
+}
+
+impl SetValue {
+    /// An empty set (of integers).
+    pub fn new() -> SetValue {
+        SetValue::default()
+    }
+    /// True when `member` is in it.
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match &self.0 {
+            Form::Small(small) if small.is_integers() => {
+                parse_int(member).is_some_and(|n| small.find_int(n).is_ok())
+            }
+            Form::Small(small) => small.find(member).is_some(),
+            Form::Table(members) => members.get(member).is_some(),
+        }
+    }
+    /// Adds `member`; true when it is new. Switches forms at the thresholds in `settings`, and never back.
+    pub fn add(&mut self, member: &[u8], settings: &Settings) -> bool {
+        if let Form::Small(small) = &mut self.0 {
+            if small.is_integers() {
+                if let Some(n) = parse_int(member) {
+                    let added = small.add_int(n);
+                    if added
+                        && small.len() as u64
+                            > settings.set_max_intset_entries.load(Relaxed).min(INTEGERS_MAX)
+                    {
+                        self.leave_integers(0);
+                    }
+                    return added;
+                }
+                self.leave_integers(member.len());
+            }
+            if let Form::Small(small) = &mut self.0 {
+                if small.find(member).is_some() {
+                    return false;
+                }
+                if is_packable(small.len() + 1, small.used_bytes() + 1 + member.len(), member.len()) {
+                    small.push(member);
+                    return true;
+                }
+                self.make_table();
+            }
+        }
+        match &mut self.0 {
+            Form::Table(members) => members.add(member),
+            Form::Small(_) => unreachable!("made a table above"),
+        }
+    }
+    /// Removes `member`; true when it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Small(small) if small.is_integers() => {
+                parse_int(member).is_some_and(|n| small.remove_int(n))
+            }
+            Form::Small(small) => small.remove(member),
+            Form::Table(members) => members.remove(member),
+        }
+    }
+    /// All members; integers ascend.
+    pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
+        let (small, table) = match &self.0 {
+            Form::Small(small) => (Some(small), None),
+            Form::Table(members) => (None, Some(members)),
+        };
+        let table = table.into_iter().flat_map(|members| members.iter()).map(|(member, _)| member_of(member));
+        small.into_iter().flat_map(Small::iter).chain(table)
+    }
+    /// Redis's guarantee of SSCAN: calls `visit` for a slice of about `count` members from `cursor` on and returns the
+    /// next cursor, 0 at the end. A small set is returned whole. Costs `count` and a segment.
+    pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(Member<'_>)) -> u64 {
+        match &self.0 {
+            Form::Small(small) => {
+                small.iter().for_each(visit);
+                0
+            }
+            Form::Table(members) => members.scan(cursor, count, &mut |member, _| visit(member_of(member))),
+        }
+    }
+    /// A uniformly random member; `None` when empty.
+    pub fn random(&self, rng: &mut fastrand::Rng) -> Option<Member<'_>> {
+        match &self.0 {
+            Form::Small(small) if small.len() == 0 => None,
+            Form::Small(small) => small.nth(rng.usize(..small.len())),
+            Form::Table(members) => members.random(rng).map(|(member, _)| member_of(member)),
+        }
+    }
+    /// True when all members are integers that are stored as such, in ascending order.
+    pub fn is_integers(&self) -> bool {
+        matches!(&self.0, Form::Small(small) if small.is_integers())
+    }
+    /// True when neither was changed since one was cloned from the other. A small one is compared; of a large one a pointer
+    /// for each segment.
+    pub fn is_same(&self, other: &SetValue) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Small(a), Form::Small(b)) => a.is_same(b),
+            (Form::Table(a), Form::Table(b)) => a.is_same(b),
+            (Form::Small(_), Form::Table(_)) | (Form::Table(_), Form::Small(_)) => false,
+        }
+    }
+
+    /// Stores integers as strings, packed when that has room for another member of so many bytes.
+    fn leave_integers(&mut self, more_bytes: usize) {
+        let Form::Small(small) = &self.0 else { return };
+        const TEXT_BYTES_MAX: usize = 20;
+        let bytes = (small.len() + 1) * (1 + TEXT_BYTES_MAX) + more_bytes;
+        if !is_packable(small.len() + 1, bytes, more_bytes) {
+            return self.make_table();
+        }
+        let mut strings = Small::strings();
+        small.iter().for_each(|member| strings.push(member.bytes(&mut [0; 20])));
+        self.0 = Form::Small(strings);
+    }
+    fn make_table(&mut self) {
+        let mut members = Fields::new();
+        for member in self.iter() {
+            members.add(member.bytes(&mut [0; 20]));
+        }
+        self.0 = Form::Table(Box::new(members));
+    }
+}
+
+impl Collection for SetValue {
+    const TYPE_NAME: &'static str = "set";
+
+    fn len(&self) -> usize {
+        match &self.0 {
+            Form::Small(small) => small.len(),
+            Form::Table(members) => members.len(),
+        }
+    }
+    fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Small(small) if small.is_integers() => "intset",
+            _ => "hashtable",
+        }
+    }
+    fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Small(small) => small.heap_bytes(),
+            Form::Table(members) => size_of::<Fields>() + members.heap_bytes(),
+        }
+    }
+    fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Small(_) => 2,
+            Form::Table(members) => members.segment_parts(),
+        }
+    }
+    fn walk_texts(
+        &self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+    ) -> u64 {
+        self.scan(cursor, count, &mut |member| visit(None, Bytes::Slice(member.bytes(&mut [0; 20]))))
+    }
+    fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
+        match self.0 {
+            Form::Small(_) => {}
+            Form::Table(members) => members.into_pieces().for_each(|segments| hand_out(Box::new(segments))),
+        }
+    }
+    #[inline]
+    fn prefetch(&self, step: usize) -> bool {
+        match (&self.0, step) {
+            (Form::Small(small), 0) => small.prefetch(),
+            (Form::Small(_), _) => {}
+            (Form::Table(members), 0) => strand_chain::prefetch(&**members, size_of::<Fields>()),
+            (Form::Table(members), 1) => members.prefetch(),
+            (Form::Table(members), _) => members.prefetch_items(),
+        }
+        matches!(self.0, Form::Table(_)) && step < 2
+    }
+}
+
+/// True when so many members of so many bytes together, the longest new one that long, are few enough to be packed.
+fn is_packable(members: usize, bytes: usize, longest: usize) -> bool {
+    members <= PACKED_MEMBERS_MAX && bytes <= PACKED_BYTES_MAX && longest <= PACKED_MEMBER_BYTES_MAX
+}
+
+fn member_of(field: Bytes<'_>) -> Member<'_> {
+    match field {
+        Bytes::Slice(bytes) => Member::Bytes(bytes),
+        Bytes::Shared(blob) => Member::Bytes(blob),
+    }
+}

@@ -1,0 +1,237 @@
+//! [`Small`]: members in one allocation: sorted integers of 2, 4 or 8 bytes each, or short strings in the order they were
+//! added. Found by bisecting the integers, and by looking at each string.
+//!
+//! Layout: where the members end, 4 bytes little-endian; the width of an integer, 0 for strings; the number of strings, 3
+//! bytes; then the integers, little-endian, or for each string its length, one byte, and its bytes. What follows is room
+//! for more.
+
+use super::Member;
+
+const HEAD_BYTES: usize = 8;
+/// Widths of integers; a set takes the narrowest that all its members fit, and no narrower one later.
+const WIDTHS: [usize; 3] = [2, 4, 8];
+
+/// Members in one allocation; none while there is no integer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Small {
+    bytes: Box<[u8]>,
+}
+
+impl Small {
+    /// Empty, for strings.
+    pub(super) fn strings() -> Small {
+        let mut small = Small::default();
+        small.reserve(0);
+        small.bytes[4] = 0;
+        small
+    }
+    pub(super) fn is_integers(&self) -> bool {
+        self.width() > 0
+    }
+    pub(super) fn len(&self) -> usize {
+        match self.width() {
+            0 => u32::from_le_bytes([self.bytes[5], self.bytes[6], self.bytes[7], 0]) as usize,
+            width => self.end().saturating_sub(HEAD_BYTES) / width,
+        }
+    }
+    /// Bytes in use.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.end()
+    }
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+    /// True when both have the same members stored in the same way.
+    pub(super) fn is_same(&self, other: &Small) -> bool {
+        self.bytes.get(..self.end()) == other.bytes.get(..other.end())
+    }
+    pub(super) fn iter(&self) -> impl Iterator<Item = Member<'_>> {
+        let width = self.width();
+        let mut at = HEAD_BYTES;
+        std::iter::from_fn(move || {
+            if at >= self.end() {
+                return None;
+            }
+            let member = match width {
+                0 => {
+                    let to = at + 1 + usize::from(self.bytes[at]);
+                    let member = Member::Bytes(&self.bytes[at + 1..to]);
+                    at = to;
+                    member
+                }
+                width => {
+                    at += width;
+                    Member::Int(read(&self.bytes[at - width..at]))
+                }
+            };
+            Some(member)
+        })
+    }
+    pub(super) fn nth(&self, n: usize) -> Option<Member<'_>> {
+        match self.width() {
+            0 => self.iter().nth(n),
+            _ => (n < self.len()).then(|| Member::Int(self.int(n))),
+        }
+    }
+    /// Asks for the first of its bytes.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        strand_chain::prefetch(&*self.bytes, 2 * strand_chain::CACHE_LINE_BYTES);
+    }
+
+    /// Where an integer is, or would be, among the integers.
+    pub(super) fn find_int(&self, n: i64) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.len());
+        // New ones are mostly the largest.
+        if high > 0 && self.int(high - 1) < n {
+            return Err(high);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.int(middle).cmp(&n) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Ok(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+    /// Adds an integer to integers; true when it is new.
+    pub(super) fn add_int(&mut self, n: i64) -> bool {
+        let Err(at) = self.find_int(n) else { return false };
+        self.widen(width_of(n));
+        let width = self.width();
+        self.reserve(width);
+        let (from, end) = (HEAD_BYTES + at * width, self.end());
+        self.bytes.copy_within(from..end, from + width);
+        self.bytes[from..from + width].copy_from_slice(&n.to_le_bytes()[..width]);
+        self.set_end(end + width);
+        true
+    }
+    /// Removes an integer of integers; true when it was there.
+    pub(super) fn remove_int(&mut self, n: i64) -> bool {
+        let Ok(at) = self.find_int(n) else { return false };
+        let width = self.width();
+        self.cut(HEAD_BYTES + at * width, width);
+        true
+    }
+
+    /// Where the entry of a string begins.
+    pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
+        let (mut at, end) = (HEAD_BYTES, self.end());
+        while at < end {
+            let to = at + 1 + usize::from(self.bytes[at]);
+            if self.bytes[at + 1..to] == *member {
+                return Some(at);
+            }
+            at = to;
+        }
+        None
+    }
+    /// Adds a string that is not there to strings.
+    ///
+    /// # Panics
+    /// When it has more than 255 bytes.
+    pub(super) fn push(&mut self, member: &[u8]) {
+        self.reserve(1 + member.len());
+        let end = self.end();
+        self.bytes[end] = u8::try_from(member.len()).expect("short strings are packed");
+        self.bytes[end + 1..end + 1 + member.len()].copy_from_slice(member);
+        self.set_end(end + 1 + member.len());
+        self.set_count(self.len() + 1);
+    }
+    /// Removes a string of strings; true when it was there.
+    pub(super) fn remove(&mut self, member: &[u8]) -> bool {
+        let Some(at) = self.find(member) else { return false };
+        self.set_count(self.len() - 1);
+        self.cut(at, 1 + member.len());
+        true
+    }
+
+    fn int(&self, n: usize) -> i64 {
+        let width = self.width();
+        let at = HEAD_BYTES + n * width;
+        read(&self.bytes[at..at + width])
+    }
+    /// Bytes of an integer; 0 of strings.
+    fn width(&self) -> usize {
+        self.bytes.get(4).map_or(WIDTHS[0], |width| usize::from(*width))
+    }
+    fn end(&self) -> usize {
+        match self.bytes.first_chunk::<4>() {
+            Some(end) => u32::from_le_bytes(*end) as usize,
+            None => 0,
+        }
+        .max(HEAD_BYTES)
+        .min(self.bytes.len())
+    }
+    fn set_end(&mut self, end: usize) {
+        self.bytes[..4].copy_from_slice(&(end as u32).to_le_bytes());
+    }
+    fn set_count(&mut self, count: usize) {
+        self.bytes[5..8].copy_from_slice(&(count as u32).to_le_bytes()[..3]);
+    }
+    /// Stores all integers in this width, if that is more than theirs.
+    fn widen(&mut self, width: usize) {
+        let old = self.width();
+        if width <= old {
+            return;
+        }
+        let ints: Vec<i64> = (0..self.len()).map(|n| self.int(n)).collect();
+        let mut wider = Small::default();
+        wider.reserve(ints.len() * width);
+        wider.bytes[4] = width as u8;
+        for (at, n) in ints.iter().enumerate() {
+            let from = HEAD_BYTES + at * width;
+            wider.bytes[from..from + width].copy_from_slice(&n.to_le_bytes()[..width]);
+        }
+        wider.set_end(HEAD_BYTES + ints.len() * width);
+        *self = wider;
+    }
+    /// Removes bytes, and gives back what is more than half empty.
+    fn cut(&mut self, at: usize, bytes: usize) {
+        let end = self.end();
+        self.bytes.copy_within(at + bytes..end, at);
+        self.set_end(end - bytes);
+        if self.end() < self.bytes.len() / 2 {
+            self.reallocate(self.end());
+        }
+    }
+    /// Makes room for so many bytes more.
+    fn reserve(&mut self, more: usize) {
+        let used = self.end().max(HEAD_BYTES);
+        if self.bytes.len() < used + more {
+            // Not twice the size, as a Vec would take: most sets are filled once and kept.
+            self.reallocate(used + more + used / 8);
+        }
+    }
+    /// Moves to an allocation of so many bytes, which suffice.
+    fn reallocate(&mut self, bytes: usize) {
+        let mut new = vec![0; bytes].into_boxed_slice();
+        let end = self.end();
+        if self.bytes.is_empty() {
+            new[..4].copy_from_slice(&(HEAD_BYTES as u32).to_le_bytes());
+            new[4] = WIDTHS[0] as u8;
+        } else {
+            new[..end].copy_from_slice(&self.bytes[..end]);
+        }
+        self.bytes = new;
+    }
+}
+
+/// The narrowest width for an integer.
+fn width_of(n: i64) -> usize {
+    match () {
+        () if i16::try_from(n).is_ok() => WIDTHS[0],
+        () if i32::try_from(n).is_ok() => WIDTHS[1],
+        () => WIDTHS[2],
+    }
+}
+
+fn read(bytes: &[u8]) -> i64 {
+    match *bytes {
+        [a, b] => i16::from_le_bytes([a, b]).into(),
+        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
+        _ => i64::from_le_bytes(bytes.try_into().expect("one of the widths")),
+    }
+}
