@@ -20,6 +20,7 @@ pub const ELEMENT_BYTES: usize = LONG_BYTES / LONG_ELEMENTS;
 
 /// How many elements a call works on. Above [`LONG_ELEMENTS`] it leaves the worker and runs in the row's [`SlowPath`] form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(unpredictable_function_pointer_comparisons)] // Only variants without one are compared.
 pub enum Cost {
     /// Few, whatever the arguments and the data.
     Fixed,
@@ -27,7 +28,10 @@ pub enum Cost {
     Arguments,
     /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
     Elements,
-    /// The same for the value at its first key in the database's system companion.
+    /// What this says of each value at its keys, added up: elements of the call on that value. Looked at with the keys'
+    /// shards held, so it must be quick: O(log n).
+    InData(fn(Args<'_>, ValueRef<'_>) -> usize),
+    /// As [`Cost::Elements`] for the value at its first key in the database's system companion.
     SystemElements,
     /// Bytes that are copied or made to put argument 2 at the end of the string at its first key: what is added, and
     /// all, when a reply on its way out shares it or when there is no room behind it. Looked at with the key's shard held.
@@ -138,7 +142,7 @@ impl Cost {
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
-            Cost::Append | Cost::Overwrite | Cost::SetBit => 0,
+            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::InData(_) => 0,
             Cost::Payload(at) => args.get(at).map_or(0, |payload| {
                 let weight = strand_rdb::dump::Weight::of(payload);
                 weight.elements.max(weight.bytes.div_ceil(ELEMENT_BYTES))
@@ -165,7 +169,7 @@ impl Cost {
     pub fn is_in_the_data(self) -> bool {
         match self {
             Cost::Elements | Cost::SystemElements | Cost::Digest | Cost::Sources | Cost::Serialized => true,
-            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField => true,
+            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField | Cost::InData(_) => true,
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
             }
@@ -186,6 +190,11 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             Some(collection) => collection.elements(),
         };
         return keys.iter().fold(0usize, |sum, key| sum.saturating_add(elements(key)));
+    }
+    if let Cost::InData(elements) = cost {
+        let mut db = txn.db(db);
+        let at = |key| db.peek(key).map_or(0, |record| elements(args, record.value()));
+        return keys.iter().map(at).fold(0, usize::saturating_add);
     }
     let db = if cost == Cost::SystemElements { txn.keyspace().system_db(db) } else { db };
     let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
@@ -233,6 +242,13 @@ fn edited_bytes(s: StrRef<'_>, offset: usize, more: usize) -> usize {
         moved => moved.len(),
     };
     kept.saturating_add(offset.saturating_sub(s.len())).saturating_add(more)
+}
+
+/// Elements of a part of a collection, its bytes counted too: `part` of all its elements.
+pub fn part_elements(part: usize, value: ValueRef<'_>) -> usize {
+    let all = value.elements().max(1);
+    let bytes = (value.heap_bytes() as u128 * part.min(all) as u128 / all as u128) as usize;
+    part.min(all).max(bytes.div_ceil(ELEMENT_BYTES))
 }
 
 fn count(text: &[u8]) -> usize {

@@ -23,4 +23,5 @@ mod optimistic;
 mod parse;
 pub mod serial;
 pub mod spec;
+mod strtod;
 pub mod table;

@@ -7,6 +7,7 @@ use crate::call::{Call, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, Slices, SlowPath};
 use crate::dispatch;
 use crate::errors;
+use crate::lookup::lookup;
 use crate::spec::{CommandSpec, Exec, Flags};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -56,6 +57,29 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
             }
         }
     }
+}
+
+/// Runs a command's handler all at once, for the command's own long form.
+///
+/// # Panics
+/// When the handler of `name` does not run on keys.
+pub(crate) fn whole_of(name: &str, call: &mut LaneCall<'_>) {
+    let (spec, run) = row_of(name);
+    whole(spec, run, call);
+}
+
+/// Runs a command in slices that depend on its arguments, for the command's own long form.
+///
+/// # Panics
+/// When the handler of `name` does not run on keys.
+pub(crate) fn sliced(name: &str, slices: Slices, call: &mut LaneCall<'_>) {
+    let (spec, run) = row_of(name);
+    in_slices(spec, run, slices, call);
+}
+
+fn row_of(name: &str) -> (&'static CommandSpec, Run) {
+    let row = lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
+    row.expect("the row of a command on keys")
 }
 
 /// The keys of a call, hashed.

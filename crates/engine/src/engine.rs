@@ -181,6 +181,8 @@ impl Engine {
         let number = |option| config.number(option) as u64;
         settings.hash_max_listpack_entries.store(number(Opt::HashMaxListpackEntries), Relaxed);
         settings.hash_max_listpack_value.store(number(Opt::HashMaxListpackValue), Relaxed);
+        settings.zset_max_listpack_entries.store(number(Opt::ZsetMaxListpackEntries), Relaxed);
+        settings.zset_max_listpack_value.store(number(Opt::ZsetMaxListpackValue), Relaxed);
         settings.proto_max_bulk_len.store(number(Opt::ProtoMaxBulkLen), Relaxed);
         settings.hll_sparse_max_bytes.store(number(Opt::HllSparseMaxBytes), Relaxed);
         settings.set_max_intset_entries.store(number(Opt::SetMaxIntsetEntries), Relaxed);

@@ -30,6 +30,8 @@ pub use txn::{Lookups, Txn};
 pub use types::{
     Bytes, Changed, Collection, Piece, Stored,
     hash::HashValue,
+    list::ListValue,
     set::{Member, SetValue},
     string::{Str, StrRef},
+    zset::ZSetValue,
 };

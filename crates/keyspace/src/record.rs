@@ -3,8 +3,10 @@
 use crate::Settings;
 use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
+use crate::types::list::ListValue;
 use crate::types::set::SetValue;
 use crate::types::string::{Str, StrRef};
+use crate::types::zset::ZSetValue;
 use crate::types::{Bytes, Collection, Piece, Stored};
 use crate::usage::Usage;
 use strand_chain::Blob;
@@ -153,6 +155,10 @@ types! {
     Hash(HashValue),
     /// A set.
     Set(SetValue),
+    /// A list.
+    List(ListValue),
+    /// A sorted set.
+    ZSet(ZSetValue),
 }
 
 impl Value {

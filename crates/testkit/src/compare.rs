@@ -38,11 +38,11 @@ impl Policy {
             | (b"CONFIG", b"GET") => Policy::AnyOrder,
             // A small set comes whole, wherever a cursor that no server gave says that the walk begins.
             (b"SSCAN", _) if args.get(2).is_some_and(|cursor| cursor != b"0") => Policy::Kind,
-            (b"HSCAN" | b"SCAN" | b"SSCAN", _) => Policy::Scan,
+            (b"HSCAN" | b"SCAN" | b"SSCAN" | b"ZSCAN", _) => Policy::Scan,
             (b"ACL", b"GENPASS") => Policy::Length,
             (b"ACL", b"LOG") => Policy::Denials,
             // Redis does not share a small integer that COPY made; that is in docs/differences.md.
-            (b"HRANDFIELD" | b"SRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
+            (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
             (b"TTL" | b"EXPIRETIME", _) => Policy::Near(2),

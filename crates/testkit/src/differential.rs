@@ -88,16 +88,19 @@ impl Pair {
             let Value::Array(keys) = self.theirs.call(&all)? else { continue };
             for key in keys {
                 let Value::Bulk(key) = key else { continue };
+                // `$` is the key.
                 for question in [
-                    &["TYPE"][..],
-                    &["OBJECT", "ENCODING"],
-                    &["GET"],
-                    &["HGETALL"],
-                    &["SMEMBERS"],
-                    &["PEXPIRETIME"],
+                    &["TYPE", "$"][..],
+                    &["OBJECT", "ENCODING", "$"],
+                    &["GET", "$"],
+                    &["HGETALL", "$"],
+                    &["SMEMBERS", "$"],
+                    &["LRANGE", "$", "0", "-1"],
+                    &["ZRANGE", "$", "0", "-1", "WITHSCORES"],
+                    &["PEXPIRETIME", "$"],
                 ] {
                     let mut args = words(question);
-                    args.push(key.clone());
+                    args.iter_mut().filter(|arg| *arg == b"$").for_each(|arg| arg.clone_from(&key));
                     out.extend(self.compare(&args, Policy::of(&args))?);
                 }
             }

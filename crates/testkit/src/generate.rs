@@ -49,6 +49,8 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("setif", "not in redis-server; own tests"),
     ("shutdown", "ends the server; own tests"),
     ("slowlog", "what is slow is each server's own; corpus and own tests"),
+    ("zrank", "WITHSCORE is of redis-server 7.2; corpus and own tests"),
+    ("zrevrank", "as zrank"),
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "key:1", "key:2", "{tag}x", "\u{e9}", "", "k with space"];
@@ -110,6 +112,10 @@ const MEMBERS: &[&str] = &[
 /// Stands for the number of keys until they are there.
 const NUMKEYS: &[u8] = b"\0numkeys";
 const ENCODINGS: &[&str] = &["u8", "i8", "u1", "i5", "u31", "i64", "u63", "u64", "x", "i16"];
+const SCORES: &[&str] = &["0", "1", "2", "3", "-1", "1.5", "10"];
+const ENDS: &[&str] = &[
+    "0", "1", "-1", "2", "5", "-3", "(1", "(3", "-inf", "+inf", "-", "+", "[a", "(a", "[c", "(d", "[", "10",
+];
 const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
 
 /// A source of random commands.
@@ -206,6 +212,8 @@ impl Generator {
     fn leaf(&mut self, arg: &Arg) -> Vec<u8> {
         match (arg.kind, arg.name) {
             ("key", _) => self.pick(KEYS),
+            (_, "min" | "max" | "start" | "stop") if self.rng.u8(0..4) > 0 => self.pick(ENDS),
+            ("double", _) if self.rng.u8(0..3) > 0 => self.pick(SCORES),
             ("pattern", _) => self.pick(PATTERNS),
             ("double", _) => self.pick(DOUBLES),
             ("unix-time", name) => {
@@ -231,6 +239,7 @@ impl Generator {
             ("integer", _) => self.pick(INTEGERS),
             (_, "member") => self.pick(MEMBERS),
             (_, name) if name.contains("field") => self.pick(FIELDS),
+            (_, "element" | "pivot") if self.rng.u8(0..4) > 0 => self.pick(MEMBERS),
             _ => self.value(),
         }
     }

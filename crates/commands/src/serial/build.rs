@@ -1,8 +1,9 @@
 //! [`Builder`]: a value from its parts, as a DUMP payload or an RDB file yields them.
 
+use super::{list, zset};
 use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, parse_int};
-use strand_keyspace::{Collection, HashValue, SetValue, Settings, Value};
+use strand_keyspace::{Collection, HashValue, ListValue, SetValue, Settings, Value, ZSetValue};
 use strand_rdb::Text;
 use strand_rdb::value::{Kind, Part};
 
@@ -20,6 +21,8 @@ enum Form {
     Str(Str),
     Hash(HashValue),
     Set(SetValue),
+    List(ListValue),
+    ZSet(ZSetValue),
 }
 
 /// A collection without elements. Redis passes such a key in a file.
@@ -37,7 +40,9 @@ impl Builder {
             Kind::String => Form::Str(Str::Int(0)),
             Kind::Hash => Form::Hash(HashValue::new()),
             Kind::Set => Form::Set(SetValue::new()),
-            Kind::List | Kind::SortedSet | Kind::Stream | Kind::Module(_) => {
+            Kind::List => Form::List(ListValue::new()),
+            Kind::SortedSet => Form::ZSet(ZSetValue::new()),
+            Kind::Stream | Kind::Module(_) => {
                 return Err(BadValue("a value of a type that is not held here"));
             }
         }))
@@ -64,6 +69,10 @@ impl Builder {
                     return Err(BadValue("a set with a member twice"));
                 }
             }
+            (Form::List(list), Part::Element(element)) => list::add(list, element),
+            (Form::ZSet(zset), Part::Scored { member, score }) => {
+                zset::add(zset, member, score, settings)?;
+            }
             (Form::Hash(_), Part::Field { .. }) => return Err(BadValue("a field that expires")),
             _ => return Err(MISPLACED),
         }
@@ -79,6 +88,8 @@ impl Builder {
             Form::Str(value) => Ok(Value::Str(value)),
             Form::Hash(hash) => collection(hash),
             Form::Set(set) => collection(set),
+            Form::List(list) => collection(list),
+            Form::ZSet(zset) => collection(zset),
         }
     }
 }

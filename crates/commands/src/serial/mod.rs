@@ -29,6 +29,8 @@ pub fn value_type(value: ValueRef<'_>) -> u8 {
         ValueRef::Str(_) => strand_rdb::value_type::STRING,
         ValueRef::Hash(hash) => hash::value_type(hash),
         ValueRef::Set(set) => set::value_type(set),
+        ValueRef::List(_) => strand_rdb::value_type::LIST_QUICKLIST_2,
+        ValueRef::ZSet(zset) => zset::value_type(zset),
     }
 }
 
@@ -38,6 +40,8 @@ pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
         ValueRef::Str(s) => writer.string(s.bytes(&mut Default::default())),
         ValueRef::Hash(hash) => hash::write(hash, writer),
         ValueRef::Set(set) => set::write(set, writer),
+        ValueRef::List(list) => list::write(list, writer),
+        ValueRef::ZSet(zset) => zset::write(zset, writer),
     }
 }
 
@@ -136,6 +140,16 @@ pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) ->
         ValueRef::Set(set) => {
             let mut digest = start(Type::Set);
             set.iter().for_each(|member| digest.member(member.bytes(&mut Default::default())));
+            digest
+        }
+        ValueRef::List(list) => {
+            let mut digest = start(Type::List);
+            list::digest(list, &mut digest);
+            digest
+        }
+        ValueRef::ZSet(zset) => {
+            let mut digest = start(Type::SortedSet);
+            zset::digest(zset, &mut digest);
             digest
         }
     };

@@ -2,6 +2,7 @@
 
 use super::{BadValue, list, stream, zset};
 use crate::fixture::START_MS;
+use strand_keyspace::Collection;
 use strand_keyspace::Settings;
 use strand_keyspace::types::list::{End, ListValue};
 use strand_keyspace::types::stream::{Id, StreamValue};

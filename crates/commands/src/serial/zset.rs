@@ -2,8 +2,8 @@
 
 use super::BadValue;
 use strand_chain::Blob;
-use strand_keyspace::Settings;
 use strand_keyspace::types::zset::{Set, ZSetValue};
+use strand_keyspace::{Collection, Settings};
 use strand_rdb::Text;
 use strand_rdb::digest::ValueDigest;
 use strand_rdb::packed::Listpack;

@@ -9,24 +9,28 @@ mod generic;
 mod hash;
 mod hyperloglog;
 mod import;
+mod list;
 mod regex;
 mod search;
 mod server;
 mod set;
 mod string;
+mod zset;
 
 use crate::spec::CommandSpec;
 
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 12] = [
+const GROUPS: [&[CommandSpec]; 14] = [
     acl::ACL,
     bitmap::BITMAP,
     string::STRING,
     generic::GENERIC,
     hash::HASH,
     hyperloglog::HYPERLOGLOG,
+    list::LIST,
+    zset::ZSET,
     connection::CONNECTION,
     server::SERVER,
     set::SET,
@@ -233,10 +237,12 @@ mod tests {
             "hash",
             "hyperloglog",
             "import",
+            "list",
             "regex",
             "search",
             "server",
             "set",
+            "sorted-set",
             "string",
         ];
         assert_eq!(groups, BTreeSet::from(known));

@@ -41,8 +41,8 @@ const NOT_SAVED: &str = "data is not written to disk by this version";
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
-const NO_LISTS: &str = "there are no lists in this version";
-const NO_ZSETS: &str = "there are no sorted sets in this version";
+const LISTS_BY_BYTES: &str =
+    "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const NO_STREAMS: &str = "there are no streams in this version";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
 const NO_EVENTS: &str = "there are no channels in this version";
@@ -251,10 +251,10 @@ options! {
     LfuLogFactor "lfu-log-factor", Kind::Integer(0, INT), "10", Anytime,
         "How much slower a key's access counter rises the higher it is";
     ListCompressDepth "list-compress-depth", Kind::Integer(0, INT), "0", Anytime,
-        "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: NO_LISTS;
+        "Nodes at both ends of a list that are not compressed; 0 compresses none", no effect: LISTS_BY_BYTES;
     ListMaxListpackSize "list-max-listpack-size" / "list-max-ziplist-size", Kind::Integer(i32::MIN as i64, INT), "-2", Anytime,
         "Elements of a node of a list; -1 to -5: 4 to 64 KiB of them",
-        no effect: NO_LISTS;
+        no effect: LISTS_BY_BYTES;
     LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Kind::Integer(1024, INT), "2097152", Anytime,
         "Bytes loaded between two looks at clients",
         no effect: FOR_TESTS;
@@ -433,10 +433,9 @@ options! {
         "Milliseconds after which a slow command is logged with its stack", no effect: FOR_TESTS;
     Workers "workers", Kind::Integer(0, 1024), "0", Startup, "Threads that serve connections; 0 is one for each core";
     ZsetMaxListpackEntries "zset-max-listpack-entries" / "zset-max-ziplist-entries", Kind::Integer(0, LONG), "128", Anytime,
-        "Members up to which a sorted set is stored packed",
-        no effect: NO_ZSETS;
+        "Members up to which a sorted set is stored packed";
     ZsetMaxListpackValue "zset-max-listpack-value" / "zset-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
-        "Bytes of a member up to which a sorted set is stored packed", no effect: NO_ZSETS;
+        "Bytes of a member up to which a sorted set is stored packed";
 }
 
 /// Finds an option by name or former name, ASCII case aside.

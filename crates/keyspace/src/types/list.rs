@@ -4,8 +4,8 @@
 //! [`PACKED_BYTES_MAX`], and with its first element of more than [`INLINE_BYTES_MAX`], which lies in a blob of its own that
 //! replies share.
 
-use super::Bytes;
 use super::tree::{self, Cut, Element, Layout, New, Page, Strings, Tree};
+use super::{Bytes, Collection, Piece};
 use crate::segmented::INLINE_BYTES_MAX;
 use std::ops::Range;
 use strand_chain::Blob;
@@ -61,17 +61,6 @@ impl ListValue {
     /// An empty list (packed).
     pub fn new() -> ListValue {
         ListValue::default()
-    }
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match &self.0 {
-            Form::Packed(page) => page.len(),
-            Form::Tree(tree) => tree.len(),
-        }
-    }
-    /// True when there is no element; such a list must be removed from the keyspace.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
     /// Element `i`; `None` beyond the end.
     pub fn get(&self, i: usize) -> Option<Bytes<'_>> {
@@ -193,47 +182,6 @@ impl ListValue {
         *self = kept;
         places.len()
     }
-    /// Redis's name of the encoding: `quicklist`, whatever the length.
-    pub fn encoding(&self) -> &'static str {
-        "quicklist"
-    }
-    /// Bytes of heap behind it. Counted along.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            Form::Packed(page) => page.heap_bytes(),
-            Form::Tree(tree) => size_of::<Tree<Positional>>() + tree.heap_bytes(),
-        }
-    }
-    /// How many allocations freeing it costs, about.
-    pub fn parts(&self) -> usize {
-        match &self.0 {
-            Form::Packed(_) => 1,
-            Form::Tree(tree) => tree.parts(),
-        }
-    }
-    /// All its memory in pieces, each of which is freed quickly.
-    pub fn into_pieces(self) -> impl Iterator<Item = tree::Piece> {
-        let tree = match self.0 {
-            Form::Packed(_) => None,
-            Form::Tree(tree) => Some(*tree),
-        };
-        tree.into_iter().flat_map(Tree::into_pieces)
-    }
-    /// Asks for the memory that a command at an end needs. Each `step` reads what the one before has asked for; true when
-    /// another one has something to ask for.
-    #[inline]
-    pub fn prefetch(&self, step: usize) -> bool {
-        match &self.0 {
-            Form::Packed(page) if step == 0 => page.prefetch(2 * strand_chain::CACHE_LINE_BYTES),
-            Form::Packed(_) => {}
-            Form::Tree(tree) if step == 0 => {
-                strand_chain::prefetch(&**tree, size_of::<Tree<Positional>>());
-            }
-            Form::Tree(_) => {}
-        }
-        false
-    }
-
     fn unpack(&mut self) {
         if let Form::Packed(page) = &self.0 {
             let mut tree = Tree::new();
@@ -242,6 +190,64 @@ impl ListValue {
             }
             self.0 = Form::Tree(Box::new(tree));
         }
+    }
+}
+
+impl Collection for ListValue {
+    const TYPE_NAME: &'static str = "list";
+
+    #[inline]
+    fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.len(),
+            Form::Tree(tree) => tree.len(),
+        }
+    }
+    /// `quicklist`, whatever the length.
+    fn encoding(&self) -> &'static str {
+        "quicklist"
+    }
+    fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.heap_bytes(),
+            Form::Tree(tree) => size_of::<Tree<Positional>>() + tree.heap_bytes(),
+        }
+    }
+    fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Packed(_) => 1,
+            Form::Tree(tree) => tree.parts(),
+        }
+    }
+    /// The cursor is an index: what is added or removed in front of it between two calls moves elements past it.
+    fn walk_texts(
+        &self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+    ) -> u64 {
+        let len = self.len();
+        let from = usize::try_from(cursor).unwrap_or(len).min(len);
+        self.iter(from).take(count).for_each(|bytes| visit(None, bytes));
+        let next = from.saturating_add(count.max(1));
+        if next >= len { 0 } else { next as u64 }
+    }
+    fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
+        match self.0 {
+            Form::Packed(_) => {}
+            Form::Tree(tree) => tree.into_pieces().for_each(|pages| hand_out(Box::new(pages))),
+        }
+    }
+    #[inline]
+    fn prefetch(&self, step: usize) -> bool {
+        match &self.0 {
+            Form::Packed(page) if step == 0 => page.prefetch(2 * strand_chain::CACHE_LINE_BYTES),
+            Form::Tree(tree) if step == 0 => {
+                strand_chain::prefetch(&**tree, size_of::<Tree<Positional>>());
+            }
+            Form::Packed(_) | Form::Tree(_) => {}
+        }
+        false
     }
 }
 
@@ -320,6 +326,11 @@ mod tests {
             1 => Just(Op::Snapshot),
         ];
         (op, 0..8u8, prop_oneof![8 => 0..20usize, 2 => 400..500usize, 1 => 500..600usize])
+    }
+    fn pieces(list: ListValue) -> usize {
+        let mut pieces = 0;
+        list.into_pieces(&mut |_| pieces += 1);
+        pieces
     }
     fn all(list: &ListValue) -> Vec<Vec<u8>> {
         list.iter(0).map(|bytes| bytes.to_vec()).collect()
@@ -401,7 +412,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert_eq!((list.len(), list.encoding()), (51, "quicklist"));
-        assert!(list.heap_bytes() > 5000 && list.into_pieces().count() == 1);
+        assert!(list.heap_bytes() > 5000 && pieces(list) == 1);
     }
 
     #[test]

@@ -9,17 +9,14 @@ mod score;
 mod tests;
 
 use self::score::Written;
-use super::Bytes;
 use super::fields::FieldPositions;
 use super::tree::{self, Element, Layout, New, Page, Strings, Tree};
+use super::{Bytes, Collection, Piece};
 use crate::Settings;
-use crate::segmented::{
-    self, Content, INLINE_BYTES_MAX, Item, Outlying, POSITION_BITS, Payload, Segment, Segmented,
-};
+use crate::segmented::{self, Content, INLINE_BYTES_MAX, Item, Outlying, POSITION_BITS, Payload, Segmented};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Blob;
-use triomphe::Arc;
 
 /// A sorted set of more bytes is no packed one, whatever the thresholds are.
 const PACKED_BYTES_MAX: usize = 1 << 28;
@@ -104,38 +101,10 @@ pub enum Set {
     Unchanged,
 }
 
-/// Part of a sorted set's memory, freed when dropped.
-#[derive(Debug)]
-pub enum Piece {
-    /// Pages.
-    #[doc(hidden)]
-    Pages(tree::Piece),
-    /// Segments of the table.
-    #[doc(hidden)]
-    Segments(Segments),
-}
-
-/// See [`Piece`].
-#[derive(Debug)]
-pub struct Segments {
-    _segments: Vec<Arc<Segment<Outside>>>,
-}
-
 impl ZSetValue {
     /// An empty sorted set (packed).
     pub fn new() -> ZSetValue {
         ZSetValue::default()
-    }
-    /// Number of members.
-    pub fn len(&self) -> usize {
-        match &self.0 {
-            Form::Packed(page) => page.len(),
-            Form::Large(large) => large.tree.len(),
-        }
-    }
-    /// True when it has no member; such a sorted set must be removed from the keyspace.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
     /// The score of `member`.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
@@ -203,6 +172,8 @@ impl ZSetValue {
     pub fn set<'m>(&mut self, member: impl Into<Bytes<'m>>, score: f64, settings: &Settings) -> Set {
         let member = member.into();
         if let Form::Packed(page) = &mut self.0 {
+            // A listpack of redis-server has no minus zero; its skip list has.
+            let packed_score = score + 0.0;
             let found = find(page, &member);
             match found {
                 Some((_, old)) if old == score => return Set::Unchanged,
@@ -224,7 +195,7 @@ impl ZSetValue {
                 let (other, other_score) = packed_entry(bytes);
                 is_before(&other, other_score, &member, score)
             });
-            page.insert(at, [&Written::of(score), &member], false, page.used_bytes() / 8);
+            page.insert(at, [&Written::of(packed_score), &member], false, page.used_bytes() / 8);
             return if found.is_some() { Set::Updated } else { Set::Added };
         }
         self.set_large(member, score)
@@ -265,52 +236,6 @@ impl ZSetValue {
             Form::Large(large) => large.scan(cursor, count, visit),
         }
     }
-    /// Redis's name of the encoding: `listpack` or `skiplist`.
-    pub fn encoding(&self) -> &'static str {
-        match &self.0 {
-            Form::Packed(_) => "listpack",
-            Form::Large(_) => "skiplist",
-        }
-    }
-    /// Bytes of heap behind it. Counted along.
-    pub fn heap_bytes(&self) -> usize {
-        match &self.0 {
-            Form::Packed(page) => page.heap_bytes(),
-            Form::Large(large) => size_of::<Large>() + large.tree.heap_bytes() + large.table.heap_bytes(),
-        }
-    }
-    /// How many allocations freeing it costs, about.
-    pub fn parts(&self) -> usize {
-        match &self.0 {
-            Form::Packed(_) => 1,
-            Form::Large(large) => large.tree.parts() + large.table.parts(),
-        }
-    }
-    /// All its memory in pieces, each of which is freed quickly.
-    pub fn into_pieces(self) -> impl Iterator<Item = Piece> {
-        let large = match self.0 {
-            Form::Packed(_) => None,
-            Form::Large(large) => Some(*large),
-        };
-        large.into_iter().flat_map(|large| {
-            let segments = large.table.into_pieces(PIECE_SEGMENTS);
-            let segments = segments.map(|segments| Piece::Segments(Segments { _segments: segments }));
-            large.tree.into_pieces().map(Piece::Pages).chain(segments)
-        })
-    }
-    /// Asks for the memory that a command needs. Each `step` reads what the one before has asked for; true when another
-    /// one has something to ask for.
-    #[inline]
-    pub fn prefetch(&self, step: usize) -> bool {
-        match &self.0 {
-            Form::Packed(page) if step == 0 => page.prefetch(2 * strand_chain::CACHE_LINE_BYTES),
-            Form::Packed(_) => {}
-            Form::Large(large) if step == 0 => strand_chain::prefetch(&**large, size_of::<Large>()),
-            Form::Large(_) => {}
-        }
-        false
-    }
-
     fn set_large(&mut self, member: Bytes<'_>, score: f64) -> Set {
         match &mut self.0 {
             Form::Large(large) => large.set(member, score),
@@ -323,6 +248,63 @@ impl ZSetValue {
             large.set(member, score);
         }
         self.0 = Form::Large(Box::new(large));
+    }
+}
+
+impl Collection for ZSetValue {
+    const TYPE_NAME: &'static str = "zset";
+
+    #[inline]
+    fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.len(),
+            Form::Large(large) => large.tree.len(),
+        }
+    }
+    fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Large(_) => "skiplist",
+        }
+    }
+    fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Packed(page) => page.heap_bytes(),
+            Form::Large(large) => size_of::<Large>() + large.tree.heap_bytes() + large.table.heap_bytes(),
+        }
+    }
+    fn parts(&self) -> usize {
+        match &self.0 {
+            Form::Packed(_) => 1,
+            Form::Large(large) => large.tree.parts() + large.table.parts(),
+        }
+    }
+    fn walk_texts(
+        &self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+    ) -> u64 {
+        self.scan(cursor, count, &mut |member, _| visit(None, member))
+    }
+    fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
+        match self.0 {
+            Form::Packed(_) => {}
+            Form::Large(large) => {
+                large.tree.into_pieces().for_each(|pages| hand_out(Box::new(pages)));
+                let segments = large.table.into_pieces(PIECE_SEGMENTS);
+                segments.for_each(|segments| hand_out(Box::new(segments)));
+            }
+        }
+    }
+    #[inline]
+    fn prefetch(&self, step: usize) -> bool {
+        match &self.0 {
+            Form::Packed(page) if step == 0 => page.prefetch(2 * strand_chain::CACHE_LINE_BYTES),
+            Form::Large(large) if step == 0 => strand_chain::prefetch(&**large, size_of::<Large>()),
+            Form::Packed(_) | Form::Large(_) => {}
+        }
+        false
     }
 }
 

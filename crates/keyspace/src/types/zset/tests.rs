@@ -11,6 +11,12 @@ fn settings(entries: u64, bytes: u64) -> Settings {
     settings
 }
 
+fn pieces(zset: ZSetValue) -> usize {
+    let mut pieces = 0;
+    zset.into_pieces(&mut |_| pieces += 1);
+    pieces
+}
+
 /// Members and scores, sorted.
 type Twin = Vec<(f64, Vec<u8>)>;
 
@@ -83,7 +89,7 @@ proptest! {
                 }
                 7..9 => {
                     let removed = at.map(|at| twin.remove(at).0);
-                    prop_assert_eq!(zset.remove(&member).map(f64::to_bits), removed.map(f64::to_bits));
+                    prop_assert_eq!(zset.remove(&member), removed);
                 }
                 _ => {
                     let start = usize::from(number) % (twin.len() + 1);
@@ -139,6 +145,6 @@ fn sizes_beside_redis_s() {
     // A skip list and a table of redis-server 7.0 take 106 bytes a member and more.
     let large = filled(100_000);
     assert!(large.heap_bytes() < 100_000 * 75, "{}", large.heap_bytes());
-    assert!(large.parts() > 1000 && large.clone().into_pieces().count() < 100);
-    assert!((10..200).contains(&large.into_pieces().count()));
+    assert!(large.parts() > 1000 && pieces(large.clone()) < 100);
+    assert!((10..200).contains(&pieces(large)));
 }

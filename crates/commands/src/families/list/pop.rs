@@ -1,0 +1,244 @@
+//! Taking elements off the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH.
+//!
+//! Each command is one attempt; its form that blocks is the same attempt with a wait in front.
+
+use super::{end, send_range};
+use crate::call::Call;
+use crate::cost::part_elements;
+use crate::errors;
+use crate::families::collection::{read, send, update_existing};
+use crate::parse::{self, Text, wrong_type};
+use smallvec::SmallVec;
+use std::ops::Range;
+use strand_chain::Blob;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::types::list::End;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Changed, Collection, Key, ListValue, ValueRef};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// An element on its way from one list to another; short ones without an allocation.
+enum Moved {
+    Short(SmallVec<[u8; 64]>),
+    Shared(Blob),
+}
+
+impl Moved {
+    fn of(bytes: Bytes<'_>) -> Moved {
+        match bytes {
+            Bytes::Slice(slice) => Moved::Short(SmallVec::from_slice(slice)),
+            Bytes::Shared(blob) => Moved::Shared(blob.clone()),
+        }
+    }
+    fn bytes(&self) -> Bytes<'_> {
+        match self {
+            Moved::Short(short) => Bytes::Slice(short),
+            Moved::Shared(blob) => Bytes::Shared(blob),
+        }
+    }
+}
+
+/// `LPOP key [count]`. Reply: the first element or null; with a count an array of the elements taken, or null without a
+/// list.
+pub(crate) fn lpop(call: &mut Call<'_, '_>) {
+    pop(call, End::Front, "lpop");
+}
+
+/// `RPOP key [count]`: LPOP from the end.
+pub(crate) fn rpop(call: &mut Call<'_, '_>) {
+    pop(call, End::Back, "rpop");
+}
+
+fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
+    let count = match call.args.len() {
+        2 => None,
+        3 => match parse::at_least_zero(call.args.at(2), errors::NOT_POSITIVE) {
+            Ok(count) => Some(count),
+            Err(_) => return call.reply.error(errors::NOT_POSITIVE),
+        },
+        _ => {
+            let text = format!("ERR wrong number of arguments for '{command}' command");
+            return call.reply.error(&text);
+        }
+    };
+    if count == Some(0) {
+        return read(call, |list: Option<&ListValue>, reply| match list {
+            Some(_) => reply.array(0),
+            None => reply.null_array(),
+        });
+    }
+    let key = &call.keys[0];
+    let (reply, mut db) = (&mut *call.reply, call.txn.db(call.db));
+    let popped = db.change(key, |list: &mut ListValue| {
+        let taken = taken(list, from, count.unwrap_or(1));
+        match count {
+            Some(_) => send_range(reply, list, taken.clone(), from),
+            None => list.get(taken.start).into_iter().for_each(|element| send(reply, element)),
+        }
+        list.remove(taken);
+        ((), Changed::Yes)
+    });
+    match popped {
+        Ok(Some(())) => {}
+        Ok(None) if count.is_some() => call.reply.null_array(),
+        Ok(None) => call.reply.null(),
+        Err(other) => call.reply.error(wrong_type(other)),
+    }
+}
+
+/// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that there is. Reply: its
+/// key and an array of the elements, or null.
+pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
+    let (from, count) = match lmpop_arguments(call.args) {
+        Ok(arguments) => arguments,
+        Err(text) => return call.reply.error(&text),
+    };
+    for key in call.keys {
+        match pop_at(
+            call.txn.db(call.db).change(key, |list| pop_with_key(list, key, from, count, call.reply)),
+        ) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(text) => return call.reply.error(text),
+        }
+    }
+    call.reply.null_array();
+}
+
+fn pop_at(popped: Result<Option<()>, strand_keyspace::OtherType>) -> Result<bool, &'static str> {
+    popped.map(|popped| popped.is_some()).map_err(wrong_type)
+}
+
+fn pop_with_key(
+    list: &mut ListValue,
+    key: &Key<'_>,
+    from: End,
+    count: usize,
+    reply: &mut Reply<'_>,
+) -> ((), Changed) {
+    let taken = taken(list, from, count);
+    reply.array(2);
+    reply.bulk(key.bytes);
+    send_range(reply, list, taken.clone(), from);
+    list.remove(taken);
+    ((), Changed::Yes)
+}
+
+fn lmpop_arguments(args: Args<'_>) -> Result<(End, usize), Text> {
+    counted_keys(args, end)
+}
+
+/// The arguments of LMPOP and ZMPOP: keys and their number, an end, a count.
+pub(crate) fn counted_keys(
+    args: Args<'_>,
+    end: fn(&[u8]) -> Result<End, &'static str>,
+) -> Result<(End, usize), Text> {
+    const BAD_COUNT: &str = "ERR count should be greater than 0";
+    let keys = positive(args.at(1), "ERR numkeys should be greater than 0")?;
+    let at = keys.saturating_add(2);
+    let from = end(args.get(at).ok_or(errors::SYNTAX)?)?;
+    let mut count = None;
+    let mut option = at + 1;
+    while option < args.len() {
+        let value = args.get(option + 1).filter(|_| count.is_none() && args.is(option, "COUNT"));
+        count = Some(positive(value.ok_or(errors::SYNTAX)?, BAD_COUNT)?);
+        option += 2;
+    }
+    Ok((from, count.unwrap_or(1)))
+}
+
+/// A number from 1 on; `text` is the error for anything else.
+fn positive(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
+    parse_int(bytes).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok()).ok_or(text)
+}
+
+/// `LMOVE source destination LEFT|RIGHT LEFT|RIGHT`. Reply: the element moved, or null without a source.
+pub(crate) fn lmove(call: &mut Call<'_, '_>) {
+    let ends = end(call.args.at(3)).and_then(|from| Ok((from, end(call.args.at(4))?)));
+    match ends {
+        Ok((from, to)) => move_one(call, from, to),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// `RPOPLPUSH source destination`: LMOVE from right to left.
+pub(crate) fn rpoplpush(call: &mut Call<'_, '_>) {
+    move_one(call, End::Back, End::Front);
+}
+
+fn move_one(call: &mut Call<'_, '_>, from: End, to: End) {
+    if call.keys[0].bytes == call.keys[1].bytes {
+        return rotate(call, from, to);
+    }
+    match try_move(call, from, to) {
+        Ok(Some(moved)) => send(call.reply, moved.bytes()),
+        Ok(None) => call.reply.null(),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, &'static str> {
+    let (source, destination) = (&call.keys[0], &call.keys[1]);
+    let mut db = call.txn.db(call.db);
+    // Neither list is changed when one of the values is no list.
+    let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
+    let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
+    let pushed = db.change_or_create(destination, |list: &mut ListValue| {
+        list.push(to, moved.bytes());
+        ((), Changed::Yes)
+    });
+    pushed.map_err(wrong_type)?;
+    let popped = db.change(source, |list: &mut ListValue| {
+        let at = end_place(list, from);
+        list.remove(at..at + 1);
+        ((), Changed::Yes)
+    });
+    popped.map_err(wrong_type)?;
+    Ok(Some(moved))
+}
+
+/// Moves an element within one list, whose expiry stays, also when that is its only element.
+fn rotate(call: &mut Call<'_, '_>, from: End, to: End) {
+    let moved = update_existing(call, |list: &mut ListValue, _| {
+        let at = end_place(list, from);
+        let moved = list.get(at).map(Moved::of);
+        if let (Some(moved), true) = (&moved, from != to) {
+            list.remove(at..at + 1);
+            list.push(to, moved.bytes());
+        }
+        (moved, Changed::Yes)
+    });
+    match moved {
+        Ok(Some(Some(moved))) => send(call.reply, moved.bytes()),
+        Ok(_) => call.reply.null(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// What LPOP and RPOP cost on a list.
+pub(crate) fn pop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let count = args.get(2).map_or(Some(1), parse_int);
+    part_elements(count.and_then(|n| usize::try_from(n).ok()).unwrap_or(0), value)
+}
+
+/// What LMPOP costs on one of its lists.
+pub(crate) fn lmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    lmpop_arguments(args).map_or(0, |(_, count)| part_elements(count, value))
+}
+
+/// The places of so many elements at an end.
+fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
+    let (len, count) = (list.len(), count.min(list.len()));
+    match from {
+        End::Front => 0..count,
+        End::Back => len - count..len,
+    }
+}
+
+fn end_place(list: &ListValue, end: End) -> usize {
+    match end {
+        End::Front => 0,
+        End::Back => list.len().saturating_sub(1),
+    }
+}

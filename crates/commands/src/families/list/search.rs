@@ -1,0 +1,163 @@
+//! Looking for elements by their bytes: LINSERT, LREM, LPOS.
+
+use crate::call::Call;
+use crate::errors;
+use crate::families::collection::{argument, read, update_existing};
+use crate::parse::{self, Text};
+use strand_chain::Chain;
+use strand_keyspace::types::list::End;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Changed, Collection, ListValue};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// So many elements are looked at between two looks whether anybody still waits for the reply.
+const LOOKED_AT: usize = 4096;
+
+const RANK_ZERO: &str = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use \
+     negative to start from the end of the list";
+
+/// `LINSERT key BEFORE|AFTER pivot element`. Reply: the length then, -1 without such a pivot, 0 without a list.
+pub(crate) fn linsert(call: &mut Call<'_, '_>) {
+    let after = match call.args {
+        args if args.is(2, "AFTER") => 1,
+        args if args.is(2, "BEFORE") => 0,
+        _ => return call.reply.error(errors::SYNTAX),
+    };
+    let (pivot, element) = (call.args.at(3), argument(call.args, 4));
+    let inserted = update_existing(call, |list: &mut ListValue, _| {
+        let found = list.iter(0).position(|bytes| *bytes == *pivot);
+        match found {
+            Some(at) => {
+                list.insert(at + after, element);
+                (list.len() as i64, Changed::Yes)
+            }
+            None => (-1, Changed::No),
+        }
+    });
+    match inserted {
+        Ok(len) => call.reply.int(len.unwrap_or(0)),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `LREM key count element`: removes the first `count` elements that are equal, from the end when it is negative, all
+/// when it is 0. Reply: how many there were.
+pub(crate) fn lrem(call: &mut Call<'_, '_>) {
+    let count = match parse::integer(call.args.at(2)) {
+        Ok(count) => count,
+        Err(text) => return call.reply.error(text),
+    };
+    let element = call.args.at(3);
+    let end = if count < 0 { End::Back } else { End::Front };
+    let max = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let removed = update_existing(call, |list: &mut ListValue, _| {
+        let removed = list.remove_equal(element, end, max);
+        (removed as i64, (removed > 0).into())
+    });
+    match removed {
+        Ok(removed) => call.reply.int(removed.unwrap_or(0)),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `LPOS key element [RANK rank] [COUNT count] [MAXLEN len]`. Reply: the index of an equal element, or null; with COUNT an
+/// array of indexes.
+pub(crate) fn lpos(call: &mut Call<'_, '_>) {
+    let (wish, element) = (Wish::parse(call.args), call.args.at(2));
+    let wish = match wish {
+        Ok(wish) => wish,
+        Err(text) => return call.reply.error(&text),
+    };
+    read(call, |list: Option<&ListValue>, reply| {
+        let mut out = Chain::new();
+        let mut found = Found { reply: reply.part(&mut out), indexes: 0 };
+        if let Some(list) = list {
+            wish.look(list, element, &mut found);
+        }
+        let indexes = found.indexes;
+        match (wish.count, indexes) {
+            (Some(_), indexes) => reply.array(indexes),
+            (None, 0) => return reply.null(),
+            (None, _) => {}
+        }
+        reply.raw(out);
+    });
+}
+
+/// Which of the equal elements are wanted.
+struct Wish {
+    /// The first of them, from 1 on.
+    rank: u64,
+    from: End,
+    /// At most so many, 0 is all; `None` is one, not as an array.
+    count: Option<usize>,
+    /// At most so many elements are looked at; 0 is all.
+    len_max: usize,
+}
+
+struct Found<'a> {
+    reply: Reply<'a>,
+    indexes: usize,
+}
+
+impl Wish {
+    fn parse(args: Args<'_>) -> Result<Wish, Text> {
+        let mut wish = Wish { rank: 1, from: End::Front, count: None, len_max: 0 };
+        let mut at = 3;
+        while at < args.len() {
+            let value = args.get(at + 1).ok_or(errors::SYNTAX)?;
+            if args.is(at, "RANK") {
+                let rank = parse::integer(value)?;
+                if rank == 0 {
+                    return Err(RANK_ZERO.into());
+                }
+                // The smallest integer has no opposite, and stays negative in redis-server: the first match will do.
+                wish.rank = rank.checked_abs().map_or(1, i64::unsigned_abs);
+                wish.from = if rank < 0 { End::Back } else { End::Front };
+            } else if args.is(at, "COUNT") {
+                wish.count = Some(not_negative(value, "ERR COUNT can't be negative")?);
+            } else if args.is(at, "MAXLEN") {
+                wish.len_max = not_negative(value, "ERR MAXLEN can't be negative")?;
+            } else {
+                return Err(errors::SYNTAX.into());
+            }
+            at += 2;
+        }
+        Ok(wish)
+    }
+    /// Writes the indexes of the elements that are wanted.
+    fn look(&self, list: &ListValue, element: &[u8], found: &mut Found<'_>) {
+        let len = list.len();
+        let elements = match self.from {
+            End::Front => list.iter(0),
+            End::Back => list.iter_back(len),
+        };
+        let looked_at_max = if self.len_max == 0 { len } else { self.len_max };
+        let mut matches = 0;
+        for (i, bytes) in elements.take(looked_at_max).enumerate() {
+            if i % LOOKED_AT == 0 && found.reply.is_over() {
+                return;
+            }
+            if *bytes != *element {
+                continue;
+            }
+            matches += 1;
+            if matches < self.rank {
+                continue;
+            }
+            found.reply.int(if self.from == End::Front { i } else { len - 1 - i } as i64);
+            found.indexes += 1;
+            match self.count {
+                Some(0) => {}
+                Some(count) if found.indexes < count => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+/// A number from 0 on; `text` is the error for anything else.
+fn not_negative(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
+    parse_int(bytes).and_then(|n| usize::try_from(n).ok()).ok_or(text)
+}

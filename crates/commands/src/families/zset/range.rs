@@ -1,0 +1,406 @@
+//! Ranges of a sorted set, by rank, by score and by member: counting them, reading them, storing them, removing them.
+//!
+//! Every command's arguments become a [`Query`], and a query on a sorted set is a range of ranks.
+
+use super::super::collection::{read, send, update_existing};
+use crate::call::Call;
+use crate::cost::part_elements;
+use crate::errors;
+use crate::families::list::range as between;
+use crate::parse::{self, Text, wrong_type};
+use crate::strtod::Number;
+use std::ops::Range;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::{Changed, Collection, Value, ValueRef, ZSetValue};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
+
+const NOT_A_SCORE: &str = "ERR min or max is not a float";
+const NOT_A_STRING: &str = "ERR min or max not valid string range item";
+const LIMIT_BY_RANK: &str =
+    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+const SCORES_BY_LEX: &str = "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
+
+/// An end of a range of scores.
+#[derive(Clone, Copy, Debug)]
+struct Score {
+    value: f64,
+    excluded: bool,
+}
+
+impl Score {
+    fn parse(text: &[u8]) -> Result<Score, &'static str> {
+        let (excluded, number) = match text {
+            [b'(', rest @ ..] => (true, rest),
+            all => (false, all),
+        };
+        let found = Number::read(number);
+        // As C has it: a text ends at its first zero byte, and nothing at all is 0.
+        let ends = number.get(found.used).is_none_or(|byte| *byte == 0);
+        if ends && !found.value.is_nan() {
+            Ok(Score { value: found.value, excluded })
+        } else {
+            Err(NOT_A_SCORE)
+        }
+    }
+}
+
+/// An end of a range of members.
+#[derive(Clone, Copy, Debug)]
+enum Lex<'a> {
+    First,
+    Last,
+    At { member: &'a [u8], excluded: bool },
+}
+
+impl<'a> Lex<'a> {
+    fn parse(text: &'a [u8]) -> Result<Lex<'a>, &'static str> {
+        match text {
+            [b'-'] | [b'-', 0, ..] => Ok(Lex::First),
+            [b'+'] | [b'+', 0, ..] => Ok(Lex::Last),
+            [b'(', member @ ..] => Ok(Lex::At { member, excluded: true }),
+            [b'[', member @ ..] => Ok(Lex::At { member, excluded: false }),
+            _ => Err(NOT_A_STRING),
+        }
+    }
+    /// True of a member below the range that begins here.
+    fn is_above(&self, member: &[u8]) -> bool {
+        match self {
+            Lex::First => false,
+            Lex::Last => true,
+            Lex::At { member: at, excluded } => member < *at || (*excluded && member == *at),
+        }
+    }
+    /// True of a member in the range that ends here.
+    fn is_not_below(&self, member: &[u8]) -> bool {
+        match self {
+            Lex::First => false,
+            Lex::Last => true,
+            Lex::At { member: at, excluded } => member < *at || (!*excluded && member == *at),
+        }
+    }
+}
+
+/// What a range is made of.
+#[derive(Clone, Copy, Debug)]
+enum Bounds<'a> {
+    Ranks(i64, i64),
+    Scores(Score, Score),
+    Members(Lex<'a>, Lex<'a>),
+}
+
+/// By what a range is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+impl<'a> Bounds<'a> {
+    fn parse(by: By, low: &'a [u8], high: &'a [u8]) -> Result<Bounds<'a>, Text> {
+        Ok(match by {
+            By::Rank => Bounds::Ranks(parse::integer(low)?, parse::integer(high)?),
+            By::Score => Bounds::Scores(Score::parse(low)?, Score::parse(high)?),
+            By::Lex => Bounds::Members(Lex::parse(low)?, Lex::parse(high)?),
+        })
+    }
+    /// The ranks in the range; `reverse`: a range of ranks counts from the end.
+    fn ranks(&self, zset: &ZSetValue, reverse: bool) -> Range<usize> {
+        let len = zset.len();
+        let (start, end) = match *self {
+            Bounds::Ranks(low, high) => {
+                let range = between(low, high, len);
+                if reverse { (len - range.end, len - range.start) } else { (range.start, range.end) }
+            }
+            Bounds::Scores(low, high) => {
+                let below = |s: f64| s < low.value || (low.excluded && s == low.value);
+                let inside = |s: f64| s < high.value || (!high.excluded && s == high.value);
+                (
+                    zset.partition_point(|_, score| below(score)),
+                    zset.partition_point(|_, score| inside(score)),
+                )
+            }
+            Bounds::Members(low, high) => {
+                let start = zset.partition_point(|member, _| low.is_above(member));
+                (start, zset.partition_point(|member, _| high.is_not_below(member)))
+            }
+        };
+        start..end.max(start)
+    }
+}
+
+/// A command's range, its direction and its part.
+#[derive(Debug)]
+struct Query<'a> {
+    bounds: Bounds<'a>,
+    reverse: bool,
+    offset: i64,
+    /// Negative: all.
+    limit: i64,
+    with_scores: bool,
+}
+
+/// What a command says besides its arguments.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Where the key stands that is read.
+    key: usize,
+    by: Option<By>,
+    reverse: Option<bool>,
+    stores: bool,
+}
+
+impl<'a> Query<'a> {
+    fn parse(args: Args<'a>, form: Form) -> Result<Query<'a>, Text> {
+        let (mut by, mut reverse) = (form.by, form.reverse);
+        let (mut offset, mut limit, mut with_scores) = (0, -1, false);
+        let mut at = form.key + 3;
+        while at < args.len() {
+            if !form.stores && args.is(at, "WITHSCORES") {
+                with_scores = true;
+            } else if args.is(at, "LIMIT") && at + 2 < args.len() {
+                (offset, limit) = (parse::integer(args.at(at + 1))?, parse::integer(args.at(at + 2))?);
+                at += 2;
+            } else if reverse.is_none() && args.is(at, "REV") {
+                reverse = Some(true);
+            } else if by.is_none() && args.is(at, "BYLEX") {
+                by = Some(By::Lex);
+            } else if by.is_none() && args.is(at, "BYSCORE") {
+                by = Some(By::Score);
+            } else {
+                return Err(errors::SYNTAX.into());
+            }
+            at += 1;
+        }
+        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
+        if limit != -1 && by == By::Rank {
+            return Err(LIMIT_BY_RANK.into());
+        }
+        if with_scores && by == By::Lex {
+            return Err(SCORES_BY_LEX.into());
+        }
+        let (mut low, mut high) = (args.at(form.key + 1), args.at(form.key + 2));
+        if reverse && by != By::Rank {
+            (low, high) = (high, low);
+        }
+        let bounds = Bounds::parse(by, low, high)?;
+        if by == By::Rank {
+            (offset, limit) = (0, -1);
+        }
+        Ok(Query { bounds, reverse, offset, limit, with_scores })
+    }
+    /// The ranks that are wanted.
+    fn ranks(&self, zset: &ZSetValue) -> Range<usize> {
+        let all = self.bounds.ranks(zset, self.reverse);
+        // A negative offset passes all there is, as in redis-server.
+        let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX).min(all.len());
+        let taken = usize::try_from(self.limit).unwrap_or(usize::MAX).min(all.len() - skipped);
+        match self.reverse {
+            false => all.start + skipped..all.start + skipped + taken,
+            true => all.end - skipped - taken..all.end - skipped,
+        }
+    }
+}
+
+/// The members of these ranks, in the direction asked for.
+fn members<'z>(
+    zset: &'z ZSetValue,
+    ranks: &Range<usize>,
+    reverse: bool,
+) -> impl Iterator<Item = (Bytes<'z>, f64)> {
+    let members = if reverse { zset.iter_back(ranks.end) } else { zset.iter(ranks.start) };
+    members.take(ranks.len())
+}
+
+const RANGE: Form = Form { key: 1, by: None, reverse: None, stores: false };
+
+const fn fixed(by: By, reverse: bool) -> Form {
+    Form { key: 1, by: Some(by), reverse: Some(reverse), stores: false }
+}
+
+/// `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`. Reply: an array of members, with their
+/// scores if asked.
+pub(crate) fn zrange(call: &mut Call<'_, '_>) {
+    answer(call, RANGE);
+}
+/// `ZREVRANGE key start stop [WITHSCORES]`: ranks from the end.
+pub(crate) fn zrevrange(call: &mut Call<'_, '_>) {
+    answer(call, fixed(By::Rank, true));
+}
+/// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`.
+pub(crate) fn zrangebyscore(call: &mut Call<'_, '_>) {
+    answer(call, fixed(By::Score, false));
+}
+/// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`.
+pub(crate) fn zrevrangebyscore(call: &mut Call<'_, '_>) {
+    answer(call, fixed(By::Score, true));
+}
+/// `ZRANGEBYLEX key min max [LIMIT offset count]`.
+pub(crate) fn zrangebylex(call: &mut Call<'_, '_>) {
+    answer(call, fixed(By::Lex, false));
+}
+/// `ZREVRANGEBYLEX key max min [LIMIT offset count]`.
+pub(crate) fn zrevrangebylex(call: &mut Call<'_, '_>) {
+    answer(call, fixed(By::Lex, true));
+}
+
+fn answer(call: &mut Call<'_, '_>, form: Form) {
+    let query = match Query::parse(call.args, form) {
+        Ok(query) => query,
+        Err(text) => return call.reply.error(&text),
+    };
+    read(call, |zset: Option<&ZSetValue>, reply| {
+        let Some(zset) = zset else { return reply.array(0) };
+        let ranks = query.ranks(zset);
+        announce(reply, ranks.len(), query.with_scores);
+        for (member, score) in members(zset, &ranks, query.reverse) {
+            if reply.is_over() {
+                return;
+            }
+            send_member(reply, member, query.with_scores.then_some(score));
+        }
+    });
+}
+
+/// An array of members; with scores flat in RESP2, of pairs in RESP3.
+pub(super) fn announce(reply: &mut Reply<'_>, members: usize, with_scores: bool) {
+    reply.array(if with_scores && reply.protocol() == Protocol::Resp2 { 2 * members } else { members });
+}
+pub(super) fn send_member(reply: &mut Reply<'_>, member: Bytes<'_>, score: Option<f64>) {
+    if score.is_some() && reply.protocol() == Protocol::Resp3 {
+        reply.array(2);
+    }
+    send(reply, member);
+    if let Some(score) = score {
+        reply.double(score);
+    }
+}
+
+/// `ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]`. Reply: how many members it stored.
+pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
+    match store(call) {
+        Ok(stored) => call.reply.int(stored as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn store(call: &mut Call<'_, '_>) -> Result<usize, Text> {
+    let query = Query::parse(call.args, Form { key: 2, stores: true, ..RANGE })?;
+    let settings = call.txn.keyspace().settings();
+    let mut db = call.txn.db(call.db);
+    let mut stored = ZSetValue::new();
+    if let Some(zset) = db.read::<ZSetValue>(&call.keys[1]).map_err(wrong_type)? {
+        for (member, score) in members(zset, &query.ranks(zset), query.reverse) {
+            stored.set(member, score, settings);
+        }
+    }
+    let len = stored.len();
+    let _ = match len {
+        0 => db.delete(&call.keys[0]),
+        _ => db.insert(&call.keys[0], Value::ZSet(stored), None),
+    };
+    Ok(len)
+}
+
+/// `ZCOUNT key min max`. Reply: how many members have such a score.
+pub(crate) fn zcount(call: &mut Call<'_, '_>) {
+    count(call, By::Score);
+}
+/// `ZLEXCOUNT key min max`. Reply: how many members lie between.
+pub(crate) fn zlexcount(call: &mut Call<'_, '_>) {
+    count(call, By::Lex);
+}
+
+fn count(call: &mut Call<'_, '_>, by: By) {
+    match Bounds::parse(by, call.args.at(2), call.args.at(3)) {
+        Ok(bounds) => read(call, |zset: Option<&ZSetValue>, reply| {
+            reply.int(zset.map_or(0, |zset| bounds.ranks(zset, false).len() as i64));
+        }),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `ZREMRANGEBYRANK key start stop`. Reply: how many members it removed.
+pub(crate) fn zremrangebyrank(call: &mut Call<'_, '_>) {
+    remove(call, By::Rank);
+}
+/// `ZREMRANGEBYSCORE key min max`. Reply: how many members it removed.
+pub(crate) fn zremrangebyscore(call: &mut Call<'_, '_>) {
+    remove(call, By::Score);
+}
+/// `ZREMRANGEBYLEX key min max`. Reply: how many members it removed.
+pub(crate) fn zremrangebylex(call: &mut Call<'_, '_>) {
+    remove(call, By::Lex);
+}
+
+fn remove(call: &mut Call<'_, '_>, by: By) {
+    let bounds = match Bounds::parse(by, call.args.at(2), call.args.at(3)) {
+        Ok(bounds) => bounds,
+        Err(text) => return call.reply.error(&text),
+    };
+    let removed = update_existing(call, |zset: &mut ZSetValue, _| {
+        let ranks = bounds.ranks(zset, false);
+        let removed = ranks.len();
+        zset.remove_range(ranks);
+        (removed as i64, Changed::from(removed > 0))
+    });
+    match removed {
+        Ok(removed) => call.reply.int(removed.unwrap_or(0)),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// What ZRANGE costs on a sorted set.
+pub(crate) fn range_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, RANGE)
+}
+/// What ZREVRANGE costs.
+pub(crate) fn revrange_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, fixed(By::Rank, true))
+}
+/// What ZRANGEBYSCORE costs.
+pub(crate) fn range_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, fixed(By::Score, false))
+}
+/// What ZREVRANGEBYSCORE costs.
+pub(crate) fn revrange_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, fixed(By::Score, true))
+}
+/// What ZRANGEBYLEX costs.
+pub(crate) fn range_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, fixed(By::Lex, false))
+}
+/// What ZREVRANGEBYLEX costs.
+pub(crate) fn revrange_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, fixed(By::Lex, true))
+}
+/// What ZRANGESTORE costs: what it reads of a sorted set. The destination counts too, if it is one.
+pub(crate) fn rangestore_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    query_elements(args, value, Form { key: 2, stores: true, ..RANGE })
+}
+/// What ZREMRANGEBYRANK costs.
+pub(crate) fn remove_by_rank_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    removed_elements(args, value, By::Rank)
+}
+/// What ZREMRANGEBYSCORE costs.
+pub(crate) fn remove_by_score_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    removed_elements(args, value, By::Score)
+}
+/// What ZREMRANGEBYLEX costs.
+pub(crate) fn remove_by_lex_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    removed_elements(args, value, By::Lex)
+}
+
+fn query_elements(args: Args<'_>, value: ValueRef<'_>, form: Form) -> usize {
+    match (value, Query::parse(args, form)) {
+        (ValueRef::ZSet(zset), Ok(query)) => part_elements(query.ranks(zset).len(), value),
+        _ => 0,
+    }
+}
+fn removed_elements(args: Args<'_>, value: ValueRef<'_>, by: By) -> usize {
+    match (value, Bounds::parse(by, args.at(2), args.at(3))) {
+        (ValueRef::ZSet(zset), Ok(bounds)) => bounds.ranks(zset, false).len(),
+        _ => 0,
+    }
+}
