@@ -169,7 +169,11 @@ fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
 fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
     let mut out = Vec::new();
     for keys in spec.keys {
-        let positions = dispatch::positions_of(keys, args)?;
+        let positions = match dispatch::positions_of(keys, args) {
+            // GEORADIUS need not store.
+            Err(InvalidKeys) if spec.group == "geo" => continue,
+            positions => positions?,
+        };
         let flags = if keys.flags.has(K::VARIABLE) { varying_flags(spec, args) } else { keys.flags };
         out.extend(positions.into_iter().map(|at| (at, flags)));
     }

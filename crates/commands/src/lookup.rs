@@ -1,13 +1,13 @@
 //! Finding a row by its name: a table built while compiling, one multiplication and one comparison to look into it.
 //!
-//! A name of up to 16 bytes is folded into two integers (its first and last eight bytes, lower case); they are hashed
+//! A name of up to 24 bytes is folded into three integers (its first, middle and last eight bytes, lower case); they are hashed
 //! into an open-addressed table and compared there, so the hot commands touch no string.
 
 use crate::spec::CommandSpec;
 use crate::table::COMMANDS;
 
-/// Longest name of a command, in bytes: what fits two integers.
-const NAME_BYTES_MAX: usize = 16;
+/// Longest name of a command, in bytes: what fits three integers.
+const NAME_BYTES_MAX: usize = 24;
 /// Slots of the table: at most half of them are taken, so a search ends soon.
 const SLOTS: usize = (COMMANDS.len() * 2).next_power_of_two();
 const _: () = assert!(COMMANDS.len() < u16::MAX as usize);
@@ -18,7 +18,10 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     let mut at = slot_of(packed);
     loop {
         let slot = &TABLE[at];
-        if slot.packed.low == packed.low && slot.packed.high == packed.high && slot.len as usize == name.len()
+        if slot.packed.low == packed.low
+            && slot.packed.high == packed.high
+            && slot.packed.middle == packed.middle
+            && slot.len as usize == name.len()
         {
             let spec = &COMMANDS[slot.row as usize];
             // Folding also changes some bytes that are no letters; names that have such bytes are looked at closer.
@@ -31,11 +34,13 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-/// A name in two integers.
+/// A name in three integers.
 #[derive(Clone, Copy)]
 struct Packed {
     low: u64,
     high: u64,
+    /// Of a name of more than 16 bytes.
+    middle: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -48,7 +53,8 @@ struct Slot {
 
 impl Slot {
     /// No name is packed into zeros.
-    const FREE: Slot = Slot { packed: Packed { low: 0, high: 0 }, row: 0, len: 0, letters_only: false };
+    const FREE: Slot =
+        Slot { packed: Packed { low: 0, high: 0, middle: 0 }, row: 0, len: 0, letters_only: false };
 
     const fn is_free(&self) -> bool {
         self.packed.low == 0
@@ -62,7 +68,7 @@ const fn build() -> [Slot; SLOTS] {
     let mut row = 0;
     while row < COMMANDS.len() {
         let name = COMMANDS[row].name.as_bytes();
-        let Some(packed) = pack(name) else { panic!("a command's name is empty or longer than 16 bytes") };
+        let Some(packed) = pack(name) else { panic!("a command's name is empty or longer than 24 bytes") };
         let mut at = slot_of(packed);
         while !table[at].is_free() {
             at = (at + 1) % SLOTS;
@@ -98,11 +104,19 @@ const fn pack(name: &[u8]) -> Option<Packed> {
             },
         },
     };
-    Some(Packed { low: low | LOWER, high: high | LOWER })
+    let middle = match name.split_at_checked(8) {
+        Some((_, rest)) if name.len() > 16 => match rest.first_chunk::<8>() {
+            Some(middle) => u64::from_le_bytes(*middle),
+            None => 0,
+        },
+        _ => 0,
+    };
+    Some(Packed { low: low | LOWER, high: high | LOWER, middle: middle | LOWER })
 }
 
 const fn slot_of(packed: Packed) -> usize {
-    let mixed = (packed.low ^ packed.high.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (packed.low ^ packed.high.rotate_left(23) ^ packed.middle.rotate_left(41))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 40) as usize % SLOTS
 }
 

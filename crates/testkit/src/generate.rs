@@ -215,6 +215,15 @@ impl Generator {
             (_, "min" | "max" | "start" | "stop") if self.rng.u8(0..4) > 0 => self.pick(ENDS),
             ("double", _) if self.rng.u8(0..3) > 0 => self.pick(SCORES),
             ("pattern", _) => self.pick(PATTERNS),
+            ("double", "longitude") if self.rng.u8(0..12) > 0 => {
+                (self.rng.f64() * 360.0 - 180.0).to_string().into()
+            }
+            ("double", "latitude") if self.rng.u8(0..12) > 0 => {
+                (self.rng.f64() * 170.0 - 85.0).to_string().into()
+            }
+            ("double", "radius" | "width" | "height") if self.rng.u8(0..12) > 0 => {
+                self.pick(&["0", "1000", "500000", "3000", "20000", "7000000", "1e7", "12345.678"])
+            }
             ("double", _) => self.pick(DOUBLES),
             ("unix-time", name) => {
                 let away =
@@ -237,7 +246,7 @@ impl Generator {
             (_, "operation") => self.pick(&["AND", "or", "Xor", "NOT", "NAND"]),
             ("integer", "cursor") => b"0".to_vec(),
             ("integer", _) => self.pick(INTEGERS),
-            (_, "member") => self.pick(MEMBERS),
+            (_, "member" | "member1" | "member2") => self.pick(MEMBERS),
             (_, name) if name.contains("field") => self.pick(FIELDS),
             (_, "element" | "pivot") if self.rng.u8(0..4) > 0 => self.pick(MEMBERS),
             _ => self.value(),

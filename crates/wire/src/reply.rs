@@ -257,6 +257,13 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(digits.as_slice()),
         }
     }
+    /// A double (RESP2: a bulk string) that is printed already.
+    pub fn double_text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp3 => self.line(b',', text.as_bytes()),
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+        }
+    }
     /// An integer of any size, given as its decimal digits (RESP2: a bulk string).
     pub fn big_number(&mut self, digits: &[u8]) {
         match self.protocol {

@@ -9,6 +9,7 @@ pub(crate) mod conditional;
 pub(crate) mod dump;
 pub(crate) mod expiry;
 pub(crate) mod generic;
+pub(crate) mod geo;
 pub(crate) mod hash;
 pub(crate) mod hyperloglog;
 pub(crate) mod import_version;

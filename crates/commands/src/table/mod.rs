@@ -6,6 +6,7 @@ mod acl;
 mod bitmap;
 mod connection;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod import;
@@ -22,11 +23,12 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 14] = [
+const GROUPS: [&[CommandSpec]; 15] = [
     acl::ACL,
     bitmap::BITMAP,
     string::STRING,
     generic::GENERIC,
+    geo::GEO,
     hash::HASH,
     hyperloglog::HYPERLOGLOG,
     list::LIST,
@@ -234,6 +236,7 @@ mod tests {
             "bitmap",
             "connection",
             "generic",
+            "geo",
             "hash",
             "hyperloglog",
             "import",

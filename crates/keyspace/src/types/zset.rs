@@ -113,6 +113,22 @@ impl ZSetValue {
             Form::Large(large) => large.score(member),
         }
     }
+    /// True when neither was changed since one was cloned from the other. A small one is compared; a large one may be said to
+    /// be another although it is equal.
+    pub fn is_same(&self, other: &ZSetValue) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Packed(_), Form::Packed(_)) => {
+                self.len() == other.len()
+                    && self
+                        .iter(0)
+                        .zip(other.iter(0))
+                        .all(|(a, b)| *a.0 == *b.0 && a.1.to_bits() == b.1.to_bits())
+            }
+            // Scores are in the table, too.
+            (Form::Large(a), Form::Large(b)) => a.table.shares_all_with(&b.table),
+            (Form::Packed(_), Form::Large(_)) | (Form::Large(_), Form::Packed(_)) => false,
+        }
+    }
     /// How many members come before `member`, and its score.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match &self.0 {
