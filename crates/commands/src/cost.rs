@@ -29,7 +29,7 @@ pub enum Cost {
     /// Those of the collection at its first key, its bytes counted too. Looked at with the key's shard held.
     Elements,
     /// What this says of each value at its keys, added up: elements of the call on that value. Looked at with the keys'
-    /// shards held, so it must be quick: O(log n).
+    /// shards held, so it must be quick: O(log n). One for each argument, too.
     InData(fn(Args<'_>, ValueRef<'_>) -> usize),
     /// As [`Cost::Elements`] for the value at its first key in the database's system companion.
     SystemElements,
@@ -142,12 +142,12 @@ impl Cost {
     pub fn elements(self, args: Args<'_>, shards: usize) -> usize {
         match self {
             Cost::Fixed | Cost::Elements | Cost::SystemElements | Cost::Serialized => 0,
-            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::InData(_) => 0,
+            Cost::Append | Cost::Overwrite | Cost::SetBit => 0,
             Cost::Payload(at) => args.get(at).map_or(0, |payload| {
                 let weight = strand_rdb::dump::Weight::of(payload);
                 weight.elements.max(weight.bytes.div_ceil(ELEMENT_BYTES))
             }),
-            Cost::Arguments | Cost::Digest | Cost::Sources | Cost::BitField => args.len(),
+            Cost::Arguments | Cost::Digest | Cost::Sources | Cost::BitField | Cost::InData(_) => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {

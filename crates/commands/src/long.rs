@@ -128,7 +128,7 @@ fn on_snapshot(
     let mut found = Vec::with_capacity(keys.len());
     let mut txn = call.lock(&hashes);
     txn.set_no_touch(call.no_touch);
-    let of_system = spec.cost() == Cost::SystemElements;
+    let of_system = matches!(spec.cost(), Cost::SystemElements);
     let (from, to) = match of_system {
         true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
         false => (call.db, 0),

@@ -184,6 +184,8 @@ impl Engine {
         settings.zset_max_listpack_entries.store(number(Opt::ZsetMaxListpackEntries), Relaxed);
         settings.zset_max_listpack_value.store(number(Opt::ZsetMaxListpackValue), Relaxed);
         settings.proto_max_bulk_len.store(number(Opt::ProtoMaxBulkLen), Relaxed);
+        settings.stream_node_max_bytes.store(number(Opt::StreamNodeMaxBytes), Relaxed);
+        settings.stream_node_max_entries.store(number(Opt::StreamNodeMaxEntries), Relaxed);
         settings.hll_sparse_max_bytes.store(number(Opt::HllSparseMaxBytes), Relaxed);
         settings.set_max_intset_entries.store(number(Opt::SetMaxIntsetEntries), Relaxed);
         settings.lfu_log_factor.store(number(Opt::LfuLogFactor), Relaxed);

@@ -5,6 +5,7 @@ use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
 use crate::types::list::ListValue;
 use crate::types::set::SetValue;
+use crate::types::stream::StreamValue;
 use crate::types::string::{Str, StrRef};
 use crate::types::zset::ZSetValue;
 use crate::types::{Bytes, Collection, Piece, Stored};
@@ -159,6 +160,8 @@ types! {
     List(ListValue),
     /// A sorted set.
     ZSet(ZSetValue),
+    /// A stream.
+    Stream(StreamValue),
 }
 
 impl Value {

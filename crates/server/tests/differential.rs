@@ -118,6 +118,48 @@ fn random_commands_get_the_same_replies() {
     assert!(all.is_empty(), "seed {seed}: {}", describe(&all));
 }
 
+/// Random stream commands on few keys, so that they meet; with small nodes, too.
+#[test]
+fn random_stream_commands_get_the_same_replies() {
+    let (ours, theirs) = servers();
+    let seed = env_number("STRAND_SEED", 7);
+    let commands = env_number("STRAND_DIFFERENTIAL_COMMANDS", RANDOM_COMMANDS as u64) as usize;
+    let mut all = Vec::new();
+    for (protocol, node_entries, node_bytes) in [(2, 100, 4096), (3, 4, 4096), (2, 0, 120)] {
+        let mut pair = Pair::open(&ours, &theirs, protocol, Delivery::Whole).expect("both answer");
+        for (name, value) in
+            [("stream-node-max-entries", node_entries), ("stream-node-max-bytes", node_bytes)]
+        {
+            let set = words(&["CONFIG", "SET", name, &value.to_string()]);
+            all.extend(pair.compare(&set, Policy::Exact).expect("both answer"));
+        }
+        let mut generator = Generator::of(seed + u64::from(protocol) + node_bytes, 1_700_000_000, |spec| {
+            match (spec.group, spec.name) {
+                ("stream", "xadd") => 12,
+                ("stream", "xreadgroup") => 5,
+                ("stream", "create") => 3,
+                ("stream", _) => 1,
+                (_, "del" | "rename" | "copy" | "type") => 1,
+                _ => 0,
+            }
+        });
+        for n in 0..commands / 3 {
+            let args = generator.command();
+            all.extend(
+                pair.compare(&args, Policy::of(&args))
+                    .unwrap_or_else(|e| panic!("seed {seed}, command {n}: {e}")),
+            );
+            if n % 100 == 99 {
+                all.extend(pair.compare_data().expect("both answer"));
+            }
+            if n % 600 == 599 {
+                pair.compare(&words(&["FLUSHALL"]), Policy::Exact).expect("both answer");
+            }
+        }
+    }
+    assert!(all.is_empty(), "seed {seed}: {}", describe(&all));
+}
+
 #[test]
 fn scan_walks_visit_the_same_keys() {
     let (ours, theirs) = servers();

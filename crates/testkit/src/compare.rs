@@ -21,6 +21,8 @@ pub enum Policy {
     Length,
     /// Entries of ACL LOG: how old they are and whose connection it was is each server's own.
     Denials,
+    /// Replies of XPENDING and XINFO: all but times and how long ago they are.
+    Timeless,
     /// Integers that differ by at most this much, everything else exactly.
     Near(i64),
 }
@@ -45,11 +47,12 @@ impl Policy {
             (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
+            // HELP is prose, and ours is our own.
+            (_, b"HELP") if args.len() == 2 => Policy::Kind,
+            (b"XPENDING" | b"XINFO", _) => Policy::Timeless,
             (b"TTL" | b"EXPIRETIME", _) => Policy::Near(2),
             // Redis keeps one object for all keys that hold the same small integer, and its idle time with it.
             (b"OBJECT", b"IDLETIME") => Policy::Kind,
-            // HELP is prose, and ours is our own.
-            (_, b"HELP") if args.len() == 2 => Policy::Kind,
             (b"PTTL" | b"PEXPIRETIME", _) => Policy::Near(2_000),
             _ => Policy::Exact,
         }
@@ -70,6 +73,7 @@ impl Policy {
                 _ => same(ours, theirs),
             },
             Policy::Denials => same(&denials(ours), &denials(theirs)),
+            Policy::Timeless => same(&timeless(ours), &timeless(theirs)),
             Policy::Near(by) => match (ours, theirs) {
                 (Value::Int(a), Value::Int(b)) if *a >= 0 && *b >= 0 => a.abs_diff(*b) <= by as u64,
                 _ => same(ours, theirs),
@@ -114,6 +118,32 @@ fn by_word(value: &Value) -> Value {
         Value::Array(items) => Value::Array(items.iter().map(by_word).collect()),
         Value::Map(pairs) => {
             Value::Array(pairs.iter().map(|(k, v)| Value::Array(vec![k.clone(), by_word(v)])).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// A reply of XPENDING or XINFO with 0 for each time: in pending entries (ID, consumer, time, deliveries, or without the
+/// consumer), and behind their names.
+fn timeless(value: &Value) -> Value {
+    let is_time =
+        |name: &Value| [&b"idle"[..], b"seen-time"].iter().any(|n| *name == Value::Bulk(n.to_vec()));
+    match value {
+        Value::Array(items) => {
+            let at = match &items[..] {
+                [Value::Bulk(_), Value::Bulk(_), Value::Int(_), Value::Int(_)] => Some(2),
+                [Value::Bulk(_), Value::Int(_), Value::Int(_)] => Some(1),
+                _ => None,
+            };
+            let named = |i: usize| i % 2 == 1 && is_time(&items[i - 1]);
+            let each = items.iter().enumerate();
+            let each = each.map(|(i, v)| if at == Some(i) || named(i) { Value::Int(0) } else { timeless(v) });
+            Value::Array(each.collect())
+        }
+        Value::Map(pairs) => {
+            let each = pairs.iter();
+            let each = each.map(|(k, v)| (k.clone(), if is_time(k) { Value::Int(0) } else { timeless(v) }));
+            Value::Map(each.collect())
         }
         other => other.clone(),
     }
@@ -177,6 +207,12 @@ mod tests {
         };
         assert!(Policy::Denials.accepts(&entry("key", "1"), &entry("key", "2")));
         assert!(!Policy::Denials.accepts(&entry("key", "1"), &entry("auth", "1")));
+        let pending = |id: &str, ms: i64, n: i64| {
+            Value::Array(vec![bulk(id), bulk("consumer"), Value::Int(ms), Value::Int(n)])
+        };
+        assert!(Policy::Timeless.accepts(&pending("1-1", 5, 1), &pending("1-1", 6, 1)));
+        assert!(!Policy::Timeless.accepts(&pending("1-1", 5, 1), &pending("1-1", 5, 2)));
+        assert!(!Policy::Timeless.accepts(&pending("1-1", 5, 1), &pending("1-2", 5, 1)));
         let scan = |cursor: &str, key: &str| Value::Array(vec![bulk(cursor), Value::Array(vec![bulk(key)])]);
         assert!(Policy::Scan.accepts(&scan("7", "a"), &scan("0", "b")));
         assert!(!Policy::Scan.accepts(&scan("0", "a"), &scan("0", "b")));

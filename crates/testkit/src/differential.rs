@@ -97,6 +97,7 @@ impl Pair {
                     &["SMEMBERS", "$"],
                     &["LRANGE", "$", "0", "-1"],
                     &["ZRANGE", "$", "0", "-1", "WITHSCORES"],
+                    &["XINFO", "STREAM", "$", "FULL", "COUNT", "0"],
                     &["PEXPIRETIME", "$"],
                 ] {
                     let mut args = words(question);

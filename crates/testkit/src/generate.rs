@@ -118,31 +118,75 @@ const ENDS: &[&str] = &[
 ];
 const PATTERNS: &[&str] = &["*", "k*", "key:?", "[a-c]", "[^a]", "a\\*", "*:*", "f[12]", "", "[", "h*llo"];
 
+/// Keys of stream commands, mostly: few, so that they meet.
+const STREAM_KEYS: &[&str] = &["stream", "{stream}2"];
+/// IDs and ends of intervals of IDs.
+const IDS: &[&str] = &[
+    "0",
+    "0-0",
+    "0-1",
+    "1-1",
+    "1-2",
+    "2",
+    "2-0",
+    "3-1",
+    "5-0",
+    "7-3",
+    "10",
+    "15-0",
+    "20-1",
+    "30",
+    "40-0",
+    "80-0",
+    "-",
+    "+",
+    "$",
+    ">",
+    "(1-1",
+    "(5",
+    "3-*",
+    "x",
+    "1-",
+    "18446744073709551615-18446744073709551615",
+    "+5- 6",
+];
+const THRESHOLDS: &[&str] = &["0", "1", "2", "3", "5", "8", "20", "100", "10-0", "-1", "x"];
+
 /// A source of random commands.
 #[derive(Debug)]
 pub struct Generator {
     rng: Rng,
     specs: Vec<(&'static CommandSpec, Option<&'static CommandSpec>)>,
     now_s: i64,
+    /// Keys that most arguments are picked from while a command is made.
+    keys: &'static [&'static str],
+    /// The time of the next ID that XADD gets.
+    next_ms: u64,
 }
 
 impl Generator {
     /// Repeats for the same `seed`; `now_s` is the unix time that absolute expiries lie around.
     pub fn new(seed: u64, now_s: i64) -> Generator {
+        Generator::of(seed, now_s, |_| 1)
+    }
+    /// As [`Generator::new`]: commands as often as `weight` says, by their group and their name.
+    pub fn of(seed: u64, now_s: i64, weight: impl Fn(&CommandSpec) -> usize) -> Generator {
         let mut specs = Vec::new();
         for c in COMMANDS.iter().filter(|c| NOT_GENERATED.iter().all(|(n, _)| *n != c.name)) {
             if c.subcommands.is_empty() {
-                specs.push((c, None));
+                specs.extend(std::iter::repeat_n((c, None), weight(c)));
             }
-            specs.extend(c.subcommands.iter().map(|s| (s, Some(c))));
+            let subs = c.subcommands.iter();
+            specs.extend(subs.flat_map(|s| std::iter::repeat_n((s, Some(c)), weight(s))));
         }
-        Generator { rng: Rng::with_seed(seed), specs, now_s }
+        Generator { rng: Rng::with_seed(seed), specs, now_s, keys: KEYS, next_ms: 1 }
     }
 
     /// The next command.
     pub fn command(&mut self) -> Vec<Vec<u8>> {
         let (spec, container) = self.specs[self.rng.usize(0..self.specs.len())];
         let mut out: Vec<Vec<u8>> = Vec::new();
+        self.keys = if spec.group == "stream" { STREAM_KEYS } else { KEYS };
         out.extend(container.map(|c| self.case(c.name)));
         let name = self.case(spec.name);
         out.push(name);
@@ -185,6 +229,12 @@ impl Generator {
                 out.push(token);
             }
             match arg.kind {
+                // Two servers' clocks would give two IDs.
+                "pure-token" if arg.token == Some("*") => {
+                    self.next_ms += self.rng.u64(0..3);
+                    let seq = if self.rng.bool() { "*" } else { "7" };
+                    out.push(format!("{}-{seq}", self.next_ms).into());
+                }
                 "pure-token" => {
                     let token = self.case(arg.token.unwrap_or(arg.name));
                     out.push(token);
@@ -210,8 +260,22 @@ impl Generator {
     }
 
     fn leaf(&mut self, arg: &Arg) -> Vec<u8> {
+        let in_stream = self.keys == STREAM_KEYS;
         match (arg.kind, arg.name) {
+            ("key", _) if self.rng.u8(0..8) > 0 => self.pick(self.keys),
             ("key", _) => self.pick(KEYS),
+            // redis-server waits so long.
+            _ if arg.token == Some("BLOCK") => self.pick(&["1", "1", "2", "-1", "x"]),
+            ("integer", "count") if in_stream => {
+                self.pick(&["0", "1", "2", "3", "7", "10", "100", "-1", "x", "01"])
+            }
+            (_, "min-idle-time") => self.pick(&["0", "0", "0", "0", "1000000000", "-1", "x"]),
+            (_, "threshold") if in_stream => self.pick(THRESHOLDS),
+            ("string", "id" | "start" | "end" | "last-id" | "max_deleted_entry_id") if in_stream => {
+                self.pick(IDS)
+            }
+            ("string", name) if name.contains("consumer") => self.pick(&["c1", "c2", "c3", ""]),
+            ("string", name) if name.contains("group") => self.pick(&["g1", "g1", "g2", ""]),
             (_, "min" | "max" | "start" | "stop") if self.rng.u8(0..4) > 0 => self.pick(ENDS),
             ("double", _) if self.rng.u8(0..3) > 0 => self.pick(SCORES),
             ("pattern", _) => self.pick(PATTERNS),

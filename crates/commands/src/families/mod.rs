@@ -18,5 +18,6 @@ pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod regex_help;
 pub(crate) mod set;
+pub(crate) mod stream;
 pub(crate) mod string;
 pub(crate) mod zset;

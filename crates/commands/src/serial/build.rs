@@ -1,5 +1,6 @@
 //! [`Builder`]: a value from its parts, as a DUMP payload or an RDB file yields them.
 
+use super::stream::StreamBuilder;
 use super::{list, zset};
 use strand_chain::Blob;
 use strand_keyspace::types::string::{Str, parse_int};
@@ -23,6 +24,7 @@ enum Form {
     Set(SetValue),
     List(ListValue),
     ZSet(ZSetValue),
+    Stream(Box<StreamBuilder>),
 }
 
 /// A collection without elements. Redis passes such a key in a file.
@@ -42,7 +44,8 @@ impl Builder {
             Kind::Set => Form::Set(SetValue::new()),
             Kind::List => Form::List(ListValue::new()),
             Kind::SortedSet => Form::ZSet(ZSetValue::new()),
-            Kind::Stream | Kind::Module(_) => {
+            Kind::Stream => Form::Stream(Box::default()),
+            Kind::Module(_) => {
                 return Err(BadValue("a value of a type that is not held here"));
             }
         }))
@@ -74,6 +77,7 @@ impl Builder {
                 zset::add(zset, member, score, settings)?;
             }
             (Form::Hash(_), Part::Field { .. }) => return Err(BadValue("a field that expires")),
+            (Form::Stream(stream), part) => stream.add(part)?,
             _ => return Err(MISPLACED),
         }
         Ok(())
@@ -90,6 +94,7 @@ impl Builder {
             Form::Set(set) => collection(set),
             Form::List(list) => collection(list),
             Form::ZSet(zset) => collection(zset),
+            Form::Stream(stream) => collection(stream.finish()?),
         }
     }
 }

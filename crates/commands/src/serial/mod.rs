@@ -31,6 +31,7 @@ pub fn value_type(value: ValueRef<'_>) -> u8 {
         ValueRef::Set(set) => set::value_type(set),
         ValueRef::List(_) => strand_rdb::value_type::LIST_QUICKLIST_2,
         ValueRef::ZSet(zset) => zset::value_type(zset),
+        ValueRef::Stream(_) => strand_rdb::value_type::STREAM_2,
     }
 }
 
@@ -42,6 +43,7 @@ pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
         ValueRef::Set(set) => set::write(set, writer),
         ValueRef::List(list) => list::write(list, writer),
         ValueRef::ZSet(zset) => zset::write(zset, writer),
+        ValueRef::Stream(stream) => stream::write(stream, writer),
     }
 }
 
@@ -150,6 +152,11 @@ pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) ->
         ValueRef::ZSet(zset) => {
             let mut digest = start(Type::SortedSet);
             zset::digest(zset, &mut digest);
+            digest
+        }
+        ValueRef::Stream(stream) => {
+            let mut digest = start(Type::Stream);
+            stream::digest(stream, &mut digest);
             digest
         }
     };

@@ -2,11 +2,10 @@
 
 use super::{BadValue, list, stream, zset};
 use crate::fixture::START_MS;
-use strand_keyspace::Collection;
-use strand_keyspace::Settings;
 use strand_keyspace::types::list::{End, ListValue};
 use strand_keyspace::types::stream::{Id, StreamValue};
 use strand_keyspace::types::zset::ZSetValue;
+use strand_keyspace::{Collection, Settings};
 use strand_rdb::digest::{Type, ValueDigest};
 use strand_rdb::dump;
 use strand_rdb::value::{Kind, Part, StreamEntries};

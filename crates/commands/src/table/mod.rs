@@ -15,6 +15,7 @@ mod regex;
 mod search;
 mod server;
 mod set;
+mod stream;
 mod string;
 mod zset;
 
@@ -23,9 +24,10 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 15] = [
+const GROUPS: [&[CommandSpec]; 16] = [
     acl::ACL,
     bitmap::BITMAP,
+    stream::STREAM,
     string::STRING,
     generic::GENERIC,
     geo::GEO,
@@ -153,7 +155,7 @@ mod tests {
     fn costs_fit_the_keys() {
         for (name, spec) in rows() {
             if let Exec::Estimated(_, cost, slow) = spec.exec {
-                assert!(cost != Cost::Fixed, "{name} costs little: Exec::Inline");
+                assert!(!matches!(cost, Cost::Fixed), "{name} costs little: Exec::Inline");
                 assert!(!matches!(cost, Cost::Keyspace | Cost::Budget), "{name} would never run on a worker");
                 if matches!(slow, SlowPath::Snapshot) {
                     assert!(
@@ -165,7 +167,7 @@ mod tests {
             let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
             let on_keys = spec.exec.on_keys().is_some();
             assert!(
-                matches!(spec.cost(), Cost::Arguments | Cost::Sources)
+                matches!(spec.cost(), Cost::Arguments | Cost::Sources | Cost::InData(_))
                     || !on_keys
                     || !spec.keys.iter().any(key_range),
                 "{name} takes any number of keys"
@@ -246,11 +248,12 @@ mod tests {
             "server",
             "set",
             "sorted-set",
+            "stream",
             "string",
         ];
         assert_eq!(groups, BTreeSet::from(known));
         assert_eq!((of("string"), of("hash"), of("search"), of("regex")), (23, 17, 5, 21));
-        assert_eq!((of("bitmap"), of("hyperloglog"), of("set")), (7, 5, 17));
+        assert_eq!((of("bitmap"), of("hyperloglog"), of("set"), of("stream")), (7, 5, 17, 25));
     }
 
     /// Whatever the arguments, a handler writes exactly one reply of valid RESP and does not panic.

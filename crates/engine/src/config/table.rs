@@ -43,7 +43,6 @@ const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
-const NO_STREAMS: &str = "there are no streams in this version";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
 const NO_EVENTS: &str = "there are no channels in this version";
 const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
@@ -376,9 +375,9 @@ options! {
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Kind::Bool, "yes", Anytime,
         "Refuse writes after a snapshot has failed", no effect: NOT_SAVED;
     StreamNodeMaxBytes "stream-node-max-bytes", Kind::Memory(0, LONG), "4096", Anytime,
-        "Bytes of a node of a stream; 0 is no limit", no effect: NO_STREAMS;
+        "Bytes of a node of a stream; 0 is no limit";
     StreamNodeMaxEntries "stream-node-max-entries", Kind::Integer(0, LONG), "100", Anytime,
-        "Entries of a node of a stream; 0 is no limit", no effect: NO_STREAMS;
+        "Entries of a node of a stream; 0 is no limit";
     Supervised "supervised", Kind::Choice(&["upstart", "systemd", "auto", "no"]), "no", Startup,
         "Tell the service manager when the server is ready; auto: if it is systemd and wants to know";
     SyslogEnabled "syslog-enabled", Kind::Bool, "no", Startup, "Log to the system log", no effect: NO_SYSLOG;

@@ -222,7 +222,7 @@ impl Session {
                 Cost::Arguments => self.argv.len() > UNTIMED_ARGUMENTS,
                 _ => true,
             });
-            let ran = if spec.cost() == Cost::Fixed {
+            let ran = if matches!(spec.cost(), Cost::Fixed) {
                 self.data::<false>(spec, run, now)
             } else {
                 self.estimated(spec, run, now)

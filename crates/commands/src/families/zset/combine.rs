@@ -78,7 +78,9 @@ impl<'a> Source<'a> {
         match value {
             ValueRef::ZSet(zset) => Ok(Source::ZSet(zset)),
             ValueRef::Set(set) => Ok(Source::Set(set)),
-            ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::List(_) => Err(errors::WRONG_TYPE),
+            ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::List(_) | ValueRef::Stream(_) => {
+                Err(errors::WRONG_TYPE)
+            }
         }
     }
     fn len(&self) -> usize {

@@ -90,10 +90,7 @@ impl Entries {
     }
     /// The entries from `start` to `end`, oldest first.
     pub fn range(&self, start: Id, end: Id) -> impl Iterator<Item = Entry<'_>> {
-        let from = self.block_of(start).map_or(start, |(master, _)| master);
-        let blocks = self.blocks.ascend(Bound::Included(&from));
-        blocks
-            .take_while(move |(master, _)| **master <= end)
+        self.blocks_of(start, end)
             .flat_map(|(master, block)| live(block, block.ascend(*master)))
             .skip_while(move |entry| entry.id() < start)
             .take_while(move |entry| entry.id() <= end)
@@ -106,6 +103,47 @@ impl Entries {
             .skip_while(move |entry| entry.id() > end)
             .take_while(move |entry| entry.id() >= start)
     }
+    /// The highest ID of an entry.
+    pub fn last_entry_id(&self) -> Option<Id> {
+        self.range_back(Id::MIN, Id::MAX).next().map(|entry| entry.id())
+    }
+    /// How many entries there are from `start` to `end`; with as many as `max` nothing more is counted. Costs a look at
+    /// each block, and at the entries of the first and the last one.
+    pub fn count(&self, start: Id, end: Id, max: u64) -> u64 {
+        if start == Id::MIN && end == Id::MAX {
+            return self.len.min(max);
+        }
+        let mut count = 0;
+        let mut blocks = self.blocks_of(start, end).peekable();
+        while let Some((master, block)) = blocks.next() {
+            // All of a block lies before the next one begins.
+            let whole = *master >= start && blocks.peek().is_some();
+            count += match whole {
+                true => block.live(),
+                false => {
+                    let inside = |entry: &Entry<'_>| (start..=end).contains(&entry.id());
+                    live(block, block.ascend(*master)).filter(inside).count() as u64
+                }
+            };
+            if count >= max {
+                return max;
+            }
+        }
+        count
+    }
+    /// Entries and bytes of the blocks from `start` to `end`, until there are more entries than `max`: what reading them
+    /// costs at most.
+    pub fn weigh(&self, start: Id, end: Id, max: u64) -> (u64, usize) {
+        let (mut entries, mut bytes) = (0, 0usize);
+        for (_, block) in self.blocks_of(start, end) {
+            entries += block.live();
+            bytes = bytes.saturating_add(block.bytes().len());
+            if entries > max {
+                break;
+            }
+        }
+        (entries, bytes)
+    }
     /// How many entries were ever added up to `id`, where that can be told: Redis's estimate of a group's `entries-read`.
     pub fn distance_from_first(&self, id: Id) -> Option<u64> {
         if self.added == 0 {
@@ -113,10 +151,6 @@ impl Entries {
         }
         if self.len == 0 && id <= self.last_id {
             return Some(self.added);
-        }
-        // What was deleted after `id` was counted, and is not there to be counted again.
-        if id != Id::MIN && id < self.max_deleted_id {
-            return None;
         }
         if id >= self.last_id {
             return (id == self.last_id).then_some(self.added);
@@ -133,7 +167,8 @@ impl Entries {
     }
     /// True when an entry after `start` may have been deleted.
     pub fn has_tombstone_from(&self, start: Id) -> bool {
-        self.len > 0 && self.max_deleted_id != Id::MIN && start <= self.max_deleted_id
+        let deleted = self.len > 0 && self.max_deleted_id != Id::MIN && self.first_id <= self.max_deleted_id;
+        deleted && start <= self.max_deleted_id
     }
     /// Nodes of the radix tree that redis-server would have for these blocks: `radix-tree-nodes`. Costs a look at each.
     pub fn radix_nodes(&self) -> usize {
@@ -281,6 +316,12 @@ impl Entries {
     /// The block that has `id`, if any has.
     fn block_of(&self, id: Id) -> Option<(Id, &Block)> {
         self.blocks.descend(Bound::Included(&id)).next().map(|(master, block)| (*master, &**block))
+    }
+    /// The blocks that may have entries from `start` to `end`.
+    fn blocks_of(&self, start: Id, end: Id) -> impl Iterator<Item = (&Id, &Arc<Block>)> {
+        let from = self.block_of(start).map_or(start, |(master, _)| master);
+        let blocks = self.blocks.ascend(Bound::Included(&from));
+        blocks.take_while(move |(master, _)| **master <= end)
     }
     fn remove_block(&mut self, master: Id) {
         if let Some(block) = self.blocks.remove(&master) {

@@ -217,17 +217,20 @@ impl Group {
         self.change_consumer(old.consumer, |pending| _ = pending.remove(&id));
         true
     }
+    /// True when [`Group::claim`] would give the entry to a consumer.
+    pub fn can_claim(&self, id: Id, claim: &Claim) -> bool {
+        match self.pending.get(&id) {
+            Some(old) => claim.delivered_until_ms.is_none_or(|until_ms| old.delivered_ms <= until_ms),
+            None => claim.force,
+        }
+    }
     /// Gives a pending entry to a consumer; true when that was done.
     pub fn claim(&mut self, id: Id, consumer: ConsumerId, claim: &Claim) -> bool {
+        if !self.can_claim(id, claim) {
+            return false;
+        }
         let old = self.pending.get(&id).copied();
-        let deliveries = match old {
-            Some(old) if claim.delivered_until_ms.is_some_and(|until_ms| old.delivered_ms > until_ms) => {
-                return false;
-            }
-            Some(old) => old.deliveries,
-            None if claim.force => 1,
-            None => return false,
-        };
+        let deliveries = old.map_or(1, |old| old.deliveries);
         let more = u64::from(!claim.keep_deliveries);
         let deliveries = claim.deliveries.unwrap_or(deliveries.wrapping_add(more));
         self.pending.insert(id, Pending { delivered_ms: claim.delivered_ms, deliveries, consumer });

@@ -19,6 +19,8 @@ pub use group::{Claim, Consumer, ConsumerId, Group, Name, Pending};
 pub use id::Id;
 pub use listpack::Item;
 
+use super::string::format_int;
+use super::{Bytes, Collection, Piece};
 use crate::Settings;
 use map::SharedMap;
 use triomphe::Arc;
@@ -138,27 +140,65 @@ impl StreamValue {
         stream.group_parts += group.parts();
         Some(result)
     }
-    /// Bytes of heap behind it. Counted along, not walked.
-    pub fn heap_bytes(&self) -> usize {
+    /// The stream for writing; its head is copied before when a snapshot shares it.
+    fn write(&mut self) -> &mut Stream {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Collection for StreamValue {
+    const TYPE_NAME: &'static str = "stream";
+    const STAYS_WHEN_EMPTY: bool = true;
+
+    fn len(&self) -> usize {
+        self.entries().len() as usize
+    }
+    fn encoding(&self) -> &'static str {
+        "stream"
+    }
+    fn heap_bytes(&self) -> usize {
         const COUNT_BYTES: usize = 8;
         let stream = &self.0;
         let groups = stream.groups.heap_bytes() + stream.group_bytes;
         COUNT_BYTES + size_of::<Stream>() + stream.entries.heap_bytes() + groups
     }
-    /// How many allocations freeing it costs, about.
-    pub fn parts(&self) -> usize {
+    fn parts(&self) -> usize {
         1 + self.0.entries.parts() + self.0.groups.parts() + self.0.group_parts
     }
-    /// Hands out all its memory in pieces, each of which is freed quickly.
-    pub fn into_pieces(self, hand_out: &mut dyn FnMut(Box<dyn Send>)) {
+    /// The values of entries. The cursor is a millisecond: entries of one are visited together, however many.
+    fn walk_texts(
+        &self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
+    ) -> u64 {
+        let (mut visited, mut last_ms) = (0, cursor);
+        for entry in self.entries().range(Id::new(cursor, 0), Id::MAX) {
+            let ms = entry.id().ms;
+            if visited >= count && ms != last_ms {
+                return ms;
+            }
+            last_ms = ms;
+            for (field, value) in entry.pairs() {
+                let (mut field_digits, mut value_digits) = ([0; 20], [0; 20]);
+                let field = text_of(field, &mut field_digits);
+                visit(Some(Bytes::Slice(field)), Bytes::Slice(text_of(value, &mut value_digits)));
+                visited += 1;
+            }
+        }
+        0
+    }
+    fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         // Shared with a snapshot: that one frees it.
         let Ok(stream) = Arc::try_unwrap(self.0) else { return };
         stream.entries.into_pieces(hand_out);
         stream.groups.into_each(&mut |_, group| group.into_pieces(hand_out));
     }
+}
 
-    /// The stream for writing; its head is copied before when a snapshot shares it.
-    fn write(&mut self) -> &mut Stream {
-        Arc::make_mut(&mut self.0)
+fn text_of<'a>(item: Item<'a>, digits: &'a mut [u8; 20]) -> &'a [u8] {
+    match item {
+        Item::Int(n) => format_int(n, digits),
+        Item::Text(text) => text,
     }
 }

@@ -286,6 +286,7 @@ proptest! {
         prop_assert_eq!(&twin_of(&both.stream), &both.twin);
         check_sums(&both.stream);
         let entries = both.stream.entries();
+        prop_assert_eq!(entries.last_entry_id(), both.twin.entries.keys().last().copied());
         for pair in bounds.windows(2) {
             let [start, end] = [pair[0], pair[1]].map(|(ms, seq)| Id::new(ms, seq));
             let want: Vec<Id> = match start <= end {
@@ -295,10 +296,25 @@ proptest! {
             let there: Vec<Id> = entries.range(start, end).map(|e| e.id()).collect();
             let mut back: Vec<Id> = entries.range_back(start, end).map(|e| e.id()).collect();
             back.reverse();
+            let (weighed, bytes) = entries.weigh(start, end, u64::MAX);
+            prop_assert!(weighed >= want.len() as u64 && bytes >= want.len());
+            for max in [0, 7, u64::MAX] {
+                prop_assert_eq!(entries.count(start, end, max), max.min(want.len() as u64));
+            }
             prop_assert!(there == want && back == want);
             let found = entries.get(start).map(|e| fields_of(&e));
             prop_assert_eq!(found.as_ref(), both.twin.entries.get(&start));
         }
+        let (mut cursor, mut walked) = (0, Vec::new());
+        loop {
+            cursor = both.stream.walk_texts(cursor, 5, &mut |field, value| {
+                walked.push((field.expect("a field").to_vec(), value.to_vec()));
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+        prop_assert!(walked.iter().eq(both.twin.entries.values().flatten()));
         let mut pieces = 0;
         drop(snapshot);
         let parts = both.stream.parts();

@@ -1,0 +1,98 @@
+//! The stream commands: what several of them share. Adding and removing entries is in [`add`], ranges in [`range`], XREAD
+//! and XREADGROUP in [`read`], XGROUP in [`group`], what is pending in [`pending`], XINFO in [`info`], IDs in [`ids`], and
+//! how long a call may take in [`costs`].
+//!
+//! Blocking is only a wait in front of these handlers: BLOCK is parsed and checked, and with nothing to read the reply is
+//! the one that redis-server gives when the time is over.
+
+mod add;
+pub(crate) mod costs;
+mod group;
+mod ids;
+mod info;
+mod pending;
+mod range;
+mod read;
+
+pub(crate) use add::{xadd, xdel, xlen, xsetid, xtrim};
+pub(crate) use group::{
+    xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_help, xgroup_setid,
+};
+pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
+pub(crate) use pending::{xack, xautoclaim, xclaim, xpending};
+pub(crate) use range::{xrange, xrevrange};
+pub(crate) use read::{xread, xreadgroup};
+
+use crate::errors;
+use strand_keyspace::types::stream::{Entry, Id, Item};
+use strand_wire::args::Args;
+use strand_wire::digits::Digits;
+use strand_wire::reply::Reply;
+
+/// The longest ID as text: two numbers of 20 digits and a dash.
+const ID_TEXT_MAX: usize = 41;
+
+/// An ID as a bulk string.
+fn send_id(reply: &mut Reply<'_>, id: Id) {
+    let (mut text, mut len) = ([0; ID_TEXT_MAX], 0);
+    let (ms, seq) = (Digits::unsigned(id.ms), Digits::unsigned(id.seq));
+    for part in [ms.as_slice(), b"-", seq.as_slice()] {
+        text[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    reply.bulk(&text[..len]);
+}
+
+/// An entry: its ID, then its fields and values in one array.
+fn send_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
+    reply.array(2);
+    send_id(reply, entry.id());
+    reply.array(2 * entry.len());
+    for (field, value) in entry.pairs() {
+        send_item(reply, field);
+        send_item(reply, value);
+    }
+}
+
+fn send_item(reply: &mut Reply<'_>, item: Item<'_>) {
+    match item {
+        Item::Int(n) => reply.bulk_int(n),
+        Item::Text(text) => reply.bulk(text),
+    }
+}
+
+/// Entries that are counted already, while somebody wants them.
+fn send_entries<'s>(reply: &mut Reply<'_>, count: u64, entries: impl Iterator<Item = Entry<'s>>) {
+    reply.array(count as usize);
+    for entry in entries.take(count as usize) {
+        if reply.is_over() {
+            return;
+        }
+        send_entry(reply, &entry);
+    }
+}
+
+/// `NOGROUP No such key 'k' or consumer group 'g'`, and `tail` behind it.
+fn no_group(key: &[u8], group: &[u8], tail: &str) -> Vec<u8> {
+    let (key, group) = (errors::c_text(key), errors::c_text(group));
+    [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'", tail.as_bytes()].concat()
+}
+
+/// `NOGROUP No such consumer group 'g' for key name 'k'`
+fn no_group_at(key: &[u8], group: &[u8]) -> Vec<u8> {
+    let (key, group) = (errors::c_text(key), errors::c_text(group));
+    [b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"].concat()
+}
+
+/// What redis-server says to a subcommand that it knows, with arguments that it does not.
+fn wrong_subcommand_arguments(args: Args<'_>) -> Vec<u8> {
+    const QUOTED_BYTES_MAX: usize = 128;
+    let subcommand = args.at(1);
+    let quoted = errors::c_text(&subcommand[..subcommand.len().min(QUOTED_BYTES_MAX)]);
+    let container = args.at(0).to_ascii_uppercase();
+    let head = b"ERR unknown subcommand or wrong number of arguments for '";
+    [head, quoted, b"'. Try ", &container, b" HELP."].concat()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! XADD, XTRIM, XDEL, XSETID, XLEN.
+
+use super::ids;
+use super::send_id;
+use crate::call::Call;
+use crate::errors;
+use crate::families::collection;
+use crate::parse::{self, Text};
+use std::sync::atomic::Ordering::Relaxed;
+use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
+use strand_keyspace::{Changed, Settings};
+use strand_wire::args::Args;
+
+/// Approximate trimming without LIMIT removes at most so many entries for each that a block may have ...
+const LIMIT_BLOCKS: u64 = 100;
+/// ... or so many where a block may have any number, and never more than the last.
+const LIMIT_DEFAULT: u64 = 10_000;
+const LIMIT_MAX: u64 = 1_000_000;
+
+const TOO_SMALL: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+
+/// redis-server says so, too, when a millisecond has no sequence number left.
+const TOO_LARGE: &str = "ERR Elements are too large to be stored";
+
+/// What XADD and XTRIM are to trim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trimming {
+    pub(super) trim: Trim,
+    pub(super) approximate: bool,
+    pub(super) limit: u64,
+}
+
+/// The options of XADD and XTRIM.
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) trimming: Option<Trimming>,
+    no_make: bool,
+    /// The ID, and whether its sequence number was given; `None`: a new one of now.
+    id: Option<(Id, bool)>,
+    /// The argument that is the ID.
+    at: usize,
+}
+
+impl Options {
+    /// Parses the arguments from the second on, up to the ID (`adds`) or to the end.
+    pub(super) fn parse(args: Args<'_>, adds: bool, settings: &Settings) -> Result<Options, Text> {
+        let (mut trim, mut approximate, mut limit, mut limited) = (None, false, 0u64, false);
+        let mut options = Options { trimming: None, no_make: false, id: None, at: 2 };
+        while options.at < args.len() {
+            let more = args.len() - 1 - options.at;
+            let is = |word: &str| args.is(options.at, word);
+            if adds && args.at(options.at) == b"*" {
+                break;
+            } else if more > 0 && (is("MAXLEN") || is("MINID")) {
+                if trim.is_some() {
+                    let text =
+                        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
+                    return Err(text.into());
+                }
+                let by_len = is("MAXLEN");
+                let sign = args.at(options.at + 1);
+                approximate = more >= 2 && sign == b"~";
+                options.at += if approximate || (more >= 2 && sign == b"=") { 2 } else { 1 };
+                let threshold = args.at(options.at);
+                trim = Some(match by_len {
+                    true => Trim::MaxLen(at_least_zero(threshold, "MAXLEN")?),
+                    false => Trim::MinId(ids::strict(threshold, 0)?),
+                });
+            } else if more > 0 && is("LIMIT") {
+                options.at += 1;
+                limit = at_least_zero(args.at(options.at), "LIMIT")?;
+                limited = true;
+            } else if adds && is("NOMKSTREAM") {
+                options.no_make = true;
+            } else if adds {
+                options.id = Some(ids::for_add(args.at(options.at))?);
+                break;
+            } else {
+                return Err(errors::SYNTAX.into());
+            }
+            options.at += 1;
+        }
+        if limit > 0 && trim.is_none() {
+            let text = "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy";
+            return Err(text.into());
+        }
+        if !adds && trim.is_none() {
+            return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
+        }
+        if limited && !approximate {
+            return Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into());
+        }
+        if approximate && !limited {
+            limit = match settings.stream_node_max_entries.load(Relaxed).saturating_mul(LIMIT_BLOCKS) {
+                0 => LIMIT_DEFAULT,
+                limit => limit.min(LIMIT_MAX),
+            };
+        }
+        options.trimming = trim.map(|trim| Trimming { trim, approximate, limit });
+        Ok(options)
+    }
+    /// The ID of an entry that is added now.
+    fn next_id(&self, last: Id, now_ms: i64) -> Result<Id, Text> {
+        let text = "ERR The stream has exhausted the last possible ID, unable to add more items";
+        let next = last.next().ok_or(text)?;
+        match self.id {
+            Some((id, true)) => Ok(id),
+            Some((id, false)) if id.ms != last.ms => Ok(id),
+            Some((id, false)) => Ok(Id::new(id.ms, last.seq.checked_add(1).ok_or(TOO_LARGE)?)),
+            None => {
+                let now = Id::new(u64::try_from(now_ms).unwrap_or(0), 0);
+                Ok(if now.ms > last.ms { now } else { next })
+            }
+        }
+    }
+}
+
+fn at_least_zero(bytes: &[u8], option: &str) -> Result<u64, Text> {
+    u64::try_from(parse::integer(bytes)?)
+        .map_err(|_| format!("ERR The {option} argument must be >= 0.").into())
+}
+
+/// `XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT n]] *|id field value [field value ...]`. Reply: the entry's
+/// ID, null with NOMKSTREAM and no such key.
+pub(crate) fn xadd(call: &mut Call<'_, '_>) {
+    match add(call) {
+        Ok(Some(id)) => send_id(call.reply, id),
+        Ok(None) => call.reply.null(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
+    let (args, now_ms) = (call.args, call.now_ms);
+    let options = Options::parse(args, true, call.txn.keyspace().settings())?;
+    let from = options.at + 1;
+    let fields = args.len().saturating_sub(from);
+    if fields < 2 || fields % 2 == 1 {
+        return Err("ERR wrong number of arguments for 'xadd' command".into());
+    }
+    if options.id == Some((Id::MIN, true)) {
+        return Err("ERR The ID specified in XADD must be greater than 0-0".into());
+    }
+    let (trimming, no_make) = (options.trimming, options.no_make);
+    let change = |stream: &mut StreamValue, settings: &Settings| {
+        let id = options.next_id(stream.entries().last_id(), now_ms)?;
+        let pairs = (0..fields / 2).map(|i| (args.at(from + 2 * i), args.at(from + 2 * i + 1)));
+        stream.append(id, pairs, settings).map_err(|not_added| match not_added {
+            NotAdded::IdTooSmall => TOO_SMALL,
+            NotAdded::TooLarge => TOO_LARGE,
+        })?;
+        if let Some(Trimming { trim, approximate, limit }) = trimming {
+            stream.trim(trim, approximate, limit);
+        }
+        Ok((id, Changed::Yes))
+    };
+    if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) }
+}
+
+/// `XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT n]`: removes the oldest entries. Reply: how many.
+pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
+    let options = Options::parse(call.args, false, call.txn.keyspace().settings());
+    let trimmed = options.and_then(|options| {
+        change_existing(call, |stream, _| {
+            let removed = options.trimming.map_or(0, |t| stream.trim(t.trim, t.approximate, t.limit));
+            Ok((removed, Changed::from(removed > 0)))
+        })
+    });
+    match trimmed {
+        Ok(removed) => call.reply.int(removed.unwrap_or(0) as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `XDEL key id [id ...]`: deletes entries, which stay pending where they are. Reply: how many there were.
+pub(crate) fn xdel(call: &mut Call<'_, '_>) {
+    let args = call.args.skip(2);
+    let deleted = change_existing(call, |stream, _| {
+        // All IDs are looked at before the first entry goes.
+        let all: Vec<Id> = args.iter().map(|id| ids::strict(id, 0)).collect::<Result<_, _>>()?;
+        let deleted = all.into_iter().filter(|id| stream.delete(*id)).count();
+        Ok((deleted, Changed::from(deleted > 0)))
+    });
+    match deleted {
+        Ok(deleted) => call.reply.int(deleted.unwrap_or(0) as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `XLEN key`. Reply: the number of entries.
+pub(crate) fn xlen(call: &mut Call<'_, '_>) {
+    collection::read(call, |stream: Option<&StreamValue>, reply| {
+        reply.int(stream.map_or(0, |s| s.entries().len() as i64));
+    });
+}
+
+/// `XSETID key last-id [ENTRIESADDED n] [MAXDELETEDID id]`: sets what replication and RESTORE need. Reply: OK.
+pub(crate) fn xsetid(call: &mut Call<'_, '_>) {
+    match set_id(call) {
+        Ok(()) => call.reply.ok(),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn set_id(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    let args = call.args;
+    let id = ids::strict(args.at(2), 0)?;
+    let (mut added, mut max_deleted) = (None, Id::MIN);
+    for at in (3..args.len()).step_by(2) {
+        let value = args.get(at + 1).ok_or(errors::SYNTAX)?;
+        if args.is(at, "ENTRIESADDED") {
+            let n = parse::integer(value)?;
+            added = Some(u64::try_from(n).map_err(|_| "ERR entries_added must be positive")?);
+        } else if args.is(at, "MAXDELETEDID") {
+            max_deleted = ids::strict(value, 0)?;
+            if id < max_deleted {
+                let text = "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id";
+                return Err(text.into());
+            }
+        } else {
+            return Err(errors::SYNTAX.into());
+        }
+    }
+    let set = change_existing(call, |stream, _| {
+        let entries = stream.entries();
+        if entries.last_entry_id().is_some_and(|last| id < last) {
+            return Err("ERR The ID specified in XSETID is smaller than the target stream top item".into());
+        }
+        if added.is_some_and(|added| added < entries.len()) {
+            let text = "ERR The entries_added specified in XSETID is smaller than the target stream length";
+            return Err(text.into());
+        }
+        stream.set_ids(id, added, (max_deleted != Id::MIN).then_some(max_deleted));
+        Ok(((), Changed::Yes))
+    })?;
+    set.ok_or(errors::NO_SUCH_KEY.into())
+}
+
+/// Changes the stream at the first key; `None` when there is no such key.
+///
+/// # Errors
+/// WRONGTYPE, and what `change` says, which then has changed nothing.
+pub(super) fn change_existing<R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut StreamValue, &Settings) -> Result<(R, Changed), Text>,
+) -> Result<Option<R>, Text> {
+    let changed = collection::update_existing(call, |stream, settings| match change(stream, settings) {
+        Ok((result, changed)) => (Ok(result), changed),
+        Err(text) => (Err(text), Changed::No),
+    });
+    changed?.transpose()
+}

@@ -1,0 +1,136 @@
+//! What calls on streams cost, by their arguments and the stream: see [`Cost::InData`](crate::cost::Cost).
+
+use super::add::{Options, Trimming};
+use super::pending::{Span, autoclaim_looks};
+use super::range::Range;
+use super::{info, read};
+use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
+use strand_keyspace::types::stream::{Id, StreamValue, Trim};
+use strand_keyspace::{Collection, Settings, ValueRef};
+use strand_wire::args::Args;
+
+/// More is long whatever it is.
+const ENOUGH: u64 = LONG_ELEMENTS as u64 + 1;
+
+/// XRANGE.
+pub(crate) fn range(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    Range::parse(args, false).map_or(0, |range| span(value, &range))
+}
+
+/// XREVRANGE.
+pub(crate) fn range_back(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    Range::parse(args, true).map_or(0, |range| span(value, &range))
+}
+
+fn span(value: ValueRef<'_>, range: &Range) -> usize {
+    // Of a few entries only their bytes can be many, and they are counted where they are written.
+    let count = range.count.unwrap_or(u64::MAX);
+    match value {
+        ValueRef::Stream(stream) => read_of(stream, range.start, range.end, count),
+        _ => 0,
+    }
+}
+
+/// Elements of reading at most `count` entries.
+fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
+    let (entries, bytes) = stream.entries().weigh(start, end, count.min(ENOUGH));
+    let share = |bytes: usize| match entries {
+        0 => 0,
+        entries => bytes as u64 / entries * count.min(entries),
+    };
+    (count.min(entries) as usize).max(share(bytes) as usize / ELEMENT_BYTES)
+}
+
+/// XREAD and XREADGROUP: of each stream.
+pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Stream(stream) = value else { return 0 };
+    // The ID is not looked at: a stream that is read from its middle is long too early, never too late.
+    let in_group = args.is(0, "XREADGROUP");
+    let count = read::Options::parse(args, in_group).map_or(0, |options| options.count);
+    let entries = stream.entries();
+    let average = stream.heap_bytes() as u64 / entries.len().max(1);
+    let count = count.min(entries.len()).min(ENOUGH * ELEMENT_BYTES as u64);
+    count.max(count * average / ELEMENT_BYTES as u64) as usize
+}
+
+/// XADD: its arguments, and the blocks that it trims.
+pub(crate) fn add(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    trim(Options::parse(args, true, &Settings::default()).ok().and_then(|options| options.trimming), value)
+}
+
+/// XTRIM: the blocks that go.
+pub(crate) fn xtrim(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    trim(Options::parse(args, false, &Settings::default()).ok().and_then(|options| options.trimming), value)
+}
+
+fn trim(trimming: Option<Trimming>, value: ValueRef<'_>) -> usize {
+    let (Some(trimming), ValueRef::Stream(stream)) = (trimming, value) else { return 0 };
+    let entries = stream.entries();
+    let blocks = entries.blocks();
+    match trimming.trim {
+        _ if blocks <= LONG_ELEMENTS => 0,
+        Trim::MaxLen(max) => {
+            let gone = entries.len().saturating_sub(max);
+            (u128::from(gone) * blocks as u128 / u128::from(entries.len().max(1))) as usize
+        }
+        Trim::MinId(min) => {
+            entries.raw_blocks().take(ENOUGH as usize).take_while(|(id, _)| *id < min).count()
+        }
+    }
+}
+
+/// XAUTOCLAIM: the pending entries that it looks at.
+pub(crate) fn autoclaim(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Stream(stream) = value else { return 0 };
+    autoclaim_looks(args).min(stream.group(args.at(2)).map_or(0, |group| group.pending()))
+}
+
+/// XPENDING: the consumers, or the pending entries that it looks at.
+pub(crate) fn pending(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Stream(stream) = value else { return 0 };
+    let Some(group) = stream.group(args.at(2)) else { return 0 };
+    match Span::parse(args) {
+        Ok(Some(span)) => span.looks().min(group.pending()),
+        Ok(None) => group.consumers(),
+        Err(_) => 0,
+    }
+}
+
+/// XGROUP DESTROY and DELCONSUMER: what is pending, which is freed.
+pub(crate) fn group(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Stream(stream) = value else { return 0 };
+    let Some(group) = stream.group(args.at(3)) else { return 0 };
+    match args.get(4) {
+        None => group.pending() / FREED_PER_ELEMENT + group.consumers(),
+        Some(name) => group.find_consumer(name).and_then(|id| group.consumer(id)).map_or(0, |c| c.pending()),
+    }
+}
+
+/// So many pending entries are freed in the time of an element.
+const FREED_PER_ELEMENT: usize = 8;
+
+/// XINFO: all blocks are counted; with FULL as many entries as asked for, of the stream, its groups and their consumers.
+pub(crate) fn info(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    let ValueRef::Stream(stream) = value else { return 0 };
+    let groups = stream.groups();
+    if args.is(1, "GROUPS") {
+        return groups;
+    }
+    if args.is(1, "CONSUMERS") {
+        return stream.group(args.at(3)).map_or(0, |group| group.consumers());
+    }
+    let blocks = stream.entries().blocks();
+    let Ok(Some(count)) = info::full_count(args) else { return blocks };
+    let shown = |there: usize| there.min(usize::try_from(count).unwrap_or(usize::MAX));
+    let mut elements = blocks + read_of(stream, Id::MIN, Id::MAX, count);
+    for (_, group) in stream.each_group() {
+        elements += 1 + shown(group.pending());
+        for consumer in group.each_consumer() {
+            elements += 1 + shown(consumer.pending());
+            if elements > LONG_ELEMENTS {
+                return elements;
+            }
+        }
+    }
+    elements
+}

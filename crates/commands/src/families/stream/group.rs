@@ -1,0 +1,184 @@
+//! XGROUP.
+
+use super::add::change_existing;
+use super::{ids, no_group_at, wrong_subcommand_arguments};
+use crate::call::Call;
+use crate::families::collection;
+use crate::introspect;
+use crate::parse;
+use strand_keyspace::types::stream::{Entries, Group, StreamValue};
+use strand_keyspace::{Changed, Settings};
+use strand_wire::args::Args;
+
+const NO_KEY: &str = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the \
+                      MKSTREAM option to create an empty stream automatically.";
+/// XGROUP CREATE's arguments at most: both options, the number of read entries.
+const CREATE_ARGUMENTS_MAX: usize = 8;
+/// XGROUP SETID's: the number of read entries.
+const SET_ID_ARGUMENTS_MAX: usize = 7;
+
+/// What follows the ID in CREATE and SETID.
+struct Options {
+    make: bool,
+    entries_read: Option<u64>,
+}
+
+impl Options {
+    fn parse(args: Args<'_>, creates: bool) -> Result<Options, Vec<u8>> {
+        let mut options = Options { make: false, entries_read: None };
+        let mut at = 5;
+        while at < args.len() {
+            if creates && args.is(at, "MKSTREAM") {
+                options.make = true;
+                at += 1;
+            } else if args.is(at, "ENTRIESREAD") && at + 1 < args.len() {
+                let n = parse::integer(args.at(at + 1))?;
+                if n < -1 {
+                    return Err("ERR value for ENTRIESREAD must be positive or -1".into());
+                }
+                options.entries_read = u64::try_from(n).ok();
+                at += 2;
+            } else {
+                return Err(wrong_subcommand_arguments(args));
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// `XGROUP CREATE key group id|$ [MKSTREAM] [ENTRIESREAD n]`. Reply: OK.
+pub(crate) fn xgroup_create(call: &mut Call<'_, '_>) {
+    match create(call) {
+        Ok(()) => call.reply.ok(),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+fn create(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+    let args = call.args;
+    let options = Options::parse(args, true)?;
+    let change = |stream: &mut StreamValue, _: &Settings| {
+        // An error of these makes no stream.
+        let done = (|| {
+            if args.len() > CREATE_ARGUMENTS_MAX {
+                return Err(wrong_subcommand_arguments(args));
+            }
+            let last_id = match args.at(4) {
+                b"$" => stream.entries().last_id(),
+                id => ids::strict(id, 0)?,
+            };
+            match stream.create_group(args.at(3), last_id, options.entries_read) {
+                true => Ok(()),
+                false => Err(b"BUSYGROUP Consumer Group name already exists".to_vec()),
+            }
+        })();
+        let changed = Changed::from(done.is_ok());
+        Ok((done, changed))
+    };
+    let done = match options.make {
+        true => collection::update(call, change).map(Some),
+        false => change_existing(call, change),
+    };
+    done.map_err(|text| text.into_owned().into_bytes())?.unwrap_or(Err(NO_KEY.into()))
+}
+
+/// `XGROUP SETID key group id|$ [ENTRIESREAD n]`: sets how far a group has read. Reply: OK.
+pub(crate) fn xgroup_setid(call: &mut Call<'_, '_>) {
+    let args = call.args;
+    let set = Options::parse(args, false).and_then(|options| {
+        change_group(call, |group, entries| {
+            if args.len() > SET_ID_ARGUMENTS_MAX {
+                return Err(wrong_subcommand_arguments(args));
+            }
+            let last_id = match args.at(4) {
+                b"$" => entries.last_id(),
+                id => ids::any(id, 0)?,
+            };
+            group.set_last_id(last_id);
+            group.set_entries_read(options.entries_read);
+            Ok(())
+        })
+    });
+    match set {
+        Ok(()) => call.reply.ok(),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// `XGROUP DESTROY key group`. Reply: 1, or 0 when there is no such group.
+pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
+    let group = call.args.at(3);
+    let destroyed = change_existing(call, |stream, _| {
+        let destroyed = stream.remove_group(group);
+        Ok((destroyed, Changed::from(destroyed)))
+    });
+    match destroyed {
+        Ok(Some(destroyed)) => call.reply.int(destroyed.into()),
+        Ok(None) => call.reply.error(NO_KEY),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `XGROUP CREATECONSUMER key group consumer`. Reply: 1, or 0 when there is one of this name.
+pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
+    let (name, now_ms) = (call.args.at(4), call.now_ms);
+    let created = change_group(call, |group, _| Ok(group.create_consumer(name, now_ms).is_some()));
+    match created {
+        Ok(created) => call.reply.int(created.into()),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// `XGROUP DELCONSUMER key group consumer`: what is pending there is pending no more. Reply: how much that was.
+pub(crate) fn xgroup_delconsumer(call: &mut Call<'_, '_>) {
+    let name = call.args.at(4);
+    match change_group(call, |group, _| Ok(group.delete_consumer(name).unwrap_or(0))) {
+        Ok(pending) => call.reply.int(pending as i64),
+        Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// `XGROUP HELP`. Reply: lines of text.
+pub(crate) fn xgroup_help(call: &mut Call<'_, '_>) {
+    introspect::help(
+        call.reply,
+        "XGROUP",
+        &[
+            "CREATE <key> <groupname> <id|$> [option]",
+            "    Create a new consumer group. Options are:",
+            "    * MKSTREAM",
+            "      Create the empty stream if it does not exist.",
+            "    * ENTRIESREAD entries_read",
+            "      Set the group's entries_read counter (internal use).",
+            "CREATECONSUMER <key> <groupname> <consumer>",
+            "    Create a new consumer in the specified group.",
+            "DELCONSUMER <key> <groupname> <consumer>",
+            "    Remove the specified consumer.",
+            "DESTROY <key> <groupname>",
+            "    Remove the specified group.",
+            "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+            "    Set the current group ID and entries_read counter.",
+        ],
+    );
+}
+
+/// Changes the group that the fourth argument names.
+///
+/// # Errors
+/// When there is no such key or group, and what `change` says.
+fn change_group<R>(
+    call: &mut Call<'_, '_>,
+    change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,
+) -> Result<R, Vec<u8>> {
+    let (key, group) = (call.args.at(2), call.args.at(3));
+    let changed = change_existing(call, |stream, _| {
+        let done = stream.change_group(group, change);
+        let changed = Changed::from(matches!(done, Some(Ok(_))));
+        Ok((done, changed))
+    });
+    match changed {
+        Err(text) => Err(text.into_owned().into_bytes()),
+        Ok(None) => Err(NO_KEY.into()),
+        Ok(Some(done)) => done.unwrap_or_else(|| Err(no_group_at(key, group))),
+    }
+}

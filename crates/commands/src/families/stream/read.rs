@@ -1,0 +1,300 @@
+//! XREAD and XREADGROUP.
+//!
+//! BLOCK is parsed and checked. With nothing to read the reply is null, as when the time is over.
+
+use super::{ids, no_group, send_entries, send_entry, send_id};
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, Text};
+use strand_chain::Chain;
+use strand_keyspace::types::stream::{Id, StreamValue};
+use strand_keyspace::{Changed, Db, Key};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
+
+/// The arguments of XREAD and XREADGROUP.
+#[derive(Debug)]
+pub(super) struct Options<'a> {
+    /// Most entries of each stream.
+    pub(super) count: u64,
+    no_ack: bool,
+    /// Group and consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    /// The argument that is the first key.
+    first: usize,
+    /// Number of keys, and of IDs behind them.
+    pub(super) streams: usize,
+}
+
+/// Which entries of a stream are asked for.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    /// Those above.
+    After(Id),
+    /// Those that the group has not read.
+    New,
+}
+
+impl<'a> Options<'a> {
+    pub(super) fn parse(args: Args<'a>, in_group: bool) -> Result<Options<'a>, Text> {
+        let mut options = Options { count: u64::MAX, no_ack: false, group: None, first: 0, streams: 0 };
+        let mut at = 1;
+        while at < args.len() {
+            let more = args.len() - 1 - at;
+            let is = |word: &str| args.is(at, word);
+            if is("BLOCK") && more > 0 {
+                at += 1;
+                check_timeout(args.at(at))?;
+            } else if is("COUNT") && more > 0 {
+                at += 1;
+                let count = u64::try_from(parse::integer(args.at(at))?).unwrap_or(0);
+                options.count = if count == 0 { u64::MAX } else { count };
+            } else if is("STREAMS") && more > 0 {
+                (options.first, options.streams) = (at + 1, more / 2);
+                if more % 2 != 0 {
+                    let text = "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be \
+                                specified.";
+                    return Err(text.into());
+                }
+                break;
+            } else if is("GROUP") && more >= 2 {
+                only_in_group("GROUP", in_group)?;
+                options.group = Some((args.at(at + 1), args.at(at + 2)));
+                at += 2;
+            } else if is("NOACK") {
+                only_in_group("NOACK", in_group)?;
+                options.no_ack = true;
+            } else {
+                return Err(errors::SYNTAX.into());
+            }
+            at += 1;
+        }
+        if options.streams == 0 {
+            return Err(errors::SYNTAX.into());
+        }
+        if in_group && options.group.is_none() {
+            return Err("ERR Missing GROUP option for XREADGROUP".into());
+        }
+        Ok(options)
+    }
+    /// Stream `i`'s ID.
+    fn id(&self, args: Args<'a>, i: usize) -> &'a [u8] {
+        args.at(self.first + self.streams + i)
+    }
+    /// True when the row's key specs have found the keys that these options name. They have not when a group or a
+    /// consumer is called STREAMS.
+    fn has_keys(&self, args: Args<'a>, keys: &[Key<'_>]) -> bool {
+        let named = (0..self.streams).map(|i| args.at(self.first + i));
+        keys.len() == self.streams && named.eq(keys.iter().map(|key| key.bytes))
+    }
+}
+
+fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
+    if in_group {
+        return Ok(());
+    }
+    let text = format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead.");
+    Err(text.into())
+}
+
+/// Checks BLOCK's time as redis-server does.
+fn check_timeout(bytes: &[u8]) -> Result<(), &'static str> {
+    let text = "ERR timeout is not an integer or out of range";
+    match parse::integer(bytes).map_err(|_| text)? {
+        timeout_ms if timeout_ms < 0 => Err("ERR timeout is negative"),
+        _ => Ok(()),
+    }
+}
+
+/// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map of keys and entries above those IDs (RESP2: an
+/// array of pairs), without streams that have none; null when none has.
+pub(crate) fn xread(call: &mut Call<'_, '_>) {
+    if let Err(text) = read(call) {
+        call.reply.error_bytes(&text);
+    }
+}
+
+fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+    let (args, keys) = (call.args, call.keys);
+    let options = Options::parse(args, false).map_err(bytes_of)?;
+    if !options.has_keys(args, keys) {
+        return Err(errors::SYNTAX.into());
+    }
+    let mut db = call.txn.db(call.db);
+    let mut froms = Vec::with_capacity(options.streams);
+    for (i, key) in keys.iter().enumerate() {
+        let stream = stream_at(&mut db, key)?;
+        let from = match options.id(args, i) {
+            b"$" => stream.map_or(Id::MIN, |s| s.entries().last_id()),
+            b">" => {
+                let text = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
+                            <consumer> option.";
+                return Err(text.into());
+            }
+            id => ids::strict(id, 0)?,
+        };
+        froms.push(from);
+    }
+    // The first entry that is asked for, where there may be any.
+    let next = |stream: &StreamValue, from: Id| {
+        let last = stream.entries().last_entry_id()?;
+        if last > from { from.next() } else { None }
+    };
+    let mut served = 0;
+    for (key, from) in keys.iter().zip(&froms) {
+        let has_more = stream_at(&mut db, key)?.is_some_and(|stream| next(stream, *from).is_some());
+        served += usize::from(has_more);
+    }
+    if served == 0 {
+        call.reply.null_array();
+        return Ok(());
+    }
+    open(call.reply, served);
+    for (key, from) in keys.iter().zip(&froms) {
+        let Some(stream) = stream_at(&mut db, key)? else { continue };
+        let Some(start) = next(stream, *from) else { continue };
+        let count = stream.entries().count(start, Id::MAX, options.count);
+        open_stream(call.reply, key.bytes);
+        send_entries(call.reply, count, stream.entries().range(start, Id::MAX));
+    }
+    Ok(())
+}
+
+/// `XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`: with `>` entries that the
+/// group has not read, which are then pending at the consumer; with an ID those that are pending there. Reply: as XREAD.
+pub(crate) fn xreadgroup(call: &mut Call<'_, '_>) {
+    if let Err(text) = read_group(call) {
+        call.reply.error_bytes(&text);
+    }
+}
+
+fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
+    let (args, keys, now_ms) = (call.args, call.keys, call.now_ms);
+    let options = Options::parse(args, true).map_err(bytes_of)?;
+    if !options.has_keys(args, keys) {
+        return Err(errors::SYNTAX.into());
+    }
+    let (group, consumer) = options.group.ok_or(errors::SYNTAX)?;
+    let mut db = call.txn.db(call.db);
+    let mut froms = Vec::with_capacity(options.streams);
+    for (i, key) in keys.iter().enumerate() {
+        let stream = stream_at(&mut db, key)?;
+        if stream.and_then(|stream| stream.group(group)).is_none() {
+            return Err(no_group(key.bytes, group, " in XREADGROUP with GROUP option"));
+        }
+        let from = match options.id(args, i) {
+            b"$" => {
+                let text = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the \
+                            history of this consumer by specifying a proper ID, or use the > ID to get new \
+                            messages. The $ ID would just return an empty result set.";
+                return Err(text.into());
+            }
+            b">" => From::New,
+            id => match ids::strict(id, 0)? {
+                Id::MAX => From::New,
+                id => From::After(id),
+            },
+        };
+        froms.push(from);
+    }
+    // One stream's entries may depend on those of one before, where a key is given twice.
+    let (mut out, mut served) = (Chain::new(), 0);
+    let mut reply = call.reply.part(&mut out);
+    for (key, from) in keys.iter().zip(&froms) {
+        let sent = db.change::<StreamValue, _>(key, |stream| {
+            let sent =
+                send_from_group(stream, *from, (group, consumer), key.bytes, &options, now_ms, &mut reply);
+            (sent, Changed::from(sent))
+        });
+        served += usize::from(matches!(sent, Ok(Some(true))));
+    }
+    match served {
+        0 => call.reply.null_array(),
+        _ => {
+            open(call.reply, served);
+            call.reply.raw(out);
+        }
+    }
+    Ok(())
+}
+
+/// One stream of XREADGROUP; false when there is nothing to read.
+fn send_from_group(
+    stream: &mut StreamValue,
+    from: From,
+    (group, consumer): (&[u8], &[u8]),
+    key: &[u8],
+    options: &Options<'_>,
+    now_ms: i64,
+    reply: &mut Reply<'_>,
+) -> bool {
+    let sent = stream.change_group(group, |group, entries| {
+        let start = match from {
+            From::After(after) => {
+                let Some(start) = after.next() else { return false };
+                let id = group.see_consumer(consumer, now_ms);
+                let count = usize::try_from(options.count).unwrap_or(usize::MAX);
+                let all = group.consumer(id).into_iter().flat_map(|c| c.pending_from(start));
+                let pending: Vec<Id> = all.take(count).collect();
+                open_stream(reply, key);
+                reply.array(pending.len());
+                for id in pending {
+                    match entries.get(id) {
+                        Some(entry) => {
+                            send_entry(reply, &entry);
+                            group.deliver_again(id, now_ms);
+                        }
+                        None => {
+                            reply.array(2);
+                            send_id(reply, id);
+                            reply.null_array();
+                        }
+                    }
+                }
+                return true;
+            }
+            From::New => group.last_id(),
+        };
+        let Some(start) = entries.last_entry_id().filter(|last| *last > start).and_then(|_| start.next())
+        else {
+            return false;
+        };
+        let id = group.see_consumer(consumer, now_ms);
+        let count = entries.count(start, Id::MAX, options.count);
+        open_stream(reply, key);
+        reply.array(count as usize);
+        for entry in entries.range(start, Id::MAX).take(count as usize) {
+            group.advance(entry.id(), entries);
+            send_entry(reply, &entry);
+            if !options.no_ack {
+                group.deliver(entry.id(), id, now_ms);
+            }
+        }
+        true
+    });
+    sent.unwrap_or(false)
+}
+
+/// The head of a reply of so many streams.
+fn open(reply: &mut Reply<'_>, streams: usize) {
+    match reply.protocol() {
+        Protocol::Resp2 => reply.array(streams),
+        Protocol::Resp3 => reply.map(streams),
+    }
+}
+
+/// The head of one stream's entries.
+fn open_stream(reply: &mut Reply<'_>, key: &[u8]) {
+    if reply.protocol() == Protocol::Resp2 {
+        reply.array(2);
+    }
+    reply.bulk(key);
+}
+
+fn stream_at<'d>(db: &'d mut Db<'_, '_>, key: &Key<'_>) -> Result<Option<&'d StreamValue>, &'static str> {
+    db.read::<StreamValue>(key).map_err(|_| errors::WRONG_TYPE)
+}
+
+fn bytes_of(text: Text) -> Vec<u8> {
+    text.into_owned().into_bytes()
+}

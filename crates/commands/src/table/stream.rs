@@ -1,0 +1,406 @@
+//! The rows of group stream.
+
+use crate::cost::{Cost, Merge, Slices, SlowPath};
+use crate::families::stream::{self, costs};
+use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
+
+/// Group stream, by name.
+pub(crate) static STREAM: &[CommandSpec] = &[
+    CommandSpec::new(
+        "xack",
+        "stream",
+        "5.0.0",
+        "O(N) with the number of IDs given",
+        "Acknowledges entries of a consumer group: they are pending no more.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::string("group"), Arg::string("id").multiple()])
+    .exec(Exec::Estimated(
+        stream::xack,
+        Cost::Arguments,
+        SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, one_key: true, anew: false }),
+    )),
+    CommandSpec::new(
+        "xadd",
+        "stream",
+        "5.0.0",
+        "O(1), and O(N) with the number of entries trimmed",
+        "Adds an entry to a stream.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE]).notes("It may trim, too: an update.")])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::word("nomkstream", "NOMKSTREAM").optional().since("6.2.0"),
+        Arg::block(
+            "trim",
+            &[
+                Arg::oneof(
+                    "strategy",
+                    &[Arg::word("maxlen", "MAXLEN"), Arg::word("minid", "MINID").since("6.2.0")],
+                ),
+                Arg::oneof("operator", &[Arg::word("equal", "="), Arg::word("approximately", "~")])
+                    .optional(),
+                Arg::string("threshold"),
+                Arg::integer("count").token("LIMIT").optional().since("6.2.0"),
+            ],
+        )
+        .optional(),
+        Arg::oneof("id_or_auto", &[Arg::word("auto_id", "*"), Arg::string("id")]),
+        Arg::block("field_value", &[Arg::string("field"), Arg::string("value")]).multiple(),
+    ])
+    .history(&[("6.2.0", "Takes NOMKSTREAM, MINID and LIMIT."), ("7.0.0", "Takes IDs of the form ms-*.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(stream::xadd, Cost::InData(costs::add), SlowPath::Held)),
+    CommandSpec::new(
+        "xautoclaim",
+        "stream",
+        "6.2.0",
+        "O(N) with COUNT",
+        "Gives pending entries that were left long enough to a consumer.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::string("consumer"),
+        Arg::string("min-idle-time"),
+        Arg::string("start"),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::word("justid", "JUSTID").optional(),
+    ])
+    .history(&[("7.0.0", "Replies the IDs of deleted entries, too.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(stream::xautoclaim, Cost::InData(costs::autoclaim), SlowPath::Held)),
+    CommandSpec::new(
+        "xclaim",
+        "stream",
+        "5.0.0",
+        "O(N log M), N the IDs given, M the pending entries",
+        "Gives pending entries to a consumer.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::string("consumer"),
+        Arg::string("min-idle-time"),
+        Arg::string("id").multiple(),
+        Arg::integer("ms").token("IDLE").optional(),
+        Arg::unix_time("unix-time-milliseconds").token("TIME").optional(),
+        Arg::integer("count").token("RETRYCOUNT").optional(),
+        Arg::word("force", "FORCE").optional(),
+        Arg::word("justid", "JUSTID").optional(),
+        Arg::string("id").token("LASTID").optional(),
+    ])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(stream::xclaim, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "xdel",
+        "stream",
+        "5.0.0",
+        "O(N) with the number of IDs given",
+        "Deletes entries of a stream.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[Arg::key("key", 0), Arg::string("id").multiple()])
+    .exec(Exec::Estimated(stream::xdel, Cost::Arguments, SlowPath::fields(Merge::Sum))),
+    CommandSpec::container(
+        "xgroup",
+        "stream",
+        "5.0.0",
+        "Commands on consumer groups.",
+        &[
+            CommandSpec::sub("create", "stream", "5.0.0", "O(1)", "Creates a consumer group.")
+                .flags(&[F::WRITE, F::DENYOOM])
+                .keys(&[KeySpec::one(2, &[K::RW, K::INSERT])])
+                .args(&[
+                    Arg::key("key", 0),
+                    Arg::string("groupname"),
+                    Arg::oneof("id", &[Arg::string("id"), Arg::word("new_id", "$")]),
+                    Arg::word("mkstream", "MKSTREAM").optional(),
+                    Arg::integer("entries_read").token("ENTRIESREAD").optional(),
+                ])
+                .history(&[("7.0.0", "Takes ENTRIESREAD.")])
+                .exec(Exec::Inline(stream::xgroup_create)),
+            CommandSpec::sub("createconsumer", "stream", "6.2.0", "O(1)", "Creates a consumer of a group.")
+                .flags(&[F::WRITE, F::DENYOOM])
+                .keys(&[KeySpec::one(2, &[K::RW, K::INSERT])])
+                .args(&[Arg::key("key", 0), Arg::string("groupname"), Arg::string("consumername")])
+                .exec(Exec::Inline(stream::xgroup_createconsumer)),
+            CommandSpec::sub(
+                "delconsumer",
+                "stream",
+                "5.0.0",
+                "O(N) with what is pending there",
+                "Deletes a consumer of a group, and what is pending there.",
+            )
+            .flags(&[F::WRITE])
+            .keys(&[KeySpec::one(2, &[K::RW, K::DELETE])])
+            .args(&[Arg::key("key", 0), Arg::string("groupname"), Arg::string("consumername")])
+            .exec(Exec::Estimated(
+                stream::xgroup_delconsumer,
+                Cost::InData(costs::group),
+                SlowPath::Held,
+            )),
+            CommandSpec::sub(
+                "destroy",
+                "stream",
+                "5.0.0",
+                "O(N) with what is pending in the group",
+                "Removes a consumer group.",
+            )
+            .flags(&[F::WRITE])
+            .keys(&[KeySpec::one(2, &[K::RW, K::DELETE])])
+            .args(&[Arg::key("key", 0), Arg::string("groupname")])
+            .exec(Exec::Estimated(
+                stream::xgroup_destroy,
+                Cost::InData(costs::group),
+                SlowPath::Held,
+            )),
+            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Inline(stream::xgroup_help)),
+            CommandSpec::sub(
+                "setid",
+                "stream",
+                "5.0.0",
+                "O(1)",
+                "Sets the ID up to which a consumer group has read.",
+            )
+            .flags(&[F::WRITE])
+            .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+            .args(&[
+                Arg::key("key", 0),
+                Arg::string("groupname"),
+                Arg::oneof("id", &[Arg::string("id"), Arg::word("new_id", "$")]),
+                Arg::integer("entries_read").token("ENTRIESREAD").optional(),
+            ])
+            .history(&[("7.0.0", "Takes ENTRIESREAD.")])
+            .exec(Exec::Inline(stream::xgroup_setid)),
+        ],
+    )
+    .acl(&["slow"]),
+    CommandSpec::container(
+        "xinfo",
+        "stream",
+        "5.0.0",
+        "Commands that describe streams.",
+        &[
+            CommandSpec::sub(
+                "consumers",
+                "stream",
+                "5.0.0",
+                "O(N) with the consumers",
+                "Describes the consumers of a group.",
+            )
+            .flags(&[F::READONLY])
+            .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+            .args(&[Arg::key("key", 0), Arg::string("groupname")])
+            .tips(&["nondeterministic_output"])
+            .exec(Exec::Estimated(
+                stream::xinfo_consumers,
+                Cost::InData(costs::info),
+                SlowPath::Snapshot,
+            )),
+            CommandSpec::sub(
+                "groups",
+                "stream",
+                "5.0.0",
+                "O(N) with the groups",
+                "Describes the consumer groups of a stream.",
+            )
+            .flags(&[F::READONLY])
+            .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+            .args(&[Arg::key("key", 0)])
+            .history(&[("7.0.0", "Replies entries-read and lag.")])
+            .exec(Exec::Estimated(
+                stream::xinfo_groups,
+                Cost::InData(costs::info),
+                SlowPath::Snapshot,
+            )),
+            CommandSpec::sub("help", "stream", "5.0.0", "O(1)", "Lists the subcommands.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Inline(stream::xinfo_help)),
+            CommandSpec::sub(
+                "stream",
+                "stream",
+                "5.0.0",
+                "O(N) with the blocks of the stream; FULL: and with what is shown",
+                "Describes a stream.",
+            )
+            .flags(&[F::READONLY])
+            .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+            .args(&[
+                Arg::key("key", 0),
+                Arg::block("full", &[Arg::integer("count").token("COUNT").optional()])
+                    .token("FULL")
+                    .optional(),
+            ])
+            .history(&[
+                ("6.0.0", "Takes FULL."),
+                (
+                    "7.0.0",
+                    "Replies the highest ID deleted, the entries added, the first ID, and groups' progress.",
+                ),
+            ])
+            .exec(Exec::Estimated(
+                stream::xinfo_stream,
+                Cost::InData(costs::info),
+                SlowPath::Snapshot,
+            )),
+        ],
+    )
+    .acl(&["slow"]),
+    CommandSpec::new("xlen", "stream", "5.0.0", "O(1)", "Returns the number of entries of a stream.")
+        .flags(&[F::READONLY, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RO])])
+        .args(&[Arg::key("key", 0)])
+        .exec(Exec::Inline(stream::xlen)),
+    CommandSpec::new(
+        "xpending",
+        "stream",
+        "5.0.0",
+        "O(N) with the consumers, or with the entries looked at",
+        "Tells what was delivered to consumers of a group and not acknowledged.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::block(
+            "filters",
+            &[
+                Arg::integer("min-idle-time").token("IDLE").optional().since("6.2.0"),
+                Arg::string("start"),
+                Arg::string("end"),
+                Arg::integer("count"),
+                Arg::string("consumer").optional(),
+            ],
+        )
+        .optional(),
+    ])
+    .history(&[("6.2.0", "Takes IDLE, and IDs that are not in the interval.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(stream::xpending, Cost::InData(costs::pending), SlowPath::Snapshot)),
+    CommandSpec::new(
+        "xrange",
+        "stream",
+        "5.0.0",
+        "O(N) with the entries returned",
+        "Returns the entries of a stream in an interval of IDs.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("start"),
+        Arg::string("end"),
+        Arg::integer("count").token("COUNT").optional(),
+    ])
+    .history(&[("6.2.0", "Takes IDs that are not in the interval.")])
+    .exec(Exec::Estimated(stream::xrange, Cost::InData(costs::range), SlowPath::Snapshot)),
+    CommandSpec::new(
+        "xread",
+        "stream",
+        "5.0.0",
+        "O(N) with the entries returned",
+        "Returns entries of several streams above the given IDs.",
+    )
+    .flags(&[F::READONLY, F::BLOCKING, F::MOVABLEKEYS])
+    .keys(&[KeySpec::new(
+        &[K::RO, K::ACCESS],
+        BeginSearch::Keyword("STREAMS", 1),
+        FindKeys::Range { last: -1, step: 1, limit: 2 },
+    )])
+    .args(&[
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::integer("milliseconds").token("BLOCK").optional(),
+        Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
+            .token("STREAMS"),
+    ])
+    .exec(Exec::Estimated(stream::xread, Cost::InData(costs::read), SlowPath::Snapshot)),
+    CommandSpec::new(
+        "xreadgroup",
+        "stream",
+        "5.0.0",
+        "O(N) with the entries returned",
+        "Returns entries of several streams to a consumer of a group.",
+    )
+    .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
+    .keys(&[KeySpec::new(
+        &[K::RO, K::ACCESS],
+        BeginSearch::Keyword("STREAMS", 4),
+        FindKeys::Range { last: -1, step: 1, limit: 2 },
+    )])
+    .args(&[
+        Arg::block("group_consumer", &[Arg::string("group"), Arg::string("consumer")]).token("GROUP"),
+        Arg::integer("count").token("COUNT").optional(),
+        Arg::integer("milliseconds").token("BLOCK").optional(),
+        Arg::word("noack", "NOACK").optional(),
+        Arg::block("streams", &[Arg::key("key", 0).multiple(), Arg::string("id").multiple()])
+            .token("STREAMS"),
+    ])
+    .exec(Exec::Estimated(stream::xreadgroup, Cost::InData(costs::read), SlowPath::Held)),
+    CommandSpec::new(
+        "xrevrange",
+        "stream",
+        "5.0.0",
+        "O(N) with the entries returned",
+        "Returns the entries of a stream in an interval of IDs, newest first.",
+    )
+    .flags(&[F::READONLY])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("end"),
+        Arg::string("start"),
+        Arg::integer("count").token("COUNT").optional(),
+    ])
+    .history(&[("6.2.0", "Takes IDs that are not in the interval.")])
+    .exec(Exec::Estimated(stream::xrevrange, Cost::InData(costs::range_back), SlowPath::Snapshot)),
+    CommandSpec::new("xsetid", "stream", "5.0.0", "O(1)", "Sets the last ID of a stream.")
+        .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+        .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+        .args(&[
+            Arg::key("key", 0),
+            Arg::string("last-id"),
+            Arg::integer("entries_added").token("ENTRIESADDED").optional().since("7.0.0"),
+            Arg::string("max_deleted_entry_id").token("MAXDELETEDID").optional().since("7.0.0"),
+        ])
+        .history(&[("7.0.0", "Takes ENTRIESADDED and MAXDELETEDID.")])
+        .exec(Exec::Inline(stream::xsetid)),
+    CommandSpec::new(
+        "xtrim",
+        "stream",
+        "5.0.0",
+        "O(N) with the entries removed",
+        "Removes the oldest entries of a stream.",
+    )
+    .flags(&[F::WRITE])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::block(
+            "trim",
+            &[
+                Arg::oneof(
+                    "strategy",
+                    &[Arg::word("maxlen", "MAXLEN"), Arg::word("minid", "MINID").since("6.2.0")],
+                ),
+                Arg::oneof("operator", &[Arg::word("equal", "="), Arg::word("approximately", "~")])
+                    .optional(),
+                Arg::string("threshold"),
+                Arg::integer("count").token("LIMIT").optional().since("6.2.0"),
+            ],
+        ),
+    ])
+    .history(&[("6.2.0", "Takes MINID and LIMIT.")])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(stream::xtrim, Cost::InData(costs::xtrim), SlowPath::Held)),
+];
