@@ -2,7 +2,8 @@
 //!
 //! `*` any run, `?` one byte, `[a-c^]` a class, `\x` the byte x. Every element but `*` takes exactly one byte, so a
 //! mismatch needs to go back only to the last `*`: at most pattern times text steps, and no recursion, whatever the
-//! pattern. What follows the last `*` is held against the end of the text alone. The corners (an empty text, an open class, ranges of bytes above 127) are those of redis-server 7.0.
+//! pattern. What follows the last `*` is held against the end of the text alone. The corners (an empty text, an open class,
+//! ranges of bytes above 127) are those of redis-server 7.0.
 
 /// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
 pub const STARS_MAX: usize = 1000;

@@ -46,7 +46,7 @@ const LISTS_BY_BYTES: &str =
 const NO_SCRIPTS: &str = "there are no scripts in this version";
 const NO_EVENTS: &str = "there are no channels in this version";
 const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
-const NO_RESTORE: &str = "DUMP and RESTORE are not there in this version";
+const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
 const NO_LATENCY: &str = "latencies are not kept; SLOWLOG and /metrics are there";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
 const NO_UNIX_SOCKET: &str = "only TCP ports are listened on; `bind 127.0.0.1` keeps them on this machine";
@@ -352,7 +352,7 @@ options! {
         "Primary to be a replica of", no effect: NO_REPLICAS;
     RequirePass "requirepass", Kind::Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
-        "Whose RESTORE payloads are checked whole", no effect: NO_RESTORE;
+        "Whose RESTORE payloads are checked whole", no effect: ALWAYS_CHECKED;
     Save "save", Kind::SavePoints, "", Anytime,
         "When to write a snapshot: after so many seconds if so many keys changed", no effect: NOT_SAVED;
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
