@@ -32,13 +32,13 @@ bench: ## microbenchmarks: chain, decoder, keyspace, container diff
 	$(CARGO) bench --workspace --quiet $(ARGS)
 
 versus: release ## speed and memory beside redis-server in one run (ARGS='--only GET --json')
-	$(CARGO) run --release --quiet -p strand-testkit --bin versus -- --strand target/release/strand $(ARGS)
+	$(CARGO) run --release --quiet -p strand-bench --bin versus -- --strand target/release/strand $(ARGS)
 
 cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--only KEYS --json')
-	$(CARGO) run --release --quiet -p strand-testkit --bin cliffs -- --strand target/release/strand $(ARGS)
+	$(CARGO) run --release --quiet -p strand-bench --bin cliffs -- --strand target/release/strand $(ARGS)
 
 scaling: release ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
-	$(CARGO) run --release --quiet -p strand-testkit --bin scaling -- --strand target/release/strand $(ARGS)
+	$(CARGO) run --release --quiet -p strand-bench --bin scaling -- --strand target/release/strand $(ARGS)
 
 foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py

@@ -37,7 +37,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "strand-ring",
         ],
     ),
-    ("strand-testkit", &["strand-chain", "strand-wire", "strand-commands", "strand-import"]),
+    ("strand-testkit", &["strand-chain", "strand-wire", "strand-commands"]),
+    ("strand-bench", &["strand-chain", "strand-wire", "strand-testkit"]),
     ("xtask", &[]),
 ];
 

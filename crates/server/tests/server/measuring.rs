@@ -1,7 +1,7 @@
 //! `make cliffs` at a thousandth of its size: that it still measures, not what.
 
 use crate::harness::STRAND;
-use strand_testkit::cliffs::{self, Options};
+use strand_bench::cliffs::{self, Options};
 
 #[test]
 fn an_event_is_measured_on_both_servers() {

@@ -1,12 +1,12 @@
-//! `make cliffs`: the command line of [`strand_testkit::cliffs`].
+//! `make cliffs`: the command line of [`strand_bench::cliffs`].
 
 use std::path::PathBuf;
 use std::time::Instant;
-use strand_testkit::cliffs::{self, Options, Result};
-use strand_testkit::load;
-use strand_testkit::machine::Machine;
+use strand_bench::cliffs::{self, Options, Result};
+use strand_bench::load;
+use strand_bench::machine::Machine;
+use strand_bench::report;
 use strand_testkit::process::raise_open_files;
-use strand_testkit::report;
 
 const USAGE: &str = "usage: cliffs --strand BINARY [--only NAME] [--scale FACTOR] [--json]";
 

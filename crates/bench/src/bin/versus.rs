@@ -9,11 +9,11 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use strand_testkit::fill::{self, Content};
-use strand_testkit::load::{self, Operation, Workload};
-use strand_testkit::machine::Machine;
+use strand_bench::fill::{self, Content};
+use strand_bench::load::{self, Operation, Workload};
+use strand_bench::machine::Machine;
+use strand_bench::report::{self, Report, Row, grouped, median};
 use strand_testkit::process::{Kind, Server};
-use strand_testkit::report::{self, Report, Row, grouped, median};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -3,11 +3,11 @@
 use super::check::quantile;
 use super::contestants::{Contestant, SET, Sample, Strand, define};
 use super::*;
-use crate::process::{Kind, Server};
 use crate::report::grouped;
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use strand_testkit::process::{Kind, Server};
 use strand_wire::client::{Value, encode_command};
 
 /// T4: a set is defined again and again and searched with in between.
@@ -121,7 +121,7 @@ pub(super) fn saturated(extent: &Extent<'_>) -> Cell {
             let (stop, hard) = (&stop, &hard);
             scope.spawn(move || -> Result<()> {
                 super::super::event::lower_priority()?;
-                let mut client = crate::client::Client::connect(address)?;
+                let mut client = strand_testkit::client::Client::connect(address)?;
                 for text in hard.iter().cycle().skip(t * 50) {
                     if stop.load(Relaxed) {
                         break;

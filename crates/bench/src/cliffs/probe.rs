@@ -8,13 +8,13 @@
 use super::Result;
 use crate::fill::{self, push_key};
 use crate::load::histogram;
-use crate::process::Server;
 use crate::report::median;
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use strand_testkit::process::Server;
 
 const PROBE_KEYS: u64 = 10_000;
 const VALUE_BYTES: usize = 64;

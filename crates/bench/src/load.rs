@@ -4,12 +4,12 @@
 //! server always has work of other connections while one is read, and the generator costs less than the server.
 
 use crate::fill::{self, push_key, read_lines};
-use crate::process::Server;
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use strand_testkit::process::Server;
 
 /// INCR and HSET write to keys of their own, this many.
 const COUNTER_KEYS: u64 = 100_000;

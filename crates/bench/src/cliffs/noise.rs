@@ -8,10 +8,10 @@
 
 use super::Result;
 use super::pauses::{Pauses, now_ns};
-use crate::process::{Kind, Server};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+use strand_testkit::process::{Kind, Server};
 
 /// The cores of the server and of the client.
 pub(super) const CORES: [usize; 2] = [0, 1];

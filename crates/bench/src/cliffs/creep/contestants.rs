@@ -2,13 +2,13 @@
 
 use super::super::Result;
 use super::texts::Subject;
-use crate::process::{Kind, Server};
-use crate::quoting;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use strand_testkit::process::{Kind, Server};
+use strand_testkit::quoting;
 use strand_wire::client::Value;
 
 /// One search.

@@ -4,8 +4,8 @@
 use super::event::EventClient;
 use super::{EXPIRING, KEYS, Lab, MANY, Result};
 use crate::fill::{self, Content, push_key};
-use crate::process::{Kind, Server};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strand_testkit::process::{Kind, Server};
 
 const GROWTH: &str = "7 growth of the keyspace";
 const KEYS_ALL: &str = "9 KEYS *";

@@ -3,8 +3,8 @@
 
 use super::event::EventClient;
 use super::{LARGE_MB, Lab, Result};
-use crate::process::Server;
 use std::time::Duration;
+use strand_testkit::process::Server;
 
 const SET: &str = "9 SET of a large value";
 const GET: &str = "9 GET of a large value";

@@ -2,12 +2,12 @@
 
 use super::{ARRIVALS, IDLE, Lab, MANY, Result};
 use crate::fill::{self, push_key};
-use crate::process::Server;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use strand_testkit::process::Server;
 
 const PIPELINE: &str = "11 pipelines of 10000 commands";
 const ARRIVE: &str = "11 5000 connections arrive in a second";

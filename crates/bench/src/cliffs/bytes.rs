@@ -2,11 +2,11 @@
 
 use super::{Lab, Result};
 use crate::fill::{self, push_key, read_lines};
-use crate::process::{Kind, Server};
 use crate::report::{grouped, median};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
+use strand_testkit::process::{Kind, Server};
 
 const CHUNKS: &str = "1 SET in 4 KiB chunks, ns/byte at 1 / 8 / 64 MB";
 const CHUNKS_MEMORY: &str = "1 peak memory gained, of the 64 MB";

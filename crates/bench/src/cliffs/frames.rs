@@ -5,12 +5,12 @@
 use super::{Lab, Result};
 use crate::fill;
 use crate::load::pin_to;
-use crate::process::{Kind, Server, free_port};
 use crate::report::grouped;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
+use strand_testkit::process::{Kind, Server, free_port};
 
 const MERGED: &str = "2 pack4 in one write, us p50 / p99 (beside a plain server)";
 const NAIVE: &str = "2 pack4 write-write-read with Nagle on, us p50 / p99 (beside a plain server)";

@@ -17,7 +17,6 @@ mod noise;
 mod pauses;
 pub mod probe;
 
-use crate::process::{Kind, Server};
 use crate::report::{Report, Row, grouped};
 use event::EventClient;
 use noise::Noise;
@@ -27,6 +26,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
+use strand_testkit::process::{Kind, Server};
 
 /// What the rows return.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

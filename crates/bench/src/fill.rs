@@ -1,9 +1,9 @@
 //! Data to measure on, sent in big pipelines: keys with values, counters, hashes of five fields, one huge hash.
 
-use crate::process::Server;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use strand_testkit::process::Server;
 
 /// Keys are four letters and twelve digits.
 pub const KEY_BYTES: usize = 16;

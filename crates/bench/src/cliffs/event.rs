@@ -8,9 +8,9 @@
 
 use super::Result;
 use crate::fill;
-use crate::process::Server;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use strand_testkit::process::Server;
 use strand_wire::client::encode_command;
 
 const PIECE_BYTES: usize = 16 << 10;
