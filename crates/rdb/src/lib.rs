@@ -8,7 +8,7 @@
 //! Writing: [`write::Writer`] appends to a buffer that its owner empties whenever it likes. It writes what redis-server
 //! 7.0 reads (RDB version 10); only hashes whose fields expire need version 12.
 //!
-//! Digests: [`digest`] is the algorithm of DEBUG DIGEST and DEBUG DIGEST-VALUE.
+//! [`check::check`] reads a whole file and counts. Digests: [`digest`] is the algorithm of DEBUG DIGEST and DEBUG DIGEST-VALUE.
 //!
 //! What is not checked here: that keys, members, fields and pending entries are unique, and that a consumer's pending
 //! entry is in its group's list. Both need the whole collection, so whoever builds the value checks them.
@@ -16,6 +16,7 @@
 //! **Invariant:** knows bytes and plain values; no keyspace, no files, no sockets, no clocks. No input makes it panic,
 //! recurse without bound, or take memory that the input's bytes do not justify (an LZF string grows at most 88 times).
 
+pub mod check;
 mod checksum;
 pub mod digest;
 pub mod dump;

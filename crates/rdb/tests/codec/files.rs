@@ -3,6 +3,7 @@
 use crate::common::{Dataset, Packing, Record, Value, read_file, write_file};
 use crate::manifest::{bytes, compare, data_files, lines, value};
 use serde_json::Value as Json;
+use strand_rdb::check::check;
 use strand_rdb::digest::{DatasetDigest, ValueDigest};
 use strand_rdb::{Error, VERSION_WRITTEN};
 
@@ -138,4 +139,68 @@ fn minus_zero_is_zero(value: &mut Value) {
     if let Value::SortedSet(set) = value {
         set.values_mut().filter(|bits| **bits == (-0.0f64).to_bits()).for_each(|bits| *bits = 0);
     }
+}
+
+#[test]
+fn a_check_counts_what_is_there() {
+    for path in data_files(".rdb") {
+        let file = std::fs::read(&path).unwrap();
+        let manifest = lines(&path.with_extension("jsonl"));
+        let (report, done) = check(&file[..], &mut |_| {});
+        if done.is_err() {
+            assert!(path.to_string_lossy().contains("7.0-rc1-functions"), "{}", path.display());
+            continue;
+        }
+        let sizes = manifest[0]["dbsize"].as_object().unwrap();
+        let counted = report.databases.iter().map(|(db, (keys, _))| (db.to_string(), *keys));
+        assert_eq!(
+            counted.collect::<Vec<_>>(),
+            sizes
+                .iter()
+                .map(|(db, n)| (db.clone(), n.as_u64().unwrap()))
+                .collect::<std::collections::BTreeMap<_, _>>()
+                .into_iter()
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!((report.bytes, report.key), (file.len() as u64, None));
+        assert_eq!(
+            report.types.values().map(|(keys, _)| keys).sum::<u64>(),
+            report.databases.values().map(|(keys, _)| keys).sum::<u64>()
+        );
+        assert!(report.types.values().all(|(keys, elements)| elements >= keys), "{:?}", report.types);
+    }
+}
+
+#[test]
+fn a_check_says_where_a_file_breaks() {
+    let whole = write_file(
+        &[
+            Record {
+                db: 0,
+                key: b"first".to_vec(),
+                expires_at_ms: None,
+                idle_s: None,
+                freq: None,
+                value: Value::String(b"x".repeat(10)),
+            },
+            Record {
+                db: 0,
+                key: b"se\nc".to_vec(),
+                expires_at_ms: Some(1),
+                idle_s: None,
+                freq: None,
+                value: Value::List(vec![b"y".repeat(10)]),
+            },
+        ],
+        Packing::Packed,
+        false,
+    );
+    let (report, done) = check(&whole[..], &mut |_| {});
+    done.unwrap();
+    assert_eq!((report.version, report.databases[&0], report.types["list"]), (10, (2, 1), (1, 1)));
+    let (report, done) = check(&whole[..whole.len() - 12], &mut |_| {});
+    assert!(matches!(done, Err(Error::Truncated)));
+    assert_eq!(report.key.as_deref(), Some("se\\nc"));
+    let (report, done) = check(&b"*1\r\n$4\r\nPING\r\n"[..], &mut |_| {});
+    assert!(matches!(done, Err(Error::NotRdb)) && report.version == 0);
 }
