@@ -51,7 +51,7 @@ impl<'a> Options<'a> {
                 options.count = if count == 0 { u64::MAX } else { count };
             } else if is("STREAMS") && more > 0 {
                 (options.first, options.streams) = (at + 1, more / 2);
-                if more % 2 != 0 {
+                if !more.is_multiple_of(2) {
                     let text = "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be \
                                 specified.";
                     return Err(text.into());
