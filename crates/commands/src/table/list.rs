@@ -61,7 +61,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
         "O(N+M) with the number of keys given and of elements taken",
         "Takes elements off an end of the first list that has any.",
     )
-    .flags(&[F::WRITE])
+    .flags(&[F::WRITE, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[
         Arg::integer("numkeys"),

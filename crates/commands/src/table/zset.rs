@@ -58,7 +58,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Returns the members of the first sorted set that no other one has.",
     )
-    .flags(&[F::READONLY])
+    .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::integer("numkeys"),
@@ -73,7 +73,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Stores the members of the first sorted set that no other one has.",
     )
-    .flags(&[F::WRITE, F::DENYOOM])
+    .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("destination", 0), Arg::integer("numkeys"), Arg::key("key", 1).multiple()])
     .exec(Exec::Estimated(zset::zdiffstore, Cost::InData(zset::source_elements), SlowPath::Held)),
@@ -89,7 +89,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Returns the members that all sorted sets have.",
     )
-    .flags(&[F::READONLY])
+    .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::integer("numkeys"),
@@ -108,7 +108,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N K) with the members of the smallest source and the number of sources",
         "Counts the members that all sorted sets have.",
     )
-    .flags(&[F::READONLY])
+    .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::integer("numkeys"),
@@ -123,7 +123,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Stores the members that all sorted sets have.",
     )
-    .flags(&[F::WRITE, F::DENYOOM])
+    .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::key("destination", 0),
@@ -153,7 +153,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(K + M log N) with the number of keys given and of members taken",
         "Takes members off an end of the first sorted set that has any.",
     )
-    .flags(&[F::WRITE])
+    .flags(&[F::WRITE, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[
         Arg::integer("numkeys"),
@@ -482,7 +482,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Returns the members of any of the sorted sets.",
     )
-    .flags(&[F::READONLY])
+    .flags(&[F::READONLY, F::MOVABLEKEYS])
     .keys(&[KeySpec::counted(1, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::integer("numkeys"),
@@ -501,7 +501,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         "O(N log N) with the number of members of all sources",
         "Stores the members of any of the sorted sets.",
     )
-    .flags(&[F::WRITE, F::DENYOOM])
+    .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
     .args(&[
         Arg::key("destination", 0),

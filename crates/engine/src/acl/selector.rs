@@ -276,7 +276,9 @@ impl Selector {
         };
         let serves = |p: &&KeyPattern| (!access.read || p.access.read) && (!access.write || p.access.write);
         let mut serving = self.keys.iter().filter(serves);
-        self.all_keys || serving.any(|p| is_open(&p.pattern) && glob::matches(&p.pattern, prefix, false))
+        // A lone star takes every key but the empty one, which no pattern takes.
+        let takes = |p: &KeyPattern| p.pattern == b"*" || glob::matches(&p.pattern, prefix, false);
+        self.all_keys || serving.any(|p| is_open(&p.pattern) && takes(p))
     }
     /// As [`Selector::allows_key`]; `None` when it was told not to go on.
     pub(super) fn allows_key_paced(&self, key: &[u8], access: Access, pace: &mut Pace<'_>) -> Option<bool> {

@@ -20,7 +20,8 @@ A document is a hash at NAME:path. What is in archives (zip, tar, gz, xz, zstd, 
 with the archive's path before their own, and in their field parent; the archive is a document as well. Mail (RFC 5322, \
 with or without an mbox 'From ' line) has the fields message_id, date (Unix seconds), from, from_address, to, to_address, \
 cc, subject, body and attachments, and in a Maildir flags; every document has path, name, kind (mail, file, archive or \
-mailbox) and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
+mailbox) and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) and \
+cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
 go on.
 
 Exit codes: 0 done; 1 stopped by an error, or (with --strict) documents failed; 2 wrong usage.";
