@@ -56,19 +56,19 @@ impl Holds for Alone {
 impl Hold for Alone {}
 
 /// Shards that a lane call holds, announced or not.
-pub struct LaneLocked<'a> {
+pub struct LaneTxn<'a> {
     // Let go before the hold ends.
     txn: Txn<'a>,
     _hold: Option<Box<dyn Hold + 'a>>,
 }
 
-impl<'a> Deref for LaneLocked<'a> {
+impl<'a> Deref for LaneTxn<'a> {
     type Target = Txn<'a>;
     fn deref(&self) -> &Txn<'a> {
         &self.txn
     }
 }
-impl DerefMut for LaneLocked<'_> {
+impl DerefMut for LaneTxn<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.txn
     }
@@ -141,20 +141,28 @@ pub struct LaneCall<'a> {
 impl<'a> LaneCall<'a> {
     /// Locks the shards of `hashes`, to be let go soon: all or none, so that while it waits for one that somebody holds
     /// nobody waits for the others. Where they are not free together for long enough, they are kept free for it.
-    pub fn lock(&self, hashes: &[KeyHash]) -> LaneLocked<'a> {
+    pub fn lock(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
-            Some(txn) => LaneLocked { txn, _hold: None },
+            Some(txn) => LaneTxn { txn, _hold: None },
             None => self.hold(hashes),
         }
     }
     /// Locks the shards of `hashes` for long, which is announced before.
-    pub fn hold(&self, hashes: &[KeyHash]) -> LaneLocked<'a> {
+    pub fn hold(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         let hold = self.holds.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
         // Workers on this core that looked just before have done what they are at; those on others will see it.
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
-        LaneLocked { txn, _hold: Some(hold) }
+        LaneTxn { txn, _hold: Some(hold) }
+    }
+    /// Locks shards by their indices, which ascend, for long, which is announced before.
+    pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
+        let hold = self.holds.begin(Some(shards.to_vec()));
+        self.pause();
+        let txn = self.keyspace.lock_shards_together(shards, HOLD_TRIES, PATIENCE, self.now_ms);
+        let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));
+        LaneTxn { txn, _hold: Some(hold) }
     }
     /// Announces that all shards will be held.
     pub fn hold_all(&self) -> Box<dyn Hold + 'a> {

@@ -21,6 +21,7 @@ mod long_double;
 mod lookup;
 mod optimistic;
 mod parse;
+pub mod run;
 pub mod serial;
 pub mod spec;
 mod strtod;

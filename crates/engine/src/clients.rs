@@ -46,6 +46,8 @@ struct Moving {
     input_bytes: AtomicU64,
     args_bytes: AtomicU64,
     output_bytes: AtomicU64,
+    /// Commands queued since MULTI, and one; 0 outside a transaction.
+    queued: AtomicU64,
 }
 
 /// A session's state as it is put into its [`Client`].
@@ -59,6 +61,8 @@ pub(crate) struct Snapshot {
     pub(crate) no_touch: bool,
     pub(crate) input_bytes: usize,
     pub(crate) args_bytes: usize,
+    /// Commands queued since MULTI.
+    pub(crate) queued: Option<usize>,
     pub(crate) output_bytes: usize,
 }
 
@@ -74,6 +78,7 @@ impl Client {
         m.input_bytes.store(s.input_bytes as u64, Relaxed);
         m.args_bytes.store(s.args_bytes as u64, Relaxed);
         m.output_bytes.store(s.output_bytes as u64, Relaxed);
+        m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
     pub(crate) fn texts(&self) -> Texts {
         self.texts.lock().clone()
@@ -111,7 +116,10 @@ impl Client {
         let (m, texts) = (&self.moving, self.texts());
         let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
         let mut flags = String::new();
-        for (set, letter) in [(m.no_evict.load(Relaxed), 'e'), (m.no_touch.load(Relaxed), 'T')] {
+        let queued = m.queued.load(Relaxed);
+        for (set, letter) in
+            [(queued > 0, 'x'), (m.no_evict.load(Relaxed), 'e'), (m.no_touch.load(Relaxed), 'T')]
+        {
             if set {
                 flags.push(letter);
             }
@@ -128,10 +136,11 @@ impl Client {
         // Sizes of redis-server's own buffers (qbuf-free, rbs, rbp) have no counterpart here and are 0.
         let written = write!(
             line,
-            " age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 qbuf={} qbuf-free=0 argv-mem={} \
+            " age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem={} \
              multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} user={} redir=-1 resp={} \
              lib-name={} lib-ver={}",
             m.db.load(Relaxed),
+            queued as i64 - 1,
             m.input_bytes.load(Relaxed),
             m.args_bytes.load(Relaxed),
             self.held_bytes(),

@@ -5,7 +5,7 @@ use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
 use crate::usage::Usage;
-use crate::{Key, RecordRef, Txn, Value, ValueRef};
+use crate::{Key, RecordRef, Txn, Value, ValueRef, WatchFlag};
 use strand_chain::Blob;
 
 /// The value at a key is not of the type that was asked for.
@@ -221,6 +221,14 @@ impl Db<'_, '_> {
         let slot = self.slot;
         self.changed(key).set_deadline(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
         true
+    }
+
+    /// Raises `flag` when the value or the expiry of `key` changes from now on, until [`crate::Keyspace::unwatch`].
+    pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) {
+        // A key that has expired is gone before it is watched.
+        let _ = self.locate(key);
+        let slot = self.slot;
+        self.shard(key).watchers.add(slot, key.bytes, flag);
     }
 
     /// The record at `at`.

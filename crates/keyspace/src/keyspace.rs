@@ -3,7 +3,7 @@
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
-use crate::{PrefixSet, RecordRef, Settings, Touched, Txn, Value};
+use crate::{PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub struct Keyspace {
     pub(crate) settings: Settings,
     pub(crate) expired_total: AtomicU64,
     /// Times that database 0 was flushed or swapped.
-    flushes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
     /// Where active expiry goes on: slot and position.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
@@ -61,14 +61,14 @@ pub struct Keyspace {
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
     /// Of those, and of what [`Flushed`] holds.
-    garbage_bytes: Arc<AtomicUsize>,
+    pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
 /// The tables that [`Keyspace::flush`] took out. Dropping it frees them all.
 #[derive(Debug)]
 pub struct Flushed {
-    tables: Vec<Table>,
-    garbage_bytes: Arc<AtomicUsize>,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
 
 impl Flushed {
@@ -236,10 +236,9 @@ impl Keyspace {
     pub fn data_bytes(&self) -> usize {
         self.shards.iter().map(Slot::data_bytes).sum()
     }
-    /// Number of keys in `db`, expired ones included (as DBSIZE has it).
+    /// As [`Txn::len`], each shard locked by itself.
     pub fn len(&self, db: usize) -> usize {
-        let slot = self.slot(db);
-        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.records.len())).sum()
+        self.unlocked(0).len(db)
     }
     /// True when `db` has no key.
     pub fn is_empty(&self, db: usize) -> bool {
@@ -272,45 +271,13 @@ impl Keyspace {
         let shape = |shard: &Slot| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
-    /// Removes every key of `db` and of its system companion, atomically. Freeing what it returns takes a while with many
-    /// keys, for the caller only: no shard is held.
+    /// As [`Txn::flush`], on its own.
     pub fn flush(&self, db: usize) -> Flushed {
-        let slot = self.slot(db);
-        let mut tables = Vec::with_capacity(2 * self.shards.len());
-        let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
-        for shard in &mut all {
-            tables.extend([slot, slot ^ 1].into_iter().filter_map(|slot| shard.take(slot)));
-            if slot == 0 {
-                shard.notes.note_all();
-            }
-        }
-        // Before it is no data any more: it is always counted as one or the other.
-        self.garbage_bytes.fetch_add(tables.iter().map(|table| table.records.heap_bytes()).sum(), Relaxed);
-        self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
-        if slot == 0 {
-            self.flushes.fetch_add(1, Relaxed);
-        }
-        drop(all);
-        Flushed { tables, garbage_bytes: self.garbage_bytes.clone() }
+        self.lock_all(0).flush(db)
     }
-    /// Swaps two databases and their system companions, atomically.
+    /// As [`Txn::swap`], on its own.
     pub fn swap(&self, a: usize, b: usize) {
-        if a == b {
-            return;
-        }
-        let (a, b) = (self.slot(a), self.slot(b));
-        let mut all: Vec<_> = self.shards.iter().map(|s| s.lock.lock()).collect();
-        if a == 0 || b == 0 {
-            self.flushes.fetch_add(1, Relaxed);
-        }
-        for shard in &mut all {
-            shard.swap(a, b);
-            shard.swap(a ^ 1, b ^ 1);
-            if a == 0 || b == 0 {
-                shard.notes.note_all();
-            }
-        }
-        self.shards.iter().zip(&all).for_each(|(slot, shard)| slot.publish(shard));
+        self.lock_all(0).swap(a, b);
     }
     /// Keys that expired since the start, or since [`Keyspace::reset_totals`].
     pub fn expired_total(&self) -> u64 {
@@ -384,23 +351,28 @@ impl Keyspace {
     pub(crate) fn count_expired(&self, records: usize) {
         self.expired_total.fetch_add(records as u64, Relaxed);
     }
-    /// Visits the live records of a segment, as [`crate::segmented::Segmented::scan_step`] does, holding its shard.
-    pub(crate) fn visit_step(
+    /// As [`Keyspace::try_lock`] of shards by their indices, which ascend, into what holds nothing yet.
+    pub fn try_lock_shards<'k>(&'k self, shards: &[usize], txn: &mut Txn<'k>) -> bool {
+        txn.try_hold(shards.iter().copied())
+    }
+    /// As [`Keyspace::lock_together`], of shards by their indices, which ascend.
+    pub fn lock_shards_together(
         &self,
-        slot: usize,
-        from: u64,
-        items_max: usize,
+        shards: &[usize],
+        tries: usize,
+        patience: Duration,
         now_ms: i64,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> (usize, Option<u64>) {
-        let shard = self.shards[self.shard_at(from)].lock.lock();
-        let Some(table) = shard.table(slot) else { return (0, None) };
-        table.records.scan_step(from, items_max, &mut |item| {
-            let record = RecordRef(item);
-            if !record.is_expired(now_ms) {
-                visit(record);
-            }
-        })
+    ) -> Option<Txn<'_>> {
+        Txn::together(self, shards, tries, patience, now_ms)
+    }
+    /// Locks shards by their indices, which ascend.
+    pub fn lock_shards(&self, shards: &[usize], now_ms: i64) -> Txn<'_> {
+        Txn::ascending(self, shards.iter().copied(), now_ms)
+    }
+    /// `flag` is not raised any more when the key changes.
+    pub fn unwatch(&self, db: usize, key: &[u8], flag: &WatchFlag) {
+        let slot = self.slot(db);
+        self.shards[self.shard_of(self.key(key).hash)].lock.lock().watchers.remove(slot, key, flag);
     }
     fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
         let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();

@@ -17,6 +17,7 @@ mod tracking;
 mod txn;
 pub mod types;
 mod usage;
+mod watch;
 
 pub use db::{Db, OtherType, Taken};
 pub use evict::{Evicted, Evictor, Order, Policy};
@@ -35,3 +36,4 @@ pub use types::{
     string::{Str, StrRef},
     zset::ZSetValue,
 };
+pub use watch::WatchFlag;

@@ -4,6 +4,7 @@ use crate::record::Value;
 use crate::segmented::{At, Item, New, Payload, Positions, Segmented, position_of};
 use crate::tracking::Notes;
 use crate::usage::{Access, Usage};
+use crate::watch::Watchers;
 use crate::{Key, Settings};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -68,6 +69,7 @@ pub(crate) struct Shard {
     base_bits: u8,
     positions: KeyPositions,
     pub(crate) notes: Notes,
+    pub(crate) watchers: Watchers,
     /// State of the generator behind LFU counters.
     pub(crate) random: u64,
 }
@@ -134,6 +136,7 @@ impl Shard {
             base_bits,
             positions,
             notes: Notes::default(),
+            watchers: Watchers::default(),
             random,
         }
     }
@@ -339,10 +342,14 @@ impl Shard {
         garbage: &mut Vec<Value>,
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
+        let watchers = std::mem::take(&mut self.watchers);
         let (looked_at, next) = self.change_table(slot, |table| {
             let step = table.records.expire_step(from, now_ms, &mut |key, position, value| {
                 removed += 1;
                 garbage.extend(value);
+                if watchers.any() {
+                    watchers.raise(slot, key);
+                }
                 if slot == 0 {
                     notes.note(position, key);
                 }
@@ -350,12 +357,29 @@ impl Shard {
             table.volatile -= removed;
             step
         });
-        self.notes = notes;
+        (self.notes, self.watchers) = (notes, watchers);
         (removed, looked_at, next)
     }
     /// Takes note that the value at `key` changed.
     pub(crate) fn note_key(&mut self, slot: usize, key: &Key<'_>) {
         self.note(slot, position_of(key.hash.0), key.bytes);
+    }
+    /// Takes note that the tables of these slots are about to be emptied or exchanged: what is watched and there changes.
+    pub(crate) fn note_tables(&mut self, slots: &[usize]) {
+        if slots.contains(&0) {
+            self.notes.note_all();
+        }
+        if self.watchers.any() {
+            let watchers = std::mem::take(&mut self.watchers);
+            watchers.raise_where(|slot, key| {
+                let position = self.positions.position(key);
+                slots.contains(&slot) && slots.iter().any(|slot| self.has(*slot, position, key))
+            });
+            self.watchers = watchers;
+        }
+    }
+    fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
+        self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
     }
     /// Takes note of every record of database 0.
     pub(crate) fn note_each(&mut self) {
@@ -365,6 +389,9 @@ impl Shard {
     }
     #[inline]
     fn note(&mut self, slot: usize, position: u64, key: &[u8]) {
+        if self.watchers.any() {
+            self.watchers.raise(slot, key);
+        }
         if slot == 0 {
             self.notes.note(position, key);
         }

@@ -4,7 +4,7 @@
 //! shards are let go. How a record is found and changed is in [`crate::db`].
 
 use crate::shard::{Clock, Shard, Slot};
-use crate::{Db, Keyspace, Value};
+use crate::{Db, Flushed, Keyspace, Value};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,6 +23,8 @@ pub struct Txn<'k> {
     pub(crate) lookups: Lookups,
     /// One place inline: a SET that replaces a value allocates nothing for it.
     garbage: SmallVec<[Value; 1]>,
+    /// Tables that [`Txn::flush_later`] took out.
+    flushed: Vec<Flushed>,
 }
 
 /// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
@@ -166,6 +168,7 @@ impl<'k> Txn<'k> {
             no_touch: false,
             lookups: Lookups::default(),
             garbage: SmallVec::new(),
+            flushed: Vec::new(),
         }
     }
 }
@@ -173,14 +176,41 @@ impl<'k> Txn<'k> {
 impl Drop for Txn<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.garbage.is_empty() {
+        if !self.garbage.is_empty() || !self.flushed.is_empty() {
             self.held.clear();
+            self.flushed.clear();
             self.garbage.drain(..).for_each(|value| self.keyspace.dispose(value));
         }
     }
 }
 
 impl<'k> Txn<'k> {
+    /// A shard for reading: as it is held, or locked for as long as `look` takes.
+    pub(crate) fn with_shard<R>(&mut self, shard: usize, look: impl FnOnce(&Shard) -> R) -> R {
+        match self.held.binary_search_by_key(&shard, |held| held.shard) {
+            Ok(at) => look(&self.held[at].guard),
+            Err(_) => look(&self.keyspace.shards[shard].lock.lock()),
+        }
+    }
+    /// As [`Txn::flush`]; the tables are freed when the shards are let go.
+    ///
+    /// # Panics
+    /// When not all shards are held.
+    pub fn flush_later(&mut self, db: usize) {
+        let flushed = self.flush(db);
+        self.flushed.push(flushed);
+    }
+    /// All shards, for writing.
+    ///
+    /// # Panics
+    /// When one is not held.
+    pub(crate) fn all_held(&mut self) -> impl Iterator<Item = &mut Shard> {
+        assert_eq!(self.held.len(), self.keyspace.shards(), "all shards are held");
+        self.held.iter_mut().map(|held| {
+            held.changed = true;
+            &mut *held.guard
+        })
+    }
     #[inline]
     pub(crate) fn held(&mut self, shard: usize) -> &mut Held<'k> {
         let at = match &self.held[..] {

@@ -28,6 +28,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("info", "free text; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
+    ("multi", "inside EXEC no order of members can be forgiven; corpus and own tests"),
     ("pfselftest", "takes a second; own tests"),
     ("quit", "ends the session; own tests"),
     ("reset", "changes the session; own tests"),

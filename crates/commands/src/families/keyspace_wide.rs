@@ -27,6 +27,19 @@ pub(crate) fn keys(call: &mut LaneCall<'_>) {
     call.reply.raw(found.encoded);
 }
 
+/// KEYS inside EXEC.
+pub(crate) fn keys_whole(call: &mut Call<'_, '_>) {
+    let filter = Filter::new(call.args.at(1));
+    let mut found = Found::new(call.reply);
+    call.txn.scan(call.db, 0, usize::MAX, &mut |record| {
+        if found.wants(&filter, record.key()) {
+            found.encode(|reply| reply.bulk(record.key()));
+        }
+    });
+    call.reply.array(found.count);
+    call.reply.raw(found.encoded);
+}
+
 /// Visits about `count` live records from the cursor on, in slices, and encodes the keys of those that are `wanted` and pass
 /// `filter`; the next cursor, 0 at the end or when nobody waits. A key that takes long to match is matched between two
 /// slices, with nothing held.
@@ -82,8 +95,7 @@ pub(crate) fn scan(call: &mut Call<'_, '_>) {
         Err(text) => return call.reply.error(text),
     };
     let mut found = Found::new(call.reply);
-    let keyspace: &Keyspace = call.txn.keyspace();
-    let next = keyspace.scan(call.db, from, options.count, call.now_ms, &mut |record| {
+    let next = call.txn.scan(call.db, from, options.count, &mut |record| {
         if options.is_of_type(&record) && found.wants(&options.filter, record.key()) {
             found.encode_bytes(record.key_bytes());
         }
@@ -109,7 +121,7 @@ fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str
 
 /// `RANDOMKEY`. Reply: a key, or null in an empty database.
 pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
-    match call.txn.keyspace().random_key(call.db, call.now_ms, call.rng) {
+    match call.txn.random_key(call.db, call.rng) {
         Some(key) => call.reply.bulk(&key),
         None => call.reply.null(),
     }
@@ -117,7 +129,7 @@ pub(crate) fn randomkey(call: &mut Call<'_, '_>) {
 
 /// `DBSIZE`. Reply: the number of keys, those counted too that have expired and are not removed yet.
 pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
-    call.reply.int(call.txn.keyspace().len(call.db) as i64);
+    call.reply.int(call.txn.len(call.db) as i64);
 }
 
 /// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.
@@ -132,9 +144,32 @@ pub(crate) fn flushall(call: &mut LaneCall<'_>) {
     flush(call, all);
 }
 
+/// FLUSHDB inside EXEC.
+pub(crate) fn flushdb_whole(call: &mut Call<'_, '_>) {
+    let db = call.db;
+    flush_whole(call, [db]);
+}
+
+/// FLUSHALL inside EXEC.
+pub(crate) fn flushall_whole(call: &mut Call<'_, '_>) {
+    let all = 0..call.txn.keyspace().databases();
+    flush_whole(call, all);
+}
+
+fn flush_whole(call: &mut Call<'_, '_>, dbs: impl IntoIterator<Item = usize>) {
+    if !are_flush_options(call.args) {
+        return call.reply.error(errors::SYNTAX);
+    }
+    dbs.into_iter().for_each(|db| call.txn.flush_later(db));
+    call.reply.ok();
+}
+
+fn are_flush_options(args: Args<'_>) -> bool {
+    args.len() == 1 || (args.len() == 2 && (args.is(1, "ASYNC") || args.is(1, "SYNC")))
+}
+
 fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
-    let known = call.args.is(1, "ASYNC") || call.args.is(1, "SYNC");
-    if call.args.len() > 2 || (call.args.len() == 2 && !known) {
+    if !are_flush_options(call.args) {
         return call.reply.error(errors::SYNTAX);
     }
     for db in dbs {
@@ -150,27 +185,38 @@ fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
 
 /// `SWAPDB index1 index2` (slow lane): swaps the contents of two databases, at one moment for everybody. Reply: OK.
 pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
-    let keyspace = call.keyspace;
-    let index = |at: usize, text: &'static str| {
-        let n = parse::integer(call.args.at(at)).ok().and_then(|n| i32::try_from(n).ok());
-        n.ok_or(text)
-    };
-    let both = index(1, "ERR invalid first DB index")
-        .and_then(|a| Ok((a, index(2, "ERR invalid second DB index")?)))
-        .and_then(|(a, b)| {
-            let known = |i: i32| usize::try_from(i).ok().filter(|i| *i < keyspace.databases());
-            known(a).zip(known(b)).ok_or(errors::DB_INDEX_OUT_OF_RANGE)
-        });
-    match both {
+    match swapped(call.args, call.keyspace) {
         Ok((a, b)) => {
             if a != b {
                 let _hold = call.hold_all();
-                keyspace.swap(a, b);
+                call.keyspace.swap(a, b);
             }
             call.reply.ok();
         }
         Err(text) => call.reply.error(text),
     }
+}
+
+/// SWAPDB inside EXEC.
+pub(crate) fn swapdb_whole(call: &mut Call<'_, '_>) {
+    match swapped(call.args, call.txn.keyspace()) {
+        Ok((a, b)) => {
+            call.txn.swap(a, b);
+            call.reply.ok();
+        }
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// The two databases of a SWAPDB.
+fn swapped(args: Args<'_>, keyspace: &Keyspace) -> Result<(usize, usize), &'static str> {
+    let index = |at: usize, text: &'static str| {
+        let n = parse::integer(args.at(at)).ok().and_then(|n| i32::try_from(n).ok());
+        n.ok_or(text)
+    };
+    let (a, b) = (index(1, "ERR invalid first DB index")?, index(2, "ERR invalid second DB index")?);
+    let known = |i: i32| usize::try_from(i).ok().filter(|i| *i < keyspace.databases());
+    known(a).zip(known(b)).ok_or(errors::DB_INDEX_OUT_OF_RANGE)
 }
 
 /// The options of SCAN and HSCAN.

@@ -103,7 +103,9 @@ pub enum SessionCommand {
     ConfigRewrite,
     ConfigSet,
     Debug,
+    Discard,
     Echo,
+    Exec,
     Hello,
     Info,
     Lolwut,
@@ -111,6 +113,7 @@ pub enum SessionCommand {
     MemoryMallocStats,
     MemoryPurge,
     MemoryStats,
+    Multi,
     Ping,
     Quit,
     Reset,
@@ -121,6 +124,8 @@ pub enum SessionCommand {
     SlowlogLen,
     SlowlogReset,
     Time,
+    Unwatch,
+    Watch,
 }
 
 /// Commands that a service outside this crate runs.
@@ -188,6 +193,8 @@ pub struct CommandSpec {
     pub subcommands: &'static [CommandSpec],
     /// How it runs.
     pub exec: Exec,
+    /// How a command that walks runs whole, on a transaction that holds all shards (inside EXEC); `None`: not at all.
+    pub whole: Option<fn(&mut Call<'_, '_>)>,
 }
 
 impl CommandSpec {
@@ -216,6 +223,7 @@ impl CommandSpec {
             args: &[],
             subcommands: &[],
             exec: Exec::Container,
+            whole: None,
         }
     }
     /// A subcommand: as [`CommandSpec::new`], with its container's name in front.
@@ -285,6 +293,10 @@ impl CommandSpec {
     /// How it runs.
     pub const fn exec(self, exec: Exec) -> CommandSpec {
         CommandSpec { exec, ..self }
+    }
+    /// How a command that walks runs whole; see [`CommandSpec::whole`].
+    pub const fn whole(self, run: fn(&mut Call<'_, '_>)) -> CommandSpec {
+        CommandSpec { whole: Some(run), ..self }
     }
     /// Its ACL categories: by flags and group, or as the row says.
     pub fn categories(&self) -> Categories {

@@ -129,7 +129,8 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .args(&[Arg::pattern("pattern")])
     .acl(&["keyspace", "read", "slow", "dangerous"])
     .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
-    .exec(Exec::Walk(keyspace_wide::keys)),
+    .exec(Exec::Walk(keyspace_wide::keys))
+    .whole(keyspace_wide::keys_whole),
     CommandSpec::new("move", "generic", "1.0.0", "O(1)", "Moves a key to another database.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])

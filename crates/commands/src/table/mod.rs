@@ -17,6 +17,7 @@ mod server;
 mod set;
 mod stream;
 mod string;
+mod transactions;
 mod zset;
 
 use crate::spec::CommandSpec;
@@ -24,11 +25,12 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 16] = [
+const GROUPS: [&[CommandSpec]; 17] = [
     acl::ACL,
     bitmap::BITMAP,
     stream::STREAM,
     string::STRING,
+    transactions::TRANSACTIONS,
     generic::GENERIC,
     geo::GEO,
     hash::HASH,
@@ -250,6 +252,7 @@ mod tests {
             "sorted-set",
             "stream",
             "string",
+            "transactions",
         ];
         assert_eq!(groups, BTreeSet::from(known));
         assert_eq!((of("string"), of("hash"), of("search"), of("regex")), (23, 17, 5, 21));

@@ -158,7 +158,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
     .acl(&["keyspace", "write", "slow", "dangerous"])
     .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-    .exec(Exec::Walk(keyspace_wide::flushall)),
+    .exec(Exec::Walk(keyspace_wide::flushall))
+    .whole(keyspace_wide::flushall_whole),
     CommandSpec::new(
         "flushdb",
         "server",
@@ -175,7 +176,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
     .acl(&["keyspace", "write", "slow", "dangerous"])
     .history(&[("4.0.0", "`ASYNC`."), ("6.2.0", "`SYNC`.")])
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-    .exec(Exec::Walk(keyspace_wide::flushdb)),
+    .exec(Exec::Walk(keyspace_wide::flushdb))
+    .whole(keyspace_wide::flushdb_whole),
     CommandSpec::new(
         "info",
         "server",
@@ -290,7 +292,8 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         .flags(&[F::WRITE, F::FAST])
         .args(&[Arg::integer("index1"), Arg::integer("index2")])
         .acl(&["keyspace", "write", "fast", "dangerous"])
-        .exec(Exec::Walk(keyspace_wide::swapdb)),
+        .exec(Exec::Walk(keyspace_wide::swapdb))
+        .whole(keyspace_wide::swapdb_whole),
     CommandSpec::new("time", "server", "2.6.0", "O(1)", "Tells the server's clock.")
         .flags(&[F::LOADING, F::STALE, F::FAST])
         .tips(&["nondeterministic_output"])

@@ -126,23 +126,35 @@ impl Session {
     }
 }
 
-/// Locks the shards of `keys`, of which somebody holds one: false when that one is held for long, and the client is woken
-/// at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not wait for
-/// it here.
+/// Locks the shards of `keys`, of which somebody holds one: as [`lock_taken_shards`].
 #[cold]
 fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
+    let mut shards: SmallVec<[usize; 4]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    lock_taken_shards(engine, client, &shards, txn)
+}
+
+/// Locks shards, which ascend and of which somebody holds one: false when that one is held for long, and the client is
+/// woken at the end. The gate has looked before; but a hold may have begun since, and who holds several shards must not
+/// wait for it here.
+#[cold]
+pub(super) fn lock_taken_shards<'k>(
+    engine: &'k Engine,
+    client: &Client,
+    shards: &[usize],
+    txn: &mut Txn<'k>,
+) -> bool {
     let (keyspace, now_ms) = (&*engine.keyspace, txn.now_ms());
-    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-    let shards: SmallVec<[usize; 4]> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
     for _ in 0..LOOKS_MAX {
-        if engine.holds.wait_for_taken(&shards, client.id, client.wake_handle()) {
+        if engine.holds.wait_for_taken(shards, client.id, client.wake_handle()) {
             return false;
         }
-        if let Some(all) = keyspace.lock_together(&hashes, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
+        if let Some(all) = keyspace.lock_shards_together(shards, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {
             *txn = all;
             return true;
         }
     }
-    *txn = keyspace.lock(&hashes, now_ms);
+    *txn = keyspace.lock_shards(shards, now_ms);
     true
 }

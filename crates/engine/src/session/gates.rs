@@ -19,7 +19,7 @@ impl Session {
     /// The gates that few commands come near. `Some`: the command does not run now.
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
-        let flags = found.spec.flags;
+        let flags = self.flags_in_hand(found.spec);
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
             if self.user_gone {
@@ -38,7 +38,8 @@ impl Session {
         if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
-        let is_long_check = self.is_guarded() && self.is_long_check(found.spec);
+        // What is queued runs as a part of EXEC: its rights are checked here, however long that takes.
+        let is_long_check = self.is_guarded() && !self.queues(found.spec) && self.is_long_check(found.spec);
         if self.is_guarded()
             && !is_long_check
             && let Some(next) = self.denied(found.spec, now)
@@ -64,6 +65,9 @@ impl Session {
         if is_long_check {
             self.last_command = self.engine.stats.ids.of(found.spec);
             return Some(Next::Stop(Turn::Lane(self.park_unchecked(found.spec))));
+        }
+        if self.queues(found.spec) {
+            return Some(self.enqueue(found));
         }
         if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
             return None;

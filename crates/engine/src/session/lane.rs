@@ -1,6 +1,7 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
 use super::gates::NO_AUTH;
+use super::multi::Transaction;
 use super::{Session, State, commands};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
@@ -14,10 +15,10 @@ use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall, Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
-use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
+use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand, SessionCommand};
 use strand_commands::{glob, long};
 use strand_keyspace::Lookups;
-use strand_wire::args::Argv;
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
 /// A worker's call is short.
@@ -54,12 +55,20 @@ pub struct LaneJob {
     pub(super) place: Place,
     /// It matches a pattern that takes long.
     pub(super) hard_pattern: bool,
+    /// What EXEC runs.
+    pub(super) transaction: Option<Transaction>,
+}
+
+/// True when the command matches keys or elements against a pattern that may take long.
+pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
+    matches!(spec.cost(), Cost::Keyspace | Cost::CountOption(_)) && args.skip(1).iter().any(glob::is_hard)
 }
 
 /// True when a command is done although nobody waits for the answer: a client may well send it and go, and without the
 /// wait for a helper thread it would have been done before that.
 fn is_done_for_nobody(spec: &CommandSpec) -> bool {
-    spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN)
+    let is_exec = matches!(spec.exec, Exec::Session(SessionCommand::Exec));
+    is_exec || spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN)
 }
 
 impl LaneJob {
@@ -147,6 +156,10 @@ impl LaneJob {
         let mut served = Served::Done;
         match spec.exec {
             _ if verdict == Verdict::Denied => {}
+            Exec::Session(SessionCommand::Exec) => {
+                let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
+                transaction.run_on_lane(engine, &mut call, &self);
+            }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
             Exec::Service(command) | Exec::ServiceOnText(command, _) => {
                 served = engine.host.run_service(command, &mut call);
@@ -307,9 +320,9 @@ impl Session {
     }
     pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
         self.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
-        let hard_pattern = matches!(spec.cost(), Cost::Keyspace | Cost::CountOption(_))
-            && self.argv.args().skip(1).iter().any(glob::is_hard);
-        let charge = Charge::new(&self.engine.memory, Purpose::Jobs, self.argv.heap_bytes() as u64);
+        let hard_pattern = is_hard_pattern(spec, self.argv.args());
+        let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.bytes);
+        let charge = Charge::new(&self.engine.memory, Purpose::Jobs, bytes as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
         let load = Mutex::new(Load { args, left: false });
         let parcel = Arc::new(Parcel { cancel: Arc::new(AtomicBool::new(false)), load });
@@ -328,6 +341,7 @@ impl Session {
             unchecked: false,
             place,
             hard_pattern,
+            transaction: self.leaving.take(),
         }
     }
     /// The same of one whose check is part of the job.

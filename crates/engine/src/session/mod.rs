@@ -9,6 +9,7 @@ mod data;
 mod framing;
 mod gates;
 mod lane;
+mod multi;
 mod permit;
 mod run;
 mod settings;
@@ -20,6 +21,7 @@ use crate::clients::{Client, Snapshot};
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use framing::{Replies, Requests};
+use multi::{Queue, Transaction, Watch};
 use settings::SessionSettings;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -125,6 +127,12 @@ pub struct Session {
     no_touch: bool,
     /// A service may keep something for this client.
     uses_service: bool,
+    /// What is queued since MULTI.
+    queue: Option<Box<Queue>>,
+    /// The keys of WATCH.
+    watch: Watch,
+    /// A transaction on its way to a helper thread, between EXEC and the job.
+    leaving: Option<Transaction>,
 }
 
 /// What a session is waiting for.
@@ -233,6 +241,9 @@ impl Session {
             no_evict: false,
             no_touch: false,
             uses_service: false,
+            queue: None,
+            watch: Watch::default(),
+            leaving: None,
         };
         session.guard();
         Ok(session)
@@ -350,7 +361,9 @@ impl Session {
             no_evict: self.no_evict,
             no_touch: self.no_touch,
             input_bytes: self.input.len(),
-            args_bytes: self.frame_bytes.saturating_sub(self.input.len()),
+            args_bytes: self.frame_bytes.saturating_sub(self.input.len())
+                + self.queue.as_ref().map_or(0, |queue| queue.bytes()),
+            queued: self.queue.as_ref().map(|queue| queue.len()),
             output_bytes: self.replies.out.len(),
         });
     }
@@ -363,6 +376,7 @@ impl Drop for Session {
             // After the cancelling, so that what a job still begins for it is seen to be for nobody.
             self.engine.host.client_gone(self.client.id);
         }
+        self.unwatch_all();
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }

@@ -143,7 +143,7 @@ impl Session {
     }
     /// To be called when the user, its rights or the session's authentication changed.
     pub(super) fn guard(&mut self) {
-        self.guarded = !self.authenticated || !self.user.is_all_powerful();
+        self.guarded = !self.authenticated || !self.user.is_all_powerful() || self.queue.is_some();
         self.output_bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
             false => OUTPUT_BYTES_MAX,

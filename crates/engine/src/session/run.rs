@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use strand_commands::call::{Place, Served};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::spec::{CommandSpec, Exec, Flags};
+use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
 use strand_keyspace::Key;
 use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 
@@ -49,6 +49,8 @@ pub(super) enum Next {
     Stop(Turn),
     /// The command wants to run on a helper thread after all: from a session's command only.
     Detach,
+    /// The command needs a shard that is held for long: it is tried again when the session is woken.
+    Taken,
     /// The command is to be tried again at this time, on the clock of [`Now::mono_us`]: from a session's command only.
     Postpone(u64),
 }
@@ -252,6 +254,10 @@ impl Session {
                 let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
+                if let Ok(Next::Taken) = outcome {
+                    self.state = State::Postponed;
+                    return Next::Stop(Turn::Parked);
+                }
                 if let Ok(Next::Postpone(until_mono_us)) = outcome {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Sleep { until_mono_us });
@@ -266,7 +272,7 @@ impl Session {
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    Ok(Next::Go | Next::Postpone(_)) => {}
+                    Ok(Next::Go | Next::Postpone(_) | Next::Taken) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn says itself how it ends.
                     Ok(Next::Stop(turn)) => {
@@ -318,7 +324,15 @@ impl Session {
     #[cold]
     pub(super) fn reject(&mut self, spec: &'static CommandSpec, text: &[u8]) -> Next {
         self.last_command = self.engine.stats.ids.of(spec);
-        self.fail(PerCommand::Rejected, text);
+        if matches!(spec.exec, Exec::Session(SessionCommand::Exec)) {
+            self.end_transaction();
+            let why = text.strip_prefix(b"ERR ").unwrap_or(text);
+            let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
+            self.fail(PerCommand::Rejected, &text);
+        } else {
+            self.break_queue();
+            self.fail(PerCommand::Rejected, text);
+        }
         self.argv.clear();
         self.command_ends();
         Next::Go
@@ -337,6 +351,7 @@ impl Session {
             None if HTTP_WORDS.iter().any(|w| args.at(0).eq_ignore_ascii_case(w)) => Next::Stop(self.close()),
             None => {
                 self.last_command = u32::MAX;
+                self.break_queue();
                 self.fail(PerCommand::Rejected, text);
                 self.argv.clear();
                 self.command_ends();
@@ -428,7 +443,7 @@ impl Session {
         self.requests.end();
         Turn::Close
     }
-    fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         self.cancel_job();
         self.state = State::Aborted;
         self.input.clear();

@@ -12,4 +12,5 @@ mod memory;
 mod pack4;
 mod server;
 mod slowlog;
+mod transactions;
 mod turns;

@@ -113,6 +113,7 @@ impl Session {
         DONE
     }
     pub(super) fn reset(&mut self) -> Outcome {
+        self.end_transaction();
         self.db = 0;
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();

@@ -1,0 +1,59 @@
+//! Running a command whole, on a transaction that holds its shards: inside EXEC.
+//!
+//! A command that runs alone goes other ways, since it may be long: the session locks, runs and classifies
+//! (`engine`), and [`crate::long`] has the slow paths.
+
+use crate::call::Call;
+use crate::dispatch;
+use crate::spec::{CommandSpec, KeySpec};
+use smallvec::SmallVec;
+use strand_chain::Chain;
+use strand_keyspace::{Key, Txn};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
+
+/// What running a command needs besides the transaction.
+pub struct Context<'a> {
+    /// The database that is selected.
+    pub db: usize,
+    /// How replies are written.
+    pub protocol: Protocol,
+    /// Most bytes of replies that may be in `out`; what is longer is cut, and the client closed.
+    pub reply_bytes_max: usize,
+    /// Randomness.
+    pub rng: &'a mut fastrand::Rng,
+}
+
+/// How a command runs whole; `None`: it cannot.
+pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
+    spec.whole.or(spec.exec.on_keys())
+}
+
+/// True when the command needs more shards than those of the keys that its key specs find: every shard, then.
+pub fn needs_all_shards(spec: &CommandSpec) -> bool {
+    handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::is_incomplete))
+}
+
+/// Runs a command from its beginning to its end, however long it is; the reply is added to `out`. When the reply is an
+/// error, its code.
+///
+/// # Panics
+/// When the command has no [`handler`], or a shard that it needs is not held by `txn`.
+pub fn whole(
+    spec: &CommandSpec,
+    args: Args<'_>,
+    txn: &mut Txn<'_>,
+    out: &mut Chain,
+    context: Context<'_>,
+) -> Option<Vec<u8>> {
+    let run = handler(spec).expect("the command was queued, so that it has a handler");
+    let positions = dispatch::keys_to_lock(spec, args);
+    let keyspace = txn.keyspace();
+    let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
+    let now_ms = txn.now_ms();
+    let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
+    let mut call =
+        Call { args, keys: &keys, db: context.db, now_ms, txn, reply: &mut reply, rng: context.rng };
+    run(&mut call);
+    call.reply.error_code().map(<[u8]>::to_vec)
+}

@@ -1,0 +1,462 @@
+//! Transactions: MULTI queues commands, EXEC runs them at one moment, WATCH makes EXEC depend on keys.
+//!
+//! EXEC holds the shards of all keys of all queued commands (every shard, where a command needs more than its keys) and runs
+//! the commands one after the other; the shards are let go after the last. A transaction of commands on data alone that
+//! costs much runs on a helper thread, with its shards announced. Commands about the server (INFO, CONFIG) run after
+//! the shards are let go, with their replies in the right place.
+
+use super::commands;
+use super::data::lock_taken_shards;
+use super::lane::{LaneJob, is_hard_pattern};
+use super::run::Next;
+use super::{Session, Turn};
+use crate::acl::Denied;
+use crate::clients::Client;
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_chain::Chain;
+use strand_commands::call::LaneCall;
+use strand_commands::cost::LONG_ELEMENTS;
+use strand_commands::dispatch::{self, Resolved};
+use strand_commands::run::{self, Context};
+use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
+use strand_wire::args::{Args, Argv};
+use strand_wire::reply::Reply;
+
+/// What comes of a command of this family.
+type Outcome = Result<Next, Vec<u8>>;
+
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
+/// Elements in one step of a transaction that runs on a worker: what it costs at least.
+const COMMAND_ELEMENTS: usize = 1;
+
+/// A command that waits for EXEC.
+pub(super) struct Queued {
+    spec: &'static CommandSpec,
+    argv: Argv,
+}
+
+/// The commands since MULTI.
+#[derive(Default)]
+pub(super) struct Queue {
+    commands: Vec<Queued>,
+    bytes: usize,
+    /// Flags that any of the commands has.
+    flags: u32,
+    /// A command could not be queued: EXEC will run none.
+    broken: bool,
+}
+
+impl Queue {
+    /// Bytes of heap behind the arguments.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// Number of commands.
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+}
+
+/// The watched keys of a session.
+#[derive(Default)]
+pub(super) struct Watch {
+    keys: Vec<(usize, Box<[u8]>)>,
+    flag: WatchFlag,
+}
+
+/// What EXEC runs.
+pub(super) struct Transaction {
+    engine: Arc<Engine>,
+    commands: Vec<Queued>,
+    /// What the session watched; not any more when the transaction is dropped. Hold no shard then.
+    watch: Watch,
+    /// The shards that it needs, ascending.
+    shards: Vec<usize>,
+    /// Bytes of heap behind the commands.
+    pub(super) bytes: usize,
+    flags: u32,
+}
+
+/// A part of EXEC's reply.
+enum Part {
+    Encoded(Chain),
+    /// The reply of a command that runs after the shards are let go: its place in the queue, and the database by then.
+    Later(usize, usize),
+}
+
+impl Session {
+    /// `MULTI`. Reply: OK.
+    pub(super) fn multi(&mut self) -> Outcome {
+        if self.queue.is_some() {
+            return Err(b"ERR MULTI calls can not be nested".to_vec());
+        }
+        self.queue = Some(Box::default());
+        self.guard();
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// `DISCARD`. Reply: OK.
+    pub(super) fn discard(&mut self) -> Outcome {
+        if self.queue.is_none() {
+            return Err(b"ERR DISCARD without MULTI".to_vec());
+        }
+        self.end_transaction();
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// `WATCH key [key ...]`. Reply: OK.
+    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        if self.queue.is_some() {
+            return Err(b"ERR WATCH inside MULTI is not allowed".to_vec());
+        }
+        let engine = self.engine.clone();
+        let keyspace = &*engine.keyspace;
+        let hashes: Vec<KeyHash> = args.skip(1).iter().map(|key| keyspace.key(key).hash).collect();
+        let shards = shards_of(keyspace, &hashes);
+        let Some(mut txn) = lock(&engine, &self.client, &shards, now) else { return Ok(Next::Taken) };
+        for key in args.skip(1).iter() {
+            txn.db(self.db).watch(&keyspace.key(key), &self.watch.flag);
+            self.watch.keys.push((self.db, key.into()));
+        }
+        drop(txn);
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// `UNWATCH`. Reply: OK.
+    pub(super) fn unwatch(&mut self) -> Outcome {
+        self.unwatch_all();
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// Watches no key any more.
+    pub(super) fn unwatch_all(&mut self) {
+        std::mem::take(&mut self.watch).end(&self.engine.keyspace);
+    }
+    /// Forgets what is queued and what is watched.
+    pub(super) fn end_transaction(&mut self) {
+        self.queue = None;
+        self.unwatch_all();
+        self.guard();
+    }
+    /// A command was refused: the transaction that it belongs to, if any, will not run.
+    pub(super) fn break_queue(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.broken = true;
+        }
+    }
+    /// True when the command is queued and not run.
+    #[inline]
+    pub(super) fn queues(&self, spec: &CommandSpec) -> bool {
+        use SessionCommand as S;
+        let runs = matches!(
+            spec.exec,
+            Exec::Session(S::Exec | S::Discard | S::Multi | S::Watch | S::Quit | S::Reset)
+        );
+        self.queue.is_some() && !runs
+    }
+    /// The flags of the command in hand; EXEC has those of what it runs.
+    pub(super) fn flags_in_hand(&self, spec: &CommandSpec) -> Flags {
+        match &self.queue {
+            Some(queue) if matches!(spec.exec, Exec::Session(SessionCommand::Exec)) => {
+                Flags(spec.flags.0 | queue.flags)
+            }
+            _ => spec.flags,
+        }
+    }
+    /// Queues the command in hand, which has passed the gates.
+    pub(super) fn enqueue(&mut self, found: &Resolved) -> Next {
+        let spec = found.spec;
+        if !is_allowed(spec) {
+            return self.reject(spec, NOT_ALLOWED.as_bytes());
+        }
+        let argv = std::mem::take(&mut self.argv);
+        let queue = self.queue.as_mut().expect("a transaction has begun");
+        queue.bytes += argv.heap_bytes() + size_of::<Queued>();
+        queue.flags |= spec.flags.0;
+        queue.commands.push(Queued { spec, argv });
+        if queue.bytes > self.settings.query_bytes_max {
+            self.end_transaction();
+            return Next::Stop(self.over_query_limit());
+        }
+        self.reply().simple("QUEUED");
+        self.command_ends();
+        Next::Go
+    }
+    /// `EXEC`. Reply: an array of the commands' replies; null when a watched key has changed.
+    pub(super) fn exec(&mut self, now: Now) -> Outcome {
+        let Some(queue) = self.queue.take() else { return Err(b"ERR EXEC without MULTI".to_vec()) };
+        if queue.broken {
+            self.end_transaction();
+            return Err(ABORTED.into());
+        }
+        let keyspace = self.engine.keyspace.clone();
+        let shards = self.shards_needed(&keyspace, &queue);
+        let elements: usize = queue
+            .commands
+            .iter()
+            .map(|c| {
+                c.spec.cost().elements(c.argv.args(), keyspace.shards()).saturating_add(COMMAND_ELEMENTS)
+            })
+            .fold(0, usize::saturating_add);
+        let data_alone = queue.commands.iter().all(|c| run::handler(c.spec).is_some());
+        let is_hard = |c: &Queued| is_hard_pattern(c.spec, c.argv.args());
+        if data_alone && (elements > LONG_ELEMENTS || queue.commands.iter().any(is_hard)) {
+            self.leaving = Some(self.transaction(*queue, shards));
+            self.guard();
+            return Ok(Next::Detach);
+        }
+        let engine = self.engine.clone();
+        let client = self.client.clone();
+        // Dropped after the shards are let go, in a panic too.
+        let mut transaction = self.transaction(*queue, shards);
+        let Some(mut txn) = lock(&engine, &client, &transaction.shards, now) else {
+            // It waits as a whole: EXEC is tried again.
+            self.watch = std::mem::take(&mut transaction.watch);
+            self.queue = Some(Box::new(transaction.into_queue()));
+            return Ok(Next::Taken);
+        };
+        txn.set_no_touch(self.no_touch);
+        let unchanged = transaction.is_unchanged(&mut txn);
+        let parts =
+            if unchanged { self.run_queued(&transaction.commands, &mut txn, now) } else { Vec::new() };
+        let lookups = txn.lookups();
+        self.lookups.hits += lookups.hits;
+        self.lookups.misses += lookups.misses;
+        drop(txn);
+        self.guard();
+        if !unchanged {
+            self.reply().null_array();
+            return Ok(Next::Go);
+        }
+        self.reply().array(transaction.commands.len());
+        for part in parts {
+            match part {
+                Part::Encoded(chain) => self.reply().raw(chain),
+                Part::Later(at, db) => {
+                    let Queued { spec, argv } = &transaction.commands[at];
+                    let Exec::Session(command) = spec.exec else { continue };
+                    let mut reply = self.reply();
+                    commands::detached(&engine, command, argv.args(), db, now, &mut reply);
+                }
+            }
+        }
+        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        Ok(Next::Go)
+    }
+
+    /// Runs the queued commands on `txn`, one after the other.
+    fn run_queued(&mut self, commands: &[Queued], txn: &mut Txn<'_>, now: Now) -> Vec<Part> {
+        let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
+        let (mut parts, mut out) = (Vec::new(), Chain::new());
+        for (at, Queued { spec, argv }) in commands.iter().enumerate() {
+            let id = self.engine.stats.ids.of(spec);
+            if let Err(denied) = self.user.check(spec, argv.args(), &mut || true) {
+                Reply::new(&mut out, self.protocol).error(&no_longer_allowed(denied));
+                self.engine.stats.error(self.slot(), b"NOPERM");
+                continue;
+            }
+            self.tally.call(id, self.client.peer.worker, &self.engine.stats);
+            match spec.exec {
+                Exec::Session(command) if is_later(command) => {
+                    parts.extend([Part::Encoded(std::mem::take(&mut out)), Part::Later(at, self.db)]);
+                }
+                Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
+                _ => {
+                    let context = Context {
+                        db: self.db,
+                        protocol: self.protocol,
+                        reply_bytes_max: bytes_max,
+                        rng: &mut self.rng,
+                    };
+                    if let Some(code) = run::whole(spec, argv.args(), txn, &mut out, context) {
+                        self.engine.stats.error(self.slot(), &code);
+                        self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
+                    }
+                }
+            }
+        }
+        parts.push(Part::Encoded(out));
+        parts
+    }
+    /// Runs a command of the session that touches no data; its reply goes to `out`.
+    fn run_session_command(&mut self, command: SessionCommand, args: Args<'_>, out: &mut Chain, now: Now) {
+        let before = std::mem::take(self.replies.target());
+        let outcome = self.session_command(command, args, now);
+        let mut reply = std::mem::replace(self.replies.target(), before);
+        match outcome {
+            Ok(Next::Detach) => {
+                let engine = self.engine.clone();
+                let mut reply = Reply::new(out, self.protocol);
+                return commands::detached(&engine, command, args, self.db, now, &mut reply);
+            }
+            Ok(_) => {}
+            Err(text) => Reply::new(&mut reply, self.protocol).error_bytes(&text),
+        }
+        out.push_chain(reply);
+    }
+    fn transaction(&mut self, queue: Queue, shards: Vec<usize>) -> Transaction {
+        let Queue { commands, bytes, flags, .. } = queue;
+        let (engine, watch) = (self.engine.clone(), std::mem::take(&mut self.watch));
+        Transaction { engine, commands, watch, shards, bytes, flags }
+    }
+    /// The shards that EXEC needs, ascending: those of all keys, the watched ones too.
+    fn shards_needed(&self, keyspace: &Keyspace, queue: &Queue) -> Vec<usize> {
+        if queue.commands.iter().any(|c| run::needs_all_shards(c.spec)) {
+            return (0..keyspace.shards()).collect();
+        }
+        let watched = self.watch.keys.iter().map(|(_, key)| keyspace.key(key).hash);
+        let mut hashes: Vec<KeyHash> = watched.collect();
+        for Queued { spec, argv } in &queue.commands {
+            let args = argv.args();
+            hashes
+                .extend(dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at)).hash));
+        }
+        shards_of(keyspace, &hashes)
+    }
+    /// `client-query-buffer-limit`: what is queued is part of what a client may have waiting.
+    fn over_query_limit(&mut self) -> Turn {
+        self.engine.stats.add(self.slot(), crate::stats::Stat::QueryLimitCloses, 1);
+        self.abort();
+        Turn::Abort
+    }
+}
+
+impl Watch {
+    /// Takes the flag from every key. Hold no shard.
+    fn end(self, keyspace: &Keyspace) {
+        self.keys.iter().for_each(|(db, key)| keyspace.unwatch(*db, key, &self.flag));
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.watch).end(&self.engine.keyspace);
+    }
+}
+
+impl Transaction {
+    /// The queue again, for an EXEC that has to wait.
+    fn into_queue(mut self) -> Queue {
+        let (commands, bytes, flags) = (std::mem::take(&mut self.commands), self.bytes, self.flags);
+        Queue { commands, bytes, flags, broken: false }
+    }
+    /// False when a watched key has changed; one that has expired by now has.
+    fn is_unchanged(&self, txn: &mut Txn<'_>) -> bool {
+        let keyspace = txn.keyspace();
+        for (db, key) in &self.watch.keys {
+            // A look removes an expired key, which raises the flag.
+            let _ = txn.db(*db).peek(&keyspace.key(key));
+        }
+        !self.watch.flag.load(Relaxed)
+    }
+    /// Runs on a helper thread, with its shards announced to those who need one of them.
+    pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob) {
+        let keyspace = call.keyspace;
+        let mut out = Chain::new();
+        let mut txn = call.hold_shards(&self.shards);
+        txn.set_no_touch(call.no_touch);
+        if !self.is_unchanged(&mut txn) {
+            return call.reply.null_array();
+        }
+        for Queued { spec, argv } in &self.commands {
+            if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
+                Reply::new(&mut out, job.protocol).error(&no_longer_allowed(denied));
+                continue;
+            }
+            let context = Context {
+                db: job.db,
+                protocol: job.protocol,
+                reply_bytes_max: call.reply.room_left(),
+                rng: &mut *call.rng,
+            };
+            let id = engine.stats.ids.of(spec);
+            let slot = job.client.peer.worker;
+            engine.stats.command(slot, id, PerCommand::Calls, 1);
+            if let Some(code) = run::whole(spec, argv.args(), &mut txn, &mut out, context) {
+                engine.stats.error(slot, &code);
+                engine.stats.command(slot, id, PerCommand::Failed, 1);
+            }
+        }
+        debug_assert!(std::ptr::eq(keyspace, txn.keyspace()));
+        call.lookups = txn.lookups();
+        drop(txn);
+        call.reply.array(self.commands.len());
+        call.reply.raw(out);
+    }
+}
+
+/// True when the command may be queued: it runs whole on data, or it is a session's own and neither ends nor stops the
+/// session.
+fn is_allowed(spec: &CommandSpec) -> bool {
+    use SessionCommand as S;
+    if spec.flags.has(Flags::NO_MULTI) {
+        return false;
+    }
+    match spec.exec {
+        Exec::Session(S::Auth | S::Debug | S::Hello | S::Shutdown) => false,
+        Exec::Session(_) => true,
+        _ => run::handler(spec).is_some(),
+    }
+}
+
+/// True for commands that look at the data of all shards, or take long: they run when no shard is held.
+fn is_later(command: SessionCommand) -> bool {
+    use SessionCommand as S;
+    matches!(
+        command,
+        S::AclCat
+            | S::AclDelUser
+            | S::AclDryRun
+            | S::AclGetUser
+            | S::AclList
+            | S::AclLoad
+            | S::AclLog
+            | S::AclSave
+            | S::AclSetUser
+            | S::AclUsers
+            | S::ConfigGet
+            | S::ConfigRewrite
+            | S::ConfigSet
+            | S::Info
+            | S::MemoryDoctor
+            | S::MemoryMallocStats
+            | S::MemoryPurge
+            | S::MemoryStats
+            | S::SlowlogGet
+    )
+}
+
+fn no_longer_allowed(denied: Denied) -> String {
+    let reason = match denied {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Unfinished => "the client is gone",
+    };
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+         is no longer allowed for the following reason: {reason}"
+    )
+}
+
+/// Locks shards, which ascend; `None` when one is held for long, and the client is woken at the end.
+fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
+    if engine.holds.any() && engine.holds.wait(Some(shards), client.id, client.wake_handle()) {
+        return None;
+    }
+    let mut txn = engine.keyspace.unlocked(now.unix_ms());
+    let locked = engine.keyspace.try_lock_shards(shards, &mut txn)
+        || lock_taken_shards(engine, client, shards, &mut txn);
+    locked.then_some(txn)
+}
+
+fn shards_of(keyspace: &Keyspace, hashes: &[KeyHash]) -> Vec<usize> {
+    let mut shards: Vec<usize> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}

@@ -1,0 +1,124 @@
+//! MULTI, EXEC and WATCH between several sessions; what one session sees is in the corpus.
+
+use crate::fixture::{Server, Stop};
+
+#[test]
+fn others_run_between_queueing_and_exec_and_not_inside() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.script(&server, &[("MULTI", "+OK|"), ("INCR n", "+QUEUED|"), ("INCR n", "+QUEUED|")]);
+    assert_eq!(b.run(&server, "INCR n"), ":1|");
+    assert_eq!(a.run(&server, "EXEC"), "*2|:2|:3|");
+    assert_eq!(b.run(&server, "GET n"), "$1|3|");
+}
+
+#[test]
+fn a_watched_key_that_another_client_changes_discards_the_transaction() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    for (before, change, changes) in [
+        ("SET k 1", "SET k 1", true),
+        ("SET k 1", "GET k", false),
+        ("SET k 1", "DEL k", true),
+        ("SET k 1", "PEXPIRE k 100", true),
+        ("SET k 1", "APPEND k x", true),
+        ("SET k 1", "SET k 2 NX", false),
+        ("SET k 1", "RENAME k other", true),
+        ("DEL k", "DEL k", false),
+        ("DEL k", "SET k 1", true),
+        ("SET k 1", "FLUSHALL", true),
+        ("DEL k", "FLUSHALL", false),
+        ("SET k 1", "SWAPDB 0 1", true),
+        ("HSET k f v", "HDEL k g", false),
+        ("HSET k f v", "HINCRBY k f 1", false),
+        ("HSET k f v", "HSET k f v", true),
+    ] {
+        b.run(&server, "FLUSHALL");
+        b.run(&server, before);
+        a.script(&server, &[("WATCH k", "+OK|"), ("MULTI", "+OK|"), ("PING", "+QUEUED|")]);
+        b.run(&server, change);
+        let want = if changes { "*-1|" } else { "*1|+PONG|" };
+        assert_eq!(a.run(&server, "EXEC"), want, "{before}; {change}");
+    }
+}
+
+#[test]
+fn a_watched_key_that_expires_discards_the_transaction() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    a.script(
+        &server,
+        &[("SET k 1 PX 10", "+OK|"), ("WATCH k", "+OK|"), ("MULTI", "+OK|"), ("PING", "+QUEUED|")],
+    );
+    server.advance_ms(20);
+    assert_eq!(a.run(&server, "EXEC"), "*-1|");
+    a.script(&server, &[("SET k 1 PX 10", "+OK|")]);
+    server.advance_ms(20);
+    a.script(&server, &[("WATCH k", "+OK|"), ("MULTI", "+OK|"), ("GET k", "+QUEUED|"), ("EXEC", "*1|$-1|")]);
+}
+
+#[test]
+fn a_long_transaction_leaves_the_worker_whole() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let keys: Vec<String> = (0..3000).map(|i| format!("k{i} v")).collect();
+    let mset = format!("MSET {}", keys.join(" "));
+    a.script(&server, &[("SET old 1", "+OK|"), ("MULTI", "+OK|")]);
+    for line in [mset.as_str(), &mset, "DBSIZE", "FLUSHALL", "DBSIZE", "KEYS *", "SET n 1", "HSET n f v"] {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    a.hold_jobs = true;
+    a.feed(b"EXEC\r\nGET n\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked);
+    assert_eq!(b.run(&server, "DBSIZE"), ":1|", "nothing has begun");
+    let job = a.job.take().expect("a job");
+    a.session.lane_done(job.run(server.now, &|| {}));
+    assert_eq!(a.drive(&server), Stop::Read);
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    assert_eq!(a.replies(), format!("*8|+OK|+OK|:3001|+OK|:0|*0|+OK|{wrong_type}$1|1|"));
+}
+
+#[test]
+fn commands_that_cannot_run_inside_are_refused_when_they_are_queued() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    for line in ["FT._LIST", "SHUTDOWN NOSAVE", "LCS a b", "AUTH x"] {
+        a.script(
+            &server,
+            &[
+                ("MULTI", "+OK|"),
+                (line, "-ERR Command not allowed inside a transaction|"),
+                ("EXEC", "-EXECABORT Transaction discarded because of previous errors.|"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn commands_about_the_server_answer_in_their_place() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    a.script(&server, &[("MULTI", "+OK|"), ("SET k 1", "+QUEUED|"), ("INFO keyspace", "+QUEUED|")]);
+    a.script(&server, &[("CONFIG GET maxmemory", "+QUEUED|"), ("GET k", "+QUEUED|")]);
+    let reply = a.run(&server, "EXEC");
+    assert!(reply.starts_with("*4|+OK|$") && reply.contains("db0:keys=1"), "{reply}");
+    assert!(reply.ends_with("*2|$9|maxmemory|$1|0|$1|1|"), "{reply}");
+}
+
+#[test]
+fn what_is_queued_counts_as_the_clients_and_is_bounded() {
+    let mut server = Server::with("client-query-buffer-limit 1mb");
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.run(&server, "MULTI");
+    let line = format!("SET k {}", "x".repeat(100_000));
+    let mut queued = 0;
+    while a.run(&server, &line) == "+QUEUED|" {
+        queued += 1;
+        assert!(queued < 20, "no bound");
+    }
+    assert!(queued > 5 && a.ended.is_some());
+    b.script(&server, &[("MULTI", "+OK|"), ("GET k", "+QUEUED|")]);
+    let mut c = server.connect();
+    let list = c.run(&server, "CLIENT LIST");
+    assert!(list.contains("flags=x") && list.contains("multi=1"), "{list}");
+}
