@@ -202,6 +202,11 @@ impl LaneJob {
     pub fn is_hard(&self) -> bool {
         self.place == Place::Hard
     }
+    /// Whom it is for: the user's number, and the client's address without its port.
+    pub fn owner(&self) -> (u64, &str) {
+        let address = self.client.peer.addr.as_str();
+        (self.user.id(), address.rsplit_once(':').map_or(address, |(host, _port)| host))
+    }
     /// The command's name, for logs.
     pub fn name(&self) -> &'static str {
         self.spec.name

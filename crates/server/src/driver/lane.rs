@@ -2,7 +2,8 @@
 //!
 //! A session has at most one job here, and one that goes leaves at most one that has not begun and counts as a client
 //! until it has; so the queue is never longer than there may be connections. What may take seconds (searches, LCS) has its
-//! own queue and some of the threads: a long HGETALL or a flush does not wait behind it. What has turned out to be hard (a
+//! own queue and some of the threads: a long HGETALL or a flush does not wait behind it, and nobody's many searches before
+//! another's one (`super::fair`). What has turned out to be hard (a
 //! pattern on a text that its automaton is no help with) has a queue and threads of its own, at the lowest priority, which
 //! hold no shard: a worker on the same core preempts them at once. [`Reclaimer`] is one more thread
 //! that only drops what takes long to free.
@@ -15,6 +16,7 @@
 //! such wait of 9.7 ms was seen at nice 19.
 
 use super::clock::Clock;
+use super::fair::{Fair, Owner, Slot};
 use super::wake::WakeCell;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -48,13 +50,15 @@ struct Ticket {
     wake: Arc<WakeCell>,
 }
 
+/// Heavy jobs beyond `heavy_max` that run at a time, of users and addresses that have none running.
+const KEPT_SLOTS: usize = 1;
+
 /// The jobs that wait, and whether one more of the heavy ones may run.
 #[derive(Default)]
 struct Jobs {
     light: VecDeque<Ticket>,
-    heavy: VecDeque<Ticket>,
-    hard: VecDeque<Ticket>,
-    heavy_running: usize,
+    heavy: Fair<Ticket>,
+    hard: Fair<Ticket>,
     /// No handle is left.
     closed: bool,
 }
@@ -67,19 +71,22 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job and whether it is a heavy one, when there is one; `None` at the end.
-    fn take(&self) -> Option<(Ticket, bool)> {
+    /// The next job and, of a heavy one, whose it is, when there is one; `None` at the end.
+    fn take(&self) -> Option<(Ticket, Option<Owner>)> {
         let mut jobs = self.jobs.lock();
         loop {
             // Neither kind starves the other.
-            let heavy_first = jobs.heavy_running < self.heavy_max.div_ceil(2);
-            let heavy = heavy_first || (jobs.light.is_empty() && jobs.heavy_running < self.heavy_max);
-            if heavy && let Some(ticket) = jobs.heavy.pop_front() {
-                jobs.heavy_running += 1;
-                return Some((ticket, true));
+            let running = jobs.heavy.running();
+            let heavy_first = running < self.heavy_max.div_ceil(2);
+            let slot = match heavy_first || (jobs.light.is_empty() && running < self.heavy_max) {
+                true => Some(Slot::Any),
+                false => (running < self.heavy_max + KEPT_SLOTS).then_some(Slot::Kept),
+            };
+            if let Some((owner, ticket)) = slot.and_then(|slot| jobs.heavy.take(slot)) {
+                return Some((ticket, Some(owner)));
             }
             if let Some(ticket) = jobs.light.pop_front() {
-                return Some((ticket, false));
+                return Some((ticket, None));
             }
             if jobs.closed && jobs.heavy.is_empty() {
                 return None;
@@ -87,26 +94,28 @@ impl Queue {
             self.changed.wait(&mut jobs);
         }
     }
-    /// The next hard job; `None` at the end.
-    fn take_hard(&self) -> Option<Ticket> {
+    /// The next hard job and whose it is; `None` at the end.
+    fn take_hard(&self) -> Option<(Owner, Ticket)> {
         let mut jobs = self.jobs.lock();
         loop {
-            match jobs.hard.pop_front() {
-                Some(ticket) => return Some(ticket),
+            match jobs.hard.take(Slot::Any) {
+                Some(next) => return Some(next),
                 None if jobs.closed => return None,
                 None => self.hard_came.wait(&mut jobs),
             }
         }
     }
     fn push(&self, ticket: Ticket) {
+        let (user, address) = ticket.job.owner();
+        let owner = Owner { user, address: address.into() };
         let mut jobs = self.jobs.lock();
         let came = match () {
             () if ticket.job.is_hard() => {
-                jobs.hard.push_back(ticket);
+                jobs.hard.push(owner, ticket);
                 &self.hard_came
             }
             () if ticket.job.is_heavy() => {
-                jobs.heavy.push_back(ticket);
+                jobs.heavy.push(owner, ticket);
                 &self.changed
             }
             () => {
@@ -117,9 +126,12 @@ impl Queue {
         drop(jobs);
         came.notify_one();
     }
-    fn heavy_ended(&self) {
-        self.jobs.lock().heavy_running -= 1;
+    fn heavy_ended(&self, owner: &Owner) {
+        self.jobs.lock().heavy.ended(owner);
         self.changed.notify_all();
+    }
+    fn hard_ended(&self, owner: &Owner) {
+        self.jobs.lock().hard.ended(owner);
     }
 }
 
@@ -141,7 +153,7 @@ pub struct LanePool {
 }
 
 impl LanePool {
-    /// Starts helper threads, of which `heavy_max` run heavy jobs.
+    /// Starts helper threads, of which `heavy_max` run heavy jobs, and one more those of who has none running.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -149,13 +161,13 @@ impl LanePool {
         let (changed, hard_came) = (Condvar::new(), Condvar::new());
         let queue = Arc::new(Queue { jobs: Mutex::default(), changed, hard_came, heavy_max });
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
-        for i in 0..heavy_max + LIGHT_THREADS {
+        for i in 0..heavy_max + KEPT_SLOTS + LIGHT_THREADS {
             let queue = queue.clone();
             thread::Builder::new().name(format!("lane-{i}")).spawn(move || {
-                while let Some((ticket, is_heavy)) = queue.take() {
+                while let Some((ticket, heavy)) = queue.take() {
                     serve(&queue, ticket, clock);
-                    if is_heavy {
-                        queue.heavy_ended();
+                    if let Some(owner) = heavy {
+                        queue.heavy_ended(&owner);
                     }
                 }
             })?;
@@ -165,8 +177,9 @@ impl LanePool {
             thread::Builder::new().name(format!("hard-{i}")).spawn(move || {
                 // On Linux, "this process" by no id is the calling thread. Without it there is more waiting, no harm.
                 let _ = rustix::process::setpriority_process(None, LOWEST_NICE);
-                while let Some(ticket) = queue.take_hard() {
+                while let Some((owner, ticket)) = queue.take_hard() {
                     serve(&queue, ticket, clock);
+                    queue.hard_ended(&owner);
                 }
             })?;
         }

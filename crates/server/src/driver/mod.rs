@@ -9,6 +9,7 @@ mod accept;
 mod clock;
 mod connection;
 mod door;
+mod fair;
 mod files;
 mod host;
 mod http;
