@@ -10,9 +10,11 @@
 //! source can list such a child again by its token, so its record is dropped as soon as the parent's record names the
 //! token; what stays recorded are the root, and containers in which something failed.
 
+mod budget;
 mod nested;
 mod sender;
 
+pub use budget::{DELETES_ALWAYS_ALLOWED, MaxDelete};
 pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 
 use crate::connection::{Connection, Target};
@@ -208,6 +210,9 @@ impl Job<'_> {
         // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
         // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
         // child's new token, the old token must not be believed.
+        if level.depth == 0 && known.recorded {
+            self.check_deletions(old, new, level.below(path, known.blob.len())?)?;
+        }
         let is_content = self.source.tokens() == Tokens::Content;
         let changes = diff(old, new).any(|change| {
             let container = change.entry().kind == Kind::Container;

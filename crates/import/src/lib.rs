@@ -21,7 +21,7 @@ pub mod source;
 mod summary;
 pub mod versions;
 
-pub use job::run;
+pub use job::{MaxDelete, run};
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
 use std::path::PathBuf;
@@ -47,6 +47,8 @@ pub struct ImportOptions {
     pub index: bool,
     /// Attachments of mails become documents of their own.
     pub attachments: bool,
+    /// Stop before anything is removed when more than this would be.
+    pub max_delete: MaxDelete,
 }
 
 impl ImportOptions {
@@ -62,6 +64,7 @@ impl ImportOptions {
             dry_run: false,
             index: true,
             attachments: false,
+            max_delete: MaxDelete::default(),
         }
     }
 }
@@ -177,6 +180,17 @@ pub enum ImportError {
         path: String,
         /// Its token then.
         tree: String,
+    },
+    /// More documents would be removed than the options allow. Nothing was changed.
+    #[error(
+        "stopped before anything was changed: {removed} of {held} documents would be removed; is SOURCE all there? \
+         If it is, allow it with --max-delete (100% allows all)"
+    )]
+    TooManyDeletions {
+        /// Documents that would go.
+        removed: u64,
+        /// Documents that the server holds of the dataset.
+        held: u64,
     },
     /// What the server has recorded, or what the source lists, goes beyond a bound of the run.
     #[error("stopped at {path:?}: {what}")]

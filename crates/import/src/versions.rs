@@ -102,6 +102,29 @@ pub fn load(
     Ok(Known { blob, recorded: is_recorded, interrupted })
 }
 
+/// The container that is recorded under `path`, without what a run that was cut short may have changed of it. Nothing else
+/// may be under way on the connection.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn recorded(
+    connection: &mut Connection,
+    dataset: &str,
+    path: &[u8],
+) -> Result<Option<Vec<u8>>, ImportError> {
+    let name = recorded_name(path);
+    connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), &name])?;
+    match connection.receive_container()? {
+        Value::Null => Ok(None),
+        Value::Bulk(blob) => {
+            Container::parse(&blob).map_err(|error| damaged(dataset, &name, error))?;
+            Ok(Some(blob))
+        }
+        Value::Error(text) => Err(refused(&[COMMAND, "GET"], &text)),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// The recorded container and what only the intent has. What the run that was cut short may have touched (added, sent
 /// again, removed) is marked with [`MAYBE_NOTE`] and has no token: nothing is known of it, so it is sent whole, or removed.
 pub(crate) fn merge(recorded: &[u8], intent: &[u8]) -> Result<Vec<u8>, ContainerError> {

@@ -5,7 +5,7 @@ use crate::files::{Tree, mail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use strand_import::{ImportError, Outcome, Progress, Summary};
+use strand_import::{ImportError, ImportOptions, MaxDelete, Outcome, Progress, Summary};
 
 /// What git says to `args` in `folder`.
 #[track_caller]
@@ -61,7 +61,9 @@ impl Progress for Heard {
 
 fn run(fake: &Fake, source: &Path) -> (Summary, BTreeMap<Vec<u8>, char>) {
     let mut heard = Heard::default();
-    let summary = strand_import::run(&fake.options(source), &mut heard).expect("nothing goes wrong");
+    // A walk through history removes more than a run may without being told.
+    let options = ImportOptions { max_delete: MaxDelete::Percent(100), ..fake.options(source) };
+    let summary = strand_import::run(&options, &mut heard).expect("nothing goes wrong");
     (summary, heard.0)
 }
 

@@ -3,6 +3,7 @@
 
 mod allocations;
 mod archives;
+mod budget;
 mod changes;
 mod failures;
 mod fake;

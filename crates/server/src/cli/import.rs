@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use strand_import::{ImportOptions, Outcome, Progress, Summary};
+use strand_import::{ImportOptions, MaxDelete, Outcome, Progress, Summary};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
@@ -63,6 +63,10 @@ pub struct ImportArgs {
     /// Make documents of mails' attachments too
     #[arg(long)]
     pub attachments: bool,
+    /// Stop before anything is changed when more documents than this would be removed: a number, or a share of those that
+    /// are held (a share allows up to 100 documents in any case)
+    #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
+    pub max_delete: MaxDelete,
     /// Print no progress, only the summary, dead letters and errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -84,6 +88,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         dry_run: args.dry_run,
         index: args.index,
         attachments: args.attachments,
+        max_delete: args.max_delete,
     };
     let mut display = Display::new(&options, args.quiet, args.verbose);
     let result = strand_import::run(&options, &mut display);

@@ -1,0 +1,46 @@
+//! The deletion budget: an emptied source removes nothing.
+
+use crate::fake::{Fake, counts};
+use crate::files::{Tree, mail};
+use strand_import::{ImportError, ImportOptions, MaxDelete, Silent};
+
+/// `count` mails in folders of 50, two folders deep.
+fn mails(count: usize) -> Tree {
+    let tree = Tree::new(&[]);
+    for i in 0..count {
+        tree.write(&format!("f{}/in/{i}.eml", i / 50), mail("s", &i.to_string()));
+    }
+    tree
+}
+
+#[test]
+fn an_emptied_source_stops_the_run_before_anything_is_removed() {
+    let (fake, tree) = (Fake::start(), mails(600));
+    fake.import(tree.path());
+    let before = fake.state().clone();
+    let empty = Tree::new(&[]);
+    match fake.try_import(empty.path()) {
+        Err(ImportError::TooManyDeletions { removed: 600, held: 600 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fake.state().keys, before.keys);
+    assert_eq!(fake.state().versions, before.versions);
+    // A fifth may go; one more may not, unless it is said so.
+    tree.remove("f0");
+    tree.remove("f1");
+    (100..120).for_each(|i| tree.remove(&format!("f2/in/{i}.eml")));
+    tree.remove("f3/in/150.eml");
+    let error = fake.try_import(tree.path()).expect_err("121 of 600").to_string();
+    assert!(error.contains("121 of 600") && error.contains("--max-delete"), "{error}");
+    assert_eq!(fake.state().keys, before.keys);
+    let with = |max_delete| {
+        let options = ImportOptions { max_delete, ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Silent)
+    };
+    assert!(with(MaxDelete::Documents(120)).is_err());
+    tree.write("f3/in/150.eml", mail("s", "150"));
+    assert_eq!(counts(&fake.import(tree.path())).0[2], 120);
+    tree.remove("f3");
+    tree.remove("f4");
+    assert_eq!(counts(&with(MaxDelete::Percent(100)).expect("all may go")).0[2], 100);
+}
