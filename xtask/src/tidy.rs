@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "strand-chain",
             "strand-wire",
+            "strand-rdb",
             "strand-keyspace",
             "strand-commands",
             "strand-engine",

@@ -1,8 +1,9 @@
-//! The command line: `strand serve` and `strand import`, their help and their exit codes.
+//! The command line: `strand serve`, `strand import` and `strand check`, their help and their exit codes.
 //!
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine: clap hands
 //! them through unread. What a subcommand does lives in its own module.
 
+pub mod check;
 pub mod import;
 pub mod serve;
 
@@ -30,6 +31,8 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Make a running server hold the documents of a folder or Maildir, and keep it so at each further run
     Import(import::ImportArgs),
+    /// Read a data file to its end and say what is in it, or where it is damaged
+    Check(check::CheckArgs),
 }
 
 /// Reads the command line; prints help, version or what is wrong, and exits, where that is all there is to do.
@@ -44,5 +47,6 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Import(args) => import::run(args),
+        Command::Check(args) => check::run(args),
     }
 }

@@ -29,6 +29,22 @@ fn what_is_wrong_on_the_command_line_is_named() {
 }
 
 #[test]
+fn an_rdb_file_is_read_to_its_end_or_to_where_it_is_damaged() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../rdb/tests/data/redis-3.2.13-tight.rdb");
+    let output = strand(&["check", "rdb", file]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for said in ["RDB version 7", "database 0: 36 keys, 6 with an expiry", "checksum: right", "whole"] {
+        assert!(text.contains(said), "{text:?} does not say {said:?}");
+    }
+    let (folder, whole) = (Folder::new(), std::fs::read(file).expect("a file of the tests"));
+    let cut = folder.write("cut.rdb", "");
+    std::fs::write(&cut, &whole[..300]).expect("the folder is ours");
+    fails(&["check", "rdb", &cut], 1, &["offset 300", "key", "ends too early"]);
+    fails(&["check", "rdb", "/no/such.rdb"], 1, &["/no/such.rdb", "No such file"]);
+}
+
+#[test]
 fn a_busy_port_is_a_clear_error() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     let port = held.local_addr().expect("bound").port().to_string();

@@ -1,0 +1,87 @@
+//! `strand check rdb FILE`: reads a whole RDB file and says what is in it, or where it is damaged. Changes nothing.
+
+use clap::{Args, Subcommand};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use strand_rdb::check::{Report, check};
+
+/// The arguments of `strand check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Which kind of file.
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A snapshot of redis-server, Valkey or Strand (dump.rdb)
+    Rdb {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// Runs it; 0 when the file is whole, 1 when it is not or cannot be read.
+pub fn run(args: CheckArgs) -> ExitCode {
+    let What::Rdb { file } = args.what;
+    let opened = match File::open(&file) {
+        Ok(opened) => opened,
+        Err(e) => {
+            eprintln!("strand: {}: {e}", file.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    let (report, done) = check(opened, &mut |_| {});
+    let mut shown = text(&file, &report);
+    if done.is_ok() {
+        let _ = writeln!(shown, "{}: whole", file.display());
+    }
+    // Who reads only the first lines closes the pipe: that is no error.
+    if let Err(e) = std::io::stdout().lock().write_all(shown.as_bytes())
+        && e.kind() != ErrorKind::BrokenPipe
+    {
+        eprintln!("strand: standard output: {e}");
+        return ExitCode::FAILURE;
+    }
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let key = report.key.map_or(String::new(), |key| format!(", at or behind key \"{key}\""));
+            eprintln!("strand: {}: offset {}{key}: {e}", file.display(), report.bytes);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is in the file, a line each.
+fn text(file: &Path, report: &Report) -> String {
+    let mut out = String::new();
+    let mut line = |text: std::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{text}");
+    };
+    if report.version == 0 {
+        return out;
+    }
+    let of = if report.valkey { " (Valkey)" } else { "" };
+    line(format_args!("{}: RDB version {}{of}, {} bytes read", file.display(), report.version, report.bytes));
+    report.aux.iter().for_each(|(name, value)| line(format_args!("  {name}: {value}")));
+    for (db, (keys, expiring)) in &report.databases {
+        line(format_args!("database {db}: {keys} keys, {expiring} with an expiry"));
+    }
+    for (name, (keys, elements)) in &report.types {
+        line(format_args!("type {name}: {keys} keys, {elements} elements"));
+    }
+    if report.functions > 0 {
+        line(format_args!("functions: {} libraries", report.functions));
+    }
+    for (module, count) in &report.modules {
+        line(format_args!("module {module}: {count} values"));
+    }
+    line(format_args!("checksum: {}", if report.checksum_verified { "right" } else { "not verified" }));
+    out
+}
