@@ -64,7 +64,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker number `index`, which tries for an io_uring when it is to.
+    /// Starts worker number `index`, which tries for an io_uring when it is to, and waits until that worker has its
+    /// buffers: a server that takes connections has allocated what it needs for that.
     ///
     /// # Errors
     /// When the system gives no thread or no event queue.
@@ -73,6 +74,7 @@ impl Worker {
         let (messages, inbox) = unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             let ring = rings.then(|| start_ring(index, &shared.loops)).flatten();
             let context = Rc::new(Context {
@@ -90,9 +92,12 @@ impl Worker {
                 rng: RefCell::new(fastrand::Rng::new()),
                 warned: Cell::new(None),
             });
+            // The starter waits for this.
+            let _ = ready.send(());
             // Dropping the set drops what is left of the connections when the grace time is over.
             LocalSet::new().block_on(&runtime, attend(inbox, context));
         })?;
+        is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
     }
     /// Connections handed to it and not ended yet.
