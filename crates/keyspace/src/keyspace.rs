@@ -374,7 +374,8 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards[self.shard_of(self.key(key).hash)].lock.lock().watchers.remove(slot, key, flag);
     }
-    fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
+    /// The shards of `hashes`, ascending, each once.
+    pub fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
         let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();
         shards.sort_unstable();
         shards.dedup();

@@ -7,6 +7,7 @@ pub(crate) mod bitmap;
 pub(crate) mod collection;
 pub(crate) mod conditional;
 pub(crate) mod dump;
+mod element_scan;
 pub(crate) mod expiry;
 pub(crate) mod generic;
 pub(crate) mod geo;

@@ -129,10 +129,8 @@ impl Session {
 /// Locks the shards of `keys`, of which somebody holds one: as [`lock_taken_shards`].
 #[cold]
 fn lock_taken<'k>(engine: &'k Engine, client: &Client, keys: &[Key<'_>], txn: &mut Txn<'k>) -> bool {
-    let mut shards: SmallVec<[usize; 4]> = keys.iter().map(|k| engine.keyspace.shard_of(k.hash)).collect();
-    shards.sort_unstable();
-    shards.dedup();
-    lock_taken_shards(engine, client, &shards, txn)
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
+    lock_taken_shards(engine, client, &engine.keyspace.shards_of(&hashes), txn)
 }
 
 /// Locks shards, which ascend and of which somebody holds one: false when that one is held for long, and the client is

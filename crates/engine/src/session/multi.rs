@@ -117,7 +117,7 @@ impl Session {
         let engine = self.engine.clone();
         let keyspace = &*engine.keyspace;
         let hashes: Vec<KeyHash> = args.skip(1).iter().map(|key| keyspace.key(key).hash).collect();
-        let shards = shards_of(keyspace, &hashes);
+        let shards = keyspace.shards_of(&hashes);
         let Some(mut txn) = lock(&engine, &self.client, &shards, now) else { return Ok(Next::Taken) };
         for key in args.skip(1).iter() {
             txn.db(self.db).watch(&keyspace.key(key), &self.watch.flag);
@@ -316,7 +316,7 @@ impl Session {
             hashes
                 .extend(dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at)).hash));
         }
-        shards_of(keyspace, &hashes)
+        keyspace.shards_of(&hashes).into_vec()
     }
     /// `client-query-buffer-limit`: what is queued is part of what a client may have waiting.
     fn over_query_limit(&mut self) -> Turn {
@@ -452,11 +452,4 @@ fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> 
     let locked = engine.keyspace.try_lock_shards(shards, &mut txn)
         || lock_taken_shards(engine, client, shards, &mut txn);
     locked.then_some(txn)
-}
-
-fn shards_of(keyspace: &Keyspace, hashes: &[KeyHash]) -> Vec<usize> {
-    let mut shards: Vec<usize> = hashes.iter().map(|hash| keyspace.shard_of(*hash)).collect();
-    shards.sort_unstable();
-    shards.dedup();
-    shards
 }

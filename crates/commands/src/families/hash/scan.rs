@@ -1,78 +1,38 @@
 //! HSCAN, on the worker and on the lane.
 
-use super::{read, send};
+use super::send;
 use crate::call::{Call, LaneCall};
-use crate::families::keyspace_wide::{Found, SLICE_KEYS, ScanOptions, cursor};
-use crate::parse::wrong_type;
-use std::sync::atomic::Ordering;
+use crate::families::element_scan::{self, Scanned};
+use crate::families::keyspace_wide::{Found, ScanOptions};
 use strand_keyspace::HashValue;
-use strand_keyspace::types::Bytes;
 
-/// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and
-/// values. A small hash comes whole. The options of a missing key are not looked at, as in redis-server.
+/// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and values.
 pub(crate) fn hscan(call: &mut Call<'_, '_>) {
-    let from = match cursor(call.args.at(2)) {
-        Ok(from) => from,
-        Err(text) => return call.reply.error(text),
-    };
-    let options = ScanOptions::parse(call.args.skip(3), false);
-    read(call, |hash: Option<&HashValue>, reply| {
-        let mut found = Found::new(reply);
-        let next = match (hash, options) {
-            (None, _) => 0,
-            (Some(_), Err(text)) => return reply.error(text),
-            (Some(hash), Ok(options)) => hash.scan(from, options.count, &mut |field, value| {
-                see(&options, &mut found, field, value);
-            }),
-        };
-        found.send(reply, next);
-    });
+    element_scan::scan::<HashValue>(call);
 }
 
-/// HSCAN with a large COUNT, or a pattern that takes long to match (slow lane): in slices, over a snapshot of the hash, with
-/// nothing held.
+/// HSCAN on the slow lane.
 pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
-    let from = match cursor(call.args.at(2)) {
-        Ok(from) => from,
-        Err(text) => return call.reply.error(text),
-    };
-    let options = ScanOptions::parse(call.args.skip(3), false);
-    let key = call.keyspace.key(call.args.at(1));
-    let mut txn = call.lock(&[key.hash]);
-    txn.set_no_touch(call.no_touch);
-    let hash = txn.db(call.db).read::<HashValue>(&key).map(|hash| hash.cloned()).map_err(wrong_type);
-    call.lookups = txn.lookups();
-    drop(txn);
-    let (hash, options) = match (hash, options) {
-        (Err(text), _) | (Ok(Some(_)), Err(text)) => return call.reply.error(text),
-        (Ok(None), _) => return Found::new(call.reply).send(call.reply, 0),
-        (Ok(Some(hash)), Ok(options)) => (hash, options),
-    };
-    let go_on = || {
-        (call.yield_now)();
-        !call.cancel.load(Ordering::Relaxed)
-    };
-    let mut found = Found::asking(call.reply, &go_on);
-    let (mut next, mut left) = (from, options.count);
-    loop {
-        let mut visited = 0;
-        next = hash.scan(next, left.min(SLICE_KEYS), &mut |field, value| {
-            visited += 1;
-            see(&options, &mut found, field, value);
-        });
-        left = left.saturating_sub(visited.max(1));
-        call.pause();
-        if next == 0 || left == 0 || call.cancelled() || found.is_over() {
-            return found.send(call.reply, next);
-        }
-    }
+    element_scan::scan_long::<HashValue>(call);
 }
 
-/// Encodes a pair that a scan came by, if it is one of those that are asked for.
-fn see(options: &ScanOptions<'_>, found: &mut Found<'_>, field: Bytes<'_>, value: Bytes<'_>) {
-    if found.wants(&options.filter, &field) {
-        found.encode(|reply| send(reply, field));
-        found.encode(|reply| send(reply, value));
+impl Scanned for HashValue {
+    fn scan_into(
+        &self,
+        from: u64,
+        count: usize,
+        options: &ScanOptions<'_>,
+        found: &mut Found<'_>,
+    ) -> (u64, usize) {
+        let mut visited = 0;
+        let next = self.scan(from, count, &mut |field, value| {
+            visited += 1;
+            if found.wants(&options.filter, &field) {
+                found.encode(|reply| send(reply, field));
+                found.encode(|reply| send(reply, value));
+            }
+        });
+        (next, visited)
     }
 }
 

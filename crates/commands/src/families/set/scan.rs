@@ -1,76 +1,37 @@
 //! SSCAN, on the worker and on the lane.
 
-use super::{read, send};
+use super::send;
 use crate::call::{Call, LaneCall};
-use crate::families::keyspace_wide::{Found, SLICE_KEYS, ScanOptions, cursor};
-use crate::parse::wrong_type;
-use std::sync::atomic::Ordering;
-use strand_keyspace::{Member, SetValue};
+use crate::families::element_scan::{self, Scanned};
+use crate::families::keyspace_wide::{Found, ScanOptions};
+use strand_keyspace::SetValue;
 
-/// `SSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and members. A small set comes whole.
-/// The options of a missing key are not looked at, as in redis-server.
+/// `SSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and members.
 pub(crate) fn sscan(call: &mut Call<'_, '_>) {
-    let from = match cursor(call.args.at(2)) {
-        Ok(from) => from,
-        Err(text) => return call.reply.error(text),
-    };
-    let options = ScanOptions::parse(call.args.skip(3), false);
-    read(call, |set: Option<&SetValue>, reply| {
-        let mut found = Found::new(reply);
-        let next = match (set, options) {
-            (None, _) => 0,
-            (Some(_), Err(text)) => return reply.error(text),
-            (Some(set), Ok(options)) => {
-                set.scan(from, options.count, &mut |member| see(&options, &mut found, member))
-            }
-        };
-        found.send(reply, next);
-    });
+    element_scan::scan::<SetValue>(call);
 }
 
-/// SSCAN with a large COUNT, or a pattern that takes long to match (slow lane): in slices, over a snapshot of the set, with
-/// nothing held.
+/// SSCAN on the slow lane.
 pub(crate) fn sscan_long(call: &mut LaneCall<'_>) {
-    let from = match cursor(call.args.at(2)) {
-        Ok(from) => from,
-        Err(text) => return call.reply.error(text),
-    };
-    let options = ScanOptions::parse(call.args.skip(3), false);
-    let key = call.keyspace.key(call.args.at(1));
-    let mut txn = call.lock(&[key.hash]);
-    txn.set_no_touch(call.no_touch);
-    let set = txn.db(call.db).read::<SetValue>(&key).map(|set| set.cloned()).map_err(wrong_type);
-    call.lookups = txn.lookups();
-    drop(txn);
-    let (set, options) = match (set, options) {
-        (Err(text), _) | (Ok(Some(_)), Err(text)) => return call.reply.error(text),
-        (Ok(None), _) => return Found::new(call.reply).send(call.reply, 0),
-        (Ok(Some(set)), Ok(options)) => (set, options),
-    };
-    let go_on = || {
-        (call.yield_now)();
-        !call.cancel.load(Ordering::Relaxed)
-    };
-    let mut found = Found::asking(call.reply, &go_on);
-    let (mut next, mut left) = (from, options.count);
-    loop {
-        let mut visited = 0;
-        next = set.scan(next, left.min(SLICE_KEYS), &mut |member| {
-            visited += 1;
-            see(&options, &mut found, member);
-        });
-        left = left.saturating_sub(visited.max(1));
-        call.pause();
-        if next == 0 || left == 0 || call.cancelled() || found.is_over() {
-            return found.send(call.reply, next);
-        }
-    }
+    element_scan::scan_long::<SetValue>(call);
 }
 
-/// Encodes a member that a scan came by, if it is one of those that are asked for.
-fn see(options: &ScanOptions<'_>, found: &mut Found<'_>, member: Member<'_>) {
-    if found.wants(&options.filter, member.bytes(&mut [0; 20])) {
-        found.encode(|reply| send(reply, member));
+impl Scanned for SetValue {
+    fn scan_into(
+        &self,
+        from: u64,
+        count: usize,
+        options: &ScanOptions<'_>,
+        found: &mut Found<'_>,
+    ) -> (u64, usize) {
+        let mut visited = 0;
+        let next = self.scan(from, count, &mut |member| {
+            visited += 1;
+            if found.wants(&options.filter, member.bytes(&mut [0; 20])) {
+                found.encode(|reply| send(reply, member));
+            }
+        });
+        (next, visited)
     }
 }
 
