@@ -8,6 +8,10 @@
 /// More groups of `*` than this match nothing, as in redis-server (which nests one call for each).
 pub const STARS_MAX: usize = 1000;
 
+/// Elements that one call of COMMAND LIST or CONFIG GET may try, against all names: about a millisecond.
+pub const NAME_STEPS_MAX: usize = 1 << 18;
+const TOO_COMPLEX: &str = "ERR the pattern takes too many steps against all names: use a shorter one";
+
 /// Bytes that are searched for a literal one before the search counts, and how many of them count as an element.
 const SEEK_BYTES_MAX: usize = 1 << 20;
 const SEEK_BYTES_PER_STEP: usize = 32;
@@ -70,6 +74,7 @@ impl Retry {
 }
 
 /// What follows the last `*` of a pattern.
+#[derive(Clone, Copy, Debug)]
 struct Tail {
     pattern_at: usize,
     elements: usize,
@@ -92,17 +97,141 @@ impl Tail {
     }
 }
 
+/// A set of bytes, in the order of signed numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bytes([u64; 4]);
+
+impl Bytes {
+    /// Adds `low` to `high`, both included; nothing when `low` is above `high`.
+    fn add(&mut self, low: i8, high: i8) {
+        let (low, high) = (low as u8 ^ 0x80, high as u8 ^ 0x80);
+        for (word, base) in self.0.iter_mut().zip([0u8, 64, 128, 192]) {
+            let (from, to) = (low.max(base), high.min(base + 63));
+            if from <= to {
+                *word |= (u64::MAX >> (63 - (to - from))) << (from - base);
+            }
+        }
+    }
+    fn has(&self, byte: u8) -> bool {
+        let at = byte ^ 0x80;
+        self.0[usize::from(at >> 6)] >> (at & 63) & 1 == 1
+    }
+}
+
+/// A class of more than [`SEEK_BYTES_PER_STEP`] bytes, read once.
+#[derive(Clone, Debug)]
+struct LongClass {
+    /// Where in the pattern it begins, and how long it is.
+    at: usize,
+    len: usize,
+    is_negated: bool,
+    /// Its escaped members, which keep their case.
+    exact: Bytes,
+    /// The others, in lower case under `nocase`.
+    folded: Bytes,
+}
+
+impl LongClass {
+    fn read(pattern: &[u8], at: usize, nocase: bool) -> LongClass {
+        let (mut exact, mut folded) = (Bytes::default(), Bytes::default());
+        let (len, is_negated) = class(&pattern[at..], nocase, |member| match member {
+            Member::Exact(byte) => exact.add(byte as i8, byte as i8),
+            Member::Range(low, high) => folded.add(low, high),
+        });
+        LongClass { at, len, is_negated, exact, folded }
+    }
+    fn fits(&self, byte: u8, nocase: bool) -> bool {
+        (self.exact.has(byte) || self.folded.has(fold(byte, nocase))) != self.is_negated
+    }
+}
+
+/// What is known of a pattern before a text is held against it.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// In the order of the pattern.
+    long_classes: Vec<LongClass>,
+    /// `None` without a `*` that something follows.
+    tail: Option<Tail>,
+}
+
+/// A pattern that many texts are held against: what each of them would ask of it again is worked out once.
+#[derive(Clone, Debug)]
+pub struct Pattern<'p> {
+    bytes: &'p [u8],
+    nocase: bool,
+    /// Every element but `*` takes one byte: a shorter text does not match.
+    elements: usize,
+    known: Known,
+}
+
+impl<'p> Pattern<'p> {
+    /// Reads the pattern once, from one end to the other.
+    pub fn new(bytes: &'p [u8], nocase: bool) -> Pattern<'p> {
+        let (mut at, mut elements, mut tail, mut long_classes) = (0, 0, None, Vec::new());
+        while let Some(first) = bytes.get(at) {
+            if *first == b'*' {
+                at += 1;
+                tail = Some(at);
+                continue;
+            }
+            let (len, _) = element(&bytes[at..], 0, nocase);
+            if *first == b'[' && len > SEEK_BYTES_PER_STEP {
+                long_classes.push(LongClass::read(bytes, at, nocase));
+            }
+            at += len;
+            elements += 1;
+        }
+        let tail = tail.filter(|from| *from < bytes.len()).map(|from| Tail::of(bytes, from));
+        Pattern { bytes, nocase, elements, known: Known { long_classes, tail } }
+    }
+    /// Its bytes.
+    pub fn bytes(&self) -> &'p [u8] {
+        self.bytes
+    }
+    /// As [`matches_counted`].
+    pub fn matches_counted(&self, text: &[u8], spend: impl FnMut(usize) -> bool) -> Option<bool> {
+        if text.len() < self.elements {
+            return Some(false);
+        }
+        search(self.bytes, text, self.nocase, &self.known, spend)
+    }
+    /// Matches one of the names of a table on the worker. `steps_left` starts at [`NAME_STEPS_MAX`] for all patterns and
+    /// names of a call.
+    ///
+    /// # Errors
+    /// The error for the client when no steps are left.
+    pub fn matches_name(&self, name: &str, steps_left: &mut usize) -> Result<bool, &'static str> {
+        let spend = |steps| {
+            let is_enough = steps <= *steps_left;
+            *steps_left = steps_left.saturating_sub(steps);
+            is_enough
+        };
+        self.matches_counted(name.as_bytes(), spend).ok_or(TOO_COMPLEX)
+    }
+}
+
 /// As [`matches()`], handing the number of elements tried since the last time to `spend`; `None` when that returns false.
 #[inline]
 pub fn matches_counted(
     pattern: &[u8],
     text: &[u8],
     nocase: bool,
+    spend: impl FnMut(usize) -> bool,
+) -> Option<bool> {
+    search(pattern, text, nocase, &Known { long_classes: Vec::new(), tail: None }, spend)
+}
+
+#[inline]
+fn search(
+    pattern: &[u8],
+    text: &[u8],
+    nocase: bool,
+    known: &Known,
     mut spend: impl FnMut(usize) -> bool,
 ) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<Retry> = None;
-    let mut tail: Option<Tail> = None;
+    let mut tail = known.tail;
     let mut stars = 0;
     if text.is_empty() {
         return Some(pattern.is_empty());
@@ -150,11 +279,18 @@ pub fn matches_counted(
                 continue;
             }
             Some(_) => {
-                let (len, fits) = element(&pattern[p..], text[t], nocase);
-                // A class is looked at from one end to the other.
-                if len > SEEK_BYTES_PER_STEP && !spend(len / SEEK_BYTES_PER_STEP) {
-                    return None;
-                }
+                let long = known.long_classes.binary_search_by_key(&p, |class| class.at);
+                let (len, fits) = match long.map(|i| &known.long_classes[i]) {
+                    Ok(class) => (class.len, class.fits(text[t], nocase)),
+                    Err(_) => {
+                        let (len, fits) = element(&pattern[p..], text[t], nocase);
+                        // A class is looked at from one end to the other.
+                        if len > SEEK_BYTES_PER_STEP && !spend(len / SEEK_BYTES_PER_STEP) {
+                            return None;
+                        }
+                        (len, fits)
+                    }
+                };
                 p += len;
                 fits
             }
@@ -187,36 +323,56 @@ fn element(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
     let same = |a: u8| a == byte || (nocase && a.eq_ignore_ascii_case(&byte));
     match pattern[0] {
         b'?' => (1, true),
-        b'[' => class(pattern, byte, nocase),
+        b'[' => {
+            let (mut found, folded) = (false, fold(byte, nocase));
+            let (len, is_negated) = class(pattern, nocase, |member| match member {
+                Member::Exact(exact) => found |= exact == byte,
+                Member::Range(low, high) => found |= (low..=high).contains(&(folded as i8)),
+            });
+            (len, found != is_negated)
+        }
         b'\\' if pattern.len() > 1 => (2, same(pattern[1])),
         literal => (1, same(literal)),
     }
 }
 
-/// Matches a class. One that is never closed reaches to the end of the pattern. Escaped members keep their case even
-/// under `nocase`, and a range compares bytes as signed numbers: both as redis-server does.
-fn class(pattern: &[u8], byte: u8, nocase: bool) -> (usize, bool) {
-    let fold = |b: u8| if nocase { b.to_ascii_lowercase() } else { b };
-    let negated = pattern.get(1) == Some(&b'^');
-    let mut at = if negated { 2 } else { 1 };
-    let mut found = false;
+fn fold(byte: u8, nocase: bool) -> u8 {
+    if nocase { byte.to_ascii_lowercase() } else { byte }
+}
+
+/// What is in a class.
+enum Member {
+    /// This byte.
+    Exact(u8),
+    /// The bytes that are, in lower case under `nocase`, from the first to the second as signed numbers.
+    Range(i8, i8),
+}
+
+/// Reads the class at the start of `pattern`: how long it is, and whether it takes all but its members. One that is never
+/// closed reaches to the end of the pattern. Escaped members keep their case even under `nocase`, and a range compares
+/// bytes as signed numbers: both as redis-server does.
+#[inline]
+fn class(pattern: &[u8], nocase: bool, mut member: impl FnMut(Member)) -> (usize, bool) {
+    let is_negated = pattern.get(1) == Some(&b'^');
+    let mut at = if is_negated { 2 } else { 1 };
     loop {
         match pattern.get(at..).unwrap_or_default() {
-            [] => return (pattern.len(), found != negated),
+            [] => return (pattern.len(), is_negated),
             [b'\\', escaped, ..] => {
-                found |= *escaped == byte;
+                member(Member::Exact(*escaped));
                 at += 2;
             }
-            [b']', ..] => return (at + 1, found != negated),
+            [b']', ..] => return (at + 1, is_negated),
             [first, b'-', last, ..] => {
-                let (a, b) = (fold(*first) as i8, fold(*last) as i8);
+                let (a, b) = (fold(*first, nocase) as i8, fold(*last, nocase) as i8);
                 // The order is decided before the case is folded.
                 let (low, high) = if (*first as i8) > (*last as i8) { (b, a) } else { (a, b) };
-                found |= (low..=high).contains(&(fold(byte) as i8));
+                member(Member::Range(low, high));
                 at += 3;
             }
-            [member, ..] => {
-                found |= fold(*member) == fold(byte);
+            [one, ..] => {
+                let one = fold(*one, nocase) as i8;
+                member(Member::Range(one, one));
                 at += 1;
             }
         }
@@ -362,6 +518,37 @@ mod tests {
     }
 
     #[test]
+    fn a_text_with_fewer_bytes_than_elements_is_not_looked_at() {
+        let long = b"*a".repeat(30_000);
+        assert_eq!(Pattern::new(&long, false).matches_counted(&vec![b'a'; 29_999], |_| false), Some(false));
+    }
+
+    #[test]
+    fn a_long_class_is_read_once() {
+        let members = b"x-z\\A-\xff\x80\x90-a".repeat(1000);
+        for (open, close) in [(&b"["[..], &b"]*"[..]), (b"[^", b"]"), (b"[", b"")] {
+            let class = [open, &members[..], close].concat();
+            for nocase in [false, true] {
+                let (pattern, mut steps) = (Pattern::new(&class, nocase), 0);
+                for byte in 0..=255 {
+                    let fits = pattern.matches_counted(&[byte], |n| (steps += n, true).1);
+                    assert_eq!(fits, Some(matches(&class, &[byte], nocase)), "{byte} {nocase} {open:?}");
+                }
+                assert!(steps <= 2 * 256, "{steps}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_have_so_many_steps_in_all() {
+        let (pattern, mut left) = (Pattern::new(b"*a?*aa*aaaa*b", true), NAME_STEPS_MAX);
+        let name = "a".repeat(100);
+        let answered = (0..100_000).take_while(|_| pattern.matches_name(&name, &mut left).is_ok()).count();
+        assert!((1..100_000).contains(&answered), "{answered}");
+        assert_eq!(pattern.matches_name(&name, &mut left), Err(TOO_COMPLEX));
+    }
+
+    #[test]
     fn a_match_can_be_given_up() {
         let (text, mut left) = (vec![b'a'; 1 << 16], 1000);
         let mut spend = |n: usize| {
@@ -382,6 +569,9 @@ mod tests {
             nocase: bool,
         ) {
             prop_assert_eq!(matches(&pattern, &text, nocase), oracle(&pattern, &text, nocase));
+            let read = Pattern::new(&pattern, nocase);
+            prop_assert_eq!(read.matches_counted(&text, |_| true), Some(oracle(&pattern, &text, nocase)));
+            prop_assert_eq!(read.matches_counted(b"", |_| true), Some(pattern.is_empty()));
             let ((once, each), (_, steps)) = (effort(&pattern), counted(&pattern, &text));
             prop_assert!(steps <= once + 1 + (text.len() + 1) * (each + 1), "{steps}");
         }

@@ -109,23 +109,28 @@ fn docs_of(args: Args<'_>, reply: &mut Reply<'_>) {
 
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]: subcommands too, by full name.
 fn list(args: Args<'_>, reply: &mut Reply<'_>) {
-    let keep: &dyn Fn(&Resolved, &str) -> bool = match args.len() {
-        2 => &|_, _| true,
-        5 if args.is(2, "FILTERBY") && args.is(3, "MODULE") => &|_, _| false,
+    let (pattern, mut steps_left);
+    let keep: &mut dyn FnMut(&Resolved, &str) -> Result<bool, &'static str> = match args.len() {
+        2 => &mut |_, _| Ok(true),
+        5 if args.is(2, "FILTERBY") && args.is(3, "MODULE") => &mut |_, _| Ok(false),
         5 if args.is(2, "FILTERBY") && args.is(3, "ACLCAT") => {
-            &|found, _| found.spec.categories().names().any(|category| args.is(4, category))
+            &mut |found, _| Ok(found.spec.categories().names().any(|category| args.is(4, category)))
         }
         5 if args.is(2, "FILTERBY") && args.is(3, "PATTERN") => {
-            &|_, name| glob::matches(args.at(4), name.as_bytes(), true)
+            (pattern, steps_left) = (glob::Pattern::new(args.at(4), true), glob::NAME_STEPS_MAX);
+            &mut |_, name| pattern.matches_name(name, &mut steps_left)
         }
         _ => return reply.error(errors::SYNTAX),
     };
-    let names: Vec<String> = all()
-        .flat_map(|found| std::iter::once(found).chain(subcommands(found.spec)))
-        .map(|found| (found, found.full_name()))
-        .filter(|(found, name)| keep(found, name))
-        .map(|(_, name)| name)
-        .collect();
+    let mut names: Vec<String> = Vec::new();
+    for found in all().flat_map(|found| std::iter::once(found).chain(subcommands(found.spec))) {
+        let name = found.full_name();
+        match keep(&found, &name) {
+            Ok(true) => names.push(name),
+            Ok(false) => {}
+            Err(why) => return reply.error(why),
+        }
+    }
     reply.array(names.len());
     names.iter().for_each(|name| reply.bulk(name.as_bytes()));
 }

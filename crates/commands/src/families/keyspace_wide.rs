@@ -270,21 +270,21 @@ const STEPS_PER_PAUSE: usize = 32 * 1024;
 
 /// A glob pattern to keep to, or none.
 #[derive(Debug)]
-pub(super) struct Filter<'a>(Option<&'a [u8]>);
+pub(super) struct Filter<'a>(Option<glob::Pattern<'a>>);
 
 impl<'a> Filter<'a> {
     /// A lone `*` is no pattern at all: it lets the empty key pass, which the matcher does not.
     fn new(pattern: &'a [u8]) -> Filter<'a> {
-        Filter((pattern != b"*").then_some(pattern))
+        Filter((pattern != b"*").then(|| glob::Pattern::new(pattern, false)))
     }
     /// True when `text` passes; `None` when it would take more steps than are left to know.
     fn passes_within(&self, text: &[u8], steps_left: &mut usize) -> Option<bool> {
-        let Some(pattern) = self.0 else { return Some(true) };
-        if pattern.len() > PATTERN_BYTES_HELD {
+        let Some(pattern) = &self.0 else { return Some(true) };
+        if pattern.bytes().len() > PATTERN_BYTES_HELD {
             return None;
         }
         *steps_left += STEPS_PER_ELEMENT;
-        glob::matches_counted(pattern, text, false, |steps| {
+        pattern.matches_counted(text, |steps| {
             let is_enough = steps <= *steps_left;
             *steps_left = steps_left.saturating_sub(steps);
             is_enough
@@ -292,9 +292,9 @@ impl<'a> Filter<'a> {
     }
     /// True when `text` passes; asks `go_on` now and then, and gives up (`None`) when that is false.
     fn passes_in_slices(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> Option<bool> {
-        let Some(pattern) = self.0 else { return Some(true) };
+        let Some(pattern) = &self.0 else { return Some(true) };
         let mut tried = 0;
-        glob::matches_counted(pattern, text, false, |steps| {
+        pattern.matches_counted(text, |steps| {
             tried += steps;
             if tried < STEPS_PER_PAUSE {
                 return true;

@@ -78,6 +78,7 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
         }
         found.len() == names_max
     };
+    let mut steps_left = glob::NAME_STEPS_MAX;
     'asked: for asked in args.skip(2).iter() {
         if !asked.iter().any(|b| b"[*?".contains(b)) {
             if find(asked).is_some_and(|option| add(asked, option)) {
@@ -85,9 +86,14 @@ pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
             }
             continue;
         }
-        for name in names().filter(|name| glob::matches(asked, name.as_bytes(), true)) {
-            if find(name.as_bytes()).is_some_and(|option| add(name.as_bytes(), option)) {
-                break 'asked;
+        let pattern = glob::Pattern::new(asked, true);
+        for name in names() {
+            match pattern.matches_name(name, &mut steps_left) {
+                Ok(true) if find(name.as_bytes()).is_some_and(|option| add(name.as_bytes(), option)) => {
+                    break 'asked;
+                }
+                Ok(_) => {}
+                Err(why) => return reply.error(why),
             }
         }
     }
