@@ -26,6 +26,9 @@ pub struct Call<'a, 'k> {
     pub reply: &'a mut Reply<'a>,
     /// Randomness (seeded by the driver, so that a simulation repeats).
     pub rng: &'a mut fastrand::Rng,
+    /// What the user may do with keys that are not among the arguments, for commands whose key specs do not find all keys;
+    /// `None` is everything.
+    pub rights: Option<&'a dyn KeyRights>,
 }
 
 /// A lane call that meets a busy shard waits this often for it, and for this long at most; then it has its shards kept free.

@@ -4,7 +4,7 @@
 //! microseconds from milliseconds.
 
 use crate::call::LaneCall;
-use crate::families::bitmap;
+use crate::families::{bitmap, sort};
 use crate::spec::CommandSpec;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, StrRef, Txn, ValueRef};
@@ -52,6 +52,9 @@ pub enum Cost {
     /// Bytes of the strings and elements of the collections at all its keys, all of which are looked at. Looked at with the
     /// keys' shards held.
     Sources,
+    /// Elements of the collection at its first key that SORT goes through, and keys that it looks up for them. Looked at with
+    /// the key's shard held; where those keys are few, their shards are held from there on, too.
+    Sort,
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
     /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
@@ -147,7 +150,12 @@ impl Cost {
                 let weight = strand_rdb::dump::Weight::of(payload);
                 weight.elements.max(weight.bytes.div_ceil(ELEMENT_BYTES))
             }),
-            Cost::Arguments | Cost::Digest | Cost::Sources | Cost::BitField | Cost::InData(_) => args.len(),
+            Cost::Arguments
+            | Cost::Digest
+            | Cost::Sources
+            | Cost::BitField
+            | Cost::InData(_)
+            | Cost::Sort => args.len(),
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {
@@ -169,7 +177,9 @@ impl Cost {
     pub fn is_in_the_data(self) -> bool {
         match self {
             Cost::Elements | Cost::SystemElements | Cost::Digest | Cost::Sources | Cost::Serialized => true,
-            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField | Cost::InData(_) => true,
+            Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField | Cost::InData(_) | Cost::Sort => {
+                true
+            }
             Cost::Fixed | Cost::Arguments | Cost::CountArgument(_) | Cost::CountOption(_) | Cost::Shards => {
                 false
             }
@@ -190,6 +200,9 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
             Some(collection) => collection.elements(),
         };
         return keys.iter().fold(0usize, |sum, key| sum.saturating_add(elements(key)));
+    }
+    if cost == Cost::Sort {
+        return sort::elements(args, txn, db, key);
     }
     if let Cost::InData(elements) = cost {
         let mut db = txn.db(db);

@@ -130,6 +130,7 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
     let mut first = match spec.begin {
         BeginSearch::Index(at) => at,
         BeginSearch::Keyword(word, from) => after_keyword(args, word, from).ok_or(InvalidKeys)?,
+        BeginSearch::Unknown => 0,
     };
     // The last key's position; computed wide, since counts come from the client.
     let (last, step) = match spec.find {
@@ -147,6 +148,10 @@ fn spec_positions(spec: &KeySpec, args: Args<'_>, out: &mut SmallVec<[usize; 4]>
                 return Err(InvalidKeys);
             }
             (last.saturating_add(first as i64), step)
+        }
+        FindKeys::Unknown(find) => {
+            out.extend(find.and_then(|find| find(args)));
+            return Ok(());
         }
     };
     if last >= n as i64 || last < first as i64 || first >= n {

@@ -5,7 +5,7 @@
 use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{LONG_ELEMENTS, elements_at};
 use crate::spec::{CommandSpec, Exec};
-use crate::{dispatch, long};
+use crate::{dispatch, long, run};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -65,7 +65,10 @@ impl Fixture {
                 Exec::Inline(run) | Exec::Estimated(run, ..) if !self.is_long(found.spec, args) => {
                     let keys = long::keys(found.spec, args, &self.keyspace);
                     let hashes: Vec<KeyHash> = keys.iter().map(|k| k.hash).collect();
-                    let mut txn = self.keyspace.lock(&hashes, self.now_ms);
+                    let mut txn = match run::needs_all_shards(found.spec) {
+                        true => self.keyspace.lock_all(self.now_ms),
+                        false => self.keyspace.lock(&hashes, self.now_ms),
+                    };
                     run(&mut Call {
                         args,
                         keys: &keys,
@@ -74,6 +77,7 @@ impl Fixture {
                         txn: &mut txn,
                         reply: &mut reply,
                         rng: &mut self.rng,
+                        rights: None,
                     });
                 }
                 Exec::Estimated(..) | Exec::Walk(_) | Exec::Heavy(_) => {

@@ -321,7 +321,19 @@ fn at_once(
     let done = match on {
         On::Snapshot(snapshot) => {
             let txn = &mut snapshot.lock(&hashes, now_ms);
-            once(run, Call { args, keys: &keys, db, now_ms, txn, reply: &mut reply, rng: call.rng })
+            once(
+                run,
+                Call {
+                    args,
+                    keys: &keys,
+                    db,
+                    now_ms,
+                    txn,
+                    reply: &mut reply,
+                    rng: call.rng,
+                    rights: call.rights,
+                },
+            )
         }
         On::Slice | On::Further | On::Held => {
             let held = matches!(on, On::Held) && !keys.is_empty();
@@ -331,7 +343,19 @@ fn at_once(
                 return Err(Stop::Gone);
             }
             let txn = &mut *txn;
-            once(run, Call { args, keys: &keys, db, now_ms, txn, reply: &mut reply, rng: call.rng })
+            once(
+                run,
+                Call {
+                    args,
+                    keys: &keys,
+                    db,
+                    now_ms,
+                    txn,
+                    reply: &mut reply,
+                    rng: call.rng,
+                    rights: call.rights,
+                },
+            )
         }
     };
     if let Some(done) = done {

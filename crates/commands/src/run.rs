@@ -3,7 +3,7 @@
 //! A command that runs alone goes other ways, since it may be long: the session locks, runs and classifies
 //! (`engine`), and [`crate::long`] has the slow paths.
 
-use crate::call::Call;
+use crate::call::{Call, KeyRights};
 use crate::dispatch;
 use crate::spec::{CommandSpec, KeySpec};
 use smallvec::SmallVec;
@@ -22,6 +22,8 @@ pub struct Context<'a> {
     pub reply_bytes_max: usize,
     /// Randomness.
     pub rng: &'a mut fastrand::Rng,
+    /// As [`Call::rights`].
+    pub rights: Option<&'a dyn KeyRights>,
 }
 
 /// How a command runs whole; `None`: it cannot.
@@ -31,7 +33,7 @@ pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
 
 /// True when the command needs more shards than those of the keys that its key specs find: every shard, then.
 pub fn needs_all_shards(spec: &CommandSpec) -> bool {
-    handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::is_incomplete))
+    handler(spec).is_some() && (spec.keys.is_empty() || spec.keys.iter().any(KeySpec::has_hidden_keys))
 }
 
 /// Runs a command from its beginning to its end, however long it is; the reply is added to `out`. When the reply is an
@@ -52,8 +54,8 @@ pub fn whole(
     let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
     let now_ms = txn.now_ms();
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
-    let mut call =
-        Call { args, keys: &keys, db: context.db, now_ms, txn, reply: &mut reply, rng: context.rng };
+    let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
+    let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights };
     run(&mut call);
     call.reply.error_code().map(<[u8]>::to_vec)
 }

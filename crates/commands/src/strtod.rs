@@ -25,6 +25,13 @@ pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
 }
 
+/// As [`parse`], with blanks in front or not.
+pub(crate) fn parse_with_blanks(text: &[u8]) -> Option<f64> {
+    let number = Number::read(text);
+    let whole = number.used > 0 && number.used == text.len();
+    (whole && !number.out_of_range && !number.value.is_nan()).then_some(number.value)
+}
+
 impl Number {
     /// Reads as far as a number goes.
     pub(crate) fn read(text: &[u8]) -> Number {

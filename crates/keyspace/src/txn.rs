@@ -4,7 +4,7 @@
 //! shards are let go. How a record is found and changed is in [`crate::db`].
 
 use crate::shard::{Clock, Shard, Slot};
-use crate::{Db, Flushed, Keyspace, Value};
+use crate::{Db, Flushed, KeyHash, Keyspace, Value};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
@@ -99,6 +99,25 @@ impl<'k> Txn<'k> {
                 }
             }
         }
+        true
+    }
+    /// Holds the shards of `hashes`, too, if nobody else holds one of them; false: it holds what it held before. It waits
+    /// for none, so the order in which shards are taken does not matter.
+    pub fn try_hold_also(&mut self, hashes: &[KeyHash]) -> bool {
+        let before = self.held.len();
+        for shard in self.keyspace.shards_of(hashes) {
+            if self.held[..before].binary_search_by_key(&shard, |held| held.shard).is_ok() {
+                continue;
+            }
+            match Held::try_lock(self.keyspace, shard) {
+                Some(held) => self.held.push(held),
+                None => {
+                    self.held.truncate(before);
+                    return false;
+                }
+            }
+        }
+        self.held.sort_unstable_by_key(|held| held.shard);
         true
     }
     /// As [`Txn::ascending`], holding none while it waits for another: it lets all go, waits for that one, for

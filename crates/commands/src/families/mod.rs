@@ -19,6 +19,7 @@ pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod regex_help;
 pub(crate) mod set;
+pub(crate) mod sort;
 pub(crate) mod stream;
 pub(crate) mod string;
 pub(crate) mod zset;

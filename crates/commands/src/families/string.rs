@@ -142,7 +142,7 @@ pub(crate) fn msetnx_is_in_vain(call: &mut LaneCall<'_>) -> bool {
 
 /// The reply of a string; a long one shares the value's allocation.
 #[inline]
-fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
+pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
     match s {
         StrRef::Int(n) => reply.bulk_int(n),
         StrRef::Bytes { bytes, .. } => reply.bulk(bytes),

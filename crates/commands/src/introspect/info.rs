@@ -75,6 +75,7 @@ fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
             reply.bulk(b"startfrom");
             reply.int(from.into());
         }
+        BeginSearch::Unknown => unknown(reply),
     }
     reply.bulk(b"find_keys");
     reply.map(2);
@@ -90,7 +91,14 @@ fn key_spec(reply: &mut Reply<'_>, keys: &KeySpec) {
                 &[("keynumidx", number as i64), ("firstkey", first as i64), ("keystep", step as i64)],
             );
         }
+        FindKeys::Unknown(_) => unknown(reply),
     }
+}
+
+/// A `spec` of nothing.
+fn unknown(reply: &mut Reply<'_>) {
+    text(reply, "type", "unknown");
+    numbers(reply, &[]);
 }
 
 /// `spec` and a map of numbers.

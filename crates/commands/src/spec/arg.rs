@@ -111,6 +111,10 @@ impl Arg {
     pub const fn pattern(name: &'static str) -> Arg {
         Arg::new(name, "pattern")
     }
+    /// A pattern that makes keys.
+    pub const fn key_pattern(name: &'static str, spec: usize) -> Arg {
+        Arg { key_spec: Some(spec), ..Arg::pattern(name) }
+    }
     pub const fn unix_time(name: &'static str) -> Arg {
         Arg::new(name, "unix-time")
     }

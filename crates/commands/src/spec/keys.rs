@@ -1,6 +1,7 @@
 //! [`KeySpec`]: where a command's keys are, and what the command does to them.
 
 use super::KeyFlags;
+use strand_wire::args::Args;
 
 /// Where a command's keys are, as in `COMMAND INFO`'s key specifications.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,11 @@ impl KeySpec {
     pub const fn new(flags: &[KeyFlags], begin: BeginSearch, find: FindKeys) -> KeySpec {
         KeySpec { notes: "", flags: KeyFlags::all(flags), begin, find }
     }
+    /// Keys that COMMAND INFO calls `unknown`: `find` has the position of the one there is, if it is among the arguments;
+    /// without it the keys' names are in the data, and the command needs rights on every key.
+    pub const fn unknown(find: Option<fn(Args<'_>) -> Option<usize>>, flags: &[KeyFlags]) -> KeySpec {
+        KeySpec::new(flags, BeginSearch::Unknown, FindKeys::Unknown(find))
+    }
     /// With a remark on when these keys are keys.
     pub const fn notes(self, notes: &'static str) -> KeySpec {
         KeySpec { notes, ..self }
@@ -41,6 +47,10 @@ impl KeySpec {
     #[inline]
     pub const fn is_no_key(&self) -> bool {
         self.flags.has(KeyFlags::NOT_KEY)
+    }
+    /// True when the keys cannot be told from the arguments alone, or not all of them.
+    pub const fn has_hidden_keys(&self) -> bool {
+        self.is_incomplete() || matches!(self.find, FindKeys::Unknown(None))
     }
     /// True when the command has keys that no spec can find (`incomplete`).
     #[inline]
@@ -80,6 +90,8 @@ pub enum BeginSearch {
     Index(usize),
     /// After this keyword, searched from argument `start_from` on (negative: from the end backwards).
     Keyword(&'static str, i32),
+    /// Nowhere that a client could be told.
+    Unknown,
 }
 
 /// Which arguments are keys.
@@ -104,4 +116,6 @@ pub enum FindKeys {
         /// Distance from key to key.
         step: usize,
     },
+    /// As [`KeySpec::unknown`] says.
+    Unknown(Option<fn(Args<'_>) -> Option<usize>>),
 }

@@ -1,8 +1,15 @@
 //! The rows of group `generic`: commands on keys of any type.
 
 use crate::cost::{Cost, Merge, SlowPath};
-use crate::families::{conditional, dump, expiry, generic, keyspace_wide};
+use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+
+const SORT_PATTERNS: KeySpec = KeySpec::unknown(None, &[K::RO, K::ACCESS])
+    .notes("The keys of `BY` and `GET`, whose names are made of the elements.");
+const SORT_LIMIT: Arg =
+    Arg::block("offset_count", &[Arg::integer("offset"), Arg::integer("count")]).token("LIMIT").optional();
+const SORT_GET: Arg = Arg::key_pattern("pattern", 1).token("GET").optional().multiple().multiple_token();
+const SORT_ORDER: Arg = Arg::oneof("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
 
 /// Group `generic`, by name.
 pub(crate) static GENERIC: &[CommandSpec] = &[
@@ -324,6 +331,50 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
         Cost::CountOption(2),
         SlowPath::Own(keyspace_wide::scan_long),
     )),
+    CommandSpec::new(
+        "sort",
+        "generic",
+        "1.0.0",
+        "O(N+M*log(M)) with the elements of the value and those returned",
+        "Sorts the elements of a list, set or sorted set, and returns or stores them.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
+    .acl(&["write", "set", "sortedset", "list", "slow", "dangerous"])
+    .keys(&[
+        KeySpec::one(1, &[K::RO, K::ACCESS]),
+        SORT_PATTERNS,
+        KeySpec::unknown(Some(sort::destination), &[K::OW, K::UPDATE])
+            .notes("The key behind `STORE`, which may stand anywhere."),
+    ])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::key_pattern("pattern", 1).token("BY").optional(),
+        SORT_LIMIT,
+        SORT_GET,
+        SORT_ORDER,
+        Arg::word("sorting", "ALPHA").optional(),
+        Arg::key("destination", 2).token("STORE").optional(),
+    ])
+    .exec(Exec::Estimated(sort::sort, Cost::Sort, SlowPath::Own(sort::sort_long))),
+    CommandSpec::new(
+        "sort_ro",
+        "generic",
+        "7.0.0",
+        "O(N+M*log(M)) with the elements of the value and those returned",
+        "Sorts the elements of a list, set or sorted set, and returns them.",
+    )
+    .flags(&[F::READONLY, F::MOVABLEKEYS])
+    .acl(&["read", "set", "sortedset", "list", "slow", "dangerous"])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS]), SORT_PATTERNS])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::key_pattern("pattern", 1).token("BY").optional(),
+        SORT_LIMIT,
+        SORT_GET,
+        SORT_ORDER,
+        Arg::word("sorting", "ALPHA").optional(),
+    ])
+    .exec(Exec::Estimated(sort::sort_ro, Cost::Sort, SlowPath::Own(sort::sort_ro_long))),
     CommandSpec::new(
         "touch",
         "generic",

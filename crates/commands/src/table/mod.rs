@@ -182,7 +182,9 @@ mod tests {
             ["string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"];
         let name = format!("{command} {}", arg.name);
         assert!(KINDS.contains(&arg.kind) && !arg.name.is_empty(), "{name}");
-        assert_eq!(arg.kind == "key", arg.key_spec.is_some(), "{name}");
+        // SORT's patterns make keys.
+        let makes_keys = arg.kind == "key" || (arg.kind == "pattern" && spec.group == "generic");
+        assert!(if arg.key_spec.is_some() { makes_keys } else { arg.kind != "key" }, "{name}");
         assert!(arg.key_spec.is_none_or(|at| at < spec.keys.len()), "{name}");
         assert_eq!(["oneof", "block"].contains(&arg.kind), !arg.args.is_empty(), "{name}");
         assert!(arg.kind != "pure-token" || arg.token.is_some(), "{name}");
@@ -225,8 +227,12 @@ mod tests {
                         assert!(at >= 1 && there, "{name}");
                     }
                     BeginSearch::Keyword(word, from) => assert!(!word.is_empty() && from != 0, "{name}"),
+                    BeginSearch::Unknown => assert!(matches!(keys.find, FindKeys::Unknown(_)), "{name}"),
                 }
-                let (FindKeys::Range { step, .. } | FindKeys::KeyNumber { step, .. }) = keys.find;
+                let step = match keys.find {
+                    FindKeys::Range { step, .. } | FindKeys::KeyNumber { step, .. } => step,
+                    FindKeys::Unknown(_) => 1,
+                };
                 assert!(step >= 1, "{name}");
             }
         }

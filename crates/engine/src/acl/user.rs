@@ -256,7 +256,12 @@ impl Rights {
             return None;
         }
         let id = TABLE.id(spec);
-        let allows = |s: &Selector| s.allows_command(id, args);
+        // As in redis-server, what reads more keys than its arguments name needs one selector for all that it does.
+        let hidden = spec.keys.iter().any(KeySpec::has_hidden_keys);
+        let keys = if hidden { key_accesses(spec, args) } else { SmallVec::new() };
+        let allows = |s: &Selector| {
+            s.allows_command(id, args) && keys.iter().all(|(at, access)| s.allows_key(args.at(*at), *access))
+        };
         let selectors: SmallVec<[usize; 4]> =
             (0..user.selectors.len()).filter(|i| allows(&user.selectors[*i])).collect();
         let limited = !selectors.iter().any(|i| user.selectors[*i].all_keys);

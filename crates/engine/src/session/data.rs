@@ -1,15 +1,16 @@
 //! A command on keys: what it costs, its locks, its handler. Every GET and SET passes here.
 
 use super::Session;
+use crate::acl::Rights;
 use crate::clients::Client;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use smallvec::SmallVec;
 use std::time::Duration;
-use strand_commands::call::Call;
+use strand_commands::call::{Call, KeyRights};
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::spec::{CommandSpec, Flags};
+use strand_commands::spec::{CommandSpec, Flags, KeySpec};
 use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
 
@@ -63,6 +64,8 @@ impl Session {
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
+        let hidden = self.is_guarded() && spec.keys.iter().any(KeySpec::has_hidden_keys);
+        let rights = if hidden { Rights::of(&self.user, spec, args) } else { None };
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let out = self.replies.target();
         let out_before = out.len();
@@ -106,6 +109,7 @@ impl Session {
             txn: &mut txn,
             reply: &mut reply,
             rng: &mut self.rng,
+            rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
         };
         run(&mut call);
         if counts_copies && call.reply.is_over() {

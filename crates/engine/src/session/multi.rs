@@ -10,14 +10,14 @@ use super::data::lock_taken_shards;
 use super::lane::{LaneJob, is_hard_pattern};
 use super::run::Next;
 use super::{Session, Turn};
-use crate::acl::Denied;
+use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
-use strand_commands::call::LaneCall;
+use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::{self, Resolved};
 use strand_commands::run::{self, Context};
@@ -267,11 +267,13 @@ impl Session {
                 }
                 Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
                 _ => {
+                    let rights = rights_beyond(&self.user, spec, argv.args());
                     let context = Context {
                         db: self.db,
                         protocol: self.protocol,
                         reply_bytes_max: bytes_max,
                         rng: &mut self.rng,
+                        rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
                     };
                     if let Some(code) = run::whole(spec, argv.args(), txn, &mut out, context) {
                         self.engine.stats.error(self.slot(), &code);
@@ -368,11 +370,13 @@ impl Transaction {
                 Reply::new(&mut out, job.protocol).error(&no_longer_allowed(denied));
                 continue;
             }
+            let rights = rights_beyond(&job.user, spec, argv.args());
             let context = Context {
                 db: job.db,
                 protocol: job.protocol,
                 reply_bytes_max: call.reply.room_left(),
                 rng: &mut *call.rng,
+                rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
             };
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
@@ -429,6 +433,11 @@ fn is_later(command: SessionCommand) -> bool {
             | S::MemoryStats
             | S::SlowlogGet
     )
+}
+
+/// What `user` may do with the keys that a queued command finds by itself; `None` is everything, or that there are none.
+fn rights_beyond(user: &Arc<User>, spec: &'static CommandSpec, args: Args<'_>) -> Option<Rights> {
+    if run::needs_all_shards(spec) { Rights::of(user, spec, args) } else { None }
 }
 
 fn no_longer_allowed(denied: Denied) -> String {

@@ -101,6 +101,14 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn parts(&self) -> usize {
         1 + self.heap_bytes() / BYTES_PER_PART
     }
+    /// True when they share their root: nothing was written since one was cloned from the other.
+    pub(crate) fn is_same(&self, other: &Tree<L>) -> bool {
+        match (&self.root, &other.root) {
+            (Some(a), Some(b)) => a.node.is_same(&b.node),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
     /// Element `i`; `None` beyond the end.
     pub(crate) fn get(&self, mut i: usize) -> Option<Element<'_>> {
         let mut child = self.root.as_ref().filter(|root| i < root.len)?;

@@ -28,6 +28,17 @@ pub(super) enum Node {
     Inner(Arc<Inner>),
 }
 
+impl Node {
+    /// True when both are one allocation.
+    pub(super) fn is_same(&self, other: &Node) -> bool {
+        match (self, other) {
+            (Node::Leaf(a), Node::Leaf(b)) => Arc::ptr_eq(a, b),
+            (Node::Inner(a), Node::Inner(b)) => Arc::ptr_eq(a, b),
+            (Node::Leaf(_), Node::Inner(_)) | (Node::Inner(_), Node::Leaf(_)) => false,
+        }
+    }
+}
+
 /// A node, and what is under it.
 #[derive(Clone, Debug)]
 pub(super) struct Child {

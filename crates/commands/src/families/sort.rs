@@ -1,0 +1,483 @@
+//! SORT and SORT_RO: the elements of a list, set or sorted set in order, or what lies at keys that are made of them.
+//!
+//! The value is cloned, which shares what a large one is made of, and worked on from there. BY and GET read keys whose names
+//! are in the data ([`Keys`]): few are read with all their shards held, at one moment ([`elements`] takes the shards); many
+//! are read on the lane, in slices ([`long`]).
+
+mod long;
+mod options;
+
+pub(crate) use long::{sort_long, sort_ro_long};
+pub(crate) use options::destination;
+
+use super::collection;
+use super::string;
+use crate::call::Call;
+use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
+use crate::errors;
+use crate::parse::Text;
+use crate::strtod;
+use options::{By, Get, Options, Pattern};
+use std::cmp::Ordering;
+use std::ops::Range;
+use strand_chain::Blob;
+use strand_keyspace::types::Bytes;
+use strand_keyspace::types::list::End;
+use strand_keyspace::{
+    Collection, Db, Key, KeyHash, Keyspace, ListValue, Member, RecordRef, SetValue, StrRef, Txn, Value,
+    ValueRef, ZSetValue,
+};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// Keys that are read together, and elements between two pauses.
+const SLICE: usize = 128;
+/// Comparisons between two pauses: some 50 us.
+const PAUSE_COMPARISONS: usize = 1024;
+
+const NO_NUMBER: &str = "ERR One or more scores can't be converted into double";
+
+/// `SORT key [BY pattern] [LIMIT offset count] [GET pattern ...] [ASC|DESC] [ALPHA] [STORE destination]`. Reply: the
+/// elements, or what GET finds, null for nothing; with STORE their number.
+pub(crate) fn sort(call: &mut Call<'_, '_>) {
+    at_once(call, true);
+}
+
+/// `SORT_RO`: SORT without STORE.
+pub(crate) fn sort_ro(call: &mut Call<'_, '_>) {
+    at_once(call, false);
+}
+
+/// What a call costs: elements that are gone through, and keys looked up for them. Where the latter are few their shards are
+/// held from here on, too; where somebody else holds one of them, the call is for the lane.
+pub(crate) fn elements(args: Args<'_>, txn: &mut Txn<'_>, db: usize, key: &Key<'_>) -> usize {
+    let Ok(options) = Options::parse(args, true, None) else { return 0 };
+    let keyspace = txn.keyspace();
+    let mut database = txn.db(db);
+    let Some(source) = database.peek(key).and_then(|record| Source::of(record.value())) else { return 0 };
+    let elements = options.cost(&source);
+    if elements > LONG_ELEMENTS || !options.reads_keys() {
+        return elements;
+    }
+    let hashes = options.hashes(&source, keyspace);
+    if txn.try_hold_also(&hashes) { elements } else { usize::MAX }
+}
+
+fn at_once(call: &mut Call<'_, '_>, stores: bool) {
+    let options = match Options::parse(call.args, stores, call.rights) {
+        Ok(options) => options,
+        Err(text) => return call.reply.error(&text),
+    };
+    let keyspace = call.txn.keyspace();
+    let mut db = call.txn.db(call.db);
+    let value = match read(&mut db, &call.keys[0]) {
+        Ok(value) => value,
+        Err(text) => return call.reply.error(&text),
+    };
+    let mut keys = HeldKeys { keyspace, db };
+    match options.store {
+        None => {
+            if let Err(text) = reply(&options, value.as_ref(), &mut keys, call.reply) {
+                call.reply.error(&text);
+            }
+        }
+        Some(at) => match list(&options, value.as_ref(), &mut keys) {
+            Ok(list) => {
+                call.reply.int(list.len() as i64);
+                store(&mut call.txn.db(call.db), &keyspace.key(call.args.at(at)), list);
+            }
+            Err(text) => call.reply.error(&text),
+        },
+    }
+}
+
+/// The value at `key`, cloned.
+fn read(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<Option<Value>, Text> {
+    match db.get(key).map(|record| record.value()) {
+        None => Ok(None),
+        Some(value) if Source::of(value).is_some() => Ok(Some(value.to_value())),
+        Some(_) => Err(errors::WRONG_TYPE.into()),
+    }
+}
+
+fn store(db: &mut Db<'_, '_>, key: &Key<'_>, list: ListValue) {
+    if list.is_empty() {
+        db.delete(key);
+    } else {
+        db.insert(key, Value::List(list), None);
+    }
+}
+
+/// Sends the result.
+fn reply(
+    options: &Options<'_>,
+    value: Option<&Value>,
+    keys: &mut dyn Keys,
+    reply: &mut Reply<'_>,
+) -> Result<(), Text> {
+    let elements = sorted(options, value, keys)?;
+    reply.array(elements.len() * options.gets.len().max(1));
+    found(options, &elements, keys, &mut |found| {
+        match found {
+            Found::Nothing => reply.null(),
+            Found::Int(n) => reply.bulk_int(n),
+            Found::Bytes(bytes) => collection::send(reply, bytes),
+            Found::Str(s) => string::write(reply, s),
+        }
+        !reply.is_over()
+    });
+    Ok(())
+}
+
+/// The result as a list; nothing found is an empty string there.
+fn list(options: &Options<'_>, value: Option<&Value>, keys: &mut dyn Keys) -> Result<ListValue, Text> {
+    let elements = sorted(options, value, keys)?;
+    let mut list = ListValue::new();
+    found(options, &elements, keys, &mut |found| {
+        let buffer = &mut [0; 20];
+        let bytes = match found {
+            Found::Nothing => Bytes::Slice(b""),
+            Found::Int(n) => Bytes::Slice(Member::Int(n).bytes(buffer)),
+            Found::Bytes(bytes) => bytes,
+            Found::Str(StrRef::Blob { blob, .. }) => Bytes::Shared(blob),
+            Found::Str(s) => Bytes::Slice(s.bytes(buffer)),
+        };
+        list.push(End::Back, bytes);
+        true
+    });
+    Ok(list)
+}
+
+/// Where the keys that BY and GET name are read.
+trait Keys {
+    /// Visits the records at `keys` in their order, `None` where there is none.
+    fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>));
+    /// Between two pieces of work: lets others have the processor; false when nobody wants the result any more.
+    fn rest(&mut self) -> bool;
+}
+
+/// With their shards held.
+struct HeldKeys<'l, 'k> {
+    keyspace: &'k Keyspace,
+    db: Db<'l, 'k>,
+}
+
+impl Keys for HeldKeys<'_, '_> {
+    fn look(&mut self, keys: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
+        for key in keys {
+            visit(self.db.get(&self.keyspace.key(key)));
+        }
+    }
+    fn rest(&mut self) -> bool {
+        true
+    }
+}
+
+/// What can be sorted.
+#[derive(Clone, Copy)]
+enum Source<'v> {
+    List(&'v ListValue),
+    Set(&'v SetValue),
+    ZSet(&'v ZSetValue),
+}
+
+/// An element of it.
+#[derive(Clone, Copy)]
+enum Element<'v> {
+    Int(i64),
+    Bytes(Bytes<'v>),
+}
+
+impl Element<'_> {
+    fn with_bytes<R>(&self, use_them: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Element::Int(n) => use_them(Member::Int(*n).bytes(&mut [0; 20])),
+            Element::Bytes(bytes) => use_them(bytes),
+        }
+    }
+}
+
+impl<'v> Source<'v> {
+    fn of(value: ValueRef<'v>) -> Option<Source<'v>> {
+        match value {
+            ValueRef::List(list) => Some(Source::List(list)),
+            ValueRef::Set(set) => Some(Source::Set(set)),
+            ValueRef::ZSet(zset) => Some(Source::ZSet(zset)),
+            ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::Stream(_) => None,
+        }
+    }
+    fn len(&self) -> usize {
+        match self {
+            Source::List(list) => list.len(),
+            Source::Set(set) => set.len(),
+            Source::ZSet(zset) => zset.len(),
+        }
+    }
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Source::List(list) => list.heap_bytes(),
+            Source::Set(set) => set.heap_bytes(),
+            Source::ZSet(zset) => zset.heap_bytes(),
+        }
+    }
+    fn is_set(&self) -> bool {
+        matches!(self, Source::Set(_))
+    }
+    /// The elements from `from` on in the value's own order, or from its end backwards.
+    fn iter(self, from: usize, backwards: bool) -> Box<dyn Iterator<Item = Element<'v>> + 'v> {
+        match self {
+            Source::List(list) if backwards => {
+                Box::new(list.iter_back(list.len() - from).map(Element::Bytes))
+            }
+            Source::List(list) => Box::new(list.iter(from).map(Element::Bytes)),
+            Source::ZSet(zset) if backwards => {
+                Box::new(zset.iter_back(zset.len() - from).map(|(member, _)| Element::Bytes(member)))
+            }
+            Source::ZSet(zset) => Box::new(zset.iter(from).map(|(member, _)| Element::Bytes(member))),
+            Source::Set(set) => Box::new(set.iter().skip(from).map(|member| match member {
+                Member::Int(n) => Element::Int(n),
+                Member::Bytes(bytes) => Element::Bytes(Bytes::Slice(bytes)),
+            })),
+        }
+    }
+}
+
+/// What an element is ordered by.
+enum Weight {
+    Number(f64),
+    /// The element itself.
+    Element,
+    Text(Blob),
+    /// BY found nothing, which comes first.
+    Nothing,
+}
+
+/// The elements that LIMIT leaves, in order; fewer when nobody wants them any more.
+fn sorted<'v>(
+    options: &Options<'_>,
+    value: Option<&'v Value>,
+    keys: &mut dyn Keys,
+) -> Result<Vec<Element<'v>>, Text> {
+    let Some(source) = value.and_then(|value| Source::of(value.view())) else { return Ok(Vec::new()) };
+    let window = options.window(source.len());
+    let (by, alpha) = options.order(&source);
+    if let By::Nothing = by {
+        let backwards = options.descending && !source.is_set();
+        return Ok(source.iter(window.start, backwards).take(window.len()).collect());
+    }
+    let mut entries: Vec<(Element<'v>, Weight)> = Vec::with_capacity(source.len());
+    let mut all = source.iter(0, false);
+    let mut is_number = true;
+    loop {
+        let slice: Vec<Element<'v>> = all.by_ref().take(SLICE).collect();
+        if slice.is_empty() {
+            break;
+        }
+        weigh(by, alpha, &slice, keys, &mut |element, weight| {
+            let weight = weight.unwrap_or(Weight::Number(f64::NAN));
+            is_number &= !matches!(weight, Weight::Number(n) if n.is_nan());
+            entries.push((element, weight));
+        });
+        if !keys.rest() {
+            return Ok(Vec::new());
+        }
+    }
+    if !is_number {
+        return Err(NO_NUMBER.into());
+    }
+    let mut left = PAUSE_COMPARISONS;
+    // What equals each other keeps its order, also when all is turned around.
+    entries.sort_by(|a, b| {
+        left -= 1;
+        if left == 0 {
+            left = PAUSE_COMPARISONS;
+            // The order must be kept to the end, whether or not somebody waits for it.
+            let _ = keys.rest();
+        }
+        let ordering = compare(a, b);
+        if options.descending { ordering.reverse() } else { ordering }
+    });
+    let Range { start, end } = window;
+    Ok(entries[start..end].iter().map(|(element, _)| *element).collect())
+}
+
+/// Visits elements with what they are ordered by; `None`: it should be a number and is none.
+fn weigh<'v>(
+    by: By<'_>,
+    alpha: bool,
+    elements: &[Element<'v>],
+    keys: &mut dyn Keys,
+    visit: &mut dyn FnMut(Element<'v>, Option<Weight>),
+) {
+    let By::Keys(pattern) = by else {
+        for element in elements {
+            let weight = match alpha {
+                true => Some(Weight::Element),
+                false => element.with_bytes(number).map(Weight::Number),
+            };
+            visit(*element, weight);
+        }
+        return;
+    };
+    let names: Vec<Vec<u8>> = elements.iter().map(|element| pattern.key(element)).collect();
+    let mut elements = elements.iter();
+    keys.look(&names, &mut |record| {
+        let Some(element) = elements.next() else { return };
+        let weight = match (pattern.value(record), alpha) {
+            (Found::Nothing, true) => Some(Weight::Nothing),
+            (Found::Nothing, false) => Some(Weight::Number(0.0)),
+            (Found::Int(n) | Found::Str(StrRef::Int(n)), false) => Some(Weight::Number(n as f64)),
+            (Found::Int(n), true) => Some(Weight::Text(Blob::from(Member::Int(n).bytes(&mut [0; 20])))),
+            (Found::Bytes(bytes), true) => Some(Weight::Text(bytes.to_blob())),
+            (Found::Bytes(bytes), false) => number(&bytes).map(Weight::Number),
+            (Found::Str(s), true) => Some(Weight::Text(s.to_blob())),
+            (Found::Str(s), false) => number(s.bytes(&mut [0; 20])).map(Weight::Number),
+        };
+        visit(*element, weight);
+    });
+}
+
+/// A weight: whatever `strtod` takes as a whole, with blanks in front, or nothing at all, which is 0.
+fn number(text: &[u8]) -> Option<f64> {
+    if text.is_empty() { Some(0.0) } else { strtod::parse_with_blanks(text) }
+}
+
+fn compare(a: &(Element<'_>, Weight), b: &(Element<'_>, Weight)) -> Ordering {
+    let elements = || a.0.with_bytes(|a| b.0.with_bytes(|b| a.cmp(b)));
+    match (&a.1, &b.1) {
+        (Weight::Number(x), Weight::Number(y)) => {
+            x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(elements)
+        }
+        (Weight::Text(x), Weight::Text(y)) => x[..].cmp(&y[..]),
+        (Weight::Nothing, Weight::Nothing) => Ordering::Equal,
+        (Weight::Nothing, _) => Ordering::Less,
+        (_, Weight::Nothing) => Ordering::Greater,
+        _ => elements(),
+    }
+}
+
+/// What is answered for an element and a pattern.
+enum Found<'a> {
+    Nothing,
+    Int(i64),
+    Bytes(Bytes<'a>),
+    Str(StrRef<'a>),
+}
+
+fn own(element: &Element<'_>, visit: &mut dyn FnMut(Found<'_>) -> bool) -> bool {
+    match element {
+        Element::Int(n) => visit(Found::Int(*n)),
+        Element::Bytes(bytes) => visit(Found::Bytes(*bytes)),
+    }
+}
+
+/// Visits what GET finds for each element, or the elements themselves, until `visit` says false.
+fn found(
+    options: &Options<'_>,
+    elements: &[Element<'_>],
+    keys: &mut dyn Keys,
+    visit: &mut dyn FnMut(Found<'_>) -> bool,
+) {
+    let per_slice = (SLICE / options.gets.len().max(1)).max(1);
+    for slice in elements.chunks(per_slice) {
+        let mut goes_on = true;
+        if options.gets.is_empty() {
+            goes_on = slice.iter().all(|element| own(element, visit));
+        }
+        // In the order of the reply: what is known, and in between what is looked up.
+        let mut answers = slice.iter().flat_map(|element| options.gets.iter().map(move |get| (element, get)));
+        let mut known = |visit: &mut dyn FnMut(Found<'_>) -> bool| loop {
+            match answers.next() {
+                Some((element, Get::Element)) => goes_on = goes_on && own(element, visit),
+                Some((_, Get::Nothing)) => goes_on = goes_on && visit(Found::Nothing),
+                Some((_, Get::Keys(pattern))) => return (Some(pattern), goes_on),
+                None => return (None, goes_on),
+            }
+        };
+        let names = options.names(slice);
+        keys.look(&names, &mut |record| {
+            if let (Some(pattern), true) = known(visit) {
+                visit(pattern.value(record));
+            }
+        });
+        let (_, goes_on) = known(visit);
+        if !goes_on || !keys.rest() {
+            return;
+        }
+    }
+}
+
+impl Pattern<'_> {
+    /// The key for an element.
+    fn key(&self, element: &Element<'_>) -> Vec<u8> {
+        element.with_bytes(|bytes| [self.before, bytes, self.behind].concat())
+    }
+    /// What the pattern means in the record at its key.
+    fn value<'r>(&self, record: Option<RecordRef<'r>>) -> Found<'r> {
+        match (record.map(|record| record.value()), self.field) {
+            (Some(ValueRef::Str(s)), None) => Found::Str(s),
+            (Some(ValueRef::Hash(hash)), Some(field)) => hash.get(field).map_or(Found::Nothing, Found::Bytes),
+            _ => Found::Nothing,
+        }
+    }
+}
+
+impl Options<'_> {
+    /// The keys that GET reads for these elements, in the order of the reply.
+    fn names(&self, elements: &[Element<'_>]) -> Vec<Vec<u8>> {
+        let key = |element, get: &Get<'_>| match get {
+            Get::Keys(pattern) => Some(pattern.key(element)),
+            Get::Element | Get::Nothing => None,
+        };
+        elements
+            .iter()
+            .flat_map(|element| self.gets.iter().filter_map(move |get| key(element, get)))
+            .collect()
+    }
+    /// What the elements are ordered by, and whether as texts. The order of a set is no order to store it in.
+    fn order(&self, source: &Source<'_>) -> (By<'_>, bool) {
+        match self.by {
+            By::Nothing if source.is_set() && self.store.is_some() => (By::Element, true),
+            by => (by, self.alpha),
+        }
+    }
+    /// Elements that are gone through, and of those how many may be in the result, as far as can be told before they are
+    /// ordered.
+    fn counts(&self, source: &Source<'_>) -> (usize, usize) {
+        let window = self.window(source.len());
+        match self.order(source).0 {
+            By::Nothing if source.is_set() => (window.end, window.len()),
+            By::Nothing => (window.len(), window.len()),
+            By::Element | By::Keys(_) => (source.len(), source.len()),
+        }
+    }
+    /// Elements gone through and keys that may be looked up, bytes counted too.
+    fn cost(&self, source: &Source<'_>) -> usize {
+        let (all, wanted) = self.counts(source);
+        let bytes = source.heap_bytes() as u128 * all as u128 / source.len().max(1) as u128;
+        let by = if self.reads_weights() { all } else { 0 };
+        let gets = wanted.saturating_mul(self.gets.iter().filter(|get| get.reads_key()).count());
+        all.max((bytes as usize).div_ceil(ELEMENT_BYTES)).saturating_add(by).saturating_add(gets)
+    }
+    /// The hashes of all keys that BY and GET may read. Which elements LIMIT leaves is not known yet, unless there is nothing
+    /// to order.
+    fn hashes(&self, source: &Source<'_>, keyspace: &Keyspace) -> Vec<KeyHash> {
+        let window = self.window(source.len());
+        let (by, _) = self.order(source);
+        let elements: Vec<Element<'_>> = match by {
+            By::Nothing => {
+                let backwards = self.descending && !source.is_set();
+                source.iter(window.start, backwards).take(window.len()).collect()
+            }
+            By::Element | By::Keys(_) => source.iter(0, false).collect(),
+        };
+        let mut names = self.names(&elements);
+        if let By::Keys(pattern) = by {
+            names.extend(elements.iter().map(|element| pattern.key(element)));
+        }
+        names.iter().map(|name| keyspace.key(name).hash).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! SORT and SORT_RO on the slow lane.
+//!
+//! The value is a clone, so nothing is held while it is sorted. Without keys to read a result is stored if the value is
+//! still the one that was sorted ([`optimistic`]). Keys that BY and GET name are read at one moment, with the value, when
+//! they are few, and else in slices: as if the values at the keys had been asked for by several commands.
+
+use super::{HeldKeys, Keys, Options, SLICE, Source, list, read, reply, store};
+use crate::call::LaneCall;
+use crate::cost::LONG_ELEMENTS;
+use crate::optimistic::{self, Write};
+use crate::parse::Text;
+use strand_chain::Chain;
+use strand_keyspace::{Collection, Db, Key, KeyHash, ListValue, Lookups, RecordRef, Value};
+
+/// A call that finds its value changed, or a shard taken, begins anew this often; then it reads its keys in slices.
+const TRIES: usize = 4;
+
+/// SORT of much, or where somebody holds a shard that it needs.
+pub(crate) fn sort_long(call: &mut LaneCall<'_>) {
+    long(call, true);
+}
+
+/// The same of SORT_RO.
+pub(crate) fn sort_ro_long(call: &mut LaneCall<'_>) {
+    long(call, false);
+}
+
+fn long(call: &mut LaneCall<'_>, stores: bool) {
+    let options = match Options::parse(call.args, stores, call.rights) {
+        Ok(options) => options,
+        Err(text) => return call.reply.error(&text),
+    };
+    let key = call.keyspace.key(call.args.at(1));
+    let destination = options.store.map(|at| call.keyspace.key(call.args.at(at)));
+    if let (false, Some(destination)) = (options.reads_keys(), destination) {
+        let mut storing = Storing { options: &options, key, destination };
+        let stored = optimistic::apply(call, &[key.hash, destination.hash], &mut storing);
+        return match stored {
+            Ok(list) => call.reply.int(list.len() as i64),
+            Err(text) => call.reply.error(&text),
+        };
+    }
+    let mut out = Chain::new();
+    let done = run(call, &options, &key, destination.as_ref(), &mut out);
+    match done {
+        Ok(lookups) => {
+            call.lookups = lookups;
+            call.reply.raw(out);
+        }
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// Sorts, and answers in `out`.
+fn run(
+    call: &LaneCall<'_>,
+    options: &Options<'_>,
+    key: &Key<'_>,
+    destination: Option<&Key<'_>>,
+    out: &mut Chain,
+) -> Result<Lookups, Text> {
+    let mut txn = lock(call, &[key.hash]);
+    let mut value = read(&mut txn.db(call.db), key)?;
+    let mut lookups = txn.lookups();
+    drop(txn);
+    for _ in 0..TRIES {
+        let Some(source) = value.as_ref().and_then(|value| Source::of(value.view())) else { break };
+        if !options.reads_keys() || options.cost(&source) > LONG_ELEMENTS {
+            break;
+        }
+        let mut hashes = options.hashes(&source, call.keyspace);
+        hashes.extend([Some(key), destination].into_iter().flatten().map(|key| key.hash));
+        let mut txn = lock(call, &hashes);
+        let now = read(&mut txn.db(call.db), key)?;
+        if is_same(value.as_ref(), now.as_ref()) {
+            let mut keys = HeldKeys { keyspace: call.keyspace, db: txn.db(call.db) };
+            if let Some(list) = finish(call, options, value.as_ref(), destination, &mut keys, out)? {
+                store(&mut txn.db(call.db), destination.expect("a list is stored"), list);
+            }
+            return Ok(txn.lookups());
+        }
+        value = now;
+    }
+    let mut keys = SlicedKeys { call, stores: destination.is_some(), lookups: Lookups::default() };
+    if let (Some(list), Some(destination)) =
+        (finish(call, options, value.as_ref(), destination, &mut keys, out)?, destination)
+    {
+        store(&mut call.lock(&[destination.hash]).db(call.db), destination, list);
+    }
+    lookups.hits += keys.lookups.hits;
+    lookups.misses += keys.lookups.misses;
+    Ok(lookups)
+}
+
+fn lock<'a>(call: &LaneCall<'a>, hashes: &[KeyHash]) -> crate::call::LaneTxn<'a> {
+    let mut txn = call.lock(hashes);
+    txn.set_no_touch(call.no_touch);
+    txn
+}
+
+/// Writes the reply; the list when one is to be stored.
+fn finish(
+    call: &LaneCall<'_>,
+    options: &Options<'_>,
+    value: Option<&Value>,
+    destination: Option<&Key<'_>>,
+    keys: &mut dyn Keys,
+    out: &mut Chain,
+) -> Result<Option<ListValue>, Text> {
+    let mut part = call.reply.part(out);
+    if destination.is_none() {
+        reply(options, value, keys, &mut part)?;
+        return Ok(None);
+    }
+    let list = list(options, value, keys)?;
+    part.int(list.len() as i64);
+    Ok(Some(list))
+}
+
+/// True when nothing was written between two reads.
+fn is_same(before: Option<&Value>, now: Option<&Value>) -> bool {
+    match (before, now) {
+        (Some(Value::List(a)), Some(Value::List(b))) => a.is_same(b),
+        (Some(Value::Set(a)), Some(Value::Set(b))) => a.is_same(b),
+        (Some(Value::ZSet(a)), Some(Value::ZSet(b))) => a.is_same(b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Reads keys a slice at a time, each slice at one moment.
+struct SlicedKeys<'c, 'a> {
+    call: &'c LaneCall<'a>,
+    stores: bool,
+    lookups: Lookups,
+}
+
+impl Keys for SlicedKeys<'_, '_> {
+    fn look(&mut self, names: &[Vec<u8>], visit: &mut dyn FnMut(Option<RecordRef<'_>>)) {
+        for names in names.chunks(SLICE) {
+            let keys: Vec<Key<'_>> = names.iter().map(|name| self.call.keyspace.key(name)).collect();
+            let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+            self.call.keyspace.prefetch(self.call.db, &keys);
+            let mut txn = lock(self.call, &hashes);
+            let mut db = txn.db(self.call.db);
+            keys.iter().for_each(|key| visit(db.get(key)));
+            let lookups = txn.lookups();
+            self.lookups.hits += lookups.hits;
+            self.lookups.misses += lookups.misses;
+        }
+    }
+    fn rest(&mut self) -> bool {
+        self.call.pause();
+        // What stores is done to its end.
+        self.stores || !self.call.cancelled()
+    }
+}
+
+/// No key but the value's is read.
+struct NoKeys<'p> {
+    pause: &'p dyn Fn(),
+}
+
+impl Keys for NoKeys<'_> {
+    fn look(&mut self, _: &[Vec<u8>], _: &mut dyn FnMut(Option<RecordRef<'_>>)) {}
+    fn rest(&mut self) -> bool {
+        (self.pause)();
+        true
+    }
+}
+
+/// SORT with STORE, of a value alone.
+struct Storing<'o, 'a> {
+    options: &'o Options<'a>,
+    key: Key<'a>,
+    destination: Key<'a>,
+}
+
+impl Write for Storing<'_, '_> {
+    type Source = Option<Value>;
+    type Outcome = ListValue;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<Value>, Text> {
+        read(db, &self.key)
+    }
+    fn is_same(&self, before: &Option<Value>, now: &Option<Value>) -> bool {
+        is_same(before.as_ref(), now.as_ref())
+    }
+    fn compute(&mut self, value: &Option<Value>, pause: &dyn Fn()) -> Result<ListValue, Text> {
+        list(self.options, value.as_ref(), &mut NoKeys { pause })
+    }
+    fn store(&self, db: &mut Db<'_, '_>, list: &ListValue) {
+        store(db, &self.destination, list.clone());
+    }
+}

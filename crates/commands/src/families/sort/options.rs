@@ -1,0 +1,180 @@
+//! The options of SORT and SORT_RO.
+
+use crate::call::KeyRights;
+use crate::errors;
+use crate::parse::{self, Text};
+use crate::spec::Access;
+use smallvec::SmallVec;
+use std::ops::Range;
+use strand_wire::args::Args;
+
+/// Most GET patterns of one call: a result has so many values for each element.
+const GETS_MAX: usize = 1024;
+
+const TOO_MANY_GETS: &str = "ERR too many GET patterns";
+const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
+
+/// What a call asks for.
+pub(super) struct Options<'a> {
+    pub(super) descending: bool,
+    /// Orders texts, not numbers.
+    pub(super) alpha: bool,
+    pub(super) by: By<'a>,
+    pub(super) gets: SmallVec<[Get<'a>; 4]>,
+    /// The argument that names the destination.
+    pub(super) store: Option<usize>,
+    start: i64,
+    /// Negative: all.
+    count: i64,
+}
+
+/// What elements are ordered by.
+#[derive(Clone, Copy)]
+pub(super) enum By<'a> {
+    /// Themselves.
+    Element,
+    /// Nothing: they come in the value's own order.
+    Nothing,
+    /// What lies at these keys.
+    Keys(Pattern<'a>),
+}
+
+/// What is answered of an element.
+#[derive(Clone, Copy)]
+pub(super) enum Get<'a> {
+    /// `#`
+    Element,
+    /// A pattern without a star.
+    Nothing,
+    /// What lies at this key.
+    Keys(Pattern<'a>),
+}
+
+impl Get<'_> {
+    pub(super) fn reads_key(&self) -> bool {
+        matches!(self, Get::Keys(_))
+    }
+}
+
+/// A key with an element in the place of its first star, and with `->` a field of the hash there.
+#[derive(Clone, Copy)]
+pub(super) struct Pattern<'a> {
+    pub(super) before: &'a [u8],
+    pub(super) behind: &'a [u8],
+    pub(super) field: Option<&'a [u8]>,
+}
+
+impl<'a> Pattern<'a> {
+    fn parse(pattern: &'a [u8]) -> Option<Pattern<'a>> {
+        let star = memchr::memchr(b'*', pattern)?;
+        let (before, rest) = (&pattern[..star], &pattern[star + 1..]);
+        let arrow = memchr::memmem::find(rest, b"->").filter(|at| at + 2 < rest.len());
+        Some(match arrow {
+            Some(at) => Pattern { before, behind: &rest[..at], field: Some(&rest[at + 2..]) },
+            None => Pattern { before, behind: rest, field: None },
+        })
+    }
+}
+
+impl<'a> Options<'a> {
+    /// Reads the arguments of SORT, or of SORT_RO, which does not store. `rights`: what the user may do with keys that are in
+    /// no argument.
+    pub(super) fn parse(
+        args: Args<'a>,
+        stores: bool,
+        rights: Option<&dyn KeyRights>,
+    ) -> Result<Options<'a>, Text> {
+        let mut options = Options {
+            descending: false,
+            alpha: false,
+            by: By::Element,
+            gets: SmallVec::new(),
+            store: None,
+            start: 0,
+            count: -1,
+        };
+        let reads_all = || rights.is_none_or(|rights| rights.may_all(b"", Access::READ));
+        let mut sorts = true;
+        let mut at = 2;
+        while at < args.len() {
+            let behind = args.len() - at - 1;
+            let takes = match () {
+                () if args.is(at, "ASC") || args.is(at, "DESC") => {
+                    options.descending = args.is(at, "DESC");
+                    0
+                }
+                () if args.is(at, "ALPHA") => {
+                    options.alpha = true;
+                    0
+                }
+                () if args.is(at, "LIMIT") && behind >= 2 => {
+                    options.start = parse::integer(args.at(at + 1))?;
+                    options.count = parse::integer(args.at(at + 2))?;
+                    2
+                }
+                () if stores && args.is(at, "STORE") && behind >= 1 => {
+                    options.store = Some(at + 1);
+                    1
+                }
+                () if args.is(at, "BY") && behind >= 1 => {
+                    match Pattern::parse(args.at(at + 1)) {
+                        None => sorts = false,
+                        Some(_) if !reads_all() => return Err(BY_DENIED.into()),
+                        Some(pattern) => options.by = By::Keys(pattern),
+                    }
+                    1
+                }
+                () if args.is(at, "GET") && behind >= 1 => {
+                    if !reads_all() {
+                        return Err(GET_DENIED.into());
+                    }
+                    if options.gets.len() == GETS_MAX {
+                        return Err(TOO_MANY_GETS.into());
+                    }
+                    options.gets.push(match args.at(at + 1) {
+                        b"#" => Get::Element,
+                        pattern => Pattern::parse(pattern).map_or(Get::Nothing, Get::Keys),
+                    });
+                    1
+                }
+                () => return Err(errors::SYNTAX.into()),
+            };
+            at += 1 + takes;
+        }
+        // As in redis-server a pattern without a star counts, wherever it stands.
+        if !sorts {
+            options.by = By::Nothing;
+        }
+        Ok(options)
+    }
+    /// True when keys are read that the elements name.
+    pub(super) fn reads_keys(&self) -> bool {
+        self.reads_weights() || self.gets.iter().any(Get::reads_key)
+    }
+    /// True when BY reads keys.
+    pub(super) fn reads_weights(&self) -> bool {
+        matches!(self.by, By::Keys(_))
+    }
+    /// The elements of `len` that LIMIT leaves.
+    pub(super) fn window(&self, len: usize) -> Range<usize> {
+        let start = usize::try_from(self.start.max(0)).map_or(len, |start| start.min(len));
+        let count = usize::try_from(self.count).map_or(len, |count| count.min(len));
+        start..start.saturating_add(count).min(len)
+    }
+}
+
+/// The position of the destination, for the key specs: behind the last STORE that is no option's argument.
+pub(crate) fn destination(args: Args<'_>) -> Option<usize> {
+    let (mut at, mut found) = (2, None);
+    while at < args.len() {
+        match () {
+            () if args.is(at, "LIMIT") => at += 2,
+            () if args.is(at, "GET") || args.is(at, "BY") => at += 1,
+            () if args.is(at, "STORE") && at + 1 < args.len() => found = Some(at + 1),
+            () => {}
+        }
+        at += 1;
+    }
+    found
+}
