@@ -238,6 +238,46 @@ def client_commands(strand):
     assert r.time()[0] > 1_600_000_000
 
 
+def heard(subscriber, count, wait_s=20):
+    """So many messages, within a bounded time."""
+    found, deadline = [], time.monotonic() + wait_s
+    while len(found) < count and time.monotonic() < deadline:
+        message = subscriber.get_message(ignore_subscribe_messages=True, timeout=1)
+        if message is not None:
+            found.append(message)
+    assert len(found) == count, found
+    return found
+
+
+@check
+def publish_and_subscribe(strand):
+    for protocol in (2, 3):
+        r = strand.client(protocol=protocol)
+        subscriber = r.pubsub()
+        subscriber.subscribe("news", "other")
+        subscriber.psubscribe("n*")
+        acknowledged = [subscriber.get_message(timeout=20)["type"] for _ in range(3)]
+        assert acknowledged == ["subscribe", "subscribe", "psubscribe"]
+        assert r.publish("news", "hello") == 2
+        first, second = heard(subscriber, 2)
+        assert (first["type"], first["channel"], first["data"]) == ("message", "news", "hello")
+        assert (second["type"], second["pattern"], second["data"]) == ("pmessage", "n*", "hello")
+        with r.pipeline() as p:
+            for i in range(100):
+                p.publish("other", i)
+            assert p.execute() == [1] * 100
+        assert [m["data"] for m in heard(subscriber, 100)] == [str(i) for i in range(100)]
+        assert r.pubsub_channels() and dict(r.pubsub_numsub("news")) == {"news": 1} and r.pubsub_numpat() == 1
+        subscriber.unsubscribe()
+        subscriber.punsubscribe()
+        subscriber.close()
+        # The connection is closed; the server sees it soon.
+        deadline = time.monotonic() + 20
+        while r.pubsub_numpat() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert r.publish("news", "nobody") == 0
+
+
 @check
 def search_by_redis_py(strand):
     from redis.commands.search.field import NumericField, TagField, TextField

@@ -8,7 +8,7 @@ mod info;
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
-use crate::spec::{Access, CommandSpec, Flags, KeyFlags as K, SessionCommand};
+use crate::spec::{Access, CommandSpec, Flags, KeyFlags as K, KeySpec, SessionCommand};
 use crate::table::COMMANDS;
 use docs::docs;
 use info::info;
@@ -146,7 +146,7 @@ fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
         other => other.map(|spec| Resolved { spec, container: None }),
     };
     let Some(found) = found else { return reply.error(errors::INVALID_COMMAND) };
-    if found.spec.keys.is_empty() {
+    if found.spec.keys.iter().all(KeySpec::is_no_key) {
         return reply.error(errors::NO_KEY_ARGUMENTS);
     }
     if !found.arity_fits(args.len()) {

@@ -3,6 +3,7 @@
 //! Each session owns an [`Arc<Client>`] and writes its moving fields once a turn, relaxed; names change rarely and are
 //! behind a lock. The registry itself is locked only when a client comes, goes or is asked for.
 
+use crate::pubsub::{Frame, Inbox};
 use crate::stats::CommandIds;
 use crate::{Now, PeerInfo, Wake};
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ pub(crate) struct Client {
     moving: Moving,
     /// Bytes from it that the driver holds and the session has not seen.
     pub(crate) unread_bytes: Arc<AtomicU64>,
+    /// What others have sent it.
+    pub(crate) inbox: Inbox,
 }
 
 /// What a client says about itself.
@@ -90,6 +93,16 @@ impl Client {
     pub(crate) fn wake_handle(&self) -> &Arc<dyn Wake> {
         &self.wake
     }
+    /// Sends it a push.
+    pub(crate) fn post(&self, frame: Frame) {
+        if self.inbox.put(frame, self.output_bytes()) {
+            self.wake.wake();
+        }
+    }
+    /// Its class, as CLIENT LIST and CLIENT KILL know it.
+    pub(crate) fn class(&self) -> &'static str {
+        if self.inbox.is_subscriber() { "pubsub" } else { "normal" }
+    }
     /// Marks it for closing and wakes its session.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Relaxed);
@@ -103,7 +116,7 @@ impl Client {
         let m = &self.moving;
         let seen_bytes =
             m.input_bytes.load(Relaxed) + m.args_bytes.load(Relaxed) + m.output_bytes.load(Relaxed);
-        seen_bytes + self.unread_bytes.load(Relaxed)
+        seen_bytes + self.unread_bytes.load(Relaxed) + self.inbox.bytes()
     }
     pub(crate) fn input_bytes(&self) -> u64 {
         self.moving.input_bytes.load(Relaxed)
@@ -117,9 +130,12 @@ impl Client {
         let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
         let mut flags = String::new();
         let queued = m.queued.load(Relaxed);
-        for (set, letter) in
-            [(queued > 0, 'x'), (m.no_evict.load(Relaxed), 'e'), (m.no_touch.load(Relaxed), 'T')]
-        {
+        for (set, letter) in [
+            (self.inbox.is_subscriber(), 'P'),
+            (queued > 0, 'x'),
+            (m.no_evict.load(Relaxed), 'e'),
+            (m.no_touch.load(Relaxed), 'T'),
+        ] {
             if set {
                 flags.push(letter);
             }
@@ -133,11 +149,13 @@ impl Client {
         );
         let (age, idle) = (seconds_since(self.opened_us), seconds_since(m.last_us.load(Relaxed)));
         let out = m.output_bytes.load(Relaxed);
+        let [channels, patterns, shard_channels] = self.inbox.subscriptions();
         // Sizes of redis-server's own buffers (qbuf-free, rbs, rbp) have no counterpart here and are 0.
         let written = write!(
             line,
-            " age={age} idle={idle} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} qbuf={} qbuf-free=0 argv-mem={} \
-             multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} user={} redir=-1 resp={} \
+            " age={age} idle={idle} flags={flags} db={} sub={channels} psub={patterns} ssub={shard_channels} multi={} \
+             qbuf={} qbuf-free=0 argv-mem={} multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} \
+             user={} redir=-1 resp={} \
              lib-name={} lib-ver={}",
             m.db.load(Relaxed),
             queued as i64 - 1,
@@ -189,6 +207,7 @@ impl Clients {
             texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
             moving,
             unread_bytes: Arc::default(),
+            inbox: Inbox::default(),
         });
         by_id.insert(id, client.clone());
         self.open.store(by_id.len() as u64, Relaxed);
@@ -217,6 +236,10 @@ impl Clients {
     }
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         self.by_id.lock().get(&id).cloned()
+    }
+    /// Wakes the sessions that have subscribed to something.
+    pub(crate) fn wake_subscribers(&self) {
+        self.all().iter().filter(|c| c.inbox.is_subscriber()).for_each(|c| c.wake.wake());
     }
     /// Wakes every session.
     pub(crate) fn wake_all(&self) {

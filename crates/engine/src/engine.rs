@@ -6,6 +6,7 @@ use crate::config::Opt;
 use crate::holds::Holds;
 use crate::memory::Memory;
 use crate::pause::Pause;
+use crate::pubsub::PubSub;
 use crate::room::{Desk, desks};
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
@@ -32,6 +33,7 @@ pub struct Engine {
     pub(crate) stats: Stats,
     pub(crate) slow_log: SlowLog,
     pub(crate) pause: Pause,
+    pub(crate) pubsub: PubSub,
     pub(crate) holds: Holds,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
@@ -57,6 +59,7 @@ impl Engine {
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
         let engine = Engine {
+            pubsub: PubSub::new(facts.workers),
             run_id: id(),
             replication_id: id(),
             memory: Arc::new(Memory::new(host.allocated_bytes())),
@@ -123,9 +126,11 @@ impl Engine {
         let text = text.map_err(|why| format!("Error loading ACLs, opening file '{path}': {why}"))?;
         self.acl.load(&text, path, self.all_channels_by_default())
     }
-    /// To be called after every change of users: sessions look at theirs before they do anything else.
+    /// To be called after every change of users: sessions look at theirs before they do anything else, and those that have
+    /// subscribed to something at once.
     pub(crate) fn users_changed(&self) {
         self.config.touch();
+        self.clients.wake_subscribers();
     }
     /// To be called after users were removed: their sessions are closed, idle or not.
     pub(crate) fn users_removed(&self) {

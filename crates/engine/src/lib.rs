@@ -15,6 +15,7 @@ mod holds;
 mod host;
 mod memory;
 mod pause;
+mod pubsub;
 mod room;
 mod session;
 mod slowlog;

@@ -185,7 +185,10 @@ impl Engine {
         for (purpose, bytes) in [
             (Purpose::Data, self.keyspace.data_bytes() as u64),
             (Purpose::Indexes, services.indexes_bytes),
-            (Purpose::Clients, self.clients.all().iter().map(|c| c.held_bytes()).sum()),
+            (
+                Purpose::Clients,
+                self.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes(),
+            ),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
             (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),

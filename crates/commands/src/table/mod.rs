@@ -11,6 +11,7 @@ mod hash;
 mod hyperloglog;
 mod import;
 mod list;
+mod pubsub;
 mod regex;
 mod search;
 mod server;
@@ -25,7 +26,7 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 17] = [
+const GROUPS: [&[CommandSpec]; 18] = [
     acl::ACL,
     bitmap::BITMAP,
     stream::STREAM,
@@ -36,6 +37,7 @@ const GROUPS: [&[CommandSpec]; 17] = [
     hash::HASH,
     hyperloglog::HYPERLOGLOG,
     list::LIST,
+    pubsub::PUBSUB,
     zset::ZSET,
     connection::CONNECTION,
     server::SERVER,
@@ -211,7 +213,8 @@ mod tests {
     #[test]
     fn key_specs_are_sane() {
         for (name, spec) in rows() {
-            for keys in spec.keys {
+            // A shard channel is spread like a key, and is none.
+            for keys in spec.keys.iter().filter(|keys| !keys.is_no_key()) {
                 let kinds =
                     [K::RW, K::RO, K::OW, K::RM].into_iter().filter(|kind| keys.flags.has(*kind)).count();
                 assert_eq!(kinds, 1, "{name} says once whether it reads or writes");
@@ -251,6 +254,7 @@ mod tests {
             "hyperloglog",
             "import",
             "list",
+            "pubsub",
             "regex",
             "search",
             "server",

@@ -16,6 +16,8 @@ pub(crate) enum Reason {
     Command,
     /// A key.
     Key,
+    /// A channel.
+    Channel,
     /// To log in.
     Auth,
 }
@@ -26,6 +28,7 @@ impl Reason {
         match self {
             Reason::Command => "command",
             Reason::Key => "key",
+            Reason::Channel => "channel",
             Reason::Auth => "auth",
         }
     }

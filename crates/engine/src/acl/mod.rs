@@ -20,7 +20,7 @@ pub(crate) use log::{AclLog, Denial, Reason};
 pub(crate) use logins::Logins;
 pub(crate) use password::PASSWORD_BYTES_MAX;
 pub(crate) use rule::{RuleError, c_text, has_blanks};
-pub(crate) use selector::Selector;
+pub(crate) use selector::{CHANNELS_AT_ONCE_MAX, Selector};
 pub(crate) use user::{Denied, Rights, User};
 
 pub(crate) use commands::{CATEGORIES, TABLE, category, members};

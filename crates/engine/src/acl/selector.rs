@@ -2,13 +2,16 @@
 
 use super::commands::{CommandSet, TABLE, category, members};
 use super::rule::{RuleError, c_text, has_blanks};
+use crate::pubsub::Topic;
 use std::collections::BTreeMap;
 use strand_commands::glob;
-use strand_commands::spec::Access;
+use strand_commands::spec::{Access, CommandSpec, Exec, SessionCommand};
 use strand_wire::args::Args;
 
 /// Most key patterns of a user, and most channel patterns of a selector.
 pub(crate) const PATTERNS_MAX: usize = 10_000;
+/// Most arguments of a SUBSCRIBE whose channels are held against the patterns before it begins.
+pub(crate) const CHANNELS_AT_ONCE_MAX: usize = 1024;
 /// Most first arguments that a selector allows of one command.
 pub(crate) const FIRST_ARGUMENTS_MAX: usize = 10_000;
 
@@ -264,6 +267,29 @@ impl Selector {
     /// True when all of `access` to `key` is allowed.
     pub(super) fn allows_key(&self, key: &[u8], access: Access) -> bool {
         self.allows_key_paced(key, access, &mut Pace::new(&mut || true)).unwrap_or(false)
+    }
+    /// True when it allows this channel, or exactly this pattern of channels.
+    pub(super) fn allows_channel(&self, topic: Topic, name: &[u8]) -> bool {
+        let fits = |known: &Vec<u8>| match topic {
+            Topic::Pattern => known == name,
+            Topic::Channel | Topic::Shard => glob::matches(known, name, false),
+        };
+        self.all_channels || self.channels.iter().any(fits)
+    }
+    /// The first channel among the arguments that it does not allow. Of very many channels the command asks itself.
+    pub(super) fn denied_channel(&self, spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
+        if self.all_channels || args.len() > CHANNELS_AT_ONCE_MAX {
+            return None;
+        }
+        let Exec::Session(command) = spec.exec else { return None };
+        let (topic, end) = match command {
+            SessionCommand::Publish | SessionCommand::SPublish => (Topic::Channel, 2),
+            SessionCommand::Subscribe => (Topic::Channel, args.len()),
+            SessionCommand::SSubscribe => (Topic::Shard, args.len()),
+            SessionCommand::PSubscribe => (Topic::Pattern, args.len()),
+            _ => return None,
+        };
+        (1..end.min(args.len())).find(|at| !self.allows_channel(topic, args.at(*at)))
     }
     /// True when all of `access` to every key that begins with `prefix` is allowed by one pattern. A star at the end of a
     /// pattern takes whatever follows, so such a pattern takes all these keys when it takes the prefix.

@@ -5,6 +5,7 @@ use super::password::{Digest, PASSWORD_BYTES_MAX};
 use super::rule::{RuleError, c_text};
 use super::selector::{Effort, PATTERNS_MAX, Pace, Selector};
 use crate::config::text::split_words;
+use crate::pubsub::Topic;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use strand_commands::call::KeyRights;
@@ -35,12 +36,14 @@ pub(crate) struct User {
 const CHEAP_STEPS: usize = 4 * 1024;
 
 /// Why a command may not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
     /// The command.
     Command,
     /// The key at this argument.
     Key(usize),
+    /// The channel at this argument.
+    Channel(usize),
     /// Nobody waits for the answer any more.
     Unfinished,
 }
@@ -196,7 +199,7 @@ impl User {
     /// Checks a command; now and then asks `go_on` whether anybody still waits.
     ///
     /// # Errors
-    /// As in redis-server: the command when no selector allows it, else the last key that was denied.
+    /// As in redis-server: the command when no selector allows it, else the last channel or key that was denied.
     pub(crate) fn check(
         &self,
         spec: &'static CommandSpec,
@@ -206,9 +209,13 @@ impl User {
         let (id, for_all) = (TABLE.id(spec), spec.flags.has(Flags::NO_AUTH));
         let mut pace = Pace::new(go_on);
         let mut keys: Option<SmallVec<[(usize, Access); 4]>> = None;
-        let mut last_key = None;
+        let mut why = Denied::Command;
         for selector in &self.selectors {
             if !for_all && !selector.allows_command(id, args) {
+                continue;
+            }
+            if let Some(at) = selector.denied_channel(spec, args) {
+                why = why.max(Denied::Channel(at));
                 continue;
             }
             if selector.all_keys || spec.keys.is_empty() {
@@ -228,10 +235,32 @@ impl User {
             }
             match denied {
                 None => return Ok(()),
-                Some(at) => last_key = last_key.max(Some(at)),
+                Some(at) => why = why.max(Denied::Key(at)),
             }
         }
-        Err(last_key.map_or(Denied::Command, Denied::Key))
+        Err(why)
+    }
+
+    /// True when a selector allows this channel, or exactly this pattern of channels.
+    pub(crate) fn may_use_channel(&self, topic: Topic, name: &[u8]) -> bool {
+        self.selectors.iter().any(|s| s.allows_channel(topic, name))
+    }
+    /// True when its rules for channels are those of `other`.
+    pub(crate) fn has_channels_of(&self, other: &User) -> bool {
+        let rules = |user: &User| -> Vec<_> {
+            user.selectors.iter().map(|s| (s.all_channels, s.channels.clone())).collect()
+        };
+        rules(self) == rules(other)
+    }
+    /// Most elements that holding channels with so many bytes against all patterns of channels may try.
+    pub(crate) fn channel_steps(&self, bytes: usize) -> usize {
+        match self.selectors.iter().any(|s| s.all_channels) {
+            true => 0,
+            false => {
+                self.selectors.iter().map(|s| s.channels.iter().map(Vec::len).sum::<usize>()).sum::<usize>()
+            }
+        }
+        .saturating_mul(bytes)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Mute, SessionSettings};
 use crate::Framing;
+use crate::pubsub::Frame;
 use strand_chain::Chain;
 use strand_wire::args::Argv;
 use strand_wire::pack4;
@@ -141,6 +142,20 @@ impl Replies {
             (Mute::No | Mute::SkipNext, Framing::Resp) => &mut self.out,
             (Mute::No | Mute::SkipNext, Framing::Pack4) => &mut self.reply,
             (Mute::Off | Mute::Skip, _) => &mut self.sink,
+        }
+    }
+    /// Where the acknowledgement of a subscription goes, which a client gets that wants no replies.
+    pub(super) fn push_target(&mut self) -> &mut Chain {
+        match self.framing {
+            Framing::Resp => &mut self.out,
+            Framing::Pack4 => &mut self.reply,
+        }
+    }
+    /// Appends a push. Between two replies only.
+    pub(super) fn push(&mut self, frame: &Frame, protocol: Protocol) {
+        frame.write(self.push_target(), protocol);
+        if self.framing != Framing::Resp {
+            seal(&mut self.out, &mut self.reply);
         }
     }
     /// The most bytes that may be in the target when `bytes_max` may wait for the client.

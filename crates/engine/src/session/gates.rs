@@ -9,7 +9,7 @@ use crate::room::Room;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
-use strand_commands::spec::{CommandSpec, Flags};
+use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
 use strand_commands::{cost, long};
 
 /// Whoever is not authenticated may do next to nothing.
@@ -39,12 +39,22 @@ impl Session {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
         // What is queued runs as a part of EXEC: its rights are checked here, however long that takes.
+        let goes_on = self.progress.is_begun();
         let is_long_check = self.is_guarded() && !self.queues(found.spec) && self.is_long_check(found.spec);
         if self.is_guarded()
             && !is_long_check
+            && !goes_on
             && let Some(next) = self.denied(found.spec, now)
         {
             return Some(next);
+        }
+        if self.only_listens() && !may_listener_call(found.spec) {
+            let text = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+                 context",
+                found.full_name()
+            );
+            return Some(self.reject(found.spec, text.as_bytes()));
         }
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
             self.state = State::Postponed;
@@ -68,6 +78,10 @@ impl Session {
         }
         if self.queues(found.spec) {
             return Some(self.enqueue(found));
+        }
+        if self.engine.pubsub.is_congested() && may_publish(flags) && self.engine.pubsub.wait(&self.client) {
+            self.state = State::Postponed;
+            return Some(Next::Stop(Turn::Parked));
         }
         if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
             return None;
@@ -99,4 +113,28 @@ impl Session {
             _ => self.client.peer.local,
         }
     }
+}
+
+/// True when the command may send messages to subscribers.
+fn may_publish(flags: Flags) -> bool {
+    flags.has(Flags::MAY_REPLICATE) || (flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT))
+}
+
+/// True for the commands of RESP2's subscriber mode.
+fn may_listener_call(spec: &CommandSpec) -> bool {
+    use SessionCommand as S;
+    matches!(
+        spec.exec,
+        Exec::Session(
+            S::PSubscribe
+                | S::PUnsubscribe
+                | S::Ping
+                | S::Quit
+                | S::Reset
+                | S::SSubscribe
+                | S::SUnsubscribe
+                | S::Subscribe
+                | S::Unsubscribe
+        )
+    )
 }

@@ -13,11 +13,13 @@ mod multi;
 mod permit;
 mod run;
 mod settings;
+mod subscriptions;
 
 pub use lane::{LaneDone, LaneJob};
 
 use crate::acl::User;
 use crate::clients::{Client, Snapshot};
+use crate::pubsub::Subscriptions;
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use framing::{Replies, Requests};
@@ -30,6 +32,7 @@ use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
+use subscriptions::Progress;
 
 /// Most commands that a session executes in one turn, and fewer when they are not small.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
@@ -133,6 +136,11 @@ pub struct Session {
     watch: Watch,
     /// A transaction on its way to a helper thread, between EXEC and the job.
     leaving: Option<Transaction>,
+    /// The commands of a transaction are running.
+    in_exec: bool,
+    subscriptions: Subscriptions,
+    /// How far the SUBSCRIBE or UNSUBSCRIBE in hand has come.
+    progress: Progress,
 }
 
 /// What a session is waiting for.
@@ -244,8 +252,12 @@ impl Session {
             queue: None,
             watch: Watch::default(),
             leaving: None,
+            in_exec: false,
+            subscriptions: Subscriptions::default(),
+            progress: Progress::default(),
         };
         session.guard();
+        session.tell_output_limit();
         Ok(session)
     }
     /// From now on `login-timeout` runs, until the client has logged in (where it must) and sent a whole request. For a door
@@ -316,8 +328,8 @@ impl Session {
     /// (`timeout`), has not logged in (`login-timeout`) or is over its soft output limit for too long. Changes with every
     /// turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
-        let over_soft =
-            self.over_soft_since_us.map(|since| since.saturating_add(self.settings.output_soft_us + 1));
+        let soft_us = self.settings.output(self.is_subscriber()).soft_us;
+        let over_soft = self.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
         [self.timeout_deadline_us(), self.login_deadline_us(), over_soft].into_iter().flatten().min()
     }
     /// When a client that has not logged in, or sent a part of its first request, is waited for no longer.
@@ -339,7 +351,10 @@ impl Session {
         !self.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
-        let idles = matches!(self.state, State::Ready | State::Draining) && self.settings.timeout_us > 0;
+        // Who listens is not idle.
+        let idles = matches!(self.state, State::Ready | State::Draining)
+            && self.settings.timeout_us > 0
+            && !self.is_subscriber();
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
@@ -377,6 +392,7 @@ impl Drop for Session {
             self.engine.host.client_gone(self.client.id);
         }
         self.unwatch_all();
+        self.end_subscriptions();
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }

@@ -222,12 +222,14 @@ impl Session {
         };
         txn.set_no_touch(self.no_touch);
         let unchanged = transaction.is_unchanged(&mut txn);
+        self.in_exec = true;
         let parts =
             if unchanged { self.run_queued(&transaction.commands, &mut txn, now) } else { Vec::new() };
         let lookups = txn.lookups();
         self.lookups.hits += lookups.hits;
         self.lookups.misses += lookups.misses;
         drop(txn);
+        self.in_exec = false;
         self.guard();
         if !unchanged {
             self.reply().null_array();
@@ -444,6 +446,7 @@ fn no_longer_allowed(denied: Denied) -> String {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
         Denied::Unfinished => "the client is gone",
     };
     format!(

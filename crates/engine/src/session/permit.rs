@@ -12,6 +12,8 @@ use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
 
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
+const NO_CHANNEL: &str =
+    "NOPERM this user has no permissions to access one of the channels used as arguments";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// So much of a key that was denied is kept for the log.
@@ -38,9 +40,8 @@ impl Engine {
                 let text = format!("NOPERM this user has no permissions to run the '{name}' command");
                 (Reason::Command, name.clone().into_bytes(), text)
             }
-            Denied::Key(at) => {
-                (Reason::Key, args.at(at)[..args.at(at).len().min(SHOWN_BYTES_MAX)].to_vec(), NO_KEY.into())
-            }
+            Denied::Key(at) => (Reason::Key, shown(args.at(at)), NO_KEY.into()),
+            Denied::Channel(at) => (Reason::Channel, shown(args.at(at)), NO_CHANNEL.into()),
             Denied::Unfinished => return b"ERR the client is gone".to_vec(),
         };
         self.note_denial(client, reason, object, user.name().to_vec(), now);
@@ -52,6 +53,11 @@ impl Engine {
         let denial = Denial { reason, object, username, client, at_ms: now.unix_ms() };
         self.acl.log.lock().add(denial, entries_max);
     }
+}
+
+/// So much of a name as is kept for the log.
+fn shown(name: &[u8]) -> Vec<u8> {
+    name[..name.len().min(SHOWN_BYTES_MAX)].to_vec()
 }
 
 /// How far a login has come.
@@ -143,7 +149,10 @@ impl Session {
     }
     /// To be called when the user, its rights or the session's authentication changed.
     pub(super) fn guard(&mut self) {
-        self.guarded = !self.authenticated || !self.user.is_all_powerful() || self.queue.is_some();
+        self.guarded = !self.authenticated
+            || !self.user.is_all_powerful()
+            || self.queue.is_some()
+            || self.only_listens();
         self.output_bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
             false => OUTPUT_BYTES_MAX,

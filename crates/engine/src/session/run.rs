@@ -51,6 +51,8 @@ pub(super) enum Next {
     Detach,
     /// The command needs a shard that is held for long: it is tried again when the session is woken.
     Taken,
+    /// A part of the command is done; the next comes in the next turn: from a session's command only.
+    GoOn,
     /// The command is to be tried again at this time, on the clock of [`Now::mono_us`]: from a session's command only.
     Postpone(u64),
 }
@@ -85,6 +87,7 @@ impl Session {
             self.look_at_login(now);
         }
         let out_before = self.replies.out.len();
+        self.look_for_post();
         let turn = self.work(now);
         // A command that ends the session has replied, too.
         self.replies.seal();
@@ -213,6 +216,7 @@ impl Session {
             || spec.flags.0 & Flags::PROTECTED.0 != 0
             || self.engine.pause.is_set()
             || self.engine.holds.any()
+            || self.engine.pubsub.is_congested()
             || (self.engine.memory.is_limited() && spec.flags.has(Flags::DENYOOM));
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
@@ -258,6 +262,10 @@ impl Session {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Parked);
                 }
+                if let Ok(Next::GoOn) = outcome {
+                    self.state = State::Postponed;
+                    return Next::Stop(Turn::Again);
+                }
                 if let Ok(Next::Postpone(until_mono_us)) = outcome {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Sleep { until_mono_us });
@@ -272,7 +280,7 @@ impl Session {
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    Ok(Next::Go | Next::Postpone(_) | Next::Taken) => {}
+                    Ok(Next::Go | Next::GoOn | Next::Postpone(_) | Next::Taken) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn says itself how it ends.
                     Ok(Next::Stop(turn)) => {
@@ -404,18 +412,19 @@ impl Session {
         Turn::Abort
     }
 
-    /// `client-output-buffer-limit normal`.
+    /// `client-output-buffer-limit` of the client's class.
     fn check_output(&mut self, turn: Turn, now: Now) -> Turn {
-        let (held, limits) = (self.replies.out.len(), &self.settings);
+        let held = self.replies.out.len() + self.client.inbox.waiting_bytes() as usize;
+        let limits = self.settings.output(self.is_subscriber());
         let over = |bytes: usize| bytes > 0 && held > bytes;
         let mut over_for_too_long = false;
-        if !over(limits.output_soft_bytes) {
+        if !over(limits.soft_bytes) {
             self.over_soft_since_us = None;
         } else {
             let since = *self.over_soft_since_us.get_or_insert(now.mono_us);
-            over_for_too_long = now.mono_us.saturating_sub(since) > limits.output_soft_us;
+            over_for_too_long = now.mono_us.saturating_sub(since) > limits.soft_us;
         }
-        if !over(limits.output_hard_bytes) && !over_for_too_long {
+        if !over(limits.hard_bytes) && !over_for_too_long {
             return turn;
         }
         self.over_output_limit();
@@ -428,7 +437,9 @@ impl Session {
 
     pub(super) fn refresh_settings(&mut self) {
         self.settings = super::SessionSettings::of(&self.engine);
-        self.user_gone |= !self.refresh_user();
+        let before = self.user.clone();
+        self.user_gone |= !self.refresh_user() || !self.may_listen_on(&before);
+        self.tell_output_limit();
         self.limits_changed();
     }
     /// To be called when the session's authentication or its settings changed.

@@ -26,17 +26,33 @@ pub(crate) struct SessionSettings {
     /// `login-timeout`; 0 is never.
     pub(crate) login_timeout_us: u64,
     pub(crate) query_bytes_max: usize,
-    /// `client-output-buffer-limit` of class normal; 0 is none.
-    pub(crate) output_hard_bytes: usize,
-    /// The same as the bound of a reply: one command alone must not go past it either.
+    /// `client-output-buffer-limit` of class normal, and of class pubsub.
+    output: [OutputLimit; 2],
+    /// The hard limit of class normal as the bound of a reply: one command alone must not go past it either.
     pub(crate) reply_bytes_max: usize,
-    pub(crate) output_soft_bytes: usize,
-    pub(crate) output_soft_us: u64,
     bulk_bytes_max: usize,
     /// Commands that may be slow are timed.
     pub(crate) times_some: bool,
     /// Commands of constant cost, and session commands marked FAST, with more bytes than this are timed.
     pub(crate) untimed_bytes_max: usize,
+}
+
+/// One class of `client-output-buffer-limit`; 0 is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputLimit {
+    pub(crate) hard_bytes: usize,
+    pub(crate) soft_bytes: usize,
+    pub(crate) soft_us: u64,
+}
+
+impl OutputLimit {
+    fn of([hard, soft, soft_seconds]: [u64; 3]) -> OutputLimit {
+        OutputLimit {
+            hard_bytes: hard as usize,
+            soft_bytes: soft as usize,
+            soft_us: soft_seconds.saturating_mul(1_000_000),
+        }
+    }
 }
 
 impl SessionSettings {
@@ -45,7 +61,7 @@ impl SessionSettings {
         // The generation first: a change that comes between is then seen as a change.
         let generation = config.generation();
         let slow_us = config.number(Opt::SlowlogLogSlowerThan);
-        let [hard, soft, soft_seconds] = config.output_limits()[0];
+        let [normal, _, pubsub] = config.output_limits().map(OutputLimit::of);
         SessionSettings {
             generation,
             password: engine.needs_password(),
@@ -54,10 +70,8 @@ impl SessionSettings {
             timeout_us: config.timeout_s() * 1_000_000,
             login_timeout_us: config.number(Opt::LoginTimeout) as u64 * 1_000_000,
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
-            output_hard_bytes: hard as usize,
-            reply_bytes_max: if hard == 0 { usize::MAX } else { hard as usize },
-            output_soft_bytes: soft as usize,
-            output_soft_us: soft_seconds.saturating_mul(1_000_000),
+            output: [normal, pubsub],
+            reply_bytes_max: if normal.hard_bytes == 0 { usize::MAX } else { normal.hard_bytes },
             times_some: slow_us >= 0,
             untimed_bytes_max: match slow_us {
                 ..0 => usize::MAX,
@@ -66,6 +80,11 @@ impl SessionSettings {
             },
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
         }
+    }
+    /// What may wait for a client; who has subscribed to something is of class pubsub.
+    #[inline]
+    pub(crate) fn output(&self, subscribed: bool) -> &OutputLimit {
+        &self.output[usize::from(subscribed)]
     }
     /// True when the configuration has changed since.
     #[inline]

@@ -22,6 +22,9 @@ pub enum Asked {
     ClientGone(u64),
 }
 
+/// Connections are spread over so many.
+const WORKERS: usize = 3;
+
 /// How long the host reads a bad certificate, while nobody else reads one.
 const SLOW_RELOAD_MS: usize = 300;
 
@@ -196,7 +199,12 @@ impl Server {
             on_clock: on_clock.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
-        let facts = ServerFacts { pid: 42, config_file: "/tmp/strand.conf".into(), ..ServerFacts::default() };
+        let facts = ServerFacts {
+            pid: 42,
+            config_file: "/tmp/strand.conf".into(),
+            workers: WORKERS,
+            ..ServerFacts::default()
+        };
         let engine = Engine::new(config, keyspace, host, facts, now);
         engine.load_users()?;
         Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, reloads, on_clock, connections: 0 })
@@ -204,6 +212,10 @@ impl Server {
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;
         self.now.mono_us += ms * 1000;
+    }
+    /// Hands what was published to the subscribers' sessions; see [`Peer::hears`].
+    pub fn hand_out(&self) {
+        (0..WORKERS).for_each(|worker| while self.engine.deliver(worker) {});
     }
     pub fn try_connect(&mut self, local: bool) -> Result<Peer, String> {
         self.try_connect_by(Framing::Resp, local)
@@ -214,7 +226,7 @@ impl Server {
             addr: format!("127.0.0.1:{}", 40_000 + self.connections),
             laddr: "127.0.0.1:6379".into(),
             fd: 7 + self.connections as i32,
-            worker: self.connections % 3,
+            worker: self.connections % WORKERS,
             local,
             framing,
         };
@@ -325,6 +337,12 @@ impl Peer {
     /// Sends bytes, runs, and returns the replies.
     pub fn send(&mut self, server: &Server, input: &[u8]) -> String {
         self.feed(input, usize::MAX);
+        self.drive(server);
+        self.replies()
+    }
+    /// What comes to it unasked, once all that was published is handed out.
+    pub fn hears(&mut self, server: &Server) -> String {
+        server.hand_out();
         self.drive(server);
         self.replies()
     }

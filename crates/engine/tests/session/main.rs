@@ -10,6 +10,7 @@ mod limits;
 mod long;
 mod memory;
 mod pack4;
+mod pubsub;
 mod server;
 mod slowlog;
 mod transactions;

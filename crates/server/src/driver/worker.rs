@@ -95,7 +95,7 @@ impl Worker {
             // The starter waits for this.
             let _ = ready.send(());
             // Dropping the set drops what is left of the connections when the grace time is over.
-            LocalSet::new().block_on(&runtime, attend(inbox, context));
+            LocalSet::new().block_on(&runtime, attend(index, inbox, context));
         })?;
         is_ready.recv().map_err(|_| io::Error::other(format!("worker {index} ended before it was ready")))?;
         Ok(Worker { messages, connections, thread })
@@ -198,7 +198,7 @@ fn start_ring(index: usize, loops: &Loops) -> Option<Ring> {
     }
 }
 
-async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
+async fn attend(index: usize, mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
     if let Some(ring) = context.ring.clone() {
         let loops = context.loops.clone();
         tokio::task::spawn_local(async move {
@@ -209,6 +209,7 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
             }
         });
     }
+    tokio::task::spawn_local(hand_out(index, context.clone()));
     let mut arrivals = 0;
     while let Some(message) = inbox.recv().await {
         match message {
@@ -234,6 +235,19 @@ async fn attend(mut inbox: UnboundedReceiver<Message>, context: Rc<Context>) {
                 return;
             }
         }
+    }
+}
+
+/// Hands what is published to the subscribers among the worker's connections, and lets these run in between.
+async fn hand_out(index: usize, context: Rc<Context>) {
+    let wake = Arc::new(WakeCell::default());
+    context.engine.attend_office(index, wake.clone());
+    loop {
+        while context.engine.deliver(index) {
+            let _busy = context.busy();
+            tokio::task::yield_now().await;
+        }
+        std::future::poll_fn(|cx| wake.poll(cx)).await;
     }
 }
 

@@ -17,6 +17,7 @@ mod measuring;
 mod neighbours;
 mod pack4;
 mod peers;
+mod pubsub;
 mod stopping;
 mod tls;
 mod users;

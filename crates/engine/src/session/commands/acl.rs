@@ -247,6 +247,9 @@ fn dry_run(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(),
         Err(Denied::Key(at)) => {
             reply.bulk(&[rights.as_bytes(), b" access the '", c_text(args.at(at)), b"' key"].concat());
         }
+        Err(Denied::Channel(at)) => {
+            reply.bulk(&[rights.as_bytes(), b" access the '", c_text(args.at(at)), b"' channel"].concat());
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// The kinds of client that TYPE can ask for; all that are served now are normal.
+/// The kinds of client that TYPE can ask for; those that are served are normal, or pubsub.
 const TYPES: [&str; 5] = ["normal", "slave", "replica", "pubsub", "master"];
 
 /// With more clients than this CLIENT LIST runs on a helper thread: a line takes about a microsecond.
@@ -137,10 +137,10 @@ pub(in crate::session) fn list(
     let clients = if args.len() == 2 {
         engine.clients.all()
     } else if args.is(2, "TYPE") && args.len() == 4 {
-        match known_type(args.at(3))? {
-            "normal" => engine.clients.all(),
-            _ => Vec::new(),
-        }
+        let class = known_type(args.at(3))?;
+        let mut clients = engine.clients.all();
+        clients.retain(|client| client.class() == class);
+        clients
     } else if args.is(2, "ID") && args.len() > 3 {
         let mut found = Vec::new();
         for id in args.skip(3).iter() {

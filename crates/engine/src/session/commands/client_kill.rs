@@ -25,7 +25,7 @@ impl Filter<'_> {
         self.addr.is_none_or(|a| a == client.peer.addr.as_bytes())
             && self.laddr.is_none_or(|a| a == client.peer.laddr.as_bytes())
             && self.id.is_none_or(|id| id == client.id)
-            && self.kind.is_none_or(|kind| kind == "normal")
+            && self.kind.is_none_or(|kind| kind == client.class())
             && self.user.is_none_or(|user| String::from_utf8_lossy(user) == client.texts().user)
             && !(self.skip_me && client.id == me)
     }

@@ -23,6 +23,12 @@ pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newli
 impl Session {
     pub(super) fn ping(&mut self, args: Args<'_>) -> Outcome {
         match args.len() {
+            1 | 2 if self.only_listens() => {
+                let mut reply = self.reply();
+                reply.array(2);
+                reply.bulk(b"pong");
+                reply.bulk(args.get(1).unwrap_or_default());
+            }
             1 => self.reply().simple("PONG"),
             2 => self.reply().bulk(args.at(1)),
             _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
@@ -93,6 +99,7 @@ impl Session {
             self.client.set_texts(|t| t.name = name);
         }
         self.protocol = protocol;
+        self.guard();
         let id = self.client.id as i64;
         let mut reply = self.reply();
         reply.map(7);
@@ -113,6 +120,9 @@ impl Session {
         DONE
     }
     pub(super) fn reset(&mut self) -> Outcome {
+        if !self.leave_some() {
+            return Ok(Next::GoOn);
+        }
         self.end_transaction();
         self.db = 0;
         self.protocol = Protocol::Resp2;
@@ -125,6 +135,9 @@ impl Session {
         DONE
     }
     pub(super) fn quit(&mut self) -> Outcome {
+        if !self.leave_some() {
+            return Ok(Next::GoOn);
+        }
         self.reply().ok();
         Ok(Next::Stop(self.close()))
     }

@@ -3,6 +3,7 @@
 use super::connection::REDIS_VERSION;
 use crate::config::Opt;
 use crate::memory::Purpose;
+use crate::pubsub::Kind;
 use crate::stats::Stat;
 use crate::{Engine, Now};
 use std::fmt::Write;
@@ -155,8 +156,9 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "evicted_clients": 0,
         "total_eviction_exceeded_time": over_us / 1000,
         "current_eviction_exceeded_time": over_now_us / 1000,
-        "pubsub_channels": 0,
-        "pubsub_patterns": 0,
+        "pubsub_channels": f.engine.pubsub.channels_len(Kind::Channel),
+        "pubsub_patterns": f.engine.pubsub.patterns_len(),
+        "pubsubshard_channels": f.engine.pubsub.channels_len(Kind::Shard),
         "latest_fork_usec": 0,
         "total_forks": 0,
         "total_error_replies": stats.get(Stat::Errors),

@@ -12,11 +12,13 @@ mod info;
 mod info_sections;
 mod introspection;
 mod memory;
+mod pubsub;
 mod server;
 mod slowlog;
 
 use super::run::Next;
 use super::{Session, State, Turn};
+use crate::pubsub::{Kind, Topic};
 use crate::{Engine, Now};
 use strand_commands::introspect;
 use strand_commands::spec::SessionCommand;
@@ -24,7 +26,7 @@ use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 /// What comes of a command: how to go on, or the whole text of an error reply (without the `-`).
-type Outcome = Result<Next, Vec<u8>>;
+pub(in crate::session) type Outcome = Result<Next, Vec<u8>>;
 
 /// The usual end of a command.
 const DONE: Outcome = Ok(Next::Go);
@@ -61,6 +63,11 @@ pub(super) fn detached(
         }
         SessionCommand::ConfigRewrite => config::rewrite(engine, reply),
         SessionCommand::ConfigSet => config::set(engine, args, true).map(|()| reply.ok()),
+        SessionCommand::Publish
+        | SessionCommand::PubSubChannels
+        | SessionCommand::PubSubNumSub
+        | SessionCommand::PubSubShardChannels
+        | SessionCommand::PubSubShardNumSub => pubsub::run(engine, command, args, reply),
         SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
         SessionCommand::Debug => debug::run(engine, args, db, now, reply),
         SessionCommand::MemoryDoctor
@@ -105,7 +112,21 @@ impl Session {
             C::Auth => self.auth(args, now),
             C::Echo => self.echo(args),
             C::Hello => self.hello(args, now),
+            C::PSubscribe => self.subscribe(Topic::Pattern, args, now),
+            C::PUnsubscribe => self.unsubscribe(Topic::Pattern, args),
             C::Ping => self.ping(args),
+            C::PubSubChannels => self.pubsub_channels(Kind::Channel, args),
+            C::PubSubHelp => self.pubsub_help(),
+            C::PubSubNumPat => self.pubsub_numpat(),
+            C::PubSubNumSub => self.pubsub_numsub(Kind::Channel, args),
+            C::PubSubShardChannels => self.pubsub_channels(Kind::Shard, args),
+            C::PubSubShardNumSub => self.pubsub_numsub(Kind::Shard, args),
+            C::Publish => self.publish_message(Kind::Channel, args),
+            C::SPublish => self.publish_message(Kind::Shard, args),
+            C::SSubscribe => self.subscribe(Topic::Shard, args, now),
+            C::SUnsubscribe => self.unsubscribe(Topic::Shard, args),
+            C::Subscribe => self.subscribe(Topic::Channel, args, now),
+            C::Unsubscribe => self.unsubscribe(Topic::Channel, args),
             C::Quit => self.quit(),
             C::Reset => self.reset(),
             C::Select => self.select(args),

@@ -1,0 +1,120 @@
+//! [`Inbox`]: what was sent to a client and its session has not taken yet.
+
+use super::Frame;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The inbox is over the limit on what may wait for the client, which is to be closed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Over;
+
+/// One client's. Anybody puts in, its session takes out.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// There is something: looked at once a turn.
+    filled: AtomicBool,
+    held: Mutex<Held>,
+    bytes: AtomicU64,
+    /// `client-output-buffer-limit pubsub`, hard.
+    bytes_max: AtomicU64,
+    /// Posts of its office up to this one have been given to it by [`super::PubSub::catch_up`].
+    caught_up: AtomicU64,
+    /// Subscriptions to channels, patterns and shard channels.
+    subscriptions: [AtomicU64; 3],
+    /// Bytes that the subscriptions hold.
+    subscriptions_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    frames: Vec<Frame>,
+    bytes: u64,
+    over: bool,
+}
+
+/// What a frame takes beside its bytes, which it shares.
+const FRAME_BYTES: u64 = size_of::<Frame>() as u64;
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            filled: false.into(),
+            held: Mutex::default(),
+            bytes: 0.into(),
+            bytes_max: u64::MAX.into(),
+            caught_up: 0.into(),
+            subscriptions: Default::default(),
+            subscriptions_bytes: 0.into(),
+        }
+    }
+}
+
+impl Inbox {
+    /// Puts a frame in, for a client that has `unwritten` bytes of output elsewhere. True when its session is to be woken.
+    pub(crate) fn put(&self, frame: Frame, unwritten: u64) -> bool {
+        let mut held = self.held.lock();
+        if held.over {
+            return false;
+        }
+        let was_empty = held.frames.is_empty();
+        held.bytes += frame.len() as u64 + FRAME_BYTES;
+        held.frames.push(frame);
+        if held.bytes + unwritten > self.bytes_max.load(Relaxed) {
+            *held = Held { over: true, ..Held::default() };
+        }
+        self.bytes.store(held.bytes, Relaxed);
+        self.filled.store(true, Relaxed);
+        was_empty || held.over
+    }
+    /// True when there is something to take.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Relaxed)
+    }
+    /// Takes everything out.
+    ///
+    /// # Errors
+    /// When it was too much.
+    pub(crate) fn take(&self) -> Result<Vec<Frame>, Over> {
+        let mut held = self.held.lock();
+        self.filled.store(false, Relaxed);
+        self.bytes.store(0, Relaxed);
+        if held.over {
+            return Err(Over);
+        }
+        held.bytes = 0;
+        Ok(std::mem::take(&mut held.frames))
+    }
+    /// Bytes of frames in it, and of the subscriptions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed) + self.subscriptions_bytes.load(Relaxed)
+    }
+    /// Bytes of frames in it.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+    /// Sets the most bytes that may wait for the client; 0 is no limit.
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+        let bytes_max = if bytes_max == 0 { u64::MAX } else { bytes_max as u64 };
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+    pub(super) fn caught_up(&self) -> u64 {
+        self.caught_up.load(Relaxed)
+    }
+    pub(super) fn set_caught_up(&self, post: u64) {
+        self.caught_up.store(post, Relaxed);
+    }
+    /// Tells everybody how many subscriptions there are to channels, patterns and shard channels.
+    pub(crate) fn set_subscriptions(&self, lens: [usize; 3], bytes: usize) {
+        self.subscriptions.iter().zip(lens).for_each(|(to, n)| to.store(n as u64, Relaxed));
+        self.subscriptions_bytes.store(bytes as u64, Relaxed);
+    }
+    /// Subscriptions to channels, patterns and shard channels.
+    pub(crate) fn subscriptions(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i| self.subscriptions[i].load(Relaxed))
+    }
+    /// True when there is any.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        self.subscriptions().iter().any(|n| *n > 0)
+    }
+}

@@ -1,0 +1,258 @@
+//! [`Office`]: a worker's subscribers, and the messages on their way to them.
+
+use super::congestion::Congestion;
+use super::directory::matches;
+use super::message::{Frame, Message};
+use super::{Kind, POST_BYTES_MAX, POSTS_MAX, Subscriptions, Topic};
+use crate::Wake;
+use crate::clients::Client;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+
+/// Work of one [`Office::deliver`], in steps of matching; some 0.2 ms.
+const STEPS_PER_SLICE: usize = 64 * 1024;
+/// What handing a message to a client counts as.
+const HAND_OVER_STEPS: usize = 64;
+/// A queue that was full is not any more when it is this part of that.
+const EASED_PART: usize = 2;
+
+/// One worker's.
+#[derive(Default)]
+pub(super) struct Office {
+    queue: Mutex<Queue>,
+    members: Mutex<Members>,
+    wake: OnceLock<Arc<dyn Wake>>,
+}
+
+/// Messages in the order in which they came. Each has a number, one more than that of the one before.
+#[derive(Default)]
+struct Queue {
+    posts: VecDeque<Arc<Message>>,
+    /// The number of the last that was posted.
+    last: u64,
+    bytes: usize,
+    /// How far the first of them has been handed out.
+    at: Place,
+    full: bool,
+}
+
+impl Queue {
+    /// The number of the first.
+    fn first(&self) -> u64 {
+        self.last + 1 - self.posts.len() as u64
+    }
+    fn is_over(&self, part: usize) -> bool {
+        self.posts.len() > POSTS_MAX / part || self.bytes > POST_BYTES_MAX / part
+    }
+}
+
+/// How far a message has been handed out: first to subscribers of its channel, by client; then pattern after pattern.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    pattern: Option<Arc<[u8]>>,
+    /// Clients with smaller numbers have it.
+    client: u64,
+}
+
+/// All clients of a channel or pattern have the message.
+const ALL: u64 = u64::MAX;
+
+impl Place {
+    /// True when `client` has been handed the message for this subscription, or was not subscribed.
+    fn is_past(&self, topic: Topic, name: &[u8], client: u64) -> bool {
+        match (&self.pattern, topic) {
+            (None, Topic::Pattern) => false,
+            (Some(_), Topic::Channel | Topic::Shard) => true,
+            (None, _) => client < self.client,
+            (Some(at), Topic::Pattern) => name < at || (name == &**at && client < self.client),
+        }
+    }
+}
+
+/// Clients by number.
+type Clients = Vec<Arc<Client>>;
+
+/// Who has subscribed to what.
+#[derive(Default)]
+struct Members {
+    channels: HashMap<Arc<[u8]>, Clients>,
+    shard_channels: HashMap<Arc<[u8]>, Clients>,
+    patterns: BTreeMap<Arc<[u8]>, Clients>,
+}
+
+impl Office {
+    pub(super) fn attend(&self, wake: Arc<dyn Wake>) {
+        // One worker has one office, and says so once.
+        let _ = self.wake.set(wake);
+    }
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.queue.lock().bytes
+    }
+    /// Puts a message into the queue.
+    pub(super) fn post(&self, message: &Arc<Message>, congestion: &Congestion) {
+        let was_empty = {
+            let mut queue = self.queue.lock();
+            queue.last += 1;
+            queue.bytes += message.bytes();
+            queue.posts.push_back(message.clone());
+            if !queue.full && queue.is_over(1) {
+                queue.full = true;
+                congestion.begins();
+            }
+            queue.posts.len() == 1
+        };
+        if was_empty && let Some(wake) = self.wake.get() {
+            wake.wake();
+        }
+    }
+    pub(super) fn add(&self, topic: Topic, name: &Arc<[u8]>, client: &Arc<Client>) {
+        let mut members = self.members.lock();
+        let clients = match topic {
+            Topic::Channel => members.channels.entry(name.clone()).or_default(),
+            Topic::Shard => members.shard_channels.entry(name.clone()).or_default(),
+            Topic::Pattern => members.patterns.entry(name.clone()).or_default(),
+        };
+        if let Err(at) = clients.binary_search_by_key(&client.id, |c| c.id) {
+            clients.insert(at, client.clone());
+        }
+    }
+    pub(super) fn remove(&self, topic: Topic, name: &[u8], client: u64) {
+        let members = &mut *self.members.lock();
+        let is_left = |clients: Option<&mut Clients>| {
+            clients.is_some_and(|clients| {
+                if let Ok(at) = clients.binary_search_by_key(&client, |c| c.id) {
+                    clients.remove(at);
+                }
+                clients.is_empty()
+            })
+        };
+        match topic {
+            Topic::Channel if is_left(members.channels.get_mut(name)) => {
+                members.channels.remove(name);
+            }
+            Topic::Shard if is_left(members.shard_channels.get_mut(name)) => {
+                members.shard_channels.remove(name);
+            }
+            Topic::Pattern if is_left(members.patterns.get_mut(name)) => {
+                members.patterns.remove(name);
+            }
+            _ => {}
+        }
+    }
+    /// Puts what waits for `client`, which holds these subscriptions, into its inbox. What is posted from now on is for the
+    /// subscriptions that it has then.
+    pub(super) fn catch_up(&self, client: &Client, held: &Subscriptions) {
+        let queue = self.queue.lock();
+        let (had, first) = (client.inbox.caught_up(), queue.first());
+        if had == queue.last {
+            return;
+        }
+        for (i, message) in queue.posts.iter().enumerate().filter(|_| !held.is_empty()) {
+            if first + i as u64 <= had {
+                continue;
+            }
+            held.reached(message, |topic, name| {
+                if i > 0 || !queue.at.is_past(topic, name, client.id) {
+                    client.post(match topic {
+                        Topic::Pattern => message.pattern_frame(name),
+                        _ => message.frame().clone(),
+                    });
+                }
+            });
+        }
+        client.inbox.set_caught_up(queue.last);
+    }
+    /// Hands messages out, for as long as a slice lasts; true when there are more.
+    pub(super) fn deliver(&self, congestion: &Congestion) -> bool {
+        let mut left = STEPS_PER_SLICE;
+        loop {
+            let (message, number, mut at) = {
+                let queue = self.queue.lock();
+                let Some(message) = queue.posts.front() else { return false };
+                (message.clone(), queue.first(), queue.at.clone())
+            };
+            let done = self.members.lock().hand_out(&message, number, &mut at, &mut left);
+            let mut queue = self.queue.lock();
+            if !done {
+                queue.at = at;
+                return true;
+            }
+            queue.posts.pop_front();
+            queue.bytes -= message.bytes();
+            queue.at = Place::default();
+            let eased = queue.full && !queue.is_over(EASED_PART);
+            queue.full &= !eased;
+            let more = !queue.posts.is_empty();
+            drop(queue);
+            if eased {
+                congestion.ends();
+            }
+            if left == 0 || !more {
+                return more;
+            }
+        }
+    }
+}
+
+impl Members {
+    /// Hands a message out from `at` on; false when `left` steps did not suffice.
+    fn hand_out(&self, message: &Message, number: u64, at: &mut Place, left: &mut usize) -> bool {
+        if at.pattern.is_none() {
+            let topics = match message.kind() {
+                Kind::Channel => &self.channels,
+                Kind::Shard => &self.shard_channels,
+            };
+            if let Some(clients) = topics.get(message.channel())
+                && !hand_to(clients, || message.frame().clone(), number, &mut at.client, left)
+            {
+                return false;
+            }
+        }
+        if message.kind() == Kind::Shard {
+            return true;
+        }
+        let begin = at.pattern.clone().map_or(Bound::Unbounded, Bound::Included);
+        for (pattern, clients) in self.patterns.range::<Arc<[u8]>, _>((begin, Bound::Unbounded)) {
+            if at.pattern.as_ref() != Some(pattern) {
+                *at = Place { pattern: Some(pattern.clone()), client: 0 };
+            }
+            if at.client == ALL || !matches(pattern, message.channel(), left) {
+                at.client = ALL;
+            } else {
+                let frame = message.pattern_frame(pattern);
+                if !hand_to(clients, || frame.clone(), number, &mut at.client, left) {
+                    return false;
+                }
+            }
+            if *left == 0 {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Hands a frame to those of `clients` that do not have it yet; false when `left` steps did not suffice.
+fn hand_to(
+    clients: &Clients,
+    frame: impl Fn() -> Frame,
+    number: u64,
+    from: &mut u64,
+    left: &mut usize,
+) -> bool {
+    let begin = clients.partition_point(|c| c.id < *from);
+    for client in &clients[begin..] {
+        if *left == 0 {
+            *from = client.id;
+            return false;
+        }
+        *left = left.saturating_sub(HAND_OVER_STEPS);
+        if client.inbox.caught_up() < number {
+            client.post(frame());
+        }
+    }
+    *from = ALL;
+    true
+}

@@ -1,0 +1,92 @@
+//! [`Subscriptions`]: what one client has subscribed to.
+
+use super::{Kind, message};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a subscription is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// A channel.
+    Channel,
+    /// All channels that match a pattern.
+    Pattern,
+    /// A shard channel.
+    Shard,
+}
+
+impl Topic {
+    /// The kind of channel; none for a pattern.
+    pub(super) fn kind(self) -> Option<Kind> {
+        match self {
+            Topic::Channel => Some(Kind::Channel),
+            Topic::Pattern => None,
+            Topic::Shard => Some(Kind::Shard),
+        }
+    }
+}
+
+/// What a subscription takes beside its name: its places in this set, in the directory and at the office.
+const SUBSCRIPTION_BYTES: usize = 160;
+
+/// What one client has subscribed to.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    /// By [`Topic`].
+    sets: [BTreeSet<Arc<[u8]>>; 3],
+    bytes: usize,
+}
+
+impl Subscriptions {
+    pub(crate) fn set(&self, topic: Topic) -> &BTreeSet<Arc<[u8]>> {
+        &self.sets[topic as usize]
+    }
+    /// How many there are, by [`Topic`].
+    pub(crate) fn lens(&self) -> [usize; 3] {
+        [0, 1, 2].map(|i| self.sets[i].len())
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.lens().iter().sum()
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sets.iter().all(BTreeSet::is_empty)
+    }
+    /// Bytes of memory behind them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    pub(crate) fn has(&self, topic: Topic, name: &[u8]) -> bool {
+        self.set(topic).contains(name)
+    }
+    pub(crate) fn add(&mut self, topic: Topic, name: Arc<[u8]>) {
+        self.bytes += name.len() + SUBSCRIPTION_BYTES;
+        self.sets[topic as usize].insert(name);
+    }
+    pub(crate) fn remove(&mut self, topic: Topic, name: &[u8]) {
+        if self.sets[topic as usize].remove(name) {
+            self.bytes -= name.len() + SUBSCRIPTION_BYTES;
+        }
+    }
+    /// Any of them: the last pattern, channel or shard channel.
+    pub(crate) fn any(&self) -> Option<(Topic, Arc<[u8]>)> {
+        let of = |topic: Topic| Some((topic, self.set(topic).last()?.clone()));
+        of(Topic::Channel).or_else(|| of(Topic::Pattern)).or_else(|| of(Topic::Shard))
+    }
+    /// Those that a message reaches.
+    pub(super) fn reached(&self, message: &message::Message, mut visit: impl FnMut(Topic, &[u8])) {
+        let topic = match message.kind() {
+            Kind::Channel => Topic::Channel,
+            Kind::Shard => Topic::Shard,
+        };
+        if self.has(topic, message.channel()) {
+            visit(topic, message.channel());
+        }
+        if topic == Topic::Channel {
+            for pattern in self.set(Topic::Pattern) {
+                if super::directory::matches(pattern, message.channel(), &mut 0) {
+                    visit(Topic::Pattern, pattern);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! PUBLISH, SPUBLISH and PUBSUB. Subscribing is in [`crate::session::subscriptions`].
+
+use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
+use crate::Engine;
+use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
+use crate::session::run::Next;
+use strand_commands::spec::SessionCommand;
+use strand_commands::{glob, introspect};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// With more channels than this PUBSUB CHANNELS runs on a helper thread.
+const LISTED_AT_ONCE_MAX: usize = 1000;
+
+impl Session {
+    /// `PUBLISH channel message`, `SPUBLISH shardchannel message`. Reply: the number of subscriptions that it reaches.
+    pub(super) fn publish_message(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
+        if kind == Kind::Channel && self.engine.pubsub.is_long(args.at(1).len()) {
+            return Ok(Next::Detach);
+        }
+        let receivers = publish(&self.engine, kind, args)?;
+        if receivers > 0 {
+            self.take_own_post();
+        }
+        self.reply().int(receivers as i64);
+        DONE
+    }
+    /// `PUBSUB CHANNELS [pattern]`, `PUBSUB SHARDCHANNELS [pattern]`. Reply: the channels that have subscribers.
+    pub(super) fn pubsub_channels(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
+        if self.engine.pubsub.channels_len(kind) > LISTED_AT_ONCE_MAX || args.iter().any(glob::is_hard) {
+            return Ok(Next::Detach);
+        }
+        let engine = self.engine.clone();
+        channels(&engine, kind, args, &mut self.reply())?;
+        DONE
+    }
+    /// `PUBSUB NUMSUB [channel ...]`, `PUBSUB SHARDNUMSUB [shardchannel ...]`. Reply: each channel with its subscribers.
+    pub(super) fn pubsub_numsub(&mut self, kind: Kind, args: Args<'_>) -> Outcome {
+        if args.len() > ARGS_AT_ONCE_MAX {
+            return Ok(Next::Detach);
+        }
+        let engine = self.engine.clone();
+        numsub(&engine, kind, args, &mut self.reply());
+        DONE
+    }
+    /// `PUBSUB NUMPAT`. Reply: the number of different patterns.
+    pub(super) fn pubsub_numpat(&mut self) -> Outcome {
+        let patterns = self.engine.pubsub.patterns_len();
+        self.reply().int(patterns as i64);
+        DONE
+    }
+    pub(super) fn pubsub_help(&mut self) -> Outcome {
+        introspect::help(&mut self.reply(), "PUBSUB", HELP);
+        DONE
+    }
+}
+
+/// Runs one of these commands on a helper thread.
+pub(super) fn run(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    match command {
+        SessionCommand::Publish => reply.int(publish(engine, Kind::Channel, args)? as i64),
+        SessionCommand::PubSubChannels => channels(engine, Kind::Channel, args, reply)?,
+        SessionCommand::PubSubShardChannels => channels(engine, Kind::Shard, args, reply)?,
+        SessionCommand::PubSubNumSub => numsub(engine, Kind::Channel, args, reply),
+        _ => numsub(engine, Kind::Shard, args, reply),
+    }
+    Ok(())
+}
+
+fn publish(engine: &Engine, kind: Kind, args: Args<'_>) -> Result<usize, Vec<u8>> {
+    if args.at(1).len() > CHANNEL_BYTES_MAX {
+        return Err(format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes").into());
+    }
+    Ok(engine.pubsub.publish(kind, args.at(1), &Payload::of(args, 2)))
+}
+
+fn channels(engine: &Engine, kind: Kind, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    if args.len() > 3 {
+        return Err([
+            b"ERR unknown subcommand or wrong number of arguments for '",
+            args.at(1),
+            b"'. Try PUBSUB HELP.",
+        ]
+        .concat());
+    }
+    let pattern = args.get(2);
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    engine.pubsub.channels(kind, |channel| {
+        if pattern.is_none_or(|pattern| glob::matches(pattern, channel, false)) {
+            found.push(channel.to_vec());
+        }
+    });
+    reply.array(found.len());
+    found.iter().for_each(|channel| reply.bulk(channel));
+    Ok(())
+}
+
+fn numsub(engine: &Engine, kind: Kind, args: Args<'_>, reply: &mut Reply<'_>) {
+    reply.array(2 * (args.len() - 2));
+    for channel in args.skip(2).iter() {
+        reply.bulk(channel);
+        reply.int(engine.pubsub.subscribers(kind, channel) as i64);
+    }
+}
+
+const HELP: &[&str] = &[
+    "CHANNELS [<pattern>]",
+    "    Return the channels with subscribers, all or those that match.",
+    "NUMPAT",
+    "    Return the number of different patterns that are subscribed to.",
+    "NUMSUB [<channel> ...]",
+    "    Return these channels, each with the number of its subscribers.",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the shard channels with subscribers, all or those that match.",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return these shard channels, each with the number of its subscribers.",
+];

@@ -1,0 +1,283 @@
+//! What a session has subscribed to, and how it takes what was sent to it. The way there is in [`crate::pubsub`].
+//!
+//! SUBSCRIBE of very many channels is done in slices, a turn each ([`Next::GoOn`]), and so is the end of them.
+
+use super::commands::Outcome;
+use super::run::Next;
+use super::{Session, State};
+use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
+use crate::clients::Client;
+use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
+use crate::{Engine, Now};
+use std::sync::Arc;
+use strand_commands::{dispatch, glob};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
+
+/// Most channels of a client, and most shard channels.
+const CHANNELS_MAX: usize = 1 << 20;
+/// Most patterns of a client.
+const PATTERNS_MAX: usize = 10_000;
+/// Most bytes behind all subscriptions of a client.
+const SUBSCRIPTIONS_BYTES_MAX: usize = 256 << 20;
+/// Subscriptions that are made or ended in one turn.
+pub(super) const AT_ONCE_MAX: usize = 1024;
+/// When a user's channels change, what its sessions have subscribed to is held against the new rules; with more elements of
+/// patterns to try than this (some milliseconds) the session is closed without a look.
+const RECHECK_STEPS_MAX: usize = 1 << 20;
+
+/// How far a SUBSCRIBE or UNSUBSCRIBE that is done in slices has come, in arguments.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    checked: usize,
+    done: usize,
+}
+
+impl Progress {
+    /// True between two slices.
+    pub(super) fn is_begun(&self) -> bool {
+        self.checked > 0 || self.done > 0
+    }
+}
+
+impl Session {
+    /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`. Reply: for each name a push of the command's name, the name and the number of
+    /// subscriptions.
+    pub(super) fn subscribe(&mut self, topic: Topic, args: Args<'_>, now: Now) -> Outcome {
+        if self.in_exec && topic == Topic::Shard {
+            return Err(b"ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".to_vec());
+        }
+        let slice = if self.in_exec { usize::MAX } else { AT_ONCE_MAX };
+        // All names are checked before anything is subscribed to; those of a short command were, at the gate.
+        if is_checked_in_slices(args) && !self.in_exec && self.progress.checked < args.len() {
+            let begin = self.progress.checked.max(1);
+            let end = begin.saturating_add(slice).min(args.len());
+            for at in begin..end {
+                if !self.user.may_use_channel(topic, args.at(at)) {
+                    self.progress = Progress::default();
+                    self.publish();
+                    let spec = dispatch::resolve(args)?.spec;
+                    let denied = Denied::Channel(at);
+                    return Err(self.engine.deny(&self.client, &self.user, spec, denied, args, now));
+                }
+            }
+            self.progress.checked = end;
+            return Ok(Next::GoOn);
+        }
+        let begin = self.progress.done.max(1);
+        let end = begin.saturating_add(slice).min(args.len());
+        for at in begin..end {
+            let name = args.at(at);
+            match self.join(topic, name) {
+                Ok(()) => self.acknowledge(subscribed_word(topic), topic, Some(name)),
+                Err(text) => self.reply().error(&text),
+            }
+        }
+        self.after_slice(end, args)
+    }
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`: of these names, or of all. Reply: as [`Session::subscribe`].
+    pub(super) fn unsubscribe(&mut self, topic: Topic, args: Args<'_>) -> Outcome {
+        let (word, slice) = (unsubscribed_word(topic), if self.in_exec { usize::MAX } else { AT_ONCE_MAX });
+        if args.len() > 1 {
+            let begin = self.progress.done.max(1);
+            let end = begin.saturating_add(slice).min(args.len());
+            for at in begin..end {
+                self.leave(topic, args.at(at));
+                self.acknowledge(word, topic, Some(args.at(at)));
+            }
+            return self.after_slice(end, args);
+        }
+        if self.subscriptions.set(topic).is_empty() && !self.progress.is_begun() {
+            self.acknowledge(word, topic, None);
+            return Ok(Next::Go);
+        }
+        for _ in 0..slice {
+            let Some(name) = self.subscriptions.set(topic).last().cloned() else {
+                self.progress = Progress::default();
+                return Ok(Next::Go);
+            };
+            self.leave(topic, &name);
+            self.acknowledge(word, topic, Some(&name));
+        }
+        self.progress.done = 1;
+        Ok(Next::GoOn)
+    }
+    fn after_slice(&mut self, end: usize, args: Args<'_>) -> Outcome {
+        self.progress.done = end;
+        if end < args.len() {
+            return Ok(Next::GoOn);
+        }
+        self.progress = Progress::default();
+        Ok(Next::Go)
+    }
+    /// Ends subscriptions without a word, as many as a turn allows; false when there are more.
+    pub(super) fn leave_some(&mut self) -> bool {
+        for _ in 0..AT_ONCE_MAX {
+            let Some((topic, name)) = self.subscriptions.any() else { return true };
+            self.leave(topic, &name);
+        }
+        self.subscriptions.is_empty()
+    }
+
+    fn join(&mut self, topic: Topic, name: &[u8]) -> Result<(), String> {
+        let held = &self.subscriptions;
+        if held.has(topic, name) {
+            return Ok(());
+        }
+        let (what, bytes_max, most) = match topic {
+            Topic::Channel => ("channel", CHANNEL_BYTES_MAX, CHANNELS_MAX),
+            Topic::Shard => ("shard channel", CHANNEL_BYTES_MAX, CHANNELS_MAX),
+            Topic::Pattern => ("pattern", PATTERN_BYTES_MAX, PATTERNS_MAX),
+        };
+        if name.len() > bytes_max {
+            return Err(format!("ERR a {what} may have at most {bytes_max} bytes"));
+        }
+        if topic == Topic::Pattern && glob::is_hard(name) {
+            return Err("ERR the pattern would take too long to match".into());
+        }
+        if held.set(topic).len() >= most || held.bytes() + name.len() > SUBSCRIPTIONS_BYTES_MAX {
+            return Err(format!("ERR a client may subscribe to at most {most} {what}s"));
+        }
+        let name: Arc<[u8]> = name.into();
+        self.engine.pubsub.join(&self.client, topic, &name, held);
+        self.subscriptions.add(topic, name);
+        if !self.in_exec {
+            self.take_post();
+        }
+        self.subscriptions_changed();
+        Ok(())
+    }
+    fn leave(&mut self, topic: Topic, name: &[u8]) {
+        if !self.subscriptions.has(topic, name) {
+            return;
+        }
+        self.engine.pubsub.leave(&self.client, topic, name, &self.subscriptions);
+        self.subscriptions.remove(topic, name);
+        // What was published before comes before the end of the subscription.
+        if !self.in_exec {
+            self.take_post();
+        }
+        self.subscriptions_changed();
+    }
+    fn subscriptions_changed(&mut self) {
+        let held = &self.subscriptions;
+        self.client.inbox.set_subscriptions(held.lens(), held.bytes());
+        self.tell_output_limit();
+        self.guard();
+    }
+    /// Has the inbox know what may wait for this client.
+    pub(super) fn tell_output_limit(&self) {
+        self.client.inbox.set_bytes_max(self.settings.output(self.is_subscriber()).hard_bytes);
+    }
+    fn acknowledge(&mut self, word: &str, topic: Topic, name: Option<&[u8]>) {
+        let [channels, patterns, shard_channels] = self.subscriptions.lens();
+        let count = if topic == Topic::Shard { shard_channels } else { channels + patterns };
+        let mut reply = Reply::new(self.replies.push_target(), self.protocol);
+        reply.push(3);
+        reply.bulk(word.as_bytes());
+        match name {
+            Some(name) => reply.bulk(name),
+            None => reply.null(),
+        }
+        reply.int(count as i64);
+    }
+
+    /// True when it has subscribed to anything.
+    pub(super) fn is_subscriber(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+    /// True in RESP2's subscriber mode, in which little else is allowed.
+    pub(super) fn only_listens(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.is_subscriber()
+    }
+    /// Takes what was sent to this client, if this is the time for it: not while a reply is on its way from a helper thread.
+    #[inline]
+    pub(super) fn look_for_post(&mut self) {
+        if self.client.inbox.is_filled() && !matches!(self.state, State::Parked { .. }) {
+            self.take_post();
+        }
+    }
+    /// Puts what was sent to this client behind its replies. Between two replies only.
+    #[inline(never)]
+    pub(super) fn take_post(&mut self) {
+        if matches!(self.state, State::Closing | State::Aborted) {
+            return;
+        }
+        match self.client.inbox.take() {
+            Ok(frames) => frames.iter().for_each(|frame| self.replies.push(frame, self.protocol)),
+            Err(_over) => self.over_output_limit(),
+        }
+    }
+    /// What this session has published itself comes before the reply that says so, as in redis-server.
+    pub(super) fn take_own_post(&mut self) {
+        if self.is_subscriber() && !self.in_exec {
+            self.engine.pubsub.catch_up(&self.client, &self.subscriptions);
+            self.take_post();
+        }
+    }
+    /// The user's rules are others than `before`: false when they do not allow what the session has subscribed to.
+    pub(super) fn may_listen_on(&self, before: &User) -> bool {
+        let held = &self.subscriptions;
+        if held.is_empty() || Arc::as_ptr(&self.user) == before || self.user.has_channels_of(before) {
+            return true;
+        }
+        if self.user.channel_steps(held.bytes()) > RECHECK_STEPS_MAX {
+            return false;
+        }
+        let may = |topic| held.set(topic).iter().all(|name| self.user.may_use_channel(topic, name));
+        may(Topic::Channel) && may(Topic::Pattern) && may(Topic::Shard)
+    }
+    /// The session ends: its subscriptions do, on a helper thread when they are many.
+    pub(super) fn end_subscriptions(&mut self) {
+        let held = std::mem::take(&mut self.subscriptions);
+        let mut leaving = Leaving { engine: self.engine.clone(), client: self.client.clone(), held };
+        if leaving.held.len() > AT_ONCE_MAX {
+            self.engine.host.reclaim(Box::new(leaving));
+        } else {
+            leaving.end();
+        }
+    }
+}
+
+/// The subscriptions of a session that is gone. Dropping it ends them.
+struct Leaving {
+    engine: Arc<Engine>,
+    client: Arc<Client>,
+    held: Subscriptions,
+}
+
+impl Leaving {
+    fn end(&mut self) {
+        while let Some((topic, name)) = self.held.any() {
+            self.engine.pubsub.leave(&self.client, topic, &name, &Subscriptions::default());
+            self.held.remove(topic, &name);
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// True when the command's channels are checked by the command itself: together they might take a while.
+pub(super) fn is_checked_in_slices(args: Args<'_>) -> bool {
+    args.len() > CHANNELS_AT_ONCE_MAX
+}
+
+fn subscribed_word(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Channel => "subscribe",
+        Topic::Pattern => "psubscribe",
+        Topic::Shard => "ssubscribe",
+    }
+}
+
+fn unsubscribed_word(topic: Topic) -> &'static str {
+    match topic {
+        Topic::Channel => "unsubscribe",
+        Topic::Pattern => "punsubscribe",
+        Topic::Shard => "sunsubscribe",
+    }
+}
