@@ -120,16 +120,27 @@ pub(crate) fn may_read_all(index: &Index, call: &LaneCall<'_>) -> bool {
     index.schema.prefixes.iter().all(|prefix| call.may_read_all(prefix))
 }
 
-/// The keys of all documents of an index.
-pub(crate) fn all_keys(index: &Index) -> Result<Vec<Vec<u8>>, SearchError> {
-    let mut keys = Vec::new();
-    for reader in index.searcher().segment_readers() {
+/// Hands the keys of all documents to `take`, `slice` of them at a time, until `take` is false.
+pub(crate) fn each_slice_of_keys(
+    searcher: &Searcher,
+    slice: usize,
+    mut take: impl FnMut(&[Vec<u8>]) -> bool,
+) -> Result<(), SearchError> {
+    let mut keys = Vec::with_capacity(slice);
+    for reader in searcher.segment_readers() {
         let Some(column) = reader.fast_fields().bytes(KEY)? else { continue };
         for doc in reader.doc_ids_alive() {
             keys.extend(key_of(&column, doc)?);
+            if keys.len() >= slice {
+                if !take(&keys) {
+                    return Ok(());
+                }
+                keys.clear();
+            }
         }
     }
-    Ok(keys)
+    take(&keys);
+    Ok(())
 }
 
 fn both(query: Box<dyn Query>, also: Box<dyn Query>) -> Box<dyn Query> {

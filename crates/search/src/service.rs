@@ -230,13 +230,10 @@ impl Search {
             return Err(SearchError::NoIndexPermission);
         }
         let cancel = call.cancel;
-        let keys = if delete {
+        if delete {
             self.drain(call.now_ms);
             self.catch_up(&entry, call.now_ms, &|| cancel.load(Ordering::Relaxed))?;
-            exec::all_keys(&entry.index)?
-        } else {
-            Vec::new()
-        };
+        }
         {
             let _follow = self.follow.lock();
             let mut indexes = self.indexes.write();
@@ -247,23 +244,29 @@ impl Search {
             drop(indexes);
             self.track();
         }
-        for slice in keys.chunks(DELETE_KEYS_SLICE) {
-            call.pause();
-            if call.cancelled() {
-                break;
-            }
-            // Of what the user may not write the index goes and the data stays.
-            for key in slice.iter().filter(|key| call.may_write(key)) {
-                let key = self.keyspace.key(key);
-                let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
-                let mut db = locked.db(0);
-                if db.peek(&key).is_some_and(|r| matches!(r.value(), ValueRef::Hash(_))) {
-                    db.delete(&key);
+        if delete {
+            exec::each_slice_of_keys(&entry.index.searcher(), DELETE_KEYS_SLICE, |keys| {
+                call.pause();
+                if !call.cancelled() {
+                    self.delete_hashes(call, keys);
                 }
-            }
+                !call.cancelled()
+            })?;
         }
         call.reply.ok();
         Ok(())
+    }
+
+    /// Deletes the hashes at `keys`. Of what the user may not write the index goes and the data stays.
+    fn delete_hashes(&self, call: &LaneCall<'_>, keys: &[Vec<u8>]) {
+        for key in keys.iter().filter(|key| call.may_write(key)) {
+            let key = self.keyspace.key(key);
+            let mut locked = self.keyspace.lock(&[key.hash], call.now_ms);
+            let mut db = locked.db(0);
+            if db.peek(&key).is_some_and(|r| matches!(r.value(), ValueRef::Hash(_))) {
+                db.delete(&key);
+            }
+        }
     }
 
     fn info_index(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {

@@ -210,9 +210,9 @@ impl Config {
     pub fn http_keepalive_s(&self) -> u64 {
         self.number(Opt::HttpKeepAlive) as u64
     }
-    /// `http-login-timeout` in seconds; 0 is no limit (default 30).
-    pub fn http_login_timeout_s(&self) -> u64 {
-        self.number(Opt::HttpLoginTimeout) as u64
+    /// `login-timeout` in seconds; 0 is no limit (default 60).
+    pub fn login_timeout_s(&self) -> u64 {
+        self.number(Opt::LoginTimeout) as u64
     }
     /// `http-max-body` in bytes (default 512 MiB).
     pub fn http_body_bytes_max(&self) -> u64 {

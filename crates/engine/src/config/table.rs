@@ -209,8 +209,6 @@ options! {
         "Bytes of a value up to which HTTP gives it an entity tag, which costs a pass over the value";
     HttpKeepAlive "http-keepalive", Kind::Integer(0, INT), "75", Anytime,
         "Seconds after which an HTTP connection is closed on which no request comes, or nothing moves; 0 is never";
-    HttpLoginTimeout "http-login-timeout", Kind::Integer(0, INT), "30", Anytime,
-        "Seconds an HTTP client has to authenticate, and to send the head of a request; 0 is no limit";
     HttpMaxBody "http-max-body", Kind::Memory(0, LONG), "512mb", Anytime, "Bytes of the body of an HTTP request";
     HttpPort "http-port", Kind::Integer(0, 65535), "8379", Startup,
         "TCP port of HTTP, beyond loopback only with a password or protected-mode no; 0 is none";
@@ -261,7 +259,7 @@ options! {
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";
     LoginTimeout "login-timeout", Kind::Integer(0, INT), "60", Anytime,
-        "Seconds in which a client must log in, if it has to, and send the head of its first request; 0 is never";
+        "Seconds in which a client must log in, if it has to, and send the head of its first request (over HTTP: of each); 0 is never";
     LogLevel "loglevel", Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", Anytime,
         "Least level that is logged";
     MasterAuth "masterauth", Kind::Text, "", Anytime, "Password for the primary", no effect: NO_REPLICAS;

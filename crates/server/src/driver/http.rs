@@ -74,7 +74,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
         greeting,
         waiting: connection.holding(),
         idle: IdleWatch::new(Duration::from_secs(config.http_keepalive_s())),
-        patience: Patience::new(Duration::from_secs(config.http_login_timeout_s())),
+        patience: Patience::new(Duration::from_secs(config.login_timeout_s())),
         watch: watch.clone(),
         turn: 0,
         connection,

@@ -203,7 +203,7 @@ fn until_the_end(site: &Site, mut send: impl FnMut(&mut TcpStream) -> std::io::R
 
 #[test]
 fn a_head_and_a_login_have_a_deadline() {
-    let site = site(&["--workers", "1", "--requirepass", "sesame", "--http-login-timeout", "1"]);
+    let site = site(&["--workers", "1", "--requirepass", "sesame", "--login-timeout", "1"]);
     let known = "Authorization: Bearer sesame\r\n";
     let mut entered = site.http();
     assert_eq!(entered.ask("GET /v1/keys/none", known, b"").status, 404);
