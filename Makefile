@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test lint bench versus cliffs scaling http foolscap fuzz miri docs setup bindings release
+.PHONY: help run test lint bench versus cliffs scaling hostile http foolscap fuzz miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,6 +49,9 @@ http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 
 fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+
+hostile: release ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
+	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets
 
 miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
 	MIRIFLAGS=-Zmiri-strict-provenance $(CARGO) +nightly miri test -p strand-chain

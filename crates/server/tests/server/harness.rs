@@ -13,6 +13,11 @@ const END_MS_MAX: u64 = 20_000;
 
 pub const STRAND: &str = env!("CARGO_BIN_EXE_strand");
 
+/// The binary that serves: the one that was built with the tests, or the one that STRAND_BINARY names (a whole path).
+fn binary() -> std::ffi::OsString {
+    std::env::var_os("STRAND_BINARY").unwrap_or_else(|| STRAND.into())
+}
+
 /// A running server, ended when dropped.
 pub struct Server {
     child: Child,
@@ -33,7 +38,7 @@ impl Server {
 
     /// `strand serve` with exactly these arguments and this text on stdin.
     pub fn start_as(args: &[&str], stdin: &str) -> Server {
-        Server::spawn(Command::new(STRAND).arg("serve").args(args), stdin)
+        Server::spawn(Command::new(binary()).arg("serve").args(args), stdin)
     }
 
     /// A server with a door at a free port for RESP and for each of `ports` (options such as `--pack4-port`); the
@@ -54,7 +59,7 @@ impl Server {
                 args.extend([option.to_string(), port.to_string()]);
             }
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            match Server::try_spawn(Command::new(STRAND).arg("serve").args(args), "") {
+            match Server::try_spawn(Command::new(binary()).arg("serve").args(args), "") {
                 Ok(server) => {
                     return (server, picked.iter().map(|p| SocketAddr::from(([127, 0, 0, 1], *p))).collect());
                 }
@@ -290,16 +295,20 @@ impl Client {
     /// Reads one line, without its CR LF.
     #[track_caller]
     pub fn line(&mut self) -> String {
+        self.try_line().unwrap_or_else(|| panic!("no line after {:?}", text(&self.input)))
+    }
+    /// As [`Client::line`]; `None` when no line comes.
+    pub fn try_line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.input.windows(2).position(|w| w == b"\r\n") {
                 let line = text(&self.input[..end]);
                 self.input.drain(..end + 2);
-                return line;
+                return Some(line);
             }
             let mut more = [0; 4096];
             match self.stream.read(&mut more) {
                 Ok(n) if n > 0 => self.input.extend_from_slice(&more[..n]),
-                end => panic!("{end:?} after {:?}", text(&self.input)),
+                _ => return None,
             }
         }
     }

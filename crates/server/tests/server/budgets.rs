@@ -1,0 +1,272 @@
+//! No request takes more than its share: every command with hostile shapes of its arguments, at every door.
+//!
+//! One client sends a shape; a probe on the one worker asks PING until the shape is answered. What the worker's thread
+//! computes between two answers of the probe is how long others stand; what the process holds at most is the memory. Both
+//! are counted by the kernel, so a busy machine changes neither.
+
+use crate::harness::{Client, Server, command};
+use crate::http::request;
+use crate::pack4::frame;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use strand_commands::spec::CommandSpec;
+use strand_commands::table::COMMANDS;
+use strand_testkit::hostile::{INDEX, KEYS, Shape, shapes};
+use strand_wire::client::encode_command;
+
+/// Others stand so long at most: so often what the longest plain request of the shapes' size costs the worker.
+const STAND_FACTOR_MAX: u32 = 4;
+/// One request makes the server hold so much more at most.
+const HELD_BYTES_MAX: u64 = 64 << 20;
+/// A shape that takes longer is given up by its client: what others lose is looked at all the same.
+const PATIENCE_MS: u64 = 1_000;
+/// A job whose client has gone ends, and lets the next one have its helper thread, within this time.
+const END_MS_MAX: u64 = 120_000;
+/// One of so many shapes is sent. All of them, against a build that is as fast as a user's: `make hostile`.
+const EVERY: usize = 16;
+/// Elements of what is at the keys.
+const ELEMENTS: usize = 4_000;
+/// Bytes of the long field and member; the string has a part of them.
+const LONG_BYTES: usize = 1 << 20;
+/// What follows each request: its reply is the end of the answer.
+const MARK: &str = "the-end-of-this-shape";
+
+/// Commands that are not sent, each with the reason.
+const NOT_SENT: &[(&str, &str)] = &[
+    ("client reply", "the mark would not be answered"),
+    ("client pause", "others stand because the operator says so"),
+    ("debug", "is for those who may stop the server"),
+    ("flushall", "takes away what the others work on"),
+    ("flushdb", "as flushall"),
+    ("multi", "the mark would be queued; a transaction runs the commands that are sent here"),
+    ("pfselftest", "takes its second whatever is asked"),
+    ("quit", "ends the connection"),
+    ("shutdown", "ends the server"),
+    ("swapdb", "takes away what the others work on"),
+];
+
+/// A server with large things at the keys, and what watches it.
+struct Site {
+    server: Server,
+    doors: Vec<SocketAddr>,
+    probe: Client,
+    worker: String,
+}
+
+/// What a shape cost.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// The most that the worker computed while the probe waited.
+    stood: Duration,
+    held_bytes: u64,
+}
+
+impl Site {
+    fn new() -> Site {
+        let (server, doors) = Server::start_doors(
+            &["--pack4-port", "--http-port"],
+            &["--workers", "1", "--slowlog-max-len", "0"],
+        );
+        let mut admin = server.connect();
+        fill(&mut admin);
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it lives");
+        let worker = tasks
+            .map(|task| task.expect("a thread").path())
+            .find(|task| {
+                std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "worker-0")
+            })
+            .expect("a worker")
+            .join("schedstat");
+        let probe = server.connect();
+        Site { server, doors, probe, worker: worker.display().to_string() }
+    }
+    fn worker_cpu(&self) -> Duration {
+        let text = std::fs::read_to_string(&self.worker).expect("it lives");
+        Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds"))
+    }
+    /// What everything costs until `answered` says that the answer is there, or for as long as the client waits.
+    fn watch(&mut self, mut answered: impl FnMut() -> bool) -> Cost {
+        let clear = format!("/proc/{}/clear_refs", self.server.pid());
+        std::fs::write(clear, "5").expect("our own child");
+        let before = self.server.memory("VmRSS");
+        let end = Instant::now() + Duration::from_millis(PATIENCE_MS);
+        let mut stood = Duration::ZERO;
+        loop {
+            let is_over = answered() || Instant::now() >= end;
+            let from = self.worker_cpu();
+            self.probe.call("PING", "+PONG\r\n");
+            stood = stood.max(self.worker_cpu() - from);
+            if is_over {
+                break;
+            }
+        }
+        Cost { stood, held_bytes: self.server.memory("VmHWM").saturating_sub(before) }
+    }
+    /// Sends `bytes` to a door; the answer ends with `end`, or with the connection.
+    fn cost(&mut self, door: usize, bytes: &[u8], end: &[u8]) -> Cost {
+        let address = if door == 0 { self.server.address } else { self.doors[door - 1] };
+        let mut stream = TcpStream::connect(address).expect("it accepts");
+        stream.set_nonblocking(true).expect("a TCP socket");
+        let (mut sent, mut tail, mut buffer) = (0, Vec::new(), vec![0; 1 << 16]);
+        self.watch(|| {
+            while sent < bytes.len() {
+                match stream.write(&bytes[sent..]) {
+                    Ok(n) => sent += n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => sent = bytes.len(),
+                }
+            }
+            loop {
+                match stream.read(&mut buffer) {
+                    Ok(0) => return true,
+                    Ok(n) => {
+                        tail.extend_from_slice(&buffer[..n]);
+                        tail.drain(..tail.len().saturating_sub(end.len()));
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => return tail == end,
+                    Err(_) => return true,
+                }
+            }
+        })
+    }
+    /// A shape at a door: 0 RESP, 1 pack4, 2 HTTP.
+    fn shape(&mut self, shape: &Shape, door: usize) -> Cost {
+        let (mut words, mut mark) = (Vec::new(), Vec::new());
+        encode_command(&mut words, &shape.words);
+        encode_command(&mut mark, &["ECHO", MARK]);
+        let reply = format!("${}\r\n{MARK}\r\n", MARK.len());
+        match door {
+            0 => self.cost(door, &[words, mark].concat(), reply.as_bytes()),
+            1 => self.cost(door, &[frame(&words), frame(&mark)].concat(), reply.as_bytes()),
+            _ => {
+                let words: Vec<_> = shape.words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+                let body = serde_json::to_vec(&[words]).expect("strings");
+                let head = "Content-Type: application/json\r\nConnection: close\r\n";
+                self.cost(door, &request("POST /v1/commands", head, &body), b"no answer ends so")
+            }
+        }
+    }
+}
+
+/// Something large of each type, a text index and a set of patterns.
+fn fill(admin: &mut Client) {
+    let long = "a".repeat(LONG_BYTES);
+    let mut bytes = Vec::new();
+    let mut send = |words: &[&str]| encode_command(&mut bytes, words);
+    send(&["SET", "pure:string", &long[..LONG_BYTES / 16]]);
+    send(&["SET", &long[..LONG_BYTES / 4], "at a long key"]);
+    send(&["HSET", "pure:hash", &long, &long]);
+    send(&["SADD", "pure:set", &long]);
+    send(&["ZADD", "pure:zset", "1", &long]);
+    send(&["RPUSH", "pure:list", &long]);
+    for i in 0..ELEMENTS {
+        let n = &i.to_string();
+        send(&["HSET", "pure:hash", n, "value"]);
+        send(&["SADD", "pure:set", n]);
+        send(&["ZADD", "pure:zset", n, n]);
+        send(&["RPUSH", "pure:list", n]);
+        send(&["XADD", "pure:stream", &format!("{}-1", i + 1), "field", "value"]);
+        send(&["PFADD", "pure:hll", n]);
+        send(&["GEOADD", "pure:geo", &format!("{}.5", i % 180), &format!("{}.5", i % 80), n]);
+        send(&["SET", &format!("many:{i}"), n]);
+        if i < 1000 {
+            send(&["HSET", &format!("doc:{i}"), "body", &format!("common word{i} a b a"), "tag", "x"]);
+        }
+    }
+    send(&["HSET", "doc:long", "body", &"a b ".repeat(LONG_BYTES / 64)]);
+    send(&["FT.CREATE", INDEX, "PREFIX", "1", "doc:", "SCHEMA", "body", "TEXT", "tag", "TAG"]);
+    send(&["RX.SET", INDEX, "ID", "1", "a+b", "ID", "2", "common"]);
+    send(&["RX.INDEX", "CREATE", INDEX, "PREFIX", "doc:"]);
+    send(&["PING"]);
+    admin.send(&bytes);
+    while admin.line() != "+PONG" {}
+    admin.send(&command("FT.SEARCH big:index common LIMIT 0 0"));
+    crate::harness::comes_true(|| {
+        let found = admin.line() == "*1" && admin.line() == ":1000";
+        if !found {
+            admin.send(&command("FT.SEARCH big:index common LIMIT 0 0"));
+        }
+        found
+    });
+}
+
+/// Puts everything back to what [`fill`] made of it.
+fn restore(admin: &mut Client) {
+    let mut copied = Vec::new();
+    for (_, key) in KEYS {
+        let pure = key.replace("big:", "pure:");
+        admin.send(&command(&format!("COPY {pure} {key} REPLACE")));
+        copied.push(admin.line());
+    }
+    assert!(copied.iter().all(|line| line == ":1"), "{copied:?}");
+    admin.send(&command("UNLINK made:here member"));
+    admin.line();
+}
+
+fn commands() -> impl Iterator<Item = (&'static CommandSpec, Option<&'static CommandSpec>)> {
+    COMMANDS.iter().flat_map(|spec| {
+        let alone = spec.subcommands.is_empty().then_some((spec, None));
+        alone.into_iter().chain(spec.subcommands.iter().map(move |sub| (sub, Some(spec))))
+    })
+}
+
+#[test]
+fn no_request_takes_others_time_or_memory() {
+    let mut site = Site::new();
+    let mut admin = site.server.connect();
+    admin.stream.set_read_timeout(Some(Duration::from_millis(END_MS_MAX))).expect("not zero");
+    // What a plain request of this size costs: so many words, and one long one.
+    let plain: Vec<Shape> = [vec![b"x".to_vec(); 16 << 10], vec![vec![b'x'; 1 << 20]]]
+        .into_iter()
+        .map(|words| Shape { name: "plain".into(), words: [vec![b"DEL".to_vec()], words].concat() })
+        .collect();
+    let base: Vec<_> = (0..3).flat_map(|door| plain.iter().map(move |shape| (door, shape))).collect();
+    let base = base.into_iter().map(|(door, shape)| site.shape(shape, door).stood).max().expect("some");
+    let every = std::env::var("STRAND_HOSTILE_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(EVERY);
+    let is_shown = std::env::var("STRAND_TEST_SHOW").is_ok();
+    let (mut seen, mut all) = (0, Vec::new());
+    for (spec, container) in commands() {
+        let name = container.map_or(spec.name.to_string(), |c| format!("{} {}", c.name, spec.name));
+        if NOT_SENT.iter().any(|(not, _)| name == *not || container.is_some_and(|c| c.name == *not)) {
+            continue;
+        }
+        // For who looks for the cause: the commands whose name begins so.
+        if std::env::var("STRAND_HOSTILE_ONLY").is_ok_and(|only| !name.starts_with(&only)) {
+            continue;
+        }
+        restore(&mut admin);
+        let from = Instant::now();
+        for shape in shapes(spec, container) {
+            seen += 1;
+            // The other doors lead to the same commands: they see fewer of the shapes.
+            let doors = match seen {
+                n if n % (every * 16) == 0 => 0..3,
+                n if n % every == 0 => 0..1,
+                _ => 0..0,
+            };
+            for door in doors {
+                all.push((site.shape(&shape, door), format!("{} at door {door}", shape.name)));
+            }
+        }
+        // Who has given up leaves nobody behind that stands in the way of the next.
+        admin.send(&command("KEYS nobody-has-this-key"));
+        let answer = admin.try_line();
+        if is_shown {
+            eprintln!("{name}: {seen} shapes, {:?}, {answer:?}", from.elapsed());
+        }
+        assert_eq!(answer.as_deref(), Some("*0"), "KEYS after {name}");
+    }
+    let is_over = |cost: &Cost| cost.stood > base * STAND_FACTOR_MAX || cost.held_bytes > HELD_BYTES_MAX;
+    let offences: Vec<_> = all.iter().filter(|(cost, _)| is_over(cost)).collect();
+    if is_shown {
+        all.sort_by_key(|(cost, ..)| std::cmp::Reverse(cost.stood));
+        all.iter().take(60).for_each(|line| eprintln!("{line:?}"));
+        all.sort_by_key(|(cost, ..)| std::cmp::Reverse(cost.held_bytes));
+        all.iter().take(40).for_each(|line| eprintln!("{line:?}"));
+        eprintln!("base {base:?} sent {} of {seen}", all.len());
+        return;
+    }
+    assert!(all.len() > seen / every, "{} shapes are not all", all.len());
+    assert!(offences.is_empty(), "a plain request costs {base:?}, these more: {offences:#?}");
+}

@@ -1,0 +1,284 @@
+//! Hostile shapes of every command's arguments: long, many, repeated and nested ones, from the command table's own argument
+//! trees.
+//!
+//! [`shapes`] gives [`Shape`]s for one command. A test sends them to a server that holds the [`KEYS`] and watches what each
+//! costs. What harm needs more than one request, or a body of HTTP's own, has tests of its own.
+
+use strand_commands::spec::{Arg, CommandSpec};
+
+/// The key that a command of a group finds something large at, by the group's name. `generic` commands find a string.
+pub const KEYS: &[(&str, &str)] = &[
+    ("string", "big:string"),
+    ("bitmap", "big:string"),
+    ("generic", "big:string"),
+    ("hash", "big:hash"),
+    ("list", "big:list"),
+    ("set", "big:set"),
+    ("sorted-set", "big:zset"),
+    ("geo", "big:geo"),
+    ("stream", "big:stream"),
+    ("hyperloglog", "big:hll"),
+];
+/// The index of `FT.SEARCH` and the set of `RX.MATCH`.
+pub const INDEX: &str = "big:index";
+
+/// Bytes of an argument that is long, and of all that are repeated.
+const BYTES: usize = 64 << 10;
+/// Elements where the shape is "many".
+const MANY: usize = 4 << 10;
+/// Keys where there are many of them: each has a large reply.
+const MANY_KEYS: usize = 1 << 6;
+/// Optional arguments nest so deep in the table at most.
+const DEPTH_MAX: usize = 8;
+
+/// What a pattern, a query or an expression that means harm repeats.
+const REPEATED: &[&str] = &[
+    "a",
+    "a*",
+    "*a",
+    "?",
+    "(",
+    "[",
+    "[^",
+    "[a-z]",
+    "\\",
+    "a|",
+    "{",
+    "{1,1000}",
+    "(a",
+    "(a*)*",
+    "$a ",
+    "-",
+    "%%%word%%% ",
+    "word* ",
+    "\"a ",
+    "@body:",
+    "\\pL",
+    "é",
+    "\u{0}",
+    "{\"a\":",
+    "1",
+    ",",
+    "|",
+    "a b ",
+];
+/// What stands before some of them.
+const PREFIXES: &[&str] = &["", "(?iu)", "(?i)", "\"", "@body:("];
+/// Integers at the edges. None makes a string longer than a megabyte.
+const INTEGERS: &[&str] =
+    &["0", "1", "-1", "100000", "4294967295", "9223372036854775807", "-9223372036854775808"];
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Command and shape, to name it in a failure.
+    pub name: String,
+    /// The words.
+    pub words: Vec<Vec<u8>>,
+}
+
+/// The leaf of an argument tree that a shape makes hostile, and how.
+#[derive(Clone, Copy, Debug)]
+enum Twist<'t> {
+    /// Every leaf as a user writes it.
+    None,
+    /// The leaf's text is this one.
+    Text(usize, &'t [u8]),
+    /// The argument of this number stands so often as it may; the flag says whether the values differ.
+    Many(usize, bool),
+}
+
+/// The hostile shapes of a command; `container` is the command that it is a subcommand of.
+pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape> {
+    let (full, leaves) = Words::of(spec, container, true, Twist::None);
+    let name = |what: &str| match container {
+        Some(container) => format!("{} {} ({what})", container.name, spec.name),
+        None => format!("{} ({what})", spec.name),
+    };
+    let mut out = vec![Shape { name: name("all options"), words: full }];
+    let (plain, plain_leaves) = Words::of(spec, container, false, Twist::None);
+    // Behind the last word: what no tree names.
+    for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
+        let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
+        out.push(Shape {
+            name: name(&format!("{repeated} repeated behind it")),
+            words: plain.iter().cloned().chain(more).collect(),
+        });
+    }
+    for (all, leaves) in [(false, plain_leaves), (true, leaves)] {
+        for (at, arg) in leaves.into_iter().enumerate() {
+            for (text, what) in texts(arg) {
+                let (words, _) = Words::of(spec, container, all, Twist::Text(at, &text));
+                out.push(Shape { name: name(&format!("argument {at}: {what}, options: {all}")), words });
+            }
+            for distinct in [false, true] {
+                let (words, _) = Words::of(spec, container, all, Twist::Many(at, distinct));
+                out.push(Shape {
+                    name: name(&format!("argument {at}: many, distinct: {distinct}, options: {all}")),
+                    words,
+                });
+            }
+        }
+    }
+    // Many leaves cannot be twisted: such a shape is the plain command once more.
+    out.sort_by(|a, b| a.words.cmp(&b.words));
+    out.dedup_by(|a, b| a.words == b.words);
+    out
+}
+
+/// Texts for a leaf, each with its name. What is a pattern, a query or a text to search gets all of them.
+fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
+    let is_read = arg.kind == "pattern" || matches!(arg.name, "query" | "text" | "value" | "replacement");
+    let (repeated, prefixes) = if is_read { (REPEATED, PREFIXES) } else { (&REPEATED[..1], &PREFIXES[..1]) };
+    let long = prefixes.iter().flat_map(|prefix| {
+        repeated.iter().map(move |part| {
+            let text = [prefix, part.repeat(BYTES / part.len()).as_str()].concat();
+            (text.into_bytes(), format!("{prefix:?} and {part:?} repeated"))
+        })
+    });
+    long.chain(INTEGERS.iter().map(|n| (n.as_bytes().to_vec(), n.to_string()))).collect()
+}
+
+fn has_key(arg: &Arg) -> bool {
+    arg.kind == "key" || arg.args.iter().any(has_key)
+}
+
+/// The words of a request while they are put together.
+struct Words<'t> {
+    out: Vec<Vec<u8>>,
+    group: &'static str,
+    /// With every optional argument.
+    all: bool,
+    twist: Twist<'t>,
+    /// So far.
+    leaves: Vec<&'static Arg>,
+    /// Where a count of what follows stands.
+    count_at: Option<usize>,
+}
+
+impl<'t> Words<'t> {
+    /// The words and the leaves.
+    fn of(
+        spec: &CommandSpec,
+        container: Option<&CommandSpec>,
+        all: bool,
+        twist: Twist<'t>,
+    ) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
+        let names = container.map(|c| c.name).into_iter().chain([spec.name]);
+        let out = names.map(|name| name.as_bytes().to_vec()).collect();
+        let mut words = Words { out, group: spec.group, all, twist, leaves: Vec::new(), count_at: None };
+        spec.args.iter().for_each(|arg| words.arg(arg, 0));
+        (words.out, words.leaves)
+    }
+
+    fn arg(&mut self, arg: &'static Arg, depth: usize) {
+        if (arg.optional && !self.all) || depth > DEPTH_MAX {
+            return;
+        }
+        let leaf = self.leaves.len();
+        let twisted = matches!(self.twist, Twist::Many(at, _) if at == leaf && arg.multiple);
+        let times = match twisted {
+            true if has_key(arg) => MANY_KEYS,
+            true => MANY,
+            false => 1,
+        };
+        let first = self.out.len();
+        for i in 0..times {
+            self.leaves.truncate(leaf);
+            if let Some(token) = arg.token
+                && (i == 0 || arg.multiple_token || arg.kind == "pure-token")
+            {
+                self.out.push(token.as_bytes().to_vec());
+            }
+            match arg.kind {
+                "pure-token" if arg.token.is_none() => self.out.push(arg.name.as_bytes().to_vec()),
+                "pure-token" => {}
+                "oneof" => arg.args.iter().take(1).for_each(|arg| self.arg(arg, depth + 1)),
+                "block" => arg.args.iter().for_each(|arg| self.arg(arg, depth + 1)),
+                _ => self.leaf(arg, i),
+            }
+        }
+        if arg.multiple
+            && let Some(at) = self.count_at.take()
+        {
+            self.out[at] = (self.out.len() - first).to_string().into_bytes();
+        }
+    }
+
+    fn leaf(&mut self, arg: &'static Arg, nth: usize) {
+        let at = self.leaves.len();
+        self.leaves.push(arg);
+        let is_count = matches!(arg.name, "numkeys" | "count" | "nargs" | "numfields" | "numids")
+            && arg.kind == "integer";
+        let value = match self.twist {
+            Twist::Text(twisted, text) if twisted == at => text.to_vec(),
+            Twist::Many(twisted, true) if twisted == at && arg.kind != "key" => nth.to_string().into_bytes(),
+            _ if is_count => {
+                // What is repeated behind it says how many.
+                self.count_at = Some(self.out.len());
+                b"1".to_vec()
+            }
+            _ => self.usual(arg),
+        };
+        self.out.push(value);
+    }
+
+    /// What a user would write.
+    fn usual(&self, arg: &Arg) -> Vec<u8> {
+        let key = KEYS.iter().find(|(group, _)| *group == self.group).map_or("big:string", |(_, key)| key);
+        let text = match (arg.kind, arg.name) {
+            ("key", "destination" | "newkey" | "destkey") => "made:here",
+            ("key", _) => key,
+            ("pattern", _) => "*",
+            (_, "index") => INDEX,
+            (_, "query") => "common",
+            ("integer", _) => "1",
+            ("double", _) => "1.5",
+            ("unix-time", _) => "9999999999",
+            (_, "id" | "start" | "last-id") if self.group == "stream" => "0",
+            (_, "end") if self.group == "stream" => "+",
+            (_, "min") => "-inf",
+            (_, "max") => "+inf",
+            _ if matches!(self.group, "regex") => INDEX,
+            _ => "member",
+        };
+        text.as_bytes().to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strand_commands::table::COMMANDS;
+
+    fn of(name: &str) -> Vec<Shape> {
+        shapes(COMMANDS.iter().find(|spec| spec.name == name).expect("a command"), None)
+    }
+
+    #[test]
+    fn every_leaf_is_twisted() {
+        let has = |name: &str, what: &dyn Fn(&Shape) -> bool| assert!(of(name).iter().any(what), "{name}");
+        let is = |shape: &Shape, at: usize, text: &str| {
+            shape.words.get(at).is_some_and(|word| word == text.as_bytes())
+        };
+        has("mget", &|shape| shape.words.len() == MANY_KEYS + 1 && is(shape, 1, "big:string"));
+        has("hmget", &|shape| shape.words.len() == MANY + 2 && is(shape, 2, "0") && is(shape, 3, "1"));
+        has("scan", &|shape| is(shape, 2, "MATCH") && shape.words[3].starts_with(b"*a*a*a"));
+        has("ft.search", &|shape| shape.words[2].starts_with(b"%%%word%%% %%%word"));
+        let returned = |shape: &Shape| {
+            let at = shape.words.iter().position(|word| word == b"RETURN");
+            at.is_some_and(|at| is(shape, at + 1, &MANY.to_string()) && is(shape, at + 2, "member"))
+        };
+        has("ft.search", &returned);
+    }
+
+    #[test]
+    fn each_shape_is_there_once_and_bounded() {
+        for spec in COMMANDS {
+            let shapes = shapes(spec, None);
+            assert!(shapes.windows(2).all(|two| two[0].words != two[1].words), "{}", spec.name);
+            let bytes = |shape: &Shape| shape.words.iter().map(Vec::len).sum::<usize>();
+            assert!(shapes.iter().all(|shape| bytes(shape) <= MANY * 64), "{}", spec.name);
+        }
+    }
+}
