@@ -210,6 +210,10 @@ pub fn elements_at(cost: Cost, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
         return keys.iter().map(at).fold(0, usize::saturating_add);
     }
     let db = if cost == Cost::SystemElements { txn.keyspace().system_db(db) } else { db };
+    if matches!(cost, Cost::Append | Cost::Overwrite | Cost::SetBit | Cost::BitField) {
+        // What a snapshot shares is copied: it must be seen here.
+        txn.db(db).keep_for_snapshot(key);
+    }
     let bytes = match (cost, txn.db(db).peek(key).map(|r| r.value())) {
         // A string is the wrong type for every command of this cost.
         (Cost::Elements | Cost::SystemElements, Some(ValueRef::Str(_)) | None) => 0,

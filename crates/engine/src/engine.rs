@@ -6,6 +6,7 @@ use crate::config::Opt;
 use crate::holds::Holds;
 use crate::memory::Memory;
 use crate::pause::Pause;
+use crate::persist::Persist;
 use crate::pubsub::PubSub;
 use crate::room::{Desk, desks};
 use crate::slowlog::SlowLog;
@@ -35,6 +36,7 @@ pub struct Engine {
     pub(crate) pause: Pause,
     pub(crate) pubsub: PubSub,
     pub(crate) holds: Holds,
+    pub(crate) persist: Persist,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
@@ -74,6 +76,7 @@ impl Engine {
             slow_log: SlowLog::default(),
             pause: Pause::default(),
             holds: Holds::default(),
+            persist: Persist::new(now),
             started: now,
             active_expire: true.into(),
             tls_change: Mutex::new(()),
@@ -162,9 +165,10 @@ impl Engine {
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
-    /// The regular work, `hz` times a second from one thread: a slice of active expiry, the samples behind INFO.
-    pub fn tick(&self, now: Now) {
+    /// The regular work, `hz` times a second from one thread: a slice of active expiry, `save` points, the samples behind INFO.
+    pub fn tick(self: &Arc<Self>, now: Now) {
         self.expire(now);
+        self.look_at_save_points(now);
         self.reclaim();
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
@@ -200,5 +204,6 @@ impl Engine {
         self.memory.set_limit(number(Opt::MaxMemory));
         self.look_at_memory();
         self.forget_spare();
+        self.look_at_save_errors();
     }
 }

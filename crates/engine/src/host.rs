@@ -1,6 +1,7 @@
 //! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
 
 use crate::Config;
+use std::io::{self, Read, Write};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
 
@@ -18,7 +19,17 @@ impl Now {
     pub fn unix_ms(&self) -> i64 {
         self.unix_us.div_euclid(1000)
     }
+    /// Seconds since 1970.
+    pub fn unix_s(&self) -> i64 {
+        self.unix_us.div_euclid(1_000_000)
+    }
 }
+
+/// A file that is open for reading, and its length in bytes.
+pub type OpenedFile = (Box<dyn Read + Send>, u64);
+
+/// Writes a file.
+pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 
 /// What the driver does for the engine. Called from worker and helper threads alike; must not block, except
 /// [`Host::reload_tls`], [`Host::change_dir`], [`Host::rewrite_config`] and those of the ACL file, which run on a helper thread only, and
@@ -107,6 +118,43 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// Why it could not be written, for the log.
     fn write_acl_file(&self, path: &str, text: &dyn Fn() -> Vec<u8>) -> Result<(), String>;
+    /// A line for the log.
+    fn log(&self, text: &str) {
+        let _ = text;
+    }
+    /// Runs `work` on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+        let _ = name;
+        work();
+        Ok(())
+    }
+    /// Lets others have the processor; on a thread that may be slow.
+    fn yield_now(&self) {}
+    /// Waits; on a thread that may be slow.
+    fn nap_us(&self, us: u64) {
+        let _ = us;
+    }
+    /// Puts what `write` writes in the place of the file `name` of the working folder, in one step and once it is on the disk;
+    /// `in_parts`: what is written goes to the disk now and then, so that not all of it is left for the end. On a thread that
+    /// may be slow.
+    ///
+    /// # Errors
+    /// Why not, for the log: the file is as it was before.
+    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
+        let _ = (name, in_parts, write);
+        Err("the host keeps no files".into())
+    }
+    /// Opens the file `name` of the working folder, and tells its length; `None` when it is not there.
+    ///
+    /// # Errors
+    /// Why not, as the system says it.
+    fn open_file(&self, name: &str) -> Result<Option<OpenedFile>, String> {
+        let _ = name;
+        Ok(None)
+    }
     /// CONFIG REWRITE: read the configuration file, pass its text to `edit`, put what it returns in its place.
     ///
     /// # Errors
@@ -157,6 +205,10 @@ pub struct ShutdownRequest {
     pub now: bool,
     /// `FORCE`: stop whatever fails.
     pub force: bool,
+    /// `SAVE`: save whatever the configuration says.
+    pub save: bool,
+    /// `NOSAVE`: do not save.
+    pub nosave: bool,
 }
 
 /// Facts about the process that do not change.

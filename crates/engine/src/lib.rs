@@ -15,6 +15,7 @@ mod holds;
 mod host;
 mod memory;
 mod pause;
+mod persist;
 mod pubsub;
 mod room;
 mod session;
@@ -24,8 +25,10 @@ mod stats;
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use host::{
-    CpuFacts, Framing, Host, MemoryFacts, Now, PeerInfo, ServerFacts, ServiceMemory, ShutdownRequest, Wake,
+    CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServerFacts, ServiceMemory,
+    ShutdownRequest, Wake, WriteFile,
 };
+pub use persist::Load;
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_OUTPUT_BYTES_MAX, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,

@@ -157,7 +157,9 @@ impl Engine {
     }
     /// Bytes that are no data any more and not freed yet: they wait in the keyspace or on a helper thread.
     fn garbage_bytes(&self) -> u64 {
-        self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
+        // What a snapshot keeps is gone when it is written: no key must be evicted for it.
+        let kept_bytes = self.persist.kept_bytes();
+        kept_bytes + self.keyspace.garbage_bytes() as u64 + self.memory.charged(Purpose::Garbage)
     }
     /// Hands big values that were deleted, replaced or evicted to the host, to be freed on a helper thread.
     pub(crate) fn reclaim(&self) {

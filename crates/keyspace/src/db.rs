@@ -183,6 +183,7 @@ impl Db<'_, '_> {
             ValueRef::Str(s @ (StrRef::Int(_) | StrRef::Bytes { .. })) => Some(Value::Str(s.to_str())),
             _ => None,
         };
+        shard.changes += 1;
         let outside = shard.remove(slot, at, key);
         Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
     }
@@ -210,7 +211,9 @@ impl Db<'_, '_> {
     pub fn delete(&mut self, key: &Key<'_>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
-        let value = self.changed(key).remove(slot, at, key);
+        let shard = self.changed(key);
+        shard.changes += 1;
+        let value = shard.remove(slot, at, key);
         self.txn.garbage(value);
         true
     }
@@ -240,7 +243,7 @@ impl Db<'_, '_> {
     /// Lets `change` have the value at `at`; `None` when that lies in the table. Takes no note of a change.
     fn change_value<R>(&mut self, key: &Key<'_>, at: At, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
         let (slot, clock) = (self.slot, self.txn.clock);
-        self.changed(key).change(slot, at, &clock, change)
+        self.changed(key).change(slot, at, key, &clock, change)
     }
     /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
     #[inline]

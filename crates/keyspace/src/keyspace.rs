@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
@@ -47,6 +47,10 @@ pub struct Keyspace {
     /// tell which keys fall together, and what SCAN's cursors show of a hash is shown only to who may read all keys.
     /// Should positions collide all the same, a segment grows past its size, and lookups in it slow down; no other does.
     hasher: ahash::RandomState,
+    /// For the marks of a snapshot.
+    mark_seeds: [u64; 2],
+    /// There is a snapshot.
+    pub(crate) is_saved: AtomicBool,
     databases: usize,
     base_bits: u8,
     pub(crate) settings: Settings,
@@ -109,6 +113,8 @@ impl Keyspace {
         Keyspace {
             shards: (0..shards as u64).map(|i| Slot::new(shard(i))).collect(),
             hasher,
+            mark_seeds: [b ^ d.rotate_left(17), a ^ c.rotate_left(29)],
+            is_saved: AtomicBool::new(false),
             databases,
             base_bits,
             settings: Settings::default(),
@@ -236,6 +242,10 @@ impl Keyspace {
     pub fn data_bytes(&self) -> usize {
         self.shards.iter().map(Slot::data_bytes).sum()
     }
+    /// Keys of all databases, expired ones included. Takes no lock; a shard that is being written counts as it was before.
+    pub fn records(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.records(false) as u64).sum()
+    }
     /// As [`Txn::len`], each shard locked by itself.
     pub fn len(&self, db: usize) -> usize {
         self.unlocked(0).len(db)
@@ -347,6 +357,12 @@ impl Keyspace {
     /// A shard's first position.
     pub(crate) fn start_of(&self, shard: usize) -> u64 {
         (shard as u64) << (POSITION_BITS - u32::from(self.base_bits))
+    }
+    /// Two hashers that know nothing of each other's, nor of where keys belong.
+    pub(crate) fn hashers(&self) -> [ahash::RandomState; 2] {
+        self.mark_seeds.map(|seed| {
+            ahash::RandomState::with_seeds(seed, !seed, seed.rotate_left(31), seed ^ 0x9e37_79b9_7f4a_7c15)
+        })
     }
     pub(crate) fn count_expired(&self, records: usize) {
         self.expired_total.fetch_add(records as u64, Relaxed);

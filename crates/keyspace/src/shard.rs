@@ -2,12 +2,13 @@
 
 use crate::record::Value;
 use crate::segmented::{At, Item, New, Payload, Positions, Segmented, position_of};
+use crate::snapshot::Saving;
 use crate::tracking::Notes;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
 use crate::{Key, Settings};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// A shard with its lock, on a cache line of its own (two: processors fetch them in pairs).
 #[derive(Debug)]
@@ -18,11 +19,17 @@ pub(crate) struct Slot {
     data_bytes: AtomicUsize,
     records: AtomicUsize,
     volatile: AtomicUsize,
+    changes: AtomicU64,
 }
 
 impl Slot {
     pub(crate) fn new(shard: Shard) -> Slot {
-        Slot { lock: Mutex::new(shard), data_bytes: 0.into(), records: 0.into(), volatile: 0.into() }
+        let (data_bytes, records, volatile) = (0.into(), 0.into(), 0.into());
+        Slot { lock: Mutex::new(shard), data_bytes, records, volatile, changes: 0.into() }
+    }
+    /// [`Shard::changes`], without taking the lock.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
     }
     /// Bytes of all its data, without taking the lock.
     pub(crate) fn data_bytes(&self) -> usize {
@@ -39,6 +46,7 @@ impl Slot {
         self.data_bytes.store(sums.bytes, Relaxed);
         self.records.store(sums.records, Relaxed);
         self.volatile.store(sums.volatile, Relaxed);
+        self.changes.store(shard.changes, Relaxed);
     }
 }
 
@@ -70,6 +78,10 @@ pub(crate) struct Shard {
     positions: KeyPositions,
     pub(crate) notes: Notes,
     pub(crate) watchers: Watchers,
+    /// While there is a snapshot of the data.
+    pub(crate) saving: Option<Box<Saving>>,
+    /// How often a record was changed, but for expiry and eviction: redis-server's `dirty`.
+    pub(crate) changes: u64,
     /// State of the generator behind LFU counters.
     pub(crate) random: u64,
 }
@@ -137,6 +149,8 @@ impl Shard {
             positions,
             notes: Notes::default(),
             watchers: Watchers::default(),
+            saving: None,
+            changes: 0,
             random,
         }
     }
@@ -189,8 +203,13 @@ impl Shard {
     fn place(&self, slot: usize) -> Result<usize, usize> {
         self.others.binary_search_by_key(&slot, |(slot, _)| *slot)
     }
+    /// A table's records before there are any.
+    pub(crate) fn empty_records(&self) -> Segmented<Value, KeyPositions> {
+        Segmented::new(self.base_bits, self.positions.clone())
+    }
     /// Takes a database's table out; `None` when there is none.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
+        self.keep_table(slot);
         if slot == 0 {
             return Some(std::mem::replace(&mut self.first, Table::new(self.base_bits, &self.positions)));
         }
@@ -207,8 +226,10 @@ impl Shard {
             }
         }
     }
-    /// Removes the record of `key`, and takes note of it; the value, if that lay outside the table.
+    /// Removes the record of `key`, and takes note of it; the value, if that lay outside the table. Whether it counts as a
+    /// change is the caller's to say.
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
             table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
             table.records.remove_at(at)
@@ -234,6 +255,8 @@ impl Shard {
         now: &Clock<'_>,
     ) {
         let position = position_of(key.hash.0);
+        self.keep(slot, position, key.bytes);
+        self.changes += 1;
         self.note(slot, position, key.bytes);
         let used = Some(now.access(&mut self.random).first().0);
         self.change_table(slot, |table| {
@@ -243,6 +266,8 @@ impl Shard {
     }
     /// Sets a record's expiry (`i64::MAX`: none), and takes note of it.
     pub(crate) fn set_deadline(&mut self, slot: usize, at: At, key: &Key<'_>, deadline_ms: i64) {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
+        self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
         self.change_table(slot, |table| {
             table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
@@ -261,6 +286,8 @@ impl Shard {
         deadline_ms: Option<i64>,
         now: &Clock<'_>,
     ) -> Option<Value> {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
+        self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
@@ -308,9 +335,11 @@ impl Shard {
         &mut self,
         slot: usize,
         at: At,
+        key: &Key<'_>,
         now: &Clock<'_>,
         change: impl FnOnce(&mut Value) -> R,
     ) -> Option<R> {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
         self.touch(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
@@ -362,10 +391,14 @@ impl Shard {
     }
     /// Takes note that the value at `key` changed.
     pub(crate) fn note_key(&mut self, slot: usize, key: &Key<'_>) {
+        self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
     }
     /// Takes note that the tables of these slots are about to be emptied or exchanged: what is watched and there changes.
     pub(crate) fn note_tables(&mut self, slots: &[usize]) {
+        let records =
+            slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
+        self.changes += records.sum::<u64>();
         if slots.contains(&0) {
             self.notes.note_all();
         }

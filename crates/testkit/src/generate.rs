@@ -8,6 +8,7 @@ use strand_commands::table::COMMANDS;
 pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("acl", "changes who may do what; corpus acl.txt and own tests"),
     ("auth", "changes the session; own tests"),
+    ("bgsave", "writes files in its own time; own tests"),
     ("client", "the sessions of two servers differ; corpus connection.txt"),
     ("command", "compared as a whole by its own test"),
     ("config", "changes the server; corpus and own tests"),
@@ -26,6 +27,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("hreplace", "not in redis-server; own tests"),
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
+    ("lastsave", "a time; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
     ("multi", "inside EXEC no order of members can be forgiven; corpus and own tests"),
@@ -46,6 +48,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("rx.set", "not in redis-server; own tests"),
     ("rx.stats", "not in redis-server; own tests"),
     ("rx.stream", "not in redis-server; own tests"),
+    ("save", "writes files; own tests"),
     ("scan", "its cursor is each server's own; compared by full walks in its own test"),
     ("ssubscribe", "changes the session; own tests"),
     ("subscribe", "changes the session; own tests"),

@@ -1,19 +1,18 @@
 //! RDB files of a whole keyspace: [`save`] and [`load`], over anything that writes or reads. Which file, when, and what
 //! becomes of functions and of errors is the caller's business.
 //!
-//! A save is of one moment only when nobody writes meanwhile: each key is in it once, as it is when its turn comes. A
-//! load is in bounded memory: one string, and the value under construction.
+//! A save is of the moment of its [`Snapshot`], in memory for one slice of records. A load is in bounded memory: one
+//! string, and the value under construction.
 
 use super::{BadValue, Builder, build, value_type, write};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use strand_keyspace::{Keyspace, RecordRef, Value, ValueRef};
+use strand_keyspace::{Keyspace, Saved, Snapshot, Value, ValueRef};
 use strand_rdb::file::{Event, FileReader};
-use strand_rdb::value::{Kind, ModuleId};
+use strand_rdb::value::{Kind, ModuleId, StreamEntries};
 use strand_rdb::write::{KeyHead, Writer};
 use strand_rdb::{Error, VERSION_WRITTEN};
-
-/// Keys whose shard is held one segment at a time, between two looks at what was written.
-const SLICE_KEYS: usize = 512;
 
 /// What is saved, and how.
 pub struct Saving<'a> {
@@ -31,64 +30,88 @@ pub struct Saving<'a> {
     pub now_ms: i64,
     /// Called after every 64 KiB or so.
     pub pause: &'a dyn Fn(),
+    /// Called after each slice with the number of keys so far. Its error ends the save.
+    pub progress: &'a dyn Fn(u64) -> io::Result<()>,
 }
 
 /// Writes all databases to `out` as an RDB file of version 10; how many keys were written.
 ///
 /// # Errors
-/// Those of `out`. What was written then is no whole file.
-pub fn save(keyspace: &Keyspace, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
-    let mut failed: Option<io::Error> = None;
-    let mut keys = 0;
+/// Those of `out` and of [`Saving::progress`]. What was written then is no whole file.
+pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write) -> io::Result<u64> {
+    let failed: RefCell<Option<io::Error>> = RefCell::new(None);
+    let out = RefCell::new(out);
     let mut sink = |bytes: &[u8]| {
+        let mut failed = failed.borrow_mut();
         if failed.is_none() {
-            failed = out.write_all(bytes).err();
+            *failed = out.borrow_mut().write_all(bytes).err();
         }
     };
     let mut writer = Writer::into_sink(saving.compress, saving.pause, &mut sink);
     writer.header(VERSION_WRITTEN);
     saving.aux.iter().for_each(|(name, value)| writer.aux(name.as_bytes(), value.as_bytes()));
     saving.functions.iter().for_each(|code| writer.function(code));
-    for db in 0..keyspace.databases() {
-        let len = keyspace.len(db) as u64;
-        if len > 0 {
-            writer.select_db(db as u64, len, keyspace.volatile_len(db) as u64);
-            keys += save_db(keyspace, db, saving, &mut writer);
+    let (mut keys, mut slice, mut place) = (0, Vec::new(), Place::default());
+    while snapshot.next(&mut slice) {
+        for record in slice.drain(..) {
+            keys += u64::from(put_record(record, &snapshot, saving, &mut place, &mut writer));
         }
+        if let Some(e) = failed.borrow_mut().take() {
+            return Err(e);
+        }
+        (saving.progress)(keys)?;
     }
     writer.eof(saving.checksum);
     let rest = writer.take();
     drop(writer);
-    match failed {
+    match failed.into_inner() {
         Some(e) => Err(e),
-        None => out.write_all(&rest).map(|()| keys),
+        None => out.into_inner().write_all(&rest).map(|()| keys),
     }
 }
 
-fn save_db(keyspace: &Keyspace, db: usize, saving: &Saving<'_>, writer: &mut Writer<'_>) -> u64 {
-    let now_ms = saving.now_ms;
-    let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
-    let head = |record: RecordRef<'_>| KeyHead {
-        expires_at_ms: record.expire_at_ms(),
-        idle_s: saving.lru.then(|| record.idle_s(now_ms).into()),
-        freq: under_lfu.then(|| record.frequency(now_ms, keyspace.settings())),
-    };
-    let mut keys = 0;
-    let mut cursor = 0;
-    loop {
-        // Writing may wait for a disk, so nothing is held meanwhile.
-        let mut slice = Vec::new();
-        cursor = keyspace.scan(db, cursor, SLICE_KEYS, now_ms, &mut |record| {
-            slice.push((record.key().to_vec(), head(record), record.value().to_value()));
-        });
-        keys += slice.len() as u64;
-        for (key, head, value) in slice {
-            put_key(&key, head, value.view(), writer);
-            keyspace.dispose(value);
+/// Where in the file the writer is.
+#[derive(Default)]
+struct Place {
+    db: Option<usize>,
+    /// Databases whose sizes the file has.
+    told: BTreeSet<usize>,
+}
+
+/// Writes a record; false when it has expired.
+fn put_record(
+    record: Saved,
+    snapshot: &Snapshot<'_>,
+    saving: &Saving<'_>,
+    place: &mut Place,
+    writer: &mut Writer<'_>,
+) -> bool {
+    let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
+    let is_alive = record.expire_at_ms.is_none_or(|at| at > now_ms);
+    if is_alive {
+        if place.db != Some(record.db) {
+            select(record.db, snapshot, place, writer);
         }
-        if cursor == 0 {
-            return keys;
+        let under_lfu = keyspace.settings().lfu.load(std::sync::atomic::Ordering::Relaxed) != 0;
+        let head = KeyHead {
+            expires_at_ms: record.expire_at_ms,
+            idle_s: saving.lru.then(|| record.idle_s(now_ms).into()),
+            freq: under_lfu.then(|| record.frequency(now_ms, keyspace.settings())),
+        };
+        put_key(&record.key, head, record.value.view(), writer);
+    }
+    keyspace.dispose(record.value);
+    is_alive
+}
+
+/// Goes to a database; records that were written before their turn may come back to one.
+fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut Place, writer: &mut Writer<'_>) {
+    place.db = Some(db);
+    match snapshot.databases().get(&db) {
+        Some(keys) if place.told.insert(db) => {
+            writer.select_db(db as u64, keys.all as u64, keys.volatile as u64);
         }
+        _ => writer.back_to_db(db as u64),
     }
 }
 
@@ -158,6 +181,9 @@ pub enum Problem {
     },
 }
 
+/// Parts of a large value between two looks at the progress.
+const PARTS_PER_PROGRESS: usize = 512;
+
 /// How a file is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Loading {
@@ -166,20 +192,37 @@ pub struct Loading {
     /// Keys that have expired are kept until somebody looks at them: the file is the base of an append-only file, whose
     /// commands still speak of them. Else they are passed.
     pub keep_expired: bool,
+    /// Keys that are there already are replaced; else they are an error.
+    pub replace: bool,
 }
 
-/// Loads what `reader` reads into `keyspace`, beside what is there. `progress` is called with the bytes read, often.
+/// What is told while a file is loaded.
+pub enum Progress<'a> {
+    /// A name and a value about the file.
+    Aux(&'a [u8], &'a [u8]),
+    /// So many bytes were read, and so many keys loaded: told after each key, and now and then within a large one.
+    Read {
+        /// Of the file.
+        bytes: u64,
+        /// Without those that were passed.
+        keys: u64,
+    },
+}
+
+/// Loads the file that `reader` reads into `keyspace`, beside what is there.
 ///
 /// # Errors
 /// What is wrong with the file. The keys before that place are in the keyspace.
 pub fn load<R: Read>(
-    reader: &mut FileReader<R>,
+    reader: R,
     keyspace: &Keyspace,
     loading: Loading,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Loaded, NotLoaded> {
+    let reader = FileReader::new(reader, StreamEntries::Nodes);
+    let mut reader = reader.map_err(|e| NotLoaded { offset: 0, problem: e.into() })?;
     let mut loaded = Loaded::default();
-    match load_all(reader, keyspace, loading, progress, &mut loaded) {
+    match load_all(&mut reader, keyspace, loading, progress, &mut loaded) {
         Ok(()) => Ok(loaded),
         Err(problem) => Err(NotLoaded { offset: reader.offset(), problem }),
     }
@@ -189,7 +232,7 @@ fn load_all<R: Read>(
     reader: &mut FileReader<R>,
     keyspace: &Keyspace,
     loading: Loading,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(Progress<'_>),
     loaded: &mut Loaded,
 ) -> Result<(), Problem> {
     let (databases, mut db) = (keyspace.databases(), 0);
@@ -197,6 +240,7 @@ fn load_all<R: Read>(
     let (mut key, mut head, mut builder) = (Vec::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
+        let key_ended = matches!(event, Event::KeyEnd);
         match event {
             Event::SelectDb(number) => {
                 let known = usize::try_from(number).ok().filter(|n| *n < databases);
@@ -223,16 +267,16 @@ fn load_all<R: Read>(
                 None => {}
             },
             Event::Function(code) => loaded.functions.push(code.into_vec()),
-            Event::Aux { .. }
-            | Event::ResizeDb { .. }
+            Event::Aux { name, value } => progress(Progress::Aux(&name, &value)),
+            Event::ResizeDb { .. }
             | Event::SlotInfo { .. }
             | Event::SlotImport { .. }
             | Event::ModuleAux(_) => {}
             Event::End { checksum_verified } => loaded.checksum_verified = checksum_verified,
         }
         events += 1;
-        if events.is_multiple_of(SLICE_KEYS) {
-            progress(reader.offset());
+        if key_ended || events.is_multiple_of(PARTS_PER_PROGRESS) {
+            progress(Progress::Read { bytes: reader.offset(), keys: loaded.keys });
         }
     }
     Ok(())
@@ -257,7 +301,7 @@ fn put(
     let key = keyspace.key(key);
     let mut txn = keyspace.lock(&[key.hash], loading.now_ms);
     let mut db = txn.db(db);
-    if db.peek(&key).is_some() {
+    if !loading.replace && db.peek(&key).is_some() {
         return Err(Problem::Duplicate(shown(key.bytes)));
     }
     db.insert(&key, value, head.expires_at_ms);

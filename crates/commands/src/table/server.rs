@@ -6,6 +6,12 @@ use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, Se
 
 /// Group `server`, by name.
 pub(crate) static SERVER: &[CommandSpec] = &[
+    CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
+        .args(&[Arg::word("schedule", "SCHEDULE").optional().since("3.2.2")])
+        .arity(-1)
+        .history(&[("3.2.2", "`SCHEDULE`.")])
+        .exec(Exec::Session(S::BgSave)),
     CommandSpec::new("command", "server", "2.8.13", "O(N), N commands", "Describes all commands.")
         .flags(&[F::LOADING, F::STALE])
         .arity(-1)
@@ -191,6 +197,11 @@ pub(crate) static SERVER: &[CommandSpec] = &[
     .history(&[("7.0.0", "Several sections in one call.")])
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
     .exec(Exec::Session(S::Info)),
+    CommandSpec::new("lastsave", "server", "1.0.0", "O(1)", "Tells when the last snapshot was written.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .acl(&["admin", "fast", "dangerous"])
+        .tips(&["nondeterministic_output"])
+        .exec(Exec::Session(S::LastSave)),
     CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
         .flags(&[F::READONLY, F::FAST])
         .args(&[Arg::integer("version").token("VERSION").optional()])
@@ -247,6 +258,15 @@ pub(crate) static SERVER: &[CommandSpec] = &[
             .exec(Exec::Inline(memory::usage)),
         ],
     ),
+    CommandSpec::new(
+        "save",
+        "server",
+        "1.0.0",
+        "O(N), N keys",
+        "Writes a snapshot to the disk and waits for it.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI])
+    .exec(Exec::Session(S::Save)),
     CommandSpec::new("shutdown", "server", "1.0.0", "O(1)", "Stops the server.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::NO_MULTI, F::ALLOW_BUSY])
         .args(&[

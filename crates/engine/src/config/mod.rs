@@ -21,6 +21,7 @@ pub use value::{OutputLimits, Value};
 
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use strand_keyspace::types::string::parse_int;
 
 /// Every option with its value; shared by all.
 #[derive(Debug)]
@@ -134,6 +135,17 @@ impl Config {
     /// `dir`: the working folder; empty until the driver says which.
     pub fn dir(&self) -> Vec<u8> {
         self.text(Opt::Dir)
+    }
+    /// `dbfilename`: the snapshot's name in the working folder.
+    pub fn dbfilename(&self) -> String {
+        self.string(Opt::DbFileName)
+    }
+    /// `save`: pairs of seconds and changes.
+    pub fn save_points(&self) -> Vec<(i64, u64)> {
+        let values = self.values.read();
+        let Value::Words(words) = &values[Opt::Save as usize] else { return Vec::new() };
+        let number = |word: &Vec<u8>| parse_int(word).unwrap_or(i64::MAX);
+        words.chunks_exact(2).map(|pair| (number(&pair[0]), number(&pair[1]) as u64)).collect()
     }
     /// `aclfile`: where users are kept; empty is nowhere.
     pub fn aclfile(&self) -> String {

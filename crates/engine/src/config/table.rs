@@ -37,7 +37,7 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 // Why an option has no effect: each stands behind "has no effect:".
-const NOT_SAVED: &str = "data is not written to disk by this version";
+const NOT_SAVED: &str = "there is no append-only file in this version";
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
@@ -55,7 +55,6 @@ const NO_TITLE: &str = "the process keeps its command line as title";
 const NO_CRASH_LOG: &str = "a panic is always logged with its place in the source, and nothing more is";
 const NO_REHASHING: &str = "tables grow by one small segment at a time, nothing is rehashed";
 const NO_CLIENT_SIDE: &str = "it is for connections to other servers, and none are made";
-const NO_SHUTDOWN_FLAGS: &str = "both signals end the server as SHUTDOWN does";
 const ALWAYS_LAZY: &str = "large values are always freed by a helper thread";
 const IN_FOREGROUND: &str = "the server stays in the foreground; let a service manager run it";
 const OWN_THREADS: &str = "threads are set with \"workers\" (default: one for each core)";
@@ -186,7 +185,7 @@ options! {
         "Test the memory of a server that crashes", no effect: NO_CRASH_LOG;
     Daemonize "daemonize", Kind::Bool, "no", Startup, "Run in the background", no effect: IN_FOREGROUND;
     Databases "databases", Kind::Integer(1, INT), "16", Startup, "Number of databases";
-    DbFileName "dbfilename", Kind::FileName, "dump.rdb", Protected, "Name of the snapshot", no effect: NOT_SAVED;
+    DbFileName "dbfilename", Kind::FileName, "dump.rdb", Protected, "Name of the snapshot";
     Dir "dir", Kind::Text, "", Protected,
         "Working folder: other relative paths begin there; empty is the one the server was started in";
     DisableThp "disable-thp", Kind::Bool, "yes", Startup,
@@ -226,7 +225,7 @@ options! {
     JemallocBgThread "jemalloc-bg-thread", Kind::Bool, "yes", Anytime,
         "Give freed memory back by a thread of its own", no effect: OWN_PURGING;
     KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
-        "Microseconds of waiting for each key that is loaded", no effect: FOR_TESTS;
+        "Microseconds of waiting for each key that is loaded";
     LatencyMonitorThreshold "latency-monitor-threshold", Kind::Integer(0, LONG), "0", Anytime,
         "Milliseconds from which LATENCY notes an event", no effect: NO_LATENCY;
     LatencyTracking "latency-tracking", Kind::Bool, "yes", Anytime,
@@ -304,12 +303,12 @@ options! {
     RdbDelSyncFiles "rdb-del-sync-files", Kind::Bool, "no", Anytime,
         "Delete snapshots made for replicas only", no effect: NO_REPLICAS;
     RdbKeySaveDelay "rdb-key-save-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
-        "Microseconds of waiting for each key that is saved", no effect: FOR_TESTS;
+        "Microseconds of waiting for each key that is saved";
     RdbSaveIncrementalFsync "rdb-save-incremental-fsync", Kind::Bool, "yes", Anytime,
-        "Sync a snapshot in parts while it is written", no effect: NOT_SAVED;
+        "Sync a snapshot in parts while it is written";
     RdbChecksum "rdbchecksum", Kind::Bool, "yes", Startup,
-        "Put a checksum at the end of snapshots", no effect: NOT_SAVED;
-    RdbCompression "rdbcompression", Kind::Bool, "yes", Anytime, "Compress strings in snapshots", no effect: NOT_SAVED;
+        "Put a checksum at the end of snapshots";
+    RdbCompression "rdbcompression", Kind::Bool, "yes", Anytime, "Compress strings in snapshots";
     ReplBacklogSize "repl-backlog-size", Kind::Memory(1, LONG), "1mb", Anytime,
         "Bytes of changes kept for replicas that come back", no effect: NO_REPLICAS;
     ReplBacklogTtl "repl-backlog-ttl", Kind::Integer(0, LONG), "3600", Anytime,
@@ -352,7 +351,7 @@ options! {
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked whole", no effect: ALWAYS_CHECKED;
     Save "save", Kind::SavePoints, "", Anytime,
-        "When to write a snapshot: after so many seconds if so many keys changed", no effect: NOT_SAVED;
+        "When to write a snapshot: after so many seconds if so many keys changed";
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
     SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,
         "Integers up to which a set is stored as sorted integers";
@@ -360,18 +359,20 @@ options! {
     Shards "shards", Kind::Integer(0, 65536), "0", Startup,
         "Independently locked parts of the data; 0 is 64 for each worker";
     ShutdownOnSigint "shutdown-on-sigint", Kind::Flags(SHUTDOWN), "default", Anytime,
-        "Options of the SHUTDOWN that SIGINT is", no effect: NO_SHUTDOWN_FLAGS;
+        "Options of the SHUTDOWN that SIGINT is";
     ShutdownOnSigterm "shutdown-on-sigterm", Kind::Flags(SHUTDOWN), "default", Anytime,
-        "Options of the SHUTDOWN that SIGTERM is", no effect: NO_SHUTDOWN_FLAGS;
+        "Options of the SHUTDOWN that SIGTERM is";
     ShutdownTimeout "shutdown-timeout", Kind::Integer(0, INT), "10", Anytime,
         "Seconds that SHUTDOWN waits for replicas", no effect: NO_REPLICAS;
     SlowlogLogSlowerThan "slowlog-log-slower-than", Kind::Integer(-1, LONG), "10000", Anytime,
         "Microseconds from which a command is in SLOWLOG; below 1000 every command is timed; -1 is never";
     SlowlogMaxLen "slowlog-max-len", Kind::Integer(0, LONG), "128", Anytime, "Slow commands that are kept";
+    SnapshotMemoryBudget "snapshot-memory-budget", Kind::Memory(0, LONG), "128mb", Anytime,
+        "Bytes that a snapshot may keep of records written before it has saved them; beyond, writes wait for the disk";
     SocketMarkId "socket-mark-id", Kind::Integer(0, u32::MAX as i64), "0", Startup,
         "Mark of the sockets, for packet filters", no effect: OF_THE_SYSTEM;
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error", Kind::Bool, "yes", Anytime,
-        "Refuse writes after a snapshot has failed", no effect: NOT_SAVED;
+        "Refuse writes after a snapshot has failed";
     StreamNodeMaxBytes "stream-node-max-bytes", Kind::Memory(0, LONG), "4096", Anytime,
         "Bytes of a node of a stream; 0 is no limit";
     StreamNodeMaxEntries "stream-node-max-entries", Kind::Integer(0, LONG), "100", Anytime,

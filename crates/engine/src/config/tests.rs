@@ -127,8 +127,7 @@ fn what_has_no_effect_is_taken_and_noted_once() {
             "a.conf:2: io-threads has no effect: threads are set with \"workers\" (default: one for each core)",
             false,
         ),
-        ("a.conf:4: save has no effect: data is not written to disk by this version", false),
-        ("a.conf:6: appendfsync has no effect: data is not written to disk by this version", true),
+        ("a.conf:6: appendfsync has no effect: there is no append-only file in this version", true),
         (
             "a.conf:7: \"loadmodule\" has no effect: modules are not loaded; their commands are not there",
             false,

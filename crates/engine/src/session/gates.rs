@@ -5,6 +5,7 @@ use super::{Session, State, Turn};
 use crate::Now;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
+use crate::persist::Verdict;
 use crate::room::Room;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
@@ -48,6 +49,11 @@ impl Session {
         {
             return Some(next);
         }
+        if self.engine.persist.alerts() != 0
+            && let Some(next) = self.persist_gate(found, flags, now)
+        {
+            return Some(next);
+        }
         if self.only_listens() && !may_listener_call(found.spec) {
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
@@ -88,6 +94,22 @@ impl Session {
         }
         self.state = State::Postponed;
         Some(Next::Stop(Turn::Parked))
+    }
+
+    /// Loading, saving, and saves that failed.
+    fn persist_gate(&mut self, found: &Resolved, flags: Flags, now: Now) -> Option<Next> {
+        let is_ping = matches!(found.spec.exec, Exec::Session(SessionCommand::Ping));
+        match self.engine.persist.verdict(found.spec.flags, flags, is_ping, now) {
+            Verdict::Runs => None,
+            Verdict::Refused(text) => Some(self.reject(found.spec, text.as_bytes())),
+            // What is queued waits as a part of EXEC.
+            Verdict::Waits(_) if self.queues(found.spec) => None,
+            Verdict::Waits(until_mono_us) => {
+                self.state = State::Postponed;
+                Some(Next::Stop(Turn::Sleep { until_mono_us }))
+            }
+            Verdict::Ends => Some(Next::Stop(self.close())),
+        }
     }
 
     /// True when the command in hand needs a shard that is held for long; the session is woken then when a hold ends.

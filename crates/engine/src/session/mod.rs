@@ -15,6 +15,7 @@ mod run;
 mod settings;
 mod subscriptions;
 
+pub(crate) use commands::REDIS_VERSION;
 pub use lane::{LaneDone, LaneJob};
 
 use crate::acl::User;

@@ -424,6 +424,7 @@ fn is_later(command: SessionCommand) -> bool {
             | S::AclLog
             | S::AclSave
             | S::AclSetUser
+            | S::BgSave
             | S::AclUsers
             | S::ConfigGet
             | S::ConfigRewrite

@@ -217,6 +217,7 @@ impl Session {
             || self.engine.pause.is_set()
             || self.engine.holds.any()
             || self.engine.pubsub.is_congested()
+            || self.engine.persist.alerts() != 0
             || (self.engine.memory.is_limited() && spec.flags.has(Flags::DENYOOM));
         if gated && let Some(next) = self.gate(&found, now) {
             return next;

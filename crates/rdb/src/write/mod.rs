@@ -175,6 +175,11 @@ impl<'p> Writer<'p> {
         self.length(keys);
         self.length(expiring);
     }
+    /// The keys that follow are in database `number`, of which [`Writer::select_db`] has told before.
+    pub fn back_to_db(&mut self, number: u64) {
+        self.out.push(opcode::SELECT_DB);
+        self.length(number);
+    }
     /// A key; its value follows.
     pub fn key(&mut self, key: &[u8], head: KeyHead, value_type: u8) {
         if let Some(at) = head.expires_at_ms {

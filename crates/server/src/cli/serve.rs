@@ -44,7 +44,7 @@ pub fn options_help() -> String {
          `include FILE` reads another one (or all that a pattern names). Later ones win: file, then stdin, then command \
          line. (*) CONFIG SET can change it while the server runs.\n",
     );
-    for option in OPTIONS.iter().filter(|option| option.no_effect.is_none()) {
+    for option in OPTIONS.iter().filter(|option| option.no_effect.is_none() && !option.is_hidden()) {
         describe(&mut text, option);
     }
     text.push_str("\n\nKnown, checked, shown by CONFIG GET, and without effect in this version:\n");

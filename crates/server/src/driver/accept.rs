@@ -1,6 +1,7 @@
 //! The main thread's loop: accepts at every door, hands each socket to the worker with the fewest, and does what signals,
 //! SHUTDOWN and CONFIG SET ask for meanwhile.
 
+use super::clock::Clock;
 use super::door::{Arrival, Door, Listener};
 use super::host::Request;
 use super::manager::Manager;
@@ -13,10 +14,11 @@ use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strand_engine::{Engine, PeerInfo};
+use strand_engine::{Engine, PeerInfo, ShutdownRequest};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 
 /// How long a stopping server waits for commands in flight and for replies to be taken.
 const STOP_GRACE_MS: u64 = 5_000;
@@ -32,6 +34,7 @@ pub struct Until<'a> {
     pub level: &'a logging::LogLevel,
     pub signals: &'a mut Signals,
     pub manager: &'a Manager,
+    pub clock: Clock,
 }
 
 /// Hands out connections until the server is told to stop; the value is the time that commands in flight have then.
@@ -45,14 +48,17 @@ pub async fn accept_until_stopped(
     workers: &[Worker],
     until: Until<'_>,
 ) -> io::Result<Duration> {
-    let Until { mut inbox, level, signals, manager } = until;
+    let Until { mut inbox, level, signals, manager, clock } = until;
     let grace = Duration::from_millis(STOP_GRACE_MS);
     // Before anybody is told that the server is there: a SIGHUP that nobody listens for would end it.
     let mut hangups = signal(SignalKind::hangup())?;
-    announce(&listeners, workers.len())?;
-    manager.ready();
+    let ready = Ready::new(&listeners, workers.len())?;
+    if !engine.is_loading() {
+        ready.say(manager);
+    }
     let mut doors = Doors::new(listeners)?;
     let (mut paused, mut logged_at) = (false, None::<Instant>);
+    let mut saving: Option<Saving> = None;
     loop {
         tokio::select! {
             accepted = doors.accept(), if !paused => match accepted {
@@ -67,15 +73,36 @@ pub async fn accept_until_stopped(
             },
             () = tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)), if paused => paused = false,
             name = signals.next() => {
-                tracing::info!("{name}: stopping");
-                return Ok(grace);
+                if saving.is_some() {
+                    tracing::warn!("{name} again: stopping at once");
+                    std::process::exit(1);
+                }
+                let request = engine.on_signal(name == SIGINT);
+                let time = if request.now { Duration::ZERO } else { grace };
+                if !engine.saves_at_end(request) {
+                    tracing::info!("{name}: stopping");
+                    // Nothing is saved, so nothing can fail.
+                    let _ = engine.save_at_end(request, clock.now());
+                    return Ok(time);
+                }
+                tracing::info!("{name}: saving, then stopping");
+                saving = Some(Saving { name, grace: time, done: save_at_end(engine, request, clock)? });
             }
+            saved = done(&mut saving) => match saved {
+                (_, time, Ok(())) => return Ok(time),
+                (name, _, Err(why)) => {
+                    saving = None;
+                    tracing::warn!("{name} received but errors trying to shut down the server: {why}");
+                }
+            },
             _ = hangups.recv() => match tls.reload(engine.config()) {
                 Ok(true) => tracing::info!("SIGHUP: certificates are read again"),
                 Ok(false) => tracing::info!("SIGHUP: no port takes TLS, there are no certificates to read"),
                 Err(why) => tracing::warn!("SIGHUP: the TLS configuration stays as it was: {why}"),
             },
             request = inbox.recv() => match request {
+                Some(Request::Loaded(Ok(()))) => ready.say(manager),
+                Some(Request::Loaded(Err(why))) => return Err(io::Error::other(why)),
                 Some(Request::Changed(name)) => changed(engine, workers, level, &name),
                 Some(Request::Stop(request)) => {
                     tracing::info!("SHUTDOWN: stopping");
@@ -86,6 +113,40 @@ pub async fn accept_until_stopped(
             },
         }
     }
+}
+
+/// The last save, which a signal has asked for.
+struct Saving {
+    name: &'static str,
+    /// What commands in flight have after it.
+    grace: Duration,
+    done: oneshot::Receiver<Result<(), String>>,
+}
+
+/// The end of the last save: the signal, the time that follows, and whether it was done. Never, when there is none.
+async fn done(saving: &mut Option<Saving>) -> (&'static str, Duration, Result<(), String>) {
+    match saving {
+        Some(Saving { name, grace, done }) => {
+            let done = done.await.unwrap_or_else(|_| Err("the save panicked".into()));
+            (*name, *grace, done)
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Saves on a thread of its own: clients are served meanwhile.
+fn save_at_end(
+    engine: &Arc<Engine>,
+    request: ShutdownRequest,
+    clock: Clock,
+) -> io::Result<oneshot::Receiver<Result<(), String>>> {
+    let (tell, told) = oneshot::channel();
+    let engine = engine.clone();
+    std::thread::Builder::new().name("save".into()).spawn(move || {
+        // Nobody listens when a second signal came first.
+        let _ = tell.send(engine.save_at_end(request, clock.now()));
+    })?;
+    Ok(told)
 }
 
 /// Every listener, and whose turn it is.
@@ -163,24 +224,37 @@ fn hand_over(
     worker.serve(Arrival { socket, peer, door, tls });
 }
 
-/// One line to the log and, for whoever started the server, where it listens on the standard output: a line for each
-/// address.
-fn announce(listeners: &[Listener], workers: usize) -> io::Result<()> {
-    let addresses = listeners.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
-    let port = addresses.first().map_or(0, |a| a.port());
-    tracing::info!(
-        "strand {} started, port {port}, workers {workers}, pid {}",
-        env!("CARGO_PKG_VERSION"),
-        std::process::id()
-    );
-    let mut out = io::stdout().lock();
-    for (listener, address) in listeners.iter().zip(addresses) {
-        // A closed standard output is no reason to stop.
-        let _ = writeln!(out, "Ready to accept {}connections on {address}", listener.door);
+/// What is said when the server takes commands: where it listens, a line for each address, on the standard output, for
+/// whoever started it; and a word to the service manager.
+struct Ready(Vec<String>);
+
+impl Ready {
+    /// Logs that the server has started.
+    fn new(listeners: &[Listener], workers: usize) -> io::Result<Ready> {
+        let addresses = listeners.iter().map(Listener::address).collect::<io::Result<Vec<_>>>()?;
+        let port = addresses.first().map_or(0, |a| a.port());
+        tracing::info!(
+            "strand {} started, port {port}, workers {workers}, pid {}",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id()
+        );
+        let line = |(listener, address): (&Listener, SocketAddr)| {
+            format!("Ready to accept {}connections on {address}", listener.door)
+        };
+        Ok(Ready(listeners.iter().zip(addresses).map(line).collect()))
     }
-    let _ = out.flush();
-    Ok(())
+    fn say(&self, manager: &Manager) {
+        let mut out = io::stdout().lock();
+        for line in &self.0 {
+            // A closed standard output is no reason to stop.
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = out.flush();
+        manager.ready();
+    }
 }
+
+const SIGINT: &str = "SIGINT";
 
 /// The signals that stop a server.
 pub struct Signals {
@@ -202,7 +276,7 @@ impl Signals {
     /// The name of the next one.
     pub async fn next(&mut self) -> &'static str {
         tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.interrupt.recv() => SIGINT,
             _ = self.terminate.recv() => "SIGTERM",
         }
     }

@@ -1,6 +1,7 @@
 //! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
 
 use super::clock::Clock;
+use super::disk::{self, DirLock};
 use super::files;
 use super::lane::Reclaimer;
 use super::tls::Tls;
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
-use strand_engine::{Config, CpuFacts, Host, MemoryFacts, PeerInfo, ServiceMemory, ShutdownRequest};
+use strand_engine::{
+    Config, CpuFacts, Host, MemoryFacts, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest, WriteFile,
+};
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
 use tokio::sync::mpsc::UnboundedSender;
@@ -31,6 +34,8 @@ pub enum Request {
     Stop(ShutdownRequest),
     /// CONFIG SET changed this option.
     Changed(String),
+    /// The snapshot is loaded, or cannot be: then the server does not start.
+    Loaded(Result<(), String>),
 }
 
 /// How the workers drive their sockets.
@@ -77,6 +82,8 @@ pub struct ServerHost {
     tls: Arc<Tls>,
     clock: Clock,
     failed_logins: Mutex<FailedLogins>,
+    /// Of the snapshot, from the first save on, or from the start where there are `save` points.
+    snapshot_lock: Mutex<Option<DirLock>>,
 }
 
 /// Failed logins in the present stretch of time, and when that began on the monotonic clock.
@@ -128,7 +135,34 @@ impl ServerHost {
             tls,
             clock,
             failed_logins: Mutex::default(),
+            snapshot_lock: Mutex::default(),
         }
+    }
+    /// Keeps other servers from writing the snapshot `name`.
+    ///
+    /// # Errors
+    /// Another one writes it, or the lock's file cannot be made; the text is for the log.
+    pub fn lock_snapshot(&self, name: &str) -> Result<(), String> {
+        let mut lock = self.snapshot_lock.lock();
+        let folder = std::env::current_dir().map_err(|e| system_text(&e))?;
+        if lock.as_ref().is_some_and(|lock| lock.is_of(&folder, name)) {
+            return Ok(());
+        }
+        let (new, left) = DirLock::take(&folder, name).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => format!(
+                "another server (process {e}) saves to {name} in this folder: give this one another dir or dbfilename"
+            ),
+            _ => format!("cannot lock {name} by {name}.lock: {e}"),
+        })?;
+        *lock = Some(new);
+        if left > 0 {
+            tracing::info!("{left} unfinished snapshots of a server that was killed are removed");
+        }
+        Ok(())
+    }
+    /// Lets others write the snapshot; the server has ended.
+    pub fn unlock_snapshot(&self) {
+        *self.snapshot_lock.lock() = None;
     }
 }
 
@@ -247,6 +281,29 @@ impl Host for ServerHost {
             tracing::warn!("cannot write the ACL file {path}: {e}");
             e.to_string()
         })
+    }
+    fn log(&self, text: &str) {
+        tracing::info!("{text}");
+    }
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+        thread.map(drop).map_err(|e| system_text(&e))
+    }
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+    fn nap_us(&self, us: u64) {
+        std::thread::sleep(std::time::Duration::from_micros(us));
+    }
+    fn replace_file(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> Result<(), String> {
+        self.lock_snapshot(name)?;
+        // Once: CONFIG SET dir may make another folder the working folder meanwhile.
+        let replaced =
+            std::env::current_dir().and_then(|folder| disk::replace(&folder, name, in_parts, write));
+        replaced.map_err(|e| system_text(&e))
+    }
+    fn open_file(&self, name: &str) -> Result<Option<OpenedFile>, String> {
+        disk::open(name).map_err(|e| system_text(&e))
     }
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let Some(path) = &self.config_file else {

@@ -8,6 +8,7 @@
 mod accept;
 mod clock;
 mod connection;
+mod disk;
 mod door;
 mod fair;
 mod files;
@@ -27,26 +28,30 @@ mod worker;
 use accept::{Signals, Until, accept_until_stopped};
 use clock::Clock;
 use door::{Door, Listener};
-use host::{Loops, ServerHost};
+use host::{Loops, Request, ServerHost};
 use lane::{LanePool, Reclaimer, lane_threads};
 use manager::Manager;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strand_engine::config::{find, text};
-use strand_engine::{Config, Engine, ServerFacts};
+use strand_engine::{Config, Engine, Load, OpenedFile, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use tls::Tls;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use worker::{Shared, Worker};
 
 /// Shards for each worker unless `shards` says otherwise: two workers rarely meet at one.
 const SHARDS_PER_WORKER: usize = 64;
 /// Most worker threads, whatever is asked for.
 const WORKERS_MAX: usize = 256;
+
+/// A save that was given up ends within a slice; a disk that hangs is not waited for longer.
+const SAVE_END_MS_MAX: usize = 5_000;
 
 /// Runs a server with `config` until SIGINT, SIGTERM or SHUTDOWN. `config_file` is what CONFIG REWRITE writes to.
 ///
@@ -108,6 +113,7 @@ fn start(
     let (requests, inbox) = unbounded_channel();
     let search = Search::new(keyspace.clone());
     let loops = Arc::new(Loops::new(workers, wants_rings(&config)));
+    let loaded = requests.clone();
     let host = Arc::new(ServerHost::new(
         requests,
         search.clone(),
@@ -117,8 +123,10 @@ fn start(
         tls.clone(),
         clock,
     ));
-    let engine = Engine::new(config, keyspace, host, facts(workers, config_file), clock.now());
+    let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
+    lock_snapshot(&engine, &host).map_err(io::Error::other)?;
+    let snapshot = open_snapshot(&engine, clock).map_err(io::Error::other)?;
     let http = door::open_http(engine.config(), engine.needs_password());
     listeners.extend(http.map_err(io::Error::other)?);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
@@ -132,20 +140,81 @@ fn start(
         ticker::search_ticker(search, clock)?,
     ];
 
+    if let Some(file) = snapshot {
+        load_snapshot(engine.clone(), file, clock, loaded)?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
         // One set of listeners for both phases: no signal can fall between them.
         let mut signals = Signals::new()?;
-        let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager };
+        let until = Until { inbox, level: &level, signals: &mut signals, manager: &manager, clock };
         let grace = accept_until_stopped(&engine, listeners, &tls, &workers, until).await?;
         manager.stopping();
         stop(workers, grace, &mut signals).await
     })?;
+    end_saves(&engine);
+    host.unlock_snapshot();
     // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.
     std::mem::forget((engine.clone(), tickers));
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Where there are `save` points the snapshot is this server's alone from the start.
+fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
+    let config = engine.config();
+    if config.save_points().is_empty() {
+        return Ok(());
+    }
+    match host.lock_snapshot(&config.dbfilename()) {
+        Err(why) if why.starts_with("another server") => Err(why),
+        Err(why) => {
+            // As in redis-server it is the save that fails, and says so to who writes.
+            tracing::warn!("snapshots cannot be written: {why}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Opens the snapshot, if there is one; from then on clients are told that it is being loaded.
+fn open_snapshot(engine: &Engine, clock: Clock) -> Result<Option<OpenedFile>, String> {
+    let name = engine.config().dbfilename();
+    let file = disk::open(&name).map_err(|e| format!("cannot open the snapshot {name}: {e}"))?;
+    if let Some((_, total_bytes)) = &file {
+        engine.begin_loading(*total_bytes, clock.now());
+    }
+    Ok(file)
+}
+
+/// Loads the snapshot on a thread of its own; the main thread is told when that is done.
+fn load_snapshot(
+    engine: Arc<Engine>,
+    (mut source, total_bytes): OpenedFile,
+    clock: Clock,
+    loaded: UnboundedSender<Request>,
+) -> io::Result<()> {
+    let work = move || {
+        let name = engine.config().dbfilename();
+        let load = Load { name: &name, source: &mut *source, total_bytes, replace: false };
+        let done = catch_unwind(AssertUnwindSafe(|| engine.load(load, clock.now())));
+        let done =
+            done.unwrap_or_else(|_| Err(format!("loading {name} failed inside the server, see its log")));
+        // Nobody listens when the server stops already.
+        let _ = loaded.send(Request::Loaded(done));
+    };
+    std::thread::Builder::new().name("load".into()).spawn(work).map(drop)
+}
+
+/// Waits for a save in the background that was given up: it removes its file.
+fn end_saves(engine: &Engine) {
+    for _ in 0..SAVE_END_MS_MAX {
+        if !engine.is_saving() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Lets the workers finish what is in flight; a second signal does not wait for that.

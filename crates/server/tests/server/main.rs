@@ -19,6 +19,7 @@ mod neighbours;
 mod pack4;
 mod peers;
 mod pubsub;
+mod saving;
 mod stopping;
 mod tls;
 mod users;

@@ -5,8 +5,6 @@ use crate::fixture::{Fixture, START_MS};
 use crate::serial::dataset_digest;
 use std::path::PathBuf;
 use strand_keyspace::Keyspace;
-use strand_rdb::file::FileReader;
-use strand_rdb::value::StreamEntries;
 use strand_testkit::process::Server;
 use strand_wire::client::Value as Reply;
 
@@ -18,20 +16,23 @@ const SAVING: Saving<'static> = Saving {
     lru: false,
     now_ms: START_MS,
     pause: &|| {},
+    progress: &|_| Ok(()),
 };
-const LOADING: Loading = Loading { now_ms: START_MS, keep_expired: false };
+
+fn snapshot(keyspace: &Keyspace) -> strand_keyspace::Snapshot<'_> {
+    keyspace.snapshot(1 << 20, Default::default()).expect("the only one")
+}
+const LOADING: Loading = Loading { now_ms: START_MS, keep_expired: false, replace: false };
 
 fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
     let mut file = Vec::new();
-    let keys = save(keyspace, saving, &mut file).unwrap();
+    let keys = save(snapshot(keyspace), saving, &mut file).unwrap();
     assert_eq!(keys, (0..keyspace.databases()).map(|db| keyspace.len(db) as u64).sum::<u64>());
     file
 }
 
 fn loaded(file: &[u8], keyspace: &Keyspace, loading: Loading) -> Result<Loaded, NotLoaded> {
-    let mut reader = FileReader::new(file, StreamEntries::Nodes)
-        .map_err(|e| NotLoaded { offset: 0, problem: Problem::File(e) })?;
-    load(&mut reader, keyspace, loading, &mut |_| {})
+    load(file, keyspace, loading, &mut |_| {})
 }
 
 /// Some databases with values of every type that is held, small and large, with expiry and without.
@@ -79,10 +80,10 @@ fn what_expired_is_passed_unless_commands_follow() {
     let file = saved(&f.keyspace, &SAVING);
     let late = START_MS + 3_600_000;
     let passed = Keyspace::new(2, 16, [5, 6, 7, 8]);
-    let had = loaded(&file, &passed, Loading { now_ms: late, keep_expired: false }).unwrap();
+    let had = loaded(&file, &passed, Loading { now_ms: late, keep_expired: false, replace: false }).unwrap();
     assert_eq!((had.keys, had.expired), (2006, 1));
     let kept = Keyspace::new(2, 16, [5, 6, 7, 8]);
-    let had = loaded(&file, &kept, Loading { now_ms: late, keep_expired: true }).unwrap();
+    let had = loaded(&file, &kept, Loading { now_ms: late, keep_expired: true, replace: false }).unwrap();
     assert_eq!((had.keys, had.expired, kept.len(0)), (2007, 0, 2005));
 }
 
@@ -139,11 +140,11 @@ fn a_full_disk_is_an_error() {
     let size = saved(&f.keyspace, &SAVING).len();
     for room in [0, 1000, size / 2, size - 1] {
         assert_eq!(
-            save(&f.keyspace, &SAVING, &mut Full(room)).unwrap_err().kind(),
+            save(snapshot(&f.keyspace), &SAVING, &mut Full(room)).unwrap_err().kind(),
             std::io::ErrorKind::StorageFull
         );
     }
-    save(&f.keyspace, &SAVING, &mut Full(size)).unwrap();
+    save(snapshot(&f.keyspace), &SAVING, &mut Full(size)).unwrap();
 }
 
 #[test]

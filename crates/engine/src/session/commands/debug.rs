@@ -1,6 +1,7 @@
 //! DEBUG: what clients' tests call. Nothing here stops or harms anybody else.
 
 use super::{DONE, Next, Outcome, Session};
+use crate::persist::Reload;
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::serial::digest::{Digest, ValueDigest};
@@ -28,6 +29,9 @@ impl Session {
         if is("SLEEP", 3) {
             let seconds = leading_float(args.at(2)).clamp(0.0, SLEEP_SECONDS_MAX);
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
+        }
+        if args.is(1, "RELOAD") {
+            return Ok(Next::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
             // It takes a shard, which somebody may hold for long.
@@ -117,6 +121,9 @@ pub(super) fn run(
     now: Now,
     reply: &mut Reply<'_>,
 ) -> Result<(), Vec<u8>> {
+    if args.is(1, "RELOAD") {
+        return reload(engine, args, now, reply);
+    }
     if args.is(1, "DIGEST") {
         reply.simple(&serial::dataset_digest(&engine.keyspace, now.unix_ms()).to_hex());
         return Ok(());
@@ -138,6 +145,21 @@ pub(super) fn run(
         return Ok(());
     }
     object(engine, args, db, now, reply)
+}
+
+fn reload(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let mut reload = Reload::default();
+    for i in 2..args.len() {
+        match () {
+            () if args.is(i, "MERGE") => reload.merge = true,
+            () if args.is(i, "NOFLUSH") => reload.no_flush = true,
+            () if args.is(i, "NOSAVE") => reload.no_save = true,
+            () => return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into()),
+        }
+    }
+    engine.reload(reload, now)?;
+    reply.ok();
+    Ok(())
 }
 
 fn object(
@@ -186,6 +208,9 @@ const HELP: &[&str] = &[
     "PROTOCOL <type>",
     "    Return a sample of this type: string, integer, double, bignum, null, array,",
     "    set, map, attrib, push, verbatim, true, false.",
+    "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+    "    Save the data and load it again. MERGE: keys that are there are replaced. NOFLUSH:",
+    "    the data stays there meanwhile. NOSAVE: load the file as it is.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Whether expired keys are removed that nobody asks for.",
     "SLEEP <seconds>",

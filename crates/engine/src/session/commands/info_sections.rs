@@ -119,18 +119,9 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     );
 }
 
-pub(super) fn persistence(_: &Facts<'_>, out: &mut String) {
-    fields!(out, "Persistence",
-        "loading": 0,
-        "async_loading": 0,
-        "rdb_bgsave_in_progress": 0,
-        "rdb_last_bgsave_status": "ok",
-        "aof_enabled": 0,
-        "aof_rewrite_in_progress": 0,
-        "aof_rewrite_scheduled": 0,
-        "aof_last_bgrewrite_status": "ok",
-        "aof_last_write_status": "ok",
-    );
+pub(super) fn persistence(f: &Facts<'_>, out: &mut String) {
+    out.push_str("# Persistence\r\n");
+    crate::persist::info(f.engine, f.now, out);
 }
 
 pub(super) fn stats(f: &Facts<'_>, out: &mut String) {

@@ -16,6 +16,8 @@ mod pubsub;
 mod server;
 mod slowlog;
 
+pub(crate) use connection::REDIS_VERSION;
+
 use super::run::Next;
 use super::{Session, State, Turn};
 use crate::pubsub::{Kind, Topic};
@@ -81,6 +83,9 @@ pub(super) fn detached(
             info::info(engine, args, now, reply);
             Ok(())
         }
+        SessionCommand::BgSave => server::bgsave_inside(engine, args, reply),
+        SessionCommand::Save => engine.save(now).map(|()| reply.ok()).map_err(Vec::from),
+        SessionCommand::Shutdown => server::shut_down(engine, args, now),
         _ => {
             introspect::command(command, args, reply);
             Ok(())
@@ -110,6 +115,9 @@ impl Session {
             | C::AclSetUser
             | C::AclUsers => Ok(Next::Detach),
             C::Auth => self.auth(args, now),
+            C::BgSave => self.bgsave(args, now),
+            C::LastSave => self.last_save(),
+            C::Save => Ok(Next::Detach),
             C::Echo => self.echo(args),
             C::Hello => self.hello(args, now),
             C::PSubscribe => self.subscribe(Topic::Pattern, args, now),
@@ -166,7 +174,7 @@ impl Session {
             C::Info => self.info(args, now),
             C::Lolwut => self.lolwut(args),
             C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
-            C::Shutdown => self.shutdown(args),
+            C::Shutdown => self.shutdown(args, now),
             C::SlowlogGet => self.slowlog_get(args),
             C::SlowlogHelp => self.slowlog_help(),
             C::SlowlogLen => self.slowlog_len(),

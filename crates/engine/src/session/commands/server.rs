@@ -1,12 +1,13 @@
-//! TIME SHUTDOWN LOLWUT.
+//! TIME SHUTDOWN BGSAVE LASTSAVE LOLWUT.
 
 use super::connection::REDIS_VERSION;
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::session::run::Next;
-use crate::{Now, ShutdownRequest};
+use crate::{Engine, Now, ShutdownRequest};
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 impl Session {
     pub(super) fn time(&mut self, now: Now) -> Outcome {
@@ -16,31 +17,34 @@ impl Session {
         reply.bulk_int(now.unix_us.rem_euclid(1_000_000));
         DONE
     }
-    pub(super) fn shutdown(&mut self, args: Args<'_>) -> Outcome {
-        let (mut request, mut save, mut no_save, mut abort) =
-            (ShutdownRequest::default(), false, false, false);
-        for i in 1..args.len() {
-            match () {
-                () if args.is(i, "NOW") => request.now = true,
-                () if args.is(i, "FORCE") => request.force = true,
-                () if args.is(i, "SAVE") => save = true,
-                () if args.is(i, "NOSAVE") => no_save = true,
-                () if args.is(i, "ABORT") => abort = true,
-                () => return Err(SYNTAX.into()),
-            }
+    pub(super) fn shutdown(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        let request = shutdown_request(args)?;
+        if self.engine.saves_at_end(request) {
+            return Ok(Next::Detach);
         }
-        if (save && no_save) || (abort && args.len() > 2) {
-            return Err(SYNTAX.into());
-        }
-        if abort {
-            return Err("ERR No shutdown in progress.".into());
-        }
-        if save && !request.force {
-            // Nothing can be saved, and the client asked not to lose it.
-            return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
-        }
+        // Nothing is saved, so nothing can fail.
+        let _ = self.engine.save_at_end(request, now);
         self.engine.host.shutdown(request);
         Ok(Next::Stop(self.close()))
+    }
+    pub(super) fn bgsave(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        let is = |word: &str| args.len() == 2 && args.is(1, word);
+        if is("CANCEL") {
+            let text = self.engine.cancel_bgsave()?;
+            self.reply().simple(text);
+            return DONE;
+        }
+        if args.len() > 1 && !is("SCHEDULE") {
+            return Err(SYNTAX.into());
+        }
+        self.engine.bgsave(now)?;
+        self.reply().simple("Background saving started");
+        DONE
+    }
+    pub(super) fn last_save(&mut self) -> Outcome {
+        let at_s = self.engine.persist.last_save_s();
+        self.reply().int(at_s);
+        DONE
     }
     pub(super) fn lolwut(&mut self, args: Args<'_>) -> Outcome {
         if args.is(1, "VERSION")
@@ -53,6 +57,52 @@ impl Session {
         self.reply().verbatim("txt", text.as_bytes());
         DONE
     }
+}
+
+/// BGSAVE within EXEC, which holds shards: as in redis-server it begins behind it.
+pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    match args.len() {
+        1 => {}
+        2 if args.is(1, "SCHEDULE") => {}
+        2 if args.is(1, "CANCEL") => {
+            reply.simple(engine.cancel_bgsave()?);
+            return Ok(());
+        }
+        _ => return Err(SYNTAX.into()),
+    }
+    engine.schedule_bgsave();
+    reply.simple("Background saving scheduled");
+    Ok(())
+}
+
+/// SHUTDOWN that saves first, on a helper thread. Without an error there is no reply: the connection ends.
+pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), Vec<u8>> {
+    let request = shutdown_request(args)?;
+    engine.save_at_end(request, now).map_err(|_| "ERR Errors trying to SHUTDOWN. Check logs.")?;
+    engine.host.shutdown(request);
+    Ok(())
+}
+
+fn shutdown_request(args: Args<'_>) -> Result<ShutdownRequest, Vec<u8>> {
+    let (mut request, mut abort) = (ShutdownRequest::default(), false);
+    for i in 1..args.len() {
+        match () {
+            () if args.is(i, "NOW") => request.now = true,
+            () if args.is(i, "FORCE") => request.force = true,
+            () if args.is(i, "SAVE") => request.save = true,
+            () if args.is(i, "NOSAVE") => request.nosave = true,
+            () if args.is(i, "ABORT") => abort = true,
+            () => return Err(SYNTAX.into()),
+        }
+    }
+    if (request.save && request.nosave) || (abort && args.len() > 2) {
+        return Err(SYNTAX.into());
+    }
+    if abort {
+        // A SHUTDOWN waits for nothing that could be given up: its client waits for the last save.
+        return Err("ERR No shutdown in progress.".into());
+    }
+    Ok(request)
 }
 
 /// Columns and rows of the picture.

@@ -1,0 +1,154 @@
+//! A snapshot is loaded here, while the server already answers: with LOADING, but for what says how it is going.
+
+use super::LOADING;
+use crate::config::Opt;
+use crate::{Engine, Now};
+use std::io::Read;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_commands::serial::file::{self, Progress};
+use strand_keyspace::types::string::parse_int;
+
+/// How often the log says how far it is.
+const LOGGED_US: u64 = 5_000_000;
+/// Keys between two looks at the clock.
+const KEYS_PER_LOOK: u64 = 1024;
+
+/// A file to be loaded.
+pub struct Load<'a> {
+    /// Its name, for the log.
+    pub name: &'a str,
+    /// Its bytes.
+    pub source: &'a mut dyn Read,
+    /// How many there are.
+    pub total_bytes: u64,
+    /// Keys that are there already are replaced; else they are an error.
+    pub replace: bool,
+}
+
+/// Options of DEBUG RELOAD.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reload {
+    /// Keys that are there already are replaced.
+    pub(crate) merge: bool,
+    /// What is there stays there.
+    pub(crate) no_flush: bool,
+    /// The file is loaded as it is.
+    pub(crate) no_save: bool,
+}
+
+impl Engine {
+    /// From here on all that needs the data is answered with LOADING, until [`Engine::load`] is done. To be called
+    /// before anybody is served.
+    pub fn begin_loading(&self, total_bytes: u64, now: Now) {
+        let loading = &self.persist.loading;
+        loading.started_s.store(now.unix_s(), Relaxed);
+        loading.total_bytes.store(total_bytes, Relaxed);
+        loading.loaded_bytes.store(0, Relaxed);
+        self.persist.set(LOADING, true);
+    }
+    /// True while the dataset is being loaded.
+    pub fn is_loading(&self) -> bool {
+        self.persist.is_loading()
+    }
+    /// Loads a snapshot into the empty keyspace, and ends LOADING.
+    ///
+    /// # Errors
+    /// What is wrong with the file, where, and what to do about it. The keys before that place are loaded, and LOADING goes
+    /// on.
+    pub fn load(&self, load: Load<'_>, now: Now) -> Result<(), String> {
+        let loaded = self.load_into(load, now)?;
+        let mut state = self.persist.state.lock();
+        (state.loaded_keys, state.expired_keys) = (loaded.keys, loaded.expired);
+        // What was loaded is on the disk.
+        state.saved_changes = self.keyspace.changes();
+        drop(state);
+        self.persist.set(LOADING, false);
+        Ok(())
+    }
+    /// DEBUG RELOAD, on a helper thread; whoever needs the data waits meanwhile.
+    ///
+    /// # Errors
+    /// The text of the reply.
+    pub(crate) fn reload(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
+        let _hold = self.holds.announce(None);
+        if !reload.no_save {
+            self.save_held(now)?;
+        }
+        if !reload.no_flush {
+            (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+        }
+        let name = self.config.dbfilename();
+        let failed = |why: String| {
+            self.host.log(&why);
+            "ERR Error trying to load the RDB dump, check server logs."
+        };
+        let (mut source, total_bytes) = self
+            .host
+            .open_file(&name)
+            .and_then(|file| file.ok_or("it is not there".into()))
+            .map_err(failed)?;
+        let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
+        self.load_into(load, now).map(drop).map_err(failed)
+    }
+    fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, String> {
+        let Load { name, source, total_bytes, replace } = load;
+        let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
+        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: false, replace };
+        let loaded = file::load(source, &self.keyspace, loading, &mut |progress| match progress {
+            Progress::Aux(name, value) => self.log_aux(name, value, now),
+            Progress::Read { bytes, keys } => {
+                self.persist.loading.loaded_bytes.store(bytes, Relaxed);
+                let delay_us = self.config.number(Opt::KeyLoadDelay).max(0) as u64;
+                if delay_us > 0 && keys > delayed_keys {
+                    self.host.nap_us((keys - delayed_keys) * delay_us);
+                }
+                delayed_keys = keys;
+                if keys < looked_keys + KEYS_PER_LOOK {
+                    return;
+                }
+                looked_keys = keys;
+                self.host.yield_now();
+                let took_us = self.host.mono_us().saturating_sub(began_us);
+                if took_us >= logged_us + LOGGED_US {
+                    logged_us = took_us;
+                    let percent = bytes as f64 * 100.0 / total_bytes.max(1) as f64;
+                    let seconds = took_us / 1_000_000;
+                    self.host
+                        .log(&format!("loading {name}: {percent:.0} %, {keys} keys in {seconds} seconds"));
+                }
+            }
+        });
+        let loaded = loaded.map_err(|e| {
+            let offset = e.offset;
+            let problem = e.problem;
+            format!(
+                "cannot load the snapshot {name}: at offset {offset}: {problem}. The file is left as it is. \
+                 `strand check rdb {name}` tells what is in it; move it away or give another dbfilename to start \
+                 without it"
+            )
+        })?;
+        let seconds = self.host.mono_us().saturating_sub(began_us) as f64 / 1e6;
+        self.host.log(&format!(
+            "Done loading RDB, keys loaded: {}, keys expired: {}, empty keys skipped: {}.",
+            loaded.keys, loaded.expired, loaded.empty
+        ));
+        self.host.log(&format!("DB loaded from disk: {seconds:.3} seconds ({name})"));
+        if !loaded.functions.is_empty() {
+            let libraries = loaded.functions.len();
+            self.host.log(&format!("{libraries} function libraries of {name} are kept and saved again"));
+        }
+        *self.persist.functions.lock() = loaded.functions.clone();
+        Ok(loaded)
+    }
+    fn log_aux(&self, name: &[u8], value: &[u8], now: Now) {
+        let number = || parse_int(value).unwrap_or(0);
+        match name {
+            b"redis-ver" | b"valkey-ver" => {
+                self.host.log(&format!("Loading RDB produced by version {}", value.escape_ascii()));
+            }
+            b"ctime" => self.host.log(&format!("RDB age {} seconds", (now.unix_s() - number()).max(0))),
+            b"used-mem" => self.persist.loading.used_mem.store(number().max(0) as u64, Relaxed),
+            _ => {}
+        }
+    }
+}

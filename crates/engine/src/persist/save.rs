@@ -1,0 +1,305 @@
+//! Snapshots are written here, each to a file that takes the place of the former one when it is whole.
+
+use super::{ENDED, FINAL, Running};
+use crate::config::Opt;
+use crate::session::REDIS_VERSION;
+use crate::{Engine, Now, ShutdownRequest};
+use std::cell::Cell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_commands::serial::file::{Saving, save};
+
+/// After a save that failed, the next by itself begins so many seconds later.
+const RETRY_S: i64 = 5;
+/// The last save is made again when something was written behind its moment by commands that had begun before; so often.
+const FINAL_TRIES_MAX: usize = 10;
+
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+/// What a save that failed is answered with: the log has more.
+const NO_SAVE: &str = "ERR";
+
+/// How a save ended.
+enum Ended {
+    Done {
+        keys: u64,
+        /// [`strand_keyspace::Keyspace::changes`] at its moment.
+        changes: u64,
+    },
+    Cancelled,
+    Failed(String),
+}
+
+impl Ended {
+    fn reply(&self) -> Result<(), &'static str> {
+        match self {
+            Ended::Done { .. } => Ok(()),
+            Ended::Cancelled | Ended::Failed(_) => Err(NO_SAVE),
+        }
+    }
+}
+
+/// All shards are held for the moment of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// That is announced for it.
+    Announced,
+    /// Who saves has announced a longer hold.
+    Held,
+}
+
+impl Engine {
+    /// SAVE: on a helper thread, which is back when the snapshot is on the disk.
+    ///
+    /// # Errors
+    /// The text of the reply.
+    pub(crate) fn save(&self, now: Now) -> Result<(), &'static str> {
+        let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
+        self.run_save(running, Moment::Announced, now).reply()
+    }
+    /// As [`Engine::save`], for who has announced a hold of all shards.
+    pub(super) fn save_held(&self, now: Now) -> Result<(), &'static str> {
+        let running = self.begin_save(false, now).ok_or(IN_PROGRESS)?;
+        self.run_save(running, Moment::Held, now).reply()
+    }
+    /// BGSAVE: returns when it has begun.
+    ///
+    /// # Errors
+    /// The text of the reply.
+    pub(crate) fn bgsave(self: &Arc<Self>, now: Now) -> Result<(), &'static str> {
+        let running = self.begin_save(true, now).ok_or(IN_PROGRESS)?;
+        let engine = self.clone();
+        let work = Box::new(move || drop(engine.run_save(running, Moment::Announced, now)));
+        if let Err(why) = self.host.spawn("bgsave", work) {
+            self.host.log(&format!("Can't save in background: {why}"));
+            self.save_ended(now, true, &Ended::Failed(why));
+            return Err(NO_SAVE);
+        }
+        Ok(())
+    }
+    /// BGSAVE that begins at the next tick that finds none running.
+    pub(crate) fn schedule_bgsave(&self) {
+        self.persist.state.lock().scheduled = true;
+    }
+    /// BGSAVE CANCEL.
+    ///
+    /// # Errors
+    /// The text of the reply.
+    pub(crate) fn cancel_bgsave(&self) -> Result<&'static str, &'static str> {
+        let mut state = self.persist.state.lock();
+        if let Some(running) = state.running.as_ref().filter(|running| running.background) {
+            running.cancel.store(true, Relaxed);
+            return Ok("Background saving cancelled");
+        }
+        match std::mem::take(&mut state.scheduled) {
+            true => Ok("Scheduled background saving cancelled"),
+            false => Err("ERR Background saving is currently not in progress or scheduled"),
+        }
+    }
+    /// Begins a save in the background when one is scheduled, or when a `save` point says so. Called with every tick.
+    pub(crate) fn look_at_save_points(self: &Arc<Self>, now: Now) {
+        if self.persist.alerts() & (super::LOADING | FINAL) != 0 {
+            return;
+        }
+        let points = self.config.save_points();
+        let mut state = self.persist.state.lock();
+        let may_try = state.last_ok || now.unix_s() - state.last_try_s > RETRY_S;
+        if state.running.is_some() || !may_try || (points.is_empty() && !state.scheduled) {
+            return;
+        }
+        let changes = self.keyspace.changes().saturating_sub(state.saved_changes);
+        let age_s = now.unix_s() - state.last_save_s;
+        let due = points.iter().find(|(seconds, least)| changes >= *least && age_s > *seconds);
+        if !std::mem::take(&mut state.scheduled) && due.is_none() {
+            return;
+        }
+        drop(state);
+        if let Some((seconds, least)) = due {
+            self.host.log(&format!("{least} changes in {seconds} seconds. Saving..."));
+        }
+        // Another may have begun meanwhile.
+        let _ = self.bgsave(now);
+    }
+    /// True while a snapshot is being written.
+    pub fn is_saving(&self) -> bool {
+        self.persist.state.lock().running.is_some()
+    }
+    /// What a signal that ends the server asks for: `shutdown-on-sigint`, `shutdown-on-sigterm`.
+    pub fn on_signal(&self, is_interrupt: bool) -> ShutdownRequest {
+        let option = if is_interrupt { Opt::ShutdownOnSigint } else { Opt::ShutdownOnSigterm };
+        let text = self.config.text(option);
+        let has = |word: &[u8]| text.split(|b| *b == b' ').any(|given| given == word);
+        ShutdownRequest { now: has(b"now"), force: has(b"force"), save: has(b"save"), nosave: has(b"nosave") }
+    }
+    /// True when a SHUTDOWN with these options saves first.
+    pub fn saves_at_end(&self, request: ShutdownRequest) -> bool {
+        let by_default = !request.nosave && !self.config.save_points().is_empty();
+        !self.persist.is_loading() && (request.save || by_default)
+    }
+    /// What SHUTDOWN and the signals do before the server stops: ends a save in the background and, where that is asked
+    /// for, makes the last one, for which writes wait from its beginning on. `Ok`: stop now. On a helper thread.
+    ///
+    /// # Errors
+    /// The data could not be saved, and the options do not say that it stops nevertheless: everybody goes on.
+    pub fn save_at_end(&self, request: ShutdownRequest, now: Now) -> Result<(), String> {
+        let saves = self.saves_at_end(request);
+        if saves {
+            self.persist.set(FINAL, true);
+        }
+        let background = self.persist.state.lock().running.clone();
+        if let Some(running) = background {
+            running.cancel.store(true, Relaxed);
+        }
+        let ended = if saves { self.last_save(now) } else { Ok(()) };
+        match ended {
+            Err(why) if !request.force => {
+                self.persist.set(FINAL, false);
+                Err(why)
+            }
+            _ => {
+                self.persist.set(ENDED, saves);
+                Ok(())
+            }
+        }
+    }
+    fn last_save(&self, now: Now) -> Result<(), String> {
+        self.host.log("Saving the final RDB snapshot before exiting.");
+        for _ in 0..FINAL_TRIES_MAX {
+            let running = loop {
+                if let Some(running) = self.begin_save(false, now) {
+                    break running;
+                }
+                // The one that was cancelled ends after its slice.
+                self.host.nap_us(super::RETRY_US);
+            };
+            match self.run_save(running, Moment::Announced, now) {
+                Ended::Done { changes, .. } if changes == self.keyspace.changes() => return Ok(()),
+                Ended::Done { .. } | Ended::Cancelled => {}
+                Ended::Failed(why) => return Err(why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a save goes on; `None` when one does.
+    fn begin_save(&self, background: bool, now: Now) -> Option<Running> {
+        let mut state = self.persist.state.lock();
+        if state.running.is_some() {
+            return None;
+        }
+        let keys_total = self.keyspace.records();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let running =
+            Running { background, began: now, keys_done: Arc::default(), keys_total, cancel, load: None };
+        state.running = Some(running.clone());
+        state.saves += 1;
+        if background {
+            (state.last_try_s, state.scheduled) = (now.unix_s(), false);
+        }
+        Some(running)
+    }
+    /// Writes the snapshot, and says how it ended.
+    fn run_save(&self, running: Running, moment: Moment, now: Now) -> Ended {
+        let name = self.config.dbfilename();
+        let ended = match name.is_empty() {
+            // As in redis-server an empty name is nothing that could be written.
+            true => Ended::Failed("dbfilename is empty".into()),
+            false => {
+                let write = || self.write_snapshot(&name, &running, moment);
+                catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| Ended::Failed("it panicked".into()))
+            }
+        };
+        let text = match (&ended, running.background) {
+            (Ended::Done { keys, .. }, true) => {
+                format!("Background saving terminated with success: {keys} keys in {name}")
+            }
+            (Ended::Done { keys, .. }, false) => format!("DB saved on disk: {keys} keys in {name}"),
+            (Ended::Cancelled, _) => "Background saving cancelled".into(),
+            (Ended::Failed(why), true) => format!("Background saving error: {name}: {why}"),
+            (Ended::Failed(why), false) => format!("Error saving the DB: {name}: {why}"),
+        };
+        self.host.log(&text);
+        let took_us = self.host.mono_us().saturating_sub(now.mono_us);
+        let end = Now { unix_us: now.unix_us + took_us as i64, mono_us: now.mono_us + took_us };
+        self.save_ended(end, running.background, &ended);
+        ended
+    }
+    fn write_snapshot(&self, name: &str, running: &Running, moment: Moment) -> Ended {
+        let config = &self.config;
+        let flag = |option| config.number(option) != 0;
+        let (mut keys, mut changes) = (0, 0);
+        let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
+            let now_ms = running.began.unix_ms();
+            let snapshot = {
+                let _hold = (moment == Moment::Announced).then(|| self.holds.announce(None));
+                let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
+                self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
+            };
+            let snapshot = snapshot.ok_or_else(|| io::Error::other("there is a snapshot already"))?;
+            changes = snapshot.changes();
+            if let Some(running) = &mut self.persist.state.lock().running {
+                running.load = Some(snapshot.load().clone());
+            }
+            let aux = [
+                ("redis-ver", REDIS_VERSION.to_string()),
+                ("redis-bits", usize::BITS.to_string()),
+                ("ctime", running.began.unix_s().to_string()),
+                ("used-mem", self.host.allocated_bytes().to_string()),
+                ("aof-base", "0".to_string()),
+            ];
+            let saving = Saving {
+                aux: &aux,
+                functions: &self.persist.functions.lock().clone(),
+                compress: flag(Opt::RdbCompression),
+                checksum: flag(Opt::RdbChecksum),
+                lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
+                now_ms,
+                pause: &|| self.host.yield_now(),
+                progress: &self.save_progress(running),
+            };
+            keys = save(snapshot, &saving, out)?;
+            Ok(())
+        });
+        match wrote {
+            Ok(()) => Ended::Done { keys, changes },
+            Err(_) if running.cancel.load(Relaxed) => Ended::Cancelled,
+            Err(why) => Ended::Failed(why),
+        }
+    }
+    /// Counts keys, waits where `rdb-key-save-delay` says so, and ends what was cancelled.
+    fn save_progress(&self, running: &Running) -> impl Fn(u64) -> io::Result<()> {
+        let before = Cell::new(0);
+        move |keys| {
+            running.keys_done.store(keys, Relaxed);
+            let delay_us = self.config.number(Opt::RdbKeySaveDelay).max(0) as u64;
+            if delay_us > 0 {
+                (before.get()..keys).take_while(|_| !running.cancel.load(Relaxed)).for_each(|_| {
+                    self.host.nap_us(delay_us);
+                });
+            }
+            before.set(keys);
+            match running.cancel.load(Relaxed) {
+                true => Err(io::ErrorKind::Interrupted.into()),
+                false => Ok(()),
+            }
+        }
+    }
+    fn save_ended(&self, now: Now, background: bool, ended: &Ended) {
+        let mut state = self.persist.state.lock();
+        let Some(running) = state.running.take() else { return };
+        state.last_kept_bytes = running.load.map_or(0, |load| load.peak_bytes());
+        if background {
+            state.last_took_s = now.unix_s() - running.began.unix_s();
+        }
+        match ended {
+            Ended::Done { changes, .. } => {
+                (state.saved_changes, state.last_save_s, state.last_ok) = (*changes, now.unix_s(), true);
+            }
+            Ended::Failed(_) if background => state.last_ok = false,
+            Ended::Failed(_) | Ended::Cancelled => {}
+        }
+        drop(state);
+        self.look_at_save_errors();
+    }
+}

@@ -1,0 +1,184 @@
+//! Snapshots against a twin that is copied at the moment, while random writes of every kind go on.
+
+use super::*;
+use crate::{Changed, HashValue, Key, Str, StrRef, Value, ValueRef};
+use std::collections::BTreeMap;
+
+const DATABASES: usize = 3;
+const NOW_MS: i64 = 1_700_000_000_000;
+const LATER_MS: i64 = NOW_MS + 1_000_000;
+
+/// A value in words, and when it expires.
+type Twin = BTreeMap<(usize, Vec<u8>), (Vec<u8>, Option<i64>)>;
+
+fn over() -> Arc<AtomicU8> {
+    Arc::default()
+}
+
+fn words(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
+        ValueRef::Str(s) => s.bytes(&mut Default::default()).to_vec(),
+        ValueRef::Hash(hash) => {
+            let mut fields: Vec<_> =
+                hash.iter().map(|(field, value)| [&field[..], b"=", &value[..], b";"].concat()).collect();
+            fields.sort();
+            fields.concat()
+        }
+        other => panic!("not made here: {other:?}"),
+    }
+}
+
+/// All that is there, read without a snapshot.
+fn all(keyspace: &Keyspace) -> Twin {
+    let mut twin = Twin::new();
+    for db in 0..DATABASES {
+        for shard in 0..keyspace.shards() {
+            keyspace.for_each_in_shard(shard, db, NOW_MS, &mut |record| {
+                let value = (words(record.value()), record.expire_at_ms());
+                assert!(twin.insert((db, record.key().to_vec()), value).is_none());
+            });
+        }
+    }
+    twin
+}
+
+/// What a snapshot gave; nothing twice.
+fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
+    for record in saved.drain(..) {
+        let value = (words(record.value.view()), record.expire_at_ms);
+        let twice = twin.insert((record.db, record.key), value);
+        assert!(twice.is_none(), "a record is there twice");
+    }
+}
+
+fn write(keyspace: &Keyspace, rng: &mut fastrand::Rng) {
+    let db = rng.usize(..DATABASES);
+    let name = match rng.usize(..20) {
+        0 => format!("long:{:0>700}", rng.usize(..40)),
+        _ => format!("key:{}", rng.usize(..3000)),
+    };
+    let key: Key<'_> = keyspace.key(name.as_bytes());
+    let mut txn = keyspace.lock(&[key.hash], NOW_MS);
+    let mut view = txn.db(db);
+    let text = format!("{}{}", rng.u32(..), "x".repeat(if rng.usize(..30) == 0 { 600 } else { 3 }));
+    let expiry = [None, Some(LATER_MS), Some(LATER_MS + 5)][rng.usize(..3)];
+    match rng.usize(..100) {
+        0..45 => _ = view.set_str(&key, StrRef::of(text.as_bytes()), expiry),
+        45..55 => _ = view.delete(&key),
+        55..60 => _ = view.set_expiry(&key, expiry),
+        60..70 => {
+            let edit = |blob: &mut strand_chain::Blob| -> Result<(), ()> {
+                *blob = [&blob[..], b"+"].concat().as_slice().into();
+                Ok(())
+            };
+            let _ = view.edit_str(&key, edit);
+        }
+        70..90 => {
+            let limits = keyspace.settings();
+            let fields = if rng.usize(..40) == 0 { 900 } else { 2 };
+            let at = rng.usize(..2000);
+            let _ = view.change_or_create(&key, |hash: &mut HashValue| {
+                for i in 0..fields {
+                    hash.set(format!("f{}", at + i).as_bytes(), text.as_bytes(), limits);
+                }
+                ((), Changed::Yes)
+            });
+        }
+        90..96 => {
+            if let Some(taken) = view.remove(&key) {
+                view.put_back(&key, taken);
+            }
+        }
+        _ => {
+            drop(txn);
+            match rng.usize(..20) {
+                0 => drop(keyspace.flush(db)),
+                1 => keyspace.swap(db, rng.usize(..DATABASES)),
+                _ => _ = keyspace.expire_slice(NOW_MS, 1000),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_is_of_one_moment_whatever_is_written_meanwhile() {
+    for (seed, shards, writes_per_step) in [(1, 4, 3), (2, 1, 40), (3, 8, 300), (4, 2, 2000), (5, 4, 0)] {
+        let keyspace = Keyspace::new(shards, DATABASES, [seed, 2, 3, 4]);
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        for round in 0..6 {
+            (0..8000).for_each(|_| write(&keyspace, rng));
+            let want = all(&keyspace);
+            let mut snapshot = keyspace.snapshot(64 << 10, over()).expect("the only one");
+            assert!(keyspace.snapshot(64 << 10, over()).is_none());
+            let counted: usize = snapshot.databases().values().map(|keys| keys.all).sum();
+            assert_eq!(counted, want.len());
+            let (mut have, mut slice) = (Twin::new(), Vec::new());
+            (0..writes_per_step).for_each(|_| write(&keyspace, rng));
+            while snapshot.next(&mut slice) {
+                add(&mut have, &mut slice);
+                (0..writes_per_step).for_each(|_| write(&keyspace, rng));
+            }
+            assert!(slice.is_empty());
+            assert!(have == want, "seed {seed}, round {round}: {} and {}", have.len(), want.len());
+            let load = snapshot.load().clone();
+            drop(snapshot);
+            assert_eq!(load.bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let put = |i: usize| {
+        let name = format!("key:{i}");
+        let key = keyspace.key(name.as_bytes());
+        let value = Value::Str(Str::Raw(vec![b'v'; 1000].as_slice().into()));
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, value, None);
+    };
+    (0..1000).for_each(put);
+    let over = over();
+    let mut snapshot = keyspace.snapshot(100_000, over.clone()).expect("the only one");
+    (0..50).for_each(put);
+    assert!(over.load(Relaxed) == 0 && snapshot.load().bytes() > 50_000);
+    (0..50).for_each(put);
+    assert!(snapshot.load().bytes() < 70_000, "each is kept once");
+    (1000..2000).for_each(put);
+    assert!(snapshot.load().bytes() < 110_000, "what is new is not kept");
+    (50..100).for_each(put);
+    assert!(over.load(Relaxed) == SNAPSHOT_OVER);
+    let (mut slice, mut records) = (Vec::new(), 0);
+    while snapshot.next(&mut slice) {
+        records += slice.len();
+        slice.clear();
+    }
+    assert_eq!(records, 1000);
+    assert!(over.load(Relaxed) == 0);
+    assert_eq!(snapshot.load().bytes(), 0);
+    assert!(snapshot.load().peak_bytes() > 100_000);
+    (0..200).for_each(put);
+    assert_eq!(snapshot.load().bytes(), 0, "all is read");
+    drop(snapshot);
+    let snapshot = keyspace.snapshot(1, over.clone()).expect("the first has ended");
+    (0..50).for_each(put);
+    assert!(over.load(Relaxed) == SNAPSHOT_OVER);
+    drop(snapshot);
+    assert!(over.load(Relaxed) == 0, "nobody waits for a snapshot that was given up");
+}
+
+#[test]
+fn changes_are_counted() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let key = keyspace.key(b"key");
+    let db = |act: &dyn Fn(&mut crate::Db<'_, '_>)| act(&mut keyspace.lock(&[key.hash], NOW_MS).db(1));
+    db(&|db| _ = db.set_str(&key, StrRef::of(b"1"), None));
+    db(&|db| _ = db.get(&key));
+    assert_eq!(keyspace.changes(), 1);
+    db(&|db| _ = db.delete(&key));
+    db(&|db| _ = db.delete(&key));
+    assert_eq!(keyspace.changes(), 2);
+    db(&|db| _ = db.set_str(&key, StrRef::of(b"1"), None));
+    assert_eq!(keyspace.snapshot(0, over()).map(|s| s.changes()), Some(3));
+    drop(keyspace.flush(1));
+    assert_eq!(keyspace.changes(), 4);
+}

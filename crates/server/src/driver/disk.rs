@@ -1,0 +1,162 @@
+//! Snapshots as files: [`replace`] puts a new one in the place of the old one, [`open`] reads one, and a [`DirLock`] keeps a
+//! second server from writing the same file.
+//!
+//! A file is written under another name beside its place, made by O_EXCL (a link that lies there is never followed), brought
+//! to the disk, and renamed; then the folder is brought to the disk. So a crash, a full disk or an error leaves the old
+//! file as it was.
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use strand_engine::{OpenedFile, WriteFile};
+
+/// After so many bytes what is written goes to the disk, where that is asked for: as in redis-server.
+const SYNC_BYTES: usize = 4 << 20;
+/// Of a file that is read, so much is asked for at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Temporary files end so; what a killed server left is removed by the next.
+const TEMPORARY_SUFFIX: &str = ".tmp";
+/// Random characters of their names.
+const RANDOM_CHARS: usize = 6;
+/// A lock's file may be removed by the server that ends while another opens it; so often that is tried again.
+const LOCK_TRIES_MAX: usize = 100;
+
+/// Puts what `write` writes in the place of `name` in `folder`, which is an absolute path.
+///
+/// # Errors
+/// Those of `write` and of the system; the file is as it was before, and nothing is left beside it.
+pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
+    let mut temporary = tempfile::Builder::new()
+        .prefix(&format!("{name}."))
+        .suffix(TEMPORARY_SUFFIX)
+        .rand_bytes(RANDOM_CHARS)
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(folder)?;
+    let mut synced = Synced { file: temporary.as_file_mut(), in_parts, unsynced_bytes: 0 };
+    write(&mut synced)?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(folder.join(name)).map_err(|e| e.error)?;
+    // The new name must be on the disk too.
+    File::open(folder)?.sync_all()
+}
+
+/// A file that goes to the disk while it is written.
+struct Synced<'f> {
+    file: &'f mut File,
+    in_parts: bool,
+    unsynced_bytes: usize,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let wrote = self.file.write(bytes)?;
+        self.unsynced_bytes += wrote;
+        if self.in_parts && self.unsynced_bytes >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.unsynced_bytes = 0;
+        }
+        Ok(wrote)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Opens the file `name` of the working folder and tells its length; `None` when it is not there.
+///
+/// # Errors
+/// Those of the system; also when it is no regular file.
+pub fn open(name: &str) -> io::Result<Option<OpenedFile>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let file = match File::open(name) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    Ok(Some((Box::new(BufReader::with_capacity(READ_BYTES, file)), metadata.len())))
+}
+
+/// Keeps another server from writing the snapshot of the same name in the same folder. The lock is the kernel's, on a file
+/// beside the snapshot: it ends with the process, however that ends.
+#[derive(Debug)]
+pub struct DirLock {
+    file: File,
+    path: PathBuf,
+}
+
+impl DirLock {
+    /// Locks `name` in `folder`, an absolute path, and removes the temporary files that a killed server has left; their number.
+    ///
+    /// # Errors
+    /// `WouldBlock`: another server has the lock; its process id, if it can be read. Else the system's.
+    pub fn take(folder: &Path, name: &str) -> io::Result<(DirLock, usize)> {
+        let path = lock_path(folder, name);
+        for _ in 0..LOCK_TRIES_MAX {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut file = File::from(openat(rustix::fs::CWD, &path, flags, Mode::from_raw_mode(0o644))?);
+            if let Err(e) = flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+                let e = io::Error::from(e);
+                if e.kind() != io::ErrorKind::WouldBlock {
+                    return Err(e);
+                }
+                let mut pid = String::new();
+                let _ = file.take(32).read_to_string(&mut pid);
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, pid.trim().to_string()));
+            }
+            // The server that had it may have removed it between the two steps: then another could lock a new one.
+            if std::fs::metadata(&path)
+                .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+            {
+                file.set_len(0)?;
+                file.rewind()?;
+                writeln!(file, "{}", std::process::id())?;
+                let left = remove_left(folder, name);
+                return Ok((DirLock { file, path }, left));
+            }
+        }
+        Err(io::Error::other("the lock's file changes all the time"))
+    }
+    /// True when it is the lock of `name` in `folder`.
+    pub fn is_of(&self, folder: &Path, name: &str) -> bool {
+        lock_path(folder, name) == self.path
+    }
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // Still locked: nobody can have it before it is gone.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
+}
+
+fn lock_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.lock"))
+}
+
+/// Removes temporary files of `name`, which nobody else may write now; how many.
+fn remove_left(folder: &Path, name: &str) -> usize {
+    let is_left = |path: &Path| {
+        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+        let random = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        let random = random.and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX)).unwrap_or_default();
+        random.len() == RANDOM_CHARS
+            && random.bytes().all(|b| b.is_ascii_alphanumeric())
+            && path.symlink_metadata().is_ok_and(|m| m.is_file())
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let left = entries.flatten().map(|entry| entry.path()).filter(|path| is_left(path));
+    left.filter(|path| std::fs::remove_file(path).is_ok()).count()
+}
+
+#[cfg(test)]
+mod tests;

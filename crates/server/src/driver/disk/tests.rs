@@ -1,0 +1,56 @@
+//! Locks and leftovers. That a file is replaced whole or not at all is tested with real servers.
+
+use super::*;
+
+#[test]
+fn a_name_is_locked_once_and_what_was_left_is_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let take = |name| DirLock::take(folder.path(), name);
+    let names = || {
+        let mut names: Vec<String> = std::fs::read_dir(&folder)
+            .expect("there")
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    for name in ["dump.rdb.aB3dE6.tmp", "dump.rdb.short.tmp", "other.rdb.aB3dE6.tmp", "dump.rdb.aB3d.6.tmp"] {
+        std::fs::write(at(name), "x").expect("a file");
+    }
+    let (lock, left) = take("dump.rdb").expect("free");
+    assert!(lock.is_of(folder.path(), "dump.rdb") && !lock.is_of(folder.path(), "other.rdb"));
+    assert_eq!(left, 1);
+    assert_eq!(
+        names(),
+        ["dump.rdb.aB3d.6.tmp", "dump.rdb.lock", "dump.rdb.short.tmp", "other.rdb.aB3dE6.tmp"]
+    );
+    let taken = take("dump.rdb").expect_err("it is locked");
+    assert_eq!(
+        (taken.kind(), taken.to_string()),
+        (io::ErrorKind::WouldBlock, std::process::id().to_string())
+    );
+    let (_other, left) = take("other.rdb").expect("another name");
+    assert_eq!(left, 1);
+    drop(lock);
+    assert!(!names().contains(&"dump.rdb.lock".to_string()));
+    take("dump.rdb").expect("free again");
+    // A link that waits for the lock's file is not followed.
+    std::os::unix::fs::symlink("victim", at("linked.rdb.lock")).expect("a link");
+    assert!(take("linked.rdb").is_err());
+    assert!(!names().contains(&"victim".to_string()));
+
+    std::fs::write(at("dump.rdb"), "old").expect("a file");
+    let failed = replace(folder.path(), "dump.rdb", true, &mut |out| {
+        out.write_all(b"half")?;
+        Err(io::ErrorKind::StorageFull.into())
+    });
+    assert_eq!(failed.expect_err("on purpose").kind(), io::ErrorKind::StorageFull);
+    assert_eq!(std::fs::read_to_string(at("dump.rdb")).expect("there"), "old");
+    let files = names();
+    replace(folder.path(), "dump.rdb", true, &mut |out| out.write_all(&vec![b'x'; 2 * SYNC_BYTES + 1]))
+        .expect("replaced");
+    assert_eq!(std::fs::metadata(at("dump.rdb")).expect("there").len(), 2 * SYNC_BYTES as u64 + 1);
+    assert_eq!(names(), files, "nothing is left beside it");
+}
