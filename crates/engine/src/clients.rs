@@ -241,6 +241,28 @@ impl Clients {
     pub(crate) fn wake_subscribers(&self) {
         self.all().iter().filter(|c| c.inbox.is_subscriber()).for_each(|c| c.wake.wake());
     }
+    /// Closes the clients that hold most until the others hold no more than `bytes_max`; how many. Those that CLIENT NO-EVICT
+    /// spares stay.
+    pub(crate) fn evict(&self, bytes_max: u64) -> usize {
+        // Who is closed already frees what it holds in a moment.
+        let mut left: Vec<_> = self.all().into_iter().filter(|client| !client.is_killed()).collect();
+        let mut held_bytes: u64 = left.iter().map(|client| client.held_bytes()).sum();
+        if held_bytes <= bytes_max {
+            return 0;
+        }
+        left.retain(|client| !client.moving.no_evict.load(Relaxed) && client.held_bytes() > 0);
+        left.sort_by_cached_key(|client| std::cmp::Reverse(client.held_bytes()));
+        let mut evicted = 0;
+        for client in left {
+            if held_bytes <= bytes_max {
+                break;
+            }
+            held_bytes = held_bytes.saturating_sub(client.held_bytes());
+            client.kill();
+            evicted += 1;
+        }
+        evicted
+    }
     /// Wakes every session.
     pub(crate) fn wake_all(&self) {
         self.all().iter().for_each(|c| c.wake.wake());

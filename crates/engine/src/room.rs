@@ -6,6 +6,7 @@
 
 use crate::config::Opt;
 use crate::memory::{Charge, Purpose, Shares};
+use crate::stats::Stat;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -122,12 +123,16 @@ impl Engine {
     /// again after the microseconds that it returns.
     pub fn watch_memory(&self, now: Now) -> u64 {
         self.look_at_memory();
+        let pause_us = match self.evict_clients() {
+            true => PAUSE_NEAR_US,
+            false => PAUSE_FAR_US,
+        };
         self.reclaim();
         let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
         self.memory.count_time(over > 0, now.mono_us);
         let (used, limit) = (self.memory.used_bytes(), self.memory.limit_bytes());
         if limit == 0 || used < limit / 10 * 9 {
-            return PAUSE_FAR_US;
+            return pause_us;
         }
         let paused = self.pause.waits_until(true, now.mono_us).is_some();
         if over > 0 {
@@ -143,6 +148,21 @@ impl Engine {
         self.reclaim();
         // Without a victim there may be some further on: a slice looks at a bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
+    }
+    /// Keeps to `maxmemory-clients`; true when there is such a limit.
+    fn evict_clients(&self) -> bool {
+        let bytes_max = match self.config.number(Opt::MaxMemoryClients) {
+            0 => return false,
+            // A part of what is no limit is none.
+            percent @ ..0 => match self.memory.limit_bytes() {
+                0 => return false,
+                limit => (u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64,
+            },
+            bytes => bytes as u64,
+        };
+        let evicted = self.clients.evict(bytes_max);
+        self.stats.add(0, Stat::ClientEvictions, evicted as u64);
+        true
     }
     /// What the workers took for spare is not any more.
     pub(crate) fn forget_spare(&self) {

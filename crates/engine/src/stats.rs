@@ -25,6 +25,8 @@ pub(crate) enum Stat {
     Errors,
     QueryLimitCloses,
     OutputLimitCloses,
+    /// Clients closed by `maxmemory-clients`.
+    ClientEvictions,
     IdleCloses,
     KeyspaceHits,
     KeyspaceMisses,

@@ -267,8 +267,7 @@ options! {
     MaxMemory "maxmemory", Kind::Memory(0, LONG), "0", Anytime,
         "Memory limit: what the allocator has given out may be this much; 0 is none";
     MaxMemoryClients "maxmemory-clients", Kind::MemoryOrPercent, "0", Anytime,
-        "Memory of all clients; 0 is no limit",
-        no effect: "clients' buffers are bounded one by one: client-query-buffer-limit, client-output-buffer-limit";
+        "Requests and replies of all clients may take this much, or this part of maxmemory; 0 is no limit";
     MaxMemoryEvictionTenacity "maxmemory-eviction-tenacity", Kind::Integer(0, 100), "10", Anytime,
         "How many keys one command may evict at the memory limit before others do (10: 16 keys)";
     MaxMemoryPolicy "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,

@@ -39,6 +39,10 @@ use subscriptions::Progress;
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output than this executes nothing until it has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// A client that neither reads nor lets the server read for so long waits for the server to execute: it writes all its
+/// requests before it reads the first reply. The session then executes on, as redis-server always does, within
+/// `client-output-buffer-limit` and `maxmemory-clients`, until the client has read everything.
+const STALL_US: u64 = 100_000;
 /// A session that had too much output goes on when one part in this many of the bound is left, or less.
 const OUTPUT_RESUME_PART: usize = 4;
 /// What that is for one that is authenticated.
@@ -121,6 +125,8 @@ pub struct Session {
     awaited: Awaited,
     /// More unwritten output than this stops it for the time being.
     output_bytes_max: usize,
+    /// Since when no output left while it waits for that.
+    stalled_since_us: u64,
     /// Since when the output is over its soft limit.
     over_soft_since_us: Option<u64>,
     input_bytes: u64,
@@ -243,6 +249,7 @@ impl Session {
             last_active_us: now.mono_us,
             awaited: Awaited::Nothing,
             output_bytes_max: OUTPUT_BYTES_MAX,
+            stalled_since_us: now.mono_us,
             over_soft_since_us: None,
             input_bytes: 0,
             reads: 0,
@@ -326,12 +333,19 @@ impl Session {
         self.replies.out.len() <= self.output_bytes_max / OUTPUT_RESUME_PART
     }
     /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
-    /// (`timeout`), has not logged in (`login-timeout`) or is over its soft output limit for too long. Changes with every
-    /// turn.
+    /// (`timeout`), has not logged in (`login-timeout`), is over its soft output limit for too long, or waits for the server
+    /// to execute before it reads. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
         let soft_us = self.settings.output(self.is_subscriber()).soft_us;
         let over_soft = self.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
-        [self.timeout_deadline_us(), self.login_deadline_us(), over_soft].into_iter().flatten().min()
+        let deadlines =
+            [self.timeout_deadline_us(), self.login_deadline_us(), over_soft, self.stall_deadline_us()];
+        deadlines.into_iter().flatten().min()
+    }
+    /// When the session executes on although its output has not drained: both bounds are met, and nothing moves.
+    fn stall_deadline_us(&self) -> Option<u64> {
+        let is_stalled = matches!(self.state, State::Draining) && !self.wants_read() && !self.must_log_in();
+        is_stalled.then(|| self.stalled_since_us.saturating_add(STALL_US))
     }
     /// When a client that has not logged in, or sent a part of its first request, is waited for no longer.
     fn login_deadline_us(&self) -> Option<u64> {

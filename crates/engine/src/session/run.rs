@@ -109,10 +109,30 @@ impl Session {
         }
     }
 
+    /// True when the client has stopped reading and waits for the server to take more requests: from now on, until it has
+    /// read everything, its output is bounded by the limits of the configuration alone.
+    #[cold]
+    fn runs_on(&mut self, now: Now) -> bool {
+        if self.replies.out.len() < self.output_left {
+            self.stalled_since_us = now.mono_us;
+        }
+        if self.stall_deadline_us().is_none_or(|deadline| now.mono_us < deadline) {
+            return false;
+        }
+        self.output_bytes_max = usize::MAX;
+        true
+    }
+
     fn work(&mut self, now: Now) -> Turn {
+        if self.output_bytes_max == usize::MAX && self.replies.out.is_empty() {
+            self.guard();
+        }
+        let drains = matches!(self.state, State::Draining) && !self.output_drained();
+        if drains && !self.runs_on(now) {
+            return Turn::Flush;
+        }
         match self.state {
             State::Ready => {}
-            State::Draining if !self.output_drained() => return Turn::Flush,
             State::Draining => self.state = State::Ready,
             State::Postponed => {
                 self.state = State::Ready;
@@ -141,6 +161,7 @@ impl Session {
             self.work_left -= COMMAND_WORK;
             if self.replies.out.len() >= self.output_bytes_max {
                 self.state = State::Draining;
+                self.stalled_since_us = now.mono_us;
                 return Turn::Flush;
             }
             self.look_ahead();

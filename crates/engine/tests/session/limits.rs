@@ -212,3 +212,67 @@ fn output_over_the_soft_limit_for_too_long_closes_the_client() {
     server.advance_ms(10_000);
     assert_eq!(peer.drive(&server), Stop::Read);
 }
+
+#[test]
+fn who_sends_all_before_reading_any_is_served_on() {
+    // Reading ahead ends at the query limit here.
+    let mut server = Server::with("client-query-buffer-limit 1mb\nmaxmemory-clients 100mb");
+    let mut peer = server.connect();
+    peer.hold_output = true;
+    let request = [&b"*2\r\n$4\r\nECHO\r\n$20000\r\n"[..], &[b'x'; 20_000], b"\r\n"].concat();
+    let feed = |peer: &mut crate::fixture::Peer| (0..60).for_each(|_| peer.feed(&request, usize::MAX));
+    feed(&mut peer);
+    assert_eq!(peer.drive(&server), Stop::Flush);
+    assert!(!peer.session.wants_read() || peer.session.output().len() > 256 << 10);
+    feed(&mut peer);
+    assert!(!peer.session.wants_read());
+    // Output that leaves is a client that reads: it is waited for.
+    for _ in 0..5 {
+        assert_eq!(peer.session.idle_deadline_us(), Some(server.now.mono_us + 100_000));
+        server.advance_ms(99);
+        peer.take_output(1);
+        assert_eq!(peer.drive(&server), Stop::Flush);
+    }
+    server.advance_ms(100);
+    assert_eq!(peer.drive(&server), Stop::Read);
+    assert!(peer.session.output().len() > 2 << 20);
+    // Once under way it goes on at once ...
+    feed(&mut peer);
+    assert_eq!(peer.drive(&server), Stop::Read);
+    peer.take_output(usize::MAX);
+    assert_eq!(peer.received_bytes().len(), 180 * b"$20000\r\n\r\n".len() + 180 * 20_000);
+    // ... until all is read.
+    feed(&mut peer);
+    assert_eq!(peer.drive(&server), Stop::Flush);
+}
+
+#[test]
+fn the_clients_that_hold_most_are_closed_at_their_limit() {
+    let mut server = Server::with("maxmemory-clients 1mb");
+    let mut admin = server.connect();
+    admin.run(&server, &format!("SET k {}", "v".repeat(200_000)));
+    let mut peers: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for (i, peer) in peers.iter_mut().enumerate() {
+        peer.hold_output = true;
+        if i == 3 {
+            peer.run(&server, "CLIENT NO-EVICT ON");
+        }
+        // 200, 400, 600 and 800 KB; replies of 800 KB are more than a session holds at once.
+        for _ in 0..=i {
+            peer.feed(b"GET k\r\n", 99);
+            peer.drive(&server);
+        }
+    }
+    assert!(server.engine.watch_memory(server.now) <= 10_000, "it is looked at soon again");
+    let ends: Vec<_> = peers.iter_mut().map(|peer| (peer.drive(&server), peer.ended).1).collect();
+    assert_eq!(ends[3], None, "it is not to be evicted");
+    assert_eq!(ends[2], Some(End::Abort));
+    let stats = admin.run(&server, "INFO stats");
+    let evicted = ends.iter().filter(|end| end.is_some()).count();
+    assert!(stats.contains(&format!("|evicted_clients:{evicted}|")), "{stats}");
+    // A part of maxmemory: of none it is none.
+    assert_eq!(admin.run(&server, "CONFIG SET maxmemory-clients 5%"), "+OK|");
+    assert_eq!(server.engine.watch_memory(server.now), 100_000);
+    assert_eq!(admin.run(&server, "CONFIG SET maxmemory 1gb"), "+OK|");
+    assert_eq!(server.engine.watch_memory(server.now), 10_000);
+}

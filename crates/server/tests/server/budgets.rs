@@ -41,8 +41,14 @@ const NOT_SENT: &[(&str, &str)] = &[
     ("flushdb", "as flushall"),
     ("multi", "the mark would be queued; a transaction runs the commands that are sent here"),
     ("pfselftest", "takes its second whatever is asked"),
+    (
+        "psubscribe",
+        "the mark is refused to a subscriber; the limits of a client's channels have tests of their own",
+    ),
     ("quit", "ends the connection"),
     ("shutdown", "ends the server"),
+    ("ssubscribe", "as psubscribe"),
+    ("subscribe", "as psubscribe"),
     ("swapdb", "takes away what the others work on"),
 ];
 

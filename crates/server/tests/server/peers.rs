@@ -1,6 +1,6 @@
 //! Peers that are large, slow, rude or gone.
 
-use crate::harness::{Server, command, is_true_within};
+use crate::harness::{Client, Server, command, is_true_within};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -234,4 +234,21 @@ fn an_idle_client_is_closed_after_the_timeout() {
     busy.call("CONFIG SET timeout 1", "+OK\r\n");
     idle.expect_end();
     busy.stream.shutdown(Shutdown::Both).expect("connected");
+}
+
+#[test]
+fn who_reads_nothing_before_all_is_sent_is_answered_as_by_redis() {
+    // More than what the kernel and both bounds of a session take together.
+    const REQUESTS: usize = 3_000;
+    const BYTES: usize = 64 << 10;
+    let request = [format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n").as_bytes(), &[b'x'; BYTES], b"\r\n"].concat();
+    let reply = [format!("${BYTES}\r\n").as_bytes(), &[b'x'; BYTES], b"\r\n"].concat();
+    let ours = Server::start(&["--workers", "1"]);
+    let theirs = strand_testkit::process::Server::redis(&[], None).expect("redis-server is installed");
+    for address in [theirs.address, ours.address] {
+        let mut client = Client::connect(address);
+        (0..REQUESTS).for_each(|_| client.send(&request));
+        (0..REQUESTS).for_each(|_| client.expect(&reply));
+        client.call("PING", "+PONG\r\n");
+    }
 }

@@ -144,7 +144,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "keyspace_hits": stats.get(Stat::KeyspaceHits),
         "keyspace_misses": stats.get(Stat::KeyspaceMisses),
         "evicted_keys": f.engine.keyspace.evicted_total(),
-        "evicted_clients": 0,
+        "evicted_clients": stats.get(Stat::ClientEvictions),
         "total_eviction_exceeded_time": over_us / 1000,
         "current_eviction_exceeded_time": over_now_us / 1000,
         "pubsub_channels": f.engine.pubsub.channels_len(Kind::Channel),
