@@ -578,6 +578,55 @@ def http_by_schemathesis(strand):
 
 
 @check
+def blocking_pops(strand):
+    for protocol in (2, 3):
+        r = strand.client(protocol=protocol)
+        r.flushall()
+        assert r.blpop(["a", "b"], timeout=0.01) is None
+        assert r.blmove("a", "b", 0.01) is None
+        r.rpush("b", "1", "2", "3", "4")
+        assert tuple(r.blpop(["a", "b"], timeout=1)) == ("b", "1")
+        assert tuple(r.brpop("b")) == ("b", "4")
+        assert r.brpoplpush("b", "c", 1) == "3" and r.blmove("b", "c", 1) == "2"
+        assert r.blmpop(1, 2, "b", "c", direction="LEFT", count=5) == ["c", ["3", "2"]]
+        r.zadd("z", {"m": 1, "n": 2, "o": 3})
+        assert list(r.bzpopmin("z", 1)) == ["z", "m", 1.0] and list(r.bzpopmax("z", 1)) == ["z", "o", 3.0]
+        assert r.wait(1, 10) == 0
+
+        # A queue: workers wait in other threads, a producer pushes.
+        results = []
+
+        def work():
+            mine = strand.client(protocol=protocol)
+            while (job := mine.blpop("jobs", timeout=20)) and job[1] != "end":
+                results.append(job[1])
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for i in range(200):
+            r.rpush("jobs", i)
+        r.rpush("jobs", *["end"] * 4)
+        for t in threads:
+            t.join(60)
+        assert sorted(map(int, results)) == list(range(200)), results
+
+        # A stream with a consumer group.
+        r.xgroup_create("s", "g", mkstream=True)
+        read = []
+
+        def consume():
+            mine = strand.client(protocol=protocol)
+            read.append(mine.xreadgroup("g", "c", {"s": ">"}, block=20_000))
+
+        t = threading.Thread(target=consume)
+        t.start()
+        r.xadd("s", {"f": "v"}, id="1-1")
+        t.join(60)
+        assert len(read) == 1 and "1-1" in repr(read), read
+
+
+@check
 def many_threads(strand):
     r = strand.client()
     r.set("counter", 0)

@@ -130,7 +130,7 @@ impl Bench {
         let mut txn = self.keyspace.lock(&hashes, NOW_MS);
         let (keys, mut reply) = (&keys[..], Reply::new(&mut self.out, Protocol::Resp2));
         let (txn, reply, rng) = (&mut txn, &mut reply, &mut self.rng);
-        handler(&mut Call { args, keys, db: 0, now_ms: NOW_MS, txn, reply, rng, rights: None });
+        handler(&mut Call { args, keys, db: 0, now_ms: NOW_MS, txn, reply, rng, rights: None, wait: None });
         self.replies += 1;
         if self.replies.is_multiple_of(PIPELINE) {
             self.out.clear();

@@ -2,6 +2,7 @@
 //! that run on a helper thread, shard by shard.
 
 use crate::spec::Access;
+use crate::wait::Wait;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ pub struct Call<'a, 'k> {
     /// What the user may do with keys that are not among the arguments, for commands whose key specs do not find all keys;
     /// `None` is everything.
     pub rights: Option<&'a dyn KeyRights>,
+    /// What a blocking command that found nothing would wait for; the handler fills it in.
+    pub wait: Option<Wait>,
 }
 
 /// A lane call that meets a busy shard waits this often for it, and for this long at most; then it has its shards kept free.
@@ -137,6 +140,8 @@ pub struct LaneCall<'a> {
     pub rights: Option<&'a dyn KeyRights>,
     /// What reading found.
     pub lookups: Lookups,
+    /// A blocking command found nothing, and would wait ([`Call::wait`]).
+    pub waits: bool,
     /// Lets others have the processor; called between slices by [`LaneCall::pause`], with no shard held.
     pub yield_now: &'a dyn Fn(),
 }

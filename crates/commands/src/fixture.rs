@@ -78,6 +78,7 @@ impl Fixture {
                         reply: &mut reply,
                         rng: &mut self.rng,
                         rights: None,
+                        wait: None,
                     });
                 }
                 Exec::Estimated(..) | Exec::Walk(_) | Exec::Heavy(_) => {
@@ -96,6 +97,7 @@ impl Fixture {
                         no_touch: false,
                         rights: None,
                         lookups: Lookups::default(),
+                        waits: false,
                         yield_now: &|| pauses.set(pauses.get() + 1),
                     };
                     match found.spec.exec {

@@ -26,3 +26,4 @@ pub mod serial;
 pub mod spec;
 mod strtod;
 pub mod table;
+pub mod wait;

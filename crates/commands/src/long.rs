@@ -332,6 +332,7 @@ fn at_once(
                     reply: &mut reply,
                     rng: call.rng,
                     rights: call.rights,
+                    wait: None,
                 },
             )
         }
@@ -354,10 +355,13 @@ fn at_once(
                     reply: &mut reply,
                     rng: call.rng,
                     rights: call.rights,
+                    wait: None,
                 },
             )
         }
     };
+    let (done, waits) = done;
+    call.waits |= waits;
     if let Some(done) = done {
         return done;
     }
@@ -366,13 +370,14 @@ fn at_once(
     Err(Stop::Error(line[1..].trim_ascii_end().to_vec()))
 }
 
-/// Runs the handler; `None` when it answered with an error.
-fn once(run: Run, mut call: Call<'_, '_>) -> Option<Result<Lookups, Stop>> {
+/// Runs the handler; `None` when it answered with an error. Then whether it found nothing and would wait.
+fn once(run: Run, mut call: Call<'_, '_>) -> (Option<Result<Lookups, Stop>>, bool) {
     run(&mut call);
+    let waits = call.wait.is_some();
     if call.reply.is_over() && call.reply.counts_copies() {
-        return Some(Err(Stop::Copies));
+        return (Some(Err(Stop::Copies)), waits);
     }
-    call.reply.error_code().is_none().then(|| Ok(call.txn.lookups()))
+    (call.reply.error_code().is_none().then(|| Ok(call.txn.lookups())), waits)
 }
 
 #[cfg(test)]

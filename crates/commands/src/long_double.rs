@@ -95,6 +95,26 @@ impl LongDouble {
         Some(LongDouble { negative: negative && difference != 0, ..sum })
     }
 
+    /// A thousand times the number, rounded as every product, then up to an integer; `None` past 64 bits.
+    pub(crate) fn thousandfold_ceil(self) -> Option<i64> {
+        if self.is_infinite() {
+            return None;
+        }
+        let product = round(u128::from(self.significand) * 1000, self.exponent, false)?;
+        let (whole, rest) = match product.exponent {
+            _ if product.significand == 0 => (0, false),
+            // All 64 bits are in front of the point.
+            0.. => return None,
+            small if small <= -64 => (0, true),
+            small => (
+                product.significand >> small.unsigned_abs(),
+                product.significand << (64 - small.unsigned_abs()) != 0,
+            ),
+        };
+        let whole = i64::try_from(whole).ok()?;
+        if self.negative { Some(-whole) } else { whole.checked_add(i64::from(rest)) }
+    }
+
     /// True for plus and minus infinity.
     pub(crate) fn is_infinite(self) -> bool {
         self.exponent == i32::MAX

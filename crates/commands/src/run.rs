@@ -1,4 +1,4 @@
-//! Running a command whole, on a transaction that holds its shards: inside EXEC.
+//! Running a command whole, on a transaction that holds its shards: inside EXEC, and for who waits.
 //!
 //! A command that runs alone goes other ways, since it may be long: the session locks, runs and classifies
 //! (`engine`), and [`crate::long`] has the slow paths.
@@ -6,6 +6,7 @@
 use crate::call::{Call, KeyRights};
 use crate::dispatch;
 use crate::spec::{CommandSpec, KeySpec};
+use crate::wait::Wait;
 use smallvec::SmallVec;
 use strand_chain::Chain;
 use strand_keyspace::{Key, Txn};
@@ -24,6 +25,17 @@ pub struct Context<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// As [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Ran {
+    /// When the reply is an error, its code.
+    pub error: Option<Vec<u8>>,
+    /// What a blocking command would wait for that has found nothing; its reply says only that.
+    pub wait: Option<Wait>,
+    /// The reply is cut: it is longer than it may be.
+    pub is_over: bool,
 }
 
 /// How a command runs whole; `None`: it cannot.
@@ -48,6 +60,20 @@ pub fn whole(
     out: &mut Chain,
     context: Context<'_>,
 ) -> Option<Vec<u8>> {
+    once(spec, args, txn, out, context).error
+}
+
+/// As [`whole`], for a caller that can wait.
+///
+/// # Panics
+/// As [`whole`].
+pub fn once(
+    spec: &CommandSpec,
+    args: Args<'_>,
+    txn: &mut Txn<'_>,
+    out: &mut Chain,
+    context: Context<'_>,
+) -> Ran {
     let run = handler(spec).expect("the command was queued, so that it has a handler");
     let positions = dispatch::keys_to_lock(spec, args);
     let keyspace = txn.keyspace();
@@ -55,7 +81,8 @@ pub fn whole(
     let now_ms = txn.now_ms();
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
     let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
-    let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights };
+    let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
     run(&mut call);
-    call.reply.error_code().map(<[u8]>::to_vec)
+    let error = call.reply.error_code().map(<[u8]>::to_vec);
+    Ran { error, is_over: call.reply.is_over(), wait: call.wait }
 }

@@ -4,6 +4,7 @@
 //! behind a lock. The registry itself is locked only when a client comes, goes or is asked for.
 
 use crate::pubsub::{Frame, Inbox};
+use crate::session::Ticket;
 use crate::stats::CommandIds;
 use crate::{Now, PeerInfo, Wake};
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ pub(crate) struct Client {
     killed: AtomicBool,
     texts: Mutex<Texts>,
     moving: Moving,
+    /// What it has left at the keys that it waits for.
+    ticket: Mutex<Option<Arc<Ticket>>>,
     /// Bytes from it that the driver holds and the session has not seen.
     pub(crate) unread_bytes: Arc<AtomicU64>,
     /// What others have sent it.
@@ -108,6 +111,15 @@ impl Client {
         self.killed.store(true, Relaxed);
         self.wake.wake();
     }
+    /// It waits (`None`: no more).
+    pub(crate) fn set_ticket(&self, ticket: Option<Arc<Ticket>>) {
+        *self.ticket.lock() = ticket;
+    }
+    /// CLIENT UNBLOCK; false when it does not wait.
+    pub(crate) fn unblock(&self, with_error: bool) -> bool {
+        let ticket = self.ticket.lock().clone();
+        ticket.is_some_and(|ticket| ticket.unblock(with_error))
+    }
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
     }
@@ -133,6 +145,7 @@ impl Client {
         for (set, letter) in [
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
+            (self.ticket.lock().is_some(), 'b'),
             (m.no_evict.load(Relaxed), 'e'),
             (m.no_touch.load(Relaxed), 'T'),
         ] {
@@ -181,9 +194,30 @@ pub(crate) struct Clients {
     open: AtomicU64,
     /// Clients that are gone and of whom a command waits to be done.
     left: AtomicU64,
+    /// Clients that wait in a blocking command, and those of them that do not for ever.
+    blocked: AtomicU64,
+    timed: AtomicU64,
 }
 
 impl Clients {
+    /// A client waits.
+    pub(crate) fn blocked(&self, timed: bool) {
+        self.blocked.fetch_add(1, Relaxed);
+        self.timed.fetch_add(u64::from(timed), Relaxed);
+    }
+    /// It waits no more.
+    pub(crate) fn unblocked(&self, timed: bool) {
+        self.blocked.fetch_sub(1, Relaxed);
+        self.timed.fetch_sub(u64::from(timed), Relaxed);
+    }
+    /// Clients that wait.
+    pub(crate) fn blocked_len(&self) -> u64 {
+        self.blocked.load(Relaxed)
+    }
+    /// Those of them that do not for ever.
+    pub(crate) fn timed_len(&self) -> u64 {
+        self.timed.load(Relaxed)
+    }
     /// Registers a client; `None` when there are `max` already.
     pub(crate) fn add(
         &self,
@@ -206,6 +240,7 @@ impl Clients {
             killed: false.into(),
             texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
             moving,
+            ticket: Mutex::default(),
             unread_bytes: Arc::default(),
             inbox: Inbox::default(),
         });

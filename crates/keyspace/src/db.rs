@@ -229,11 +229,15 @@ impl Db<'_, '_> {
     /// Raises `flag` when the value or the expiry of `key` changes from now on, until [`crate::Keyspace::unwatch`].
     pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) {
         // A key that has expired is gone before it is watched.
-        let _ = self.locate(key);
+        self.look(key);
         let slot = self.slot;
         self.shard(key).watchers.add(slot, key.bytes, flag);
     }
 
+    /// Removes the record at `key` if it has expired.
+    pub(crate) fn look(&mut self, key: &Key<'_>) {
+        let _ = self.locate(key);
+    }
     /// The record at `at`.
     #[inline]
     fn record(&mut self, key: &Key<'_>, at: At) -> Option<RecordRef<'_>> {
@@ -262,7 +266,7 @@ impl Db<'_, '_> {
         at.is_some()
     }
     #[inline]
-    fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
+    pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         let shard = self.txn.keyspace.shard_of(key.hash);
         &mut self.txn.held(shard).guard
     }

@@ -261,7 +261,11 @@ impl Keyspace {
         shard.trim(slot, position);
         let bytes = before.saturating_sub(shard.sums().bytes) as u64;
         place.publish(&shard);
+        let is_waited_for = shard.watchers.waiters.has_signalled();
         drop(shard);
+        if is_waited_for {
+            self.serve_signalled(self.shard_at(position), now_ms);
+        }
         value.into_iter().for_each(|value| self.dispose(value));
         match expired {
             true => self.count_expired(1),

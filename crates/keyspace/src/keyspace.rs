@@ -57,6 +57,8 @@ pub struct Keyspace {
     pub(crate) expired_total: AtomicU64,
     /// Times that database 0 was flushed or swapped.
     pub(crate) flushes: AtomicU64,
+    /// Counts those who wait for keys, and the keys that changed for them: tells what was first.
+    pub(crate) turns: Arc<AtomicU64>,
     /// Where active expiry goes on: slot and position.
     pub(crate) expire_from: Mutex<(usize, u64)>,
     pub(crate) evicted_total: AtomicU64,
@@ -120,6 +122,7 @@ impl Keyspace {
             settings: Settings::default(),
             expired_total: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            turns: Arc::default(),
             expire_from: Mutex::new((0, 0)),
             evicted_total: AtomicU64::new(0),
             evict_from: Mutex::new((0, 0)),

@@ -18,6 +18,7 @@ mod tracking;
 mod txn;
 pub mod types;
 mod usage;
+mod wait;
 mod watch;
 
 pub use db::{Db, OtherType, Taken};
@@ -38,4 +39,5 @@ pub use types::{
     string::{Str, StrRef},
     zset::ZSetValue,
 };
+pub use wait::{Event, Place, READERS_SERVED_MAX, Served, Waiter, Wanted};
 pub use watch::WatchFlag;

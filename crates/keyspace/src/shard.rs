@@ -6,7 +6,7 @@ use crate::snapshot::Saving;
 use crate::tracking::Notes;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
-use crate::{Key, Settings};
+use crate::{Key, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -371,7 +371,7 @@ impl Shard {
         garbage: &mut Vec<Value>,
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
-        let watchers = std::mem::take(&mut self.watchers);
+        let mut watchers = std::mem::take(&mut self.watchers);
         let (looked_at, next) = self.change_table(slot, |table| {
             let step = table.records.expire_step(from, now_ms, &mut |key, position, value| {
                 removed += 1;
@@ -409,7 +409,14 @@ impl Shard {
                 slots.contains(&slot) && slots.iter().any(|slot| self.has(*slot, position, key))
             });
             self.watchers = watchers;
+            self.watchers.waiters.signal_slots(slots);
         }
+    }
+    /// The value at a key, if it has not been removed yet.
+    pub(crate) fn value(&self, slot: usize, key: &Key<'_>) -> Option<ValueRef<'_>> {
+        let records = &self.table(slot)?.records;
+        let at = records.locate(position_of(key.hash.0), key.bytes)?;
+        Some(RecordRef(records.at(at)).value())
     }
     fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())

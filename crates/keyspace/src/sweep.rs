@@ -69,7 +69,11 @@ impl Keyspace {
                 if gone > 0 {
                     self.shards[shard_index].publish(&held);
                 }
+                let is_waited_for = held.watchers.waiters.has_signalled();
                 drop(held);
+                if is_waited_for {
+                    self.serve_signalled(shard_index, now_ms);
+                }
                 looked_at += seen;
                 removed += gone;
                 self.count_expired(gone);

@@ -10,6 +10,10 @@ use smallvec::SmallVec;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+/// How long a piece of work that holds shards waits for one more, once: short holds take microseconds. It may wait for
+/// somebody who waits for it, so it must not be long.
+const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
+
 /// Shards held by one piece of work.
 #[derive(Debug)]
 pub struct Txn<'k> {
@@ -195,6 +199,11 @@ impl<'k> Txn<'k> {
 impl Drop for Txn<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.held.iter().any(|held| held.guard.watchers.waiters.has_signalled())
+            && !std::thread::panicking()
+        {
+            self.serve_waiters();
+        }
         if !self.garbage.is_empty() || !self.flushed.is_empty() {
             self.held.clear();
             self.flushed.clear();
@@ -229,6 +238,22 @@ impl<'k> Txn<'k> {
             held.changed = true;
             &mut *held.guard
         })
+    }
+    /// The held shards with their indices.
+    pub(crate) fn held_shards(&self) -> impl Iterator<Item = (usize, &Shard)> {
+        self.held.iter().map(|held| (held.shard, &*held.guard))
+    }
+    /// Holds no shard any more.
+    pub(crate) fn let_go(&mut self) {
+        self.held.clear();
+    }
+    /// Holds one more shard; false when somebody else has it, for longer than a moment.
+    pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {
+        let Err(place) = self.held.binary_search_by_key(&shard, |held| held.shard) else { return true };
+        let slot = &self.keyspace.shards[shard];
+        let Some(guard) = slot.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
+        self.held.insert(place, Held { shard, slot, guard, changed: false });
+        true
     }
     #[inline]
     pub(crate) fn held(&mut self, shard: usize) -> &mut Held<'k> {

@@ -1,8 +1,9 @@
-//! [`Watchers`]: who wants to know that a key changed (WATCH), per shard.
+//! [`Watchers`]: who wants to know that a key changed, per shard: WATCH, and those who wait for it ([`crate::wait`]).
 //!
 //! A client that watches keys has one flag. The shard of each watched key keeps the flag; whatever changes the key raises
-//! it. Where nobody watches, a change costs one branch.
+//! it. Where nobody watches and nobody waits, a change costs one branch.
 
+use crate::wait::Waiters;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,43 +11,58 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Raised when a watched key changed. Flags are read and raised with the key's shard held, so no order is needed.
 pub type WatchFlag = Arc<AtomicBool>;
 
-/// The watched keys of one shard: flags by slot and key.
+/// The watched keys of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Watchers(HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>);
+pub(crate) struct Watchers {
+    /// By slot and key.
+    flags: HashMap<(usize, Box<[u8]>), Vec<WatchFlag>, ahash::RandomState>,
+    pub(crate) waiters: Waiters,
+    /// Somebody watches or waits.
+    any: bool,
+}
 
 impl Watchers {
     pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
-        let flags = self.0.entry((slot, key.into())).or_default();
+        let flags = self.flags.entry((slot, key.into())).or_default();
         if !flags.iter().any(|known| Arc::ptr_eq(known, flag)) {
             flags.push(flag.clone());
         }
+        self.any = true;
     }
     pub(crate) fn remove(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
         let place = (slot, Box::from(key));
-        let Some(flags) = self.0.get_mut(&place) else { return };
+        let Some(flags) = self.flags.get_mut(&place) else { return };
         flags.retain(|known| !Arc::ptr_eq(known, flag));
         if flags.is_empty() {
-            self.0.remove(&place);
+            self.flags.remove(&place);
         }
-        if self.0.is_empty() {
-            self.0 = HashMap::default();
+        if self.flags.is_empty() {
+            self.flags = HashMap::default();
         }
+        self.look_whether_any();
     }
-    /// True when somebody watches a key of this shard.
+    /// To be called when fewer may watch or wait, or the first one waits.
+    pub(crate) fn look_whether_any(&mut self) {
+        self.any = !self.flags.is_empty() || !self.waiters.is_empty();
+    }
+    /// True when somebody watches a key of this shard or waits for one.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        !self.0.is_empty()
+        self.any
     }
     /// The key changed.
     #[cold]
-    pub(crate) fn raise(&self, slot: usize, key: &[u8]) {
-        if let Some(flags) = self.0.get(&(slot, Box::from(key))) {
+    pub(crate) fn raise(&mut self, slot: usize, key: &[u8]) {
+        if let Some(flags) = self.flags.get(&(slot, Box::from(key))) {
             flags.iter().for_each(|flag| flag.store(true, Relaxed));
+        }
+        if !self.waiters.is_empty() {
+            self.waiters.signal(slot, key);
         }
     }
     /// Every watched key of these slots for which `is_there` says so changed.
     pub(crate) fn raise_where(&self, mut is_there: impl FnMut(usize, &[u8]) -> bool) {
-        for ((slot, key), flags) in &self.0 {
+        for ((slot, key), flags) in &self.flags {
             if is_there(*slot, key) {
                 flags.iter().for_each(|flag| flag.store(true, Relaxed));
             }

@@ -59,11 +59,15 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("shutdown", "ends the server; own tests"),
     ("slowlog", "what is slow is each server's own; corpus and own tests"),
     ("unsubscribe", "as punsubscribe: own tests"),
+    ("waitaof", "of redis-server 7.2; own tests"),
     ("zrank", "WITHSCORE is of redis-server 7.2; corpus and own tests"),
     ("zrevrank", "as zrank"),
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "key:1", "key:2", "{tag}x", "\u{e9}", "", "k with space"];
+/// How long commands wait.
+const SECONDS: &[&str] = &["0.001", "0.001", "1e-3", "0.0021", "-1", "x", "nan"];
+const MILLISECONDS: &[&str] = &["1", "1", "2", "-1", "x"];
 const FIELDS: &[&str] = &["f1", "f2", "f3", "n", "x", "", "long-field-name-that-is-not-so-short"];
 const INTEGERS: &[&str] = &[
     "0",
@@ -218,6 +222,7 @@ impl Generator {
         }
         settle_expiries(&mut out);
         settle_order(&mut out);
+        settle_waits(&mut out);
         if out.is_empty() { vec![b"PING".to_vec()] } else { out }
     }
 
@@ -279,8 +284,9 @@ impl Generator {
         match (arg.kind, arg.name) {
             ("key", _) if self.rng.u8(0..8) > 0 => self.pick(self.keys),
             ("key", _) => self.pick(KEYS),
-            // redis-server waits so long.
-            _ if arg.token == Some("BLOCK") => self.pick(&["1", "1", "2", "-1", "x"]),
+            _ if arg.token == Some("BLOCK") => self.pick(MILLISECONDS),
+            ("double", "timeout") => self.pick(SECONDS),
+            ("integer", "timeout") => self.pick(MILLISECONDS),
             ("integer", "count") if in_stream => {
                 self.pick(&["0", "1", "2", "3", "7", "10", "100", "-1", "x", "01"])
             }
@@ -375,6 +381,27 @@ fn settle_order(args: &mut Vec<Vec<u8>>) {
         && args.iter().any(|arg| is(arg, b"by"))
     {
         args.retain(|arg| !is(arg, b"alpha"));
+    }
+}
+
+/// Keeps commands from waiting for long, whatever was picked.
+fn settle_waits(args: &mut [Vec<u8>]) {
+    let Some(name) = args.first().map(|name| name.to_ascii_lowercase()) else { return };
+    let last = args.len() - 1;
+    let (at, times) = match &name[..] {
+        b"blpop" | b"brpop" | b"bzpopmin" | b"bzpopmax" | b"blmove" | b"brpoplpush" => (last, SECONDS),
+        b"blmpop" | b"bzmpop" => (1, SECONDS),
+        b"wait" => (2, MILLISECONDS),
+        b"xread" | b"xreadgroup" => {
+            let block = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"block"));
+            (block.map_or(args.len(), |block| block + 1), MILLISECONDS)
+        }
+        _ => return,
+    };
+    if let Some(time) = args.get_mut(at).filter(|_| at > 0)
+        && !times.iter().any(|known| known.as_bytes() == &time[..])
+    {
+        *time = times[0].into();
     }
 }
 

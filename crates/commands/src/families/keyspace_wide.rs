@@ -174,7 +174,7 @@ fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
     }
     for db in dbs {
         let hold = call.hold_all();
-        let mut flushed = call.keyspace.flush(db);
+        let mut flushed = call.keyspace.lock_all(call.now_ms).flush(db);
         drop(hold);
         while flushed.free_one() {
             call.pause();
@@ -189,7 +189,7 @@ pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
         Ok((a, b)) => {
             if a != b {
                 let _hold = call.hold_all();
-                call.keyspace.swap(a, b);
+                call.keyspace.lock_all(call.now_ms).swap(a, b);
             }
             call.reply.ok();
         }

@@ -1,9 +1,12 @@
-//! The list commands that do not block. [`pop`] takes elements off the ends, [`search`] looks for elements by their bytes.
+//! The list commands. [`pop`] takes elements off the ends, [`search`] looks for elements by their bytes.
 
 mod pop;
 mod search;
 
-pub(crate) use pop::{counted_keys, lmove, lmpop, lmpop_elements, lpop, pop_elements, rpop, rpoplpush};
+pub(crate) use pop::{
+    blmove, blmpop, blmpop_elements, blpop, brpop, brpoplpush, counted_keys, lmove, lmpop, lmpop_elements,
+    lpop, pop_elements, rpop, rpoplpush,
+};
 pub(crate) use search::{linsert, lpos, lrem};
 
 use super::collection::{self, argument, read, send, send_or_null};

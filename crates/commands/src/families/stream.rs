@@ -1,9 +1,6 @@
 //! The stream commands: what several of them share. Adding and removing entries is in [`add`], ranges in [`range`], XREAD
 //! and XREADGROUP in [`read`], XGROUP in [`group`], what is pending in [`pending`], XINFO in [`info`], IDs in [`ids`], and
 //! how long a call may take in [`costs`].
-//!
-//! Blocking is only a wait in front of these handlers: BLOCK is parsed and checked, and with nothing to read the reply is
-//! the one that redis-server gives when the time is over.
 
 mod add;
 pub(crate) mod costs;
@@ -21,7 +18,7 @@ pub(crate) use group::{
 pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
 pub(crate) use pending::{xack, xautoclaim, xclaim, xpending};
 pub(crate) use range::{xrange, xrevrange};
-pub(crate) use read::{xread, xreadgroup};
+pub(crate) use read::{may_wait, xread, xreadgroup};
 
 use crate::errors;
 use strand_keyspace::types::stream::{Entry, Id, Item};

@@ -1,4 +1,4 @@
-//! The sorted set commands that do not block. Here: members and their scores. [`range`]: ranges of every kind; [`pop`]: the
+//! The sorted set commands. Here: members and their scores. [`range`]: ranges of every kind; [`pop`]: the
 //! ends; [`combine`]: unions, intersections, differences; [`random`]; [`scan`].
 
 mod combine;
@@ -10,7 +10,9 @@ mod scan;
 pub(crate) use combine::{
     source_elements, zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore,
 };
-pub(crate) use pop::{pop_elements, zmpop, zmpop_elements, zpopmax, zpopmin};
+pub(crate) use pop::{
+    bzmpop, bzmpop_elements, bzpopmax, bzpopmin, pop_elements, zmpop, zmpop_elements, zpopmax, zpopmin,
+};
 pub(crate) use random::zrandmember;
 pub(crate) use range::*;
 pub(crate) use scan::{zscan, zscan_long};

@@ -142,6 +142,8 @@ pub enum SessionCommand {
     Time,
     Unsubscribe,
     Unwatch,
+    Wait,
+    WaitAof,
     Watch,
 }
 

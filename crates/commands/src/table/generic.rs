@@ -2,7 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
 
 const SORT_PATTERNS: KeySpec = KeySpec::unknown(None, &[K::RO, K::ACCESS])
     .notes("The keys of `BY` and `GET`, whose names are made of the elements.");
@@ -411,4 +411,29 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
     .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    CommandSpec::new(
+        "wait",
+        "generic",
+        "3.0.0",
+        "O(1)",
+        "Waits until so many replicas have this connection's writes; there are no replicas yet.",
+    )
+    .flags(&[F::NOSCRIPT])
+    .acl(&["slow", "connection"])
+    .args(&[Arg::integer("numreplicas"), Arg::integer("timeout")])
+    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+    .exec(Exec::Session(S::Wait)),
+    CommandSpec::new(
+        "waitaof",
+        "generic",
+        "7.2.0",
+        "O(1)",
+        "Waits until this connection's writes are in the append-only files here and of so many replicas; there are none \
+         yet.",
+    )
+    .flags(&[F::NOSCRIPT])
+    .acl(&["slow", "connection"])
+    .args(&[Arg::integer("numlocal"), Arg::integer("numreplicas"), Arg::integer("timeout")])
+    .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+    .exec(Exec::Session(S::WaitAof)),
 ];

@@ -4,8 +4,79 @@ use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::list;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// Group list, by name. What blocks is not here.
+/// Group list, by name.
 pub(crate) static LIST: &[CommandSpec] = &[
+    CommandSpec::new(
+        "blmove",
+        "list",
+        "6.2.0",
+        "O(1)",
+        "Takes an element off an end of a list and adds it to an end of another one; waits for one.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT, F::BLOCKING])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
+    .args(&[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::oneof("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::double("timeout"),
+    ])
+    .exec(Exec::Inline(list::blmove)),
+    CommandSpec::new(
+        "blmpop",
+        "list",
+        "7.0.0",
+        "O(N+M) with the number of keys given and of elements taken",
+        "Takes elements off an end of the first list that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
+    .keys(&[KeySpec::counted(2, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[
+        Arg::double("timeout"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::oneof("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ])
+    .exec(Exec::Estimated(list::blmpop, Cost::InData(list::blmpop_elements), SlowPath::Held)),
+    CommandSpec::new(
+        "blpop",
+        "list",
+        "2.0.0",
+        "O(N) with the number of keys given",
+        "Takes the first element off the first list that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING])
+    .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
+    .history(&[("6.0.0", "The timeout may have a fraction.")])
+    .exec(Exec::Estimated(list::blpop, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "brpop",
+        "list",
+        "2.0.0",
+        "O(N) with the number of keys given",
+        "Takes the last element off the first list that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING])
+    .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
+    .history(&[("6.0.0", "The timeout may have a fraction.")])
+    .exec(Exec::Estimated(list::brpop, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "brpoplpush",
+        "list",
+        "2.2.0",
+        "O(1)",
+        "Takes the last element off a list and adds it in front of another one; waits for one.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT, F::BLOCKING])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
+    .args(&[Arg::key("source", 0), Arg::key("destination", 1), Arg::double("timeout")])
+    .history(&[("6.0.0", "The timeout may have a fraction.")])
+    .deprecated("6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments")
+    .exec(Exec::Inline(list::brpoplpush)),
     CommandSpec::new(
         "lindex",
         "list",

@@ -4,8 +4,49 @@ use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::zset;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
-/// Group sorted-set, by name. What blocks is not here.
+/// Group sorted-set, by name.
 pub(crate) static ZSET: &[CommandSpec] = &[
+    CommandSpec::new(
+        "bzmpop",
+        "sorted-set",
+        "7.0.0",
+        "O(K) + O(M*log(N)), K keys given, M members taken, N members",
+        "Takes members off an end of the first sorted set that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::BLOCKING, F::MOVABLEKEYS])
+    .keys(&[KeySpec::counted(2, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[
+        Arg::double("timeout"),
+        Arg::integer("numkeys"),
+        Arg::key("key", 0).multiple(),
+        Arg::oneof("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
+        Arg::integer("count").token("COUNT").optional(),
+    ])
+    .exec(Exec::Estimated(zset::bzmpop, Cost::InData(zset::bzmpop_elements), SlowPath::Held)),
+    CommandSpec::new(
+        "bzpopmax",
+        "sorted-set",
+        "5.0.0",
+        "O(log N) with the number of members",
+        "Takes the member with the highest score off the first sorted set that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING, F::FAST])
+    .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
+    .history(&[("6.0.0", "The timeout may have a fraction.")])
+    .exec(Exec::Estimated(zset::bzpopmax, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "bzpopmin",
+        "sorted-set",
+        "5.0.0",
+        "O(log N) with the number of members",
+        "Takes the member with the lowest score off the first sorted set that has any; waits for one.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT, F::BLOCKING, F::FAST])
+    .keys(&[KeySpec::range(1, -2, 1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0).multiple(), Arg::double("timeout")])
+    .history(&[("6.0.0", "The timeout may have a fraction.")])
+    .exec(Exec::Estimated(zset::bzpopmin, Cost::Arguments, SlowPath::Held)),
     CommandSpec::new(
         "zadd",
         "sorted-set",

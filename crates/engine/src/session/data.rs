@@ -110,6 +110,7 @@ impl Session {
             reply: &mut reply,
             rng: &mut self.rng,
             rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
+            wait: None,
         };
         run(&mut call);
         if counts_copies && call.reply.is_over() {

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_commands::wait::may_wait;
 use strand_commands::{cost, long};
 
 /// Whoever is not authenticated may do next to nothing.
@@ -89,11 +90,11 @@ impl Session {
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Parked));
         }
-        if !self.engine.holds.any() || !self.meets_a_hold(found.spec) {
-            return None;
+        if self.engine.holds.any() && self.meets_a_hold(found.spec) {
+            self.state = State::Postponed;
+            return Some(Next::Stop(Turn::Parked));
         }
-        self.state = State::Postponed;
-        Some(Next::Stop(Turn::Parked))
+        may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
     }
 
     /// Loading, saving, and saves that failed.

@@ -1,5 +1,6 @@
 //! The slow lane: [`LaneJob`] is a command on its way to a helper thread, [`LaneDone`] what comes back.
 
+use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
 use super::multi::Transaction;
 use super::{Session, State, commands};
@@ -105,6 +106,7 @@ impl LaneJob {
                 lookups: Lookups::default(),
                 error: None,
                 over: false,
+                waits: false,
                 verdict: Verdict::Known,
                 charge: None,
             });
@@ -129,6 +131,7 @@ impl LaneJob {
             no_touch: self.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
+            waits: false,
             yield_now,
         };
         let verdict = match &user {
@@ -173,8 +176,17 @@ impl LaneJob {
             parcel.load.lock().args = Some((argv, charge));
             return Err(Box::new(LaneJob { place: Place::Hard, ..self }));
         }
-        let (error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
+        let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
+        let mut waits = call.waits && error.is_none();
+        // It would come back here for ever, or stop its worker.
+        if waits && (self.unchecked || args.len() > LONG_ELEMENTS) {
+            out.clear();
+            let mut reply = Reply::new(&mut out, self.protocol);
+            reply.error(TOO_MANY_KEYS);
+            error = reply.error_code().map(<[u8]>::to_vec);
+            waits = false;
+        }
         if let Some(began_us) = began_us {
             let took_us = engine.host.mono_us().saturating_sub(began_us);
             engine.slow_log.note(&engine.config, &self.client, args, now, took_us);
@@ -184,10 +196,12 @@ impl LaneJob {
         drop(charge);
         // What is large is freed here, not on the worker.
         let mut argv = argv;
-        argv.clear();
+        if !waits {
+            argv.clear();
+        }
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
-        Ok(LaneDone { argv, out, lookups, error, over, verdict, charge })
+        Ok(LaneDone { argv, out, lookups, error, over, waits, verdict, charge })
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -230,6 +244,8 @@ pub struct LaneDone {
     error: Option<Vec<u8>>,
     /// The reply is not whole: it grew past what the client might have waiting when the job began.
     over: bool,
+    /// It is a blocking command, and found nothing.
+    waits: bool,
     verdict: Verdict,
     /// Arguments and reply, until the session has them.
     charge: Option<Charge>,
@@ -246,6 +262,7 @@ impl LaneDone {
             lookups: Lookups::default(),
             error: Some(b"ERR".to_vec()),
             over: false,
+            waits: false,
             verdict: Verdict::Known,
             charge: None,
         }
@@ -266,7 +283,13 @@ impl Session {
         // The wait was not the client's.
         self.active = true;
         self.argv = done.argv;
+        if done.waits {
+            // What was too much for a worker has gone meanwhile: it is tried again here, and waits.
+            self.state = State::Postponed;
+            return;
+        }
         self.argv.clear();
+        self.has_come();
         if let Some(code) = &done.error {
             let denied = done.verdict == Verdict::Denied;
             self.count_error(if denied { PerCommand::Rejected } else { PerCommand::Failed }, code);
@@ -310,6 +333,7 @@ impl Session {
             no_touch: self.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
+            waits: false,
             yield_now: &|| {},
         };
         let served = self.engine.host.run_service(command, &mut call);

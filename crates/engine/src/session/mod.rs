@@ -4,6 +4,7 @@
 //! executes commands, [`lane`] makes jobs of slow ones, [`commands`] are the commands that belong to sessions. A session
 //! knows no socket: bytes and times are given to it.
 
+mod blocked;
 mod commands;
 mod data;
 mod framing;
@@ -15,6 +16,7 @@ mod run;
 mod settings;
 mod subscriptions;
 
+pub(crate) use blocked::Ticket;
 pub(crate) use commands::REDIS_VERSION;
 pub use lane::{LaneDone, LaneJob};
 
@@ -23,6 +25,7 @@ use crate::clients::{Client, Snapshot};
 use crate::pubsub::Subscriptions;
 use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
+use blocked::Blocked;
 use framing::{Replies, Requests};
 use multi::{Queue, Transaction, Watch};
 use settings::SessionSettings;
@@ -72,6 +75,12 @@ pub enum Turn {
     /// A lane job is still out, or shards that the next command needs are held for long: as for [`Turn::Lane`], wait to be
     /// woken.
     Parked,
+    /// The command in hand waits for data: run again when woken, or at this time, on the clock of [`Now::mono_us`]; go on
+    /// reading meanwhile while [`Session::wants_read`]. A client that hangs up waits no more: drop the session.
+    Blocked {
+        /// `None`: for ever.
+        until_mono_us: Option<u64>,
+    },
     /// Run again at this time, or when woken; go on reading meanwhile while [`Session::wants_read`].
     Sleep {
         /// On the clock of [`Now::mono_us`].
@@ -148,6 +157,8 @@ pub struct Session {
     subscriptions: Subscriptions,
     /// How far the SUBSCRIBE or UNSUBSCRIBE in hand has come.
     progress: Progress,
+    /// It waited for data and was told to come and get it: its turn, until it has.
+    coming: Option<Box<Blocked>>,
 }
 
 /// What a session is waiting for.
@@ -158,6 +169,8 @@ enum State {
     Draining,
     /// The end of a CLIENT PAUSE or of a long hold on a shard; the command in hand comes then.
     Postponed,
+    /// Data, or a time.
+    Blocked(Box<Blocked>),
     /// A time (DEBUG SLEEP); then `+OK`.
     Sleeping { until_us: u64 },
     /// Its lane job.
@@ -263,6 +276,7 @@ impl Session {
             in_exec: false,
             subscriptions: Subscriptions::default(),
             progress: Progress::default(),
+            coming: None,
         };
         session.guard();
         session.tell_output_limit();
@@ -383,6 +397,10 @@ impl Session {
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
     }
     fn publish(&self) {
+        let waiting_bytes = match &self.state {
+            State::Blocked(blocked) => blocked.bytes(),
+            _ => 0,
+        };
         self.client.publish(Snapshot {
             last_us: self.last_active_us,
             command: self.last_command,
@@ -392,7 +410,8 @@ impl Session {
             no_touch: self.no_touch,
             input_bytes: self.input.len(),
             args_bytes: self.frame_bytes.saturating_sub(self.input.len())
-                + self.queue.as_ref().map_or(0, |queue| queue.bytes()),
+                + self.queue.as_ref().map_or(0, |queue| queue.bytes())
+                + waiting_bytes,
             queued: self.queue.as_ref().map(|queue| queue.len()),
             output_bytes: self.replies.out.len(),
         });
@@ -402,6 +421,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.cancel_job();
+        self.stop_waiting();
         if self.uses_service {
             // After the cancelling, so that what a job still begins for it is seen to be for nobody.
             self.engine.host.client_gone(self.client.id);

@@ -298,6 +298,7 @@ impl Session {
                 let mut reply = Reply::new(out, self.protocol);
                 return commands::detached(&engine, command, args, self.db, now, &mut reply);
             }
+            Ok(Next::Block(wait)) => (wait.nothing)(&mut Reply::new(&mut reply, self.protocol)),
             Ok(_) => {}
             Err(text) => Reply::new(&mut reply, self.protocol).error_bytes(&text),
         }
@@ -457,7 +458,7 @@ fn no_longer_allowed(denied: Denied) -> String {
 }
 
 /// Locks shards, which ascend; `None` when one is held for long, and the client is woken at the end.
-fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
+pub(super) fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
     if engine.holds.any() && engine.holds.wait(Some(shards), client.id, client.wake_handle()) {
         return None;
     }

@@ -3,6 +3,7 @@
 //! What every command passes is here and small: no clock, no shared counter, one lock. Gates look at the table's flags
 //! only, never at which command it is.
 
+use super::blocked::Pointless;
 use super::data::Ran;
 use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
 use crate::Now;
@@ -55,6 +56,8 @@ pub(super) enum Next {
     GoOn,
     /// The command is to be tried again at this time, on the clock of [`Now::mono_us`]: from a session's command only.
     Postpone(u64),
+    /// The command waits for nothing but the time: from a session's command only.
+    Block(Pointless),
 }
 
 impl Session {
@@ -139,7 +142,13 @@ impl Session {
                 self.last_active_us = now.mono_us;
                 let next = self.execute(now);
                 self.engine.holds.has_run(self.client.id);
+                self.has_come();
                 if let Next::Stop(turn) = next {
+                    return turn;
+                }
+            }
+            State::Blocked(_) => {
+                if let Some(turn) = self.look_at_ticket(now) {
                     return turn;
                 }
             }
@@ -225,7 +234,7 @@ impl Session {
 
     /// Executes the command in hand.
     #[inline]
-    fn execute(&mut self, now: Now) -> Next {
+    pub(super) fn execute(&mut self, now: Now) -> Next {
         let found = match dispatch::resolve(self.argv.args()) {
             Ok(found) => found,
             Err(text) => return self.unresolved(&text),
@@ -234,7 +243,7 @@ impl Session {
         // Whoever changed a user was told so: from then on nothing begins by the old rights, in the middle of a turn either.
         let gated = self.is_guarded()
             || self.settings.is_stale(&self.engine)
-            || spec.flags.0 & Flags::PROTECTED.0 != 0
+            || spec.flags.0 & (Flags::PROTECTED.0 | Flags::BLOCKING.0) != 0
             || self.engine.pause.is_set()
             || self.engine.holds.any()
             || self.engine.pubsub.is_congested()
@@ -292,6 +301,10 @@ impl Session {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Sleep { until_mono_us });
                 }
+                if let Ok(Next::Block(wait)) = &outcome {
+                    self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+                    return self.block_for(spec, wait, now);
+                }
                 match (began_us, &outcome) {
                     (Some(_), Ok(Next::Detach)) | (None, _) => {}
                     // It is noted here, where its arguments are known, and not when it wakes.
@@ -302,7 +315,7 @@ impl Session {
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
-                    Ok(Next::Go | Next::GoOn | Next::Postpone(_) | Next::Taken) => {}
+                    Ok(Next::Go | Next::GoOn | Next::Postpone(_) | Next::Taken | Next::Block(_)) => {}
                     Ok(Next::Detach) => return Next::Stop(Turn::Lane(self.park(spec))),
                     // A command that ends the turn says itself how it ends.
                     Ok(Next::Stop(turn)) => {
@@ -334,7 +347,7 @@ impl Session {
 
     /// The time, for a command that is timed.
     #[inline]
-    fn begins(&self, may_be_slow: bool) -> Option<u64> {
+    pub(super) fn begins(&self, may_be_slow: bool) -> Option<u64> {
         let is_timed = match may_be_slow {
             true => self.settings.times_some,
             false => self.frame_bytes - self.input.len() > self.settings.untimed_bytes_max,
@@ -343,7 +356,7 @@ impl Session {
     }
     /// The command in hand has run since `began_us`.
     #[inline(never)]
-    fn note_slow(&self, began_us: u64, now: Now) {
+    pub(super) fn note_slow(&self, began_us: u64, now: Now) {
         self.note_took(self.engine.host.mono_us().saturating_sub(began_us), now);
     }
     fn note_took(&self, took_us: u64, now: Now) {
@@ -471,6 +484,7 @@ impl Session {
     }
     /// Ends the session when its replies are written.
     pub(super) fn close(&mut self) -> Turn {
+        self.stop_waiting();
         self.state = State::Closing;
         self.input.clear();
         self.requests.end();
@@ -478,6 +492,7 @@ impl Session {
     }
     pub(super) fn abort(&mut self) {
         self.cancel_job();
+        self.stop_waiting();
         self.state = State::Aborted;
         self.input.clear();
         self.requests.end();

@@ -274,6 +274,7 @@ pub enum Stop {
     Flush,
     Parked,
     Sleep(u64),
+    Blocked(Option<u64>),
     Ended,
 }
 
@@ -306,6 +307,7 @@ impl Peer {
                 }
                 Turn::Lane(job) => self.session.lane_done(job.run(server.now, &|| {})),
                 Turn::Parked => return Stop::Parked,
+                Turn::Blocked { until_mono_us } => return Stop::Blocked(until_mono_us),
                 Turn::Sleep { until_mono_us } => return Stop::Sleep(until_mono_us),
                 Turn::Close => {
                     self.ended = Some(End::Close);

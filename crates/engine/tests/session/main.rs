@@ -1,6 +1,7 @@
 //! Sessions from outside: bytes in, bytes out, over a clock that moves only when told.
 
 mod acl;
+mod blocking;
 mod client;
 mod config;
 mod connection;

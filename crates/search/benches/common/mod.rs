@@ -40,6 +40,7 @@ pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Va
             no_touch: false,
             rights: None,
             lookups: Default::default(),
+            waits: false,
             yield_now: &|| {},
         },
     );

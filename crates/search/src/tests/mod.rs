@@ -106,6 +106,7 @@ impl World {
                 no_touch: false,
                 rights: self.rights.as_ref().map(|r| r as &dyn KeyRights),
                 lookups: Default::default(),
+                waits: false,
                 yield_now: &|| {},
             },
         );

@@ -103,6 +103,8 @@ enum State {
     Draining,
     /// It waits for a lane job.
     Parked,
+    /// Its command waits for data, or until then, in monotonic microseconds.
+    Blocked(Option<u64>),
     /// It sleeps until then, in monotonic microseconds.
     Sleeping(u64),
     /// It ends when its output has drained, or then, in monotonic microseconds.
@@ -158,8 +160,11 @@ impl Connection<'_> {
                 State::Draining if self.session.output_drained() => self.run_turn(),
                 State::Closing(_) if drained => return self.finish("closed"),
                 State::Aborted(why) => return Ok(why),
-                State::Reading if self.ended && drained => return self.finish("peer closed"),
-                State::Reading if drained && stops => return self.finish("stopped"),
+                // As in redis-server, who hangs up waits no more.
+                State::Reading | State::Blocked(_) if self.ended && drained => {
+                    return self.finish("peer closed");
+                }
+                State::Reading | State::Blocked(_) if drained && stops => return self.finish("stopped"),
                 _ if self.unread && self.wants_read() => {
                     self.fill()?;
                     if self.state == State::Fed
@@ -216,6 +221,7 @@ impl Connection<'_> {
                 State::Parked
             }
             Turn::Parked => State::Parked,
+            Turn::Blocked { until_mono_us } => State::Blocked(until_mono_us),
             Turn::Sleep { until_mono_us } => State::Sleeping(until_mono_us),
             Turn::Close => match self.state {
                 State::Closing(until) => State::Closing(until),
@@ -234,7 +240,9 @@ impl Connection<'_> {
         match self.state {
             _ if self.ended => false,
             State::Reading => true,
-            State::Draining | State::Parked | State::Sleeping(_) => self.session.wants_read(),
+            State::Draining | State::Parked | State::Blocked(_) | State::Sleeping(_) => {
+                self.session.wants_read()
+            }
             State::Fed | State::Running | State::Closing(_) | State::Aborted(_) => false,
         }
     }
@@ -331,7 +339,11 @@ impl Connection<'_> {
     fn arm_timer(&mut self) {
         let deadline = match self.state {
             State::Sleeping(until) | State::Closing(until) => Some(until),
-            _ => [self.session.idle_deadline_us(), self.greeting_deadline_us()].into_iter().flatten().min(),
+            state => {
+                let until = if let State::Blocked(until) = state { until } else { None };
+                let deadlines = [until, self.session.idle_deadline_us(), self.greeting_deadline_us()];
+                deadlines.into_iter().flatten().min()
+            }
         };
         let Some(deadline) = deadline else {
             self.timer = None;

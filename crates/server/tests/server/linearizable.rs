@@ -64,16 +64,41 @@ fn random_operation(rng: &mut Rng) -> Operation {
     }
 }
 
+/// Lists, waits and transactions: somewhat more is taken than put, so that some wait and no list grows long.
+fn random_list_operation(rng: &mut Rng) -> Operation {
+    let text = rng.u32(0..1000).to_string().into_bytes();
+    match rng.u8(0..22) {
+        0..7 => Operation::RPush(text),
+        7..10 => Operation::LPop,
+        10..14 => Operation::BlPop(rng.u32(1..6)),
+        14 => Operation::LLen,
+        15 => Operation::Del,
+        16 => Operation::Set(text),
+        17 => Operation::Exec(vec![Operation::Incr, Operation::Get, Operation::Del]),
+        18 => Operation::Exec(vec![Operation::BlPop(5), Operation::RPush(text), Operation::LLen]),
+        19 => Operation::Exec(vec![Operation::Del, Operation::RPush(text.clone()), Operation::RPush(text)]),
+        _ => Operation::Exec(vec![Operation::RPush(text), Operation::LLen, Operation::LPop]),
+    }
+}
+
 #[test]
 fn every_key_has_a_linear_history() {
+    have_linear_histories(random_operation);
+}
+
+#[test]
+fn every_list_has_a_linear_history_with_waits_and_transactions() {
+    have_linear_histories(random_list_operation);
+}
+
+fn have_linear_histories(random: fn(&mut Rng) -> Operation) {
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let server = Server::start(&["--workers", "4"]);
     let recorder = Recorder::start();
     let batches = stress(&server, |client, rng, id| {
         // Every other client pipelines, so that batches of several workers meet.
         let length = if id % 2 == 0 { 1 } else { rng.usize(2..5) };
-        let calls: Vec<_> =
-            (0..length).map(|_| (KEYS[rng.usize(..KEYS.len())], random_operation(rng))).collect();
+        let calls: Vec<_> = (0..length).map(|_| (KEYS[rng.usize(..KEYS.len())], random(rng))).collect();
         let seen = recorder.run(client, &calls);
         assert!(seen.iter().all(|c| c.reply.is_some()), "no reply in {REPLY_S_MAX} s");
         calls.into_iter().map(|(key, _)| key).zip(seen).collect::<Vec<_>>()

@@ -1,5 +1,6 @@
 //! The built binary, over real sockets: what the driver promises whatever its peers do.
 
+mod blocking;
 mod budgets;
 mod cli;
 mod crowds;

@@ -91,13 +91,21 @@ impl Recorder {
     pub fn run(&self, client: &mut Client, calls: &[(&str, Operation)]) -> Vec<Call> {
         let mut bytes = Vec::new();
         for (key, operation) in calls {
-            strand_wire::client::encode_command(&mut bytes, &operation.args(key));
+            for request in operation.requests(key) {
+                strand_wire::client::encode_command(&mut bytes, &request);
+            }
         }
         let pipeline = PIPELINES.fetch_add(1, Relaxed);
         let invoked_ns = self.now_ns();
         let sent = io::Write::write_all(client.stream(), &bytes);
-        let one = |(place, (_, operation)): (usize, &(&str, Operation))| {
-            let reply = sent.as_ref().ok().and_then(|()| client.reply().ok());
+        let one = |(place, (key, operation)): (usize, &(&str, Operation))| {
+            let mut reply = || {
+                let replies = operation.requests(key).len();
+                // Those before the last say that a command is queued.
+                let last = (0..replies).fold(None, |_, _| client.reply().ok())?;
+                Some(operation.seen(last))
+            };
+            let reply = sent.as_ref().ok().and_then(|()| reply());
             let returned_ns = if reply.is_some() { self.now_ns() } else { u64::MAX };
             Call { operation: operation.clone(), reply, invoked_ns, returned_ns, sent: (pipeline, place) }
         };

@@ -1,6 +1,6 @@
 //! What the commands of a recorded history do to one key, and what they answer: Redis's semantics in a page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use strand_wire::client::Value;
 
 /// A command on one key.
@@ -24,6 +24,16 @@ pub enum Operation {
     HSet(Vec<u8>, Vec<u8>),
     /// `HGET field`
     HGet(Vec<u8>),
+    /// `RPUSH value`
+    RPush(Vec<u8>),
+    /// `LPOP`
+    LPop,
+    /// `LLEN`
+    LLen,
+    /// `BLPOP` for so many milliseconds. It takes effect when there is an element; as null, when there is none.
+    BlPop(u32),
+    /// `MULTI`, these, `EXEC`: all at one moment.
+    Exec(Vec<Operation>),
 }
 
 /// What a key holds.
@@ -35,11 +45,37 @@ pub enum State {
     Text(Vec<u8>),
     /// A hash.
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// A list; never empty.
+    List(VecDeque<Vec<u8>>),
 }
 
 impl Operation {
-    /// The command as it is sent.
-    pub fn args(&self, key: &str) -> Vec<Vec<u8>> {
+    /// The commands as they are sent. The reply to the last is the operation's.
+    pub fn requests(&self, key: &str) -> Vec<Vec<Vec<u8>>> {
+        match self {
+            Operation::Exec(operations) => {
+                let queued = operations.iter().map(|operation| operation.args(key));
+                let (first, last) = (vec![b"MULTI".to_vec()], vec![b"EXEC".to_vec()]);
+                [first].into_iter().chain(queued).chain([last]).collect()
+            }
+            one => vec![one.args(key)],
+        }
+    }
+    /// The reply as [`Operation::apply`] has it: without the key that BLPOP answers with.
+    pub fn seen(&self, reply: Value) -> Value {
+        match (self, reply) {
+            (Operation::BlPop(_), Value::Array(mut pair)) if pair.len() == 2 => pair.remove(1),
+            (Operation::Exec(operations), Value::Array(replies)) if replies.len() == operations.len() => {
+                let each = operations.iter().zip(replies);
+                Value::Array(each.map(|(operation, reply)| operation.seen(reply)).collect())
+            }
+            (_, reply) => reply,
+        }
+    }
+    /// # Panics
+    /// For a transaction, which is several commands.
+    fn args(&self, key: &str) -> Vec<Vec<u8>> {
+        let seconds;
         let (name, rest): (&str, Vec<&Vec<u8>>) = match self {
             Operation::Get => ("GET", vec![]),
             Operation::Set(v) => ("SET", vec![v]),
@@ -50,6 +86,14 @@ impl Operation {
             Operation::Del => ("DEL", vec![]),
             Operation::HSet(f, v) => ("HSET", vec![f, v]),
             Operation::HGet(f) => ("HGET", vec![f]),
+            Operation::RPush(v) => ("RPUSH", vec![v]),
+            Operation::LPop => ("LPOP", vec![]),
+            Operation::LLen => ("LLEN", vec![]),
+            Operation::BlPop(ms) => {
+                seconds = (f64::from(*ms) / 1000.0).to_string().into_bytes();
+                ("BLPOP", vec![&seconds])
+            }
+            Operation::Exec(_) => panic!("a transaction is several commands"),
         };
         [name.as_bytes().to_vec(), key.as_bytes().to_vec()]
             .into_iter()
@@ -60,6 +104,16 @@ impl Operation {
     /// The state after it, and its reply.
     pub fn apply(&self, state: &State) -> (State, Value) {
         let (after, reply) = match (self, state) {
+            (Operation::Exec(operations), state) => {
+                let mut state = state.clone();
+                let replies = operations.iter().map(|operation| {
+                    let (after, reply) = operation.apply(&state);
+                    state = after;
+                    reply
+                });
+                let replies = replies.collect();
+                (Some(state), Value::Array(replies))
+            }
             (Operation::Set(v), _) => (Some(State::Text(v.clone())), Value::Simple(b"OK".to_vec())),
             (Operation::Del, State::Absent) => (None, Value::Int(0)),
             (Operation::Del, _) => (Some(State::Absent), Value::Int(1)),
@@ -74,9 +128,32 @@ impl Operation {
                 (Some(State::Hash(fields)), Value::Int(i64::from(added)))
             }
             (Operation::HGet(f), State::Hash(fields)) => (None, bulk(fields.get(f))),
-            (Operation::Get | Operation::HGet(_), State::Absent) => (None, Value::Null),
+            (Operation::RPush(v), State::Absent) => {
+                (Some(State::List(VecDeque::from([v.clone()]))), Value::Int(1))
+            }
+            (Operation::RPush(v), State::List(list)) => {
+                let mut list = list.clone();
+                list.push_back(v.clone());
+                let len = list.len() as i64;
+                (Some(State::List(list)), Value::Int(len))
+            }
+            (Operation::LPop | Operation::BlPop(_), State::List(list)) => {
+                let mut list = list.clone();
+                let first = list.pop_front();
+                let after = if list.is_empty() { State::Absent } else { State::List(list) };
+                (Some(after), bulk(first.as_ref()))
+            }
+            (Operation::LLen, State::List(list)) => (None, Value::Int(list.len() as i64)),
+            (Operation::LLen, State::Absent) => (None, Value::Int(0)),
+            (Operation::Get | Operation::HGet(_) | Operation::LPop | Operation::BlPop(_), State::Absent) => {
+                (None, Value::Null)
+            }
             (Operation::HSet(..) | Operation::HGet(_), State::Text(_)) => (None, wrong_type()),
-            (_, State::Hash(_)) => (None, wrong_type()),
+            (
+                Operation::RPush(_) | Operation::LPop | Operation::LLen | Operation::BlPop(_),
+                State::Text(_) | State::Hash(_),
+            ) => (None, wrong_type()),
+            (_, State::Hash(_) | State::List(_)) => (None, wrong_type()),
             (Operation::Get, State::Text(old)) => (None, bulk(Some(old))),
             (Operation::GetSet(v), old) => (Some(State::Text(v.clone())), bulk(text(old))),
             (Operation::Append(v), old) => {
@@ -93,7 +170,7 @@ impl Operation {
 fn text(state: &State) -> Option<&Vec<u8>> {
     match state {
         State::Text(text) => Some(text),
-        State::Absent | State::Hash(_) => None,
+        State::Absent | State::Hash(_) | State::List(_) => None,
     }
 }
 

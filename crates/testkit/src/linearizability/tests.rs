@@ -50,6 +50,37 @@ fn calls_that_overlap_may_have_any_order() {
 }
 
 #[test]
+fn a_wait_ends_with_an_element_of_its_time_that_nobody_else_has() {
+    let push = |text: &str, len, from, to| call(Operation::RPush(text.into()), Value::Int(len), from, to);
+    let took = |text: &str, from, to| call(Operation::BlPop(5), Value::Bulk(text.into()), from, to);
+    let nothing = |from, to| call(Operation::BlPop(5), Value::Null, from, to);
+    accepted(&[took("a", 0, 20), push("a", 1, 10, 15), nothing(30, 40)]);
+    accepted(&[took("a", 0, 20), took("b", 1, 20), push("b", 1, 10, 12), push("a", 1, 13, 15)]);
+    rejected(&[took("a", 0, 20), push("a", 1, 10, 15), took("a", 12, 30)], 2);
+    rejected(&[took("a", 0, 5), push("a", 1, 10, 15)], 0);
+    rejected(&[push("a", 1, 0, 5), nothing(10, 20)], 1);
+    rejected(&[took("b", 0, 30), push("a", 1, 1, 5), push("b", 2, 6, 9)], 0);
+}
+
+#[test]
+fn a_transaction_happens_at_one_moment() {
+    let text = |text: &str| Value::Bulk(text.into());
+    let exec = |operations: Vec<Operation>, replies, from, to| {
+        call(Operation::Exec(operations), Value::Array(replies), from, to)
+    };
+    let push_and_count = vec![Operation::RPush("a".into()), Operation::LLen, Operation::BlPop(5)];
+    let seen = |first, count| vec![Value::Int(first), Value::Int(count), text("a")];
+    accepted(&[exec(push_and_count.clone(), seen(1, 1), 0, 5)]);
+    let other = |from, to| call(Operation::RPush("x".into()), Value::Int(2), from, to);
+    rejected(&[exec(push_and_count.clone(), seen(1, 2), 0, 9), other(0, 9)], 0);
+    // What waits is served after it, not in the middle.
+    let waits = call(Operation::BlPop(5), text("b"), 0, 9);
+    let two = vec![Operation::RPush("a".into()), Operation::RPush("b".into()), Operation::LPop];
+    accepted(&[waits.clone(), exec(two.clone(), vec![Value::Int(1), Value::Int(2), text("a")], 1, 8)]);
+    rejected(&[waits, exec(two, vec![Value::Int(1), Value::Int(1), text("b")], 1, 8)], 1);
+}
+
+#[test]
 fn calls_of_a_pipeline_keep_their_order() {
     let absent = |from, to| call(Operation::Get, Value::Null, from, to);
     accepted(&[set("a", 0, 10), absent(0, 11)]);

@@ -1,6 +1,6 @@
-//! Taking elements off the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH.
+//! Taking elements off the ends of lists: LPOP, RPOP, LMPOP, LMOVE, RPOPLPUSH, and their forms that block.
 //!
-//! Each command is one attempt; its form that blocks is the same attempt with a wait in front.
+//! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
 
 use super::{end, send_range};
 use crate::call::Call;
@@ -8,13 +8,14 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::families::collection::{read, send, update_existing};
 use crate::parse::{self, Text, wrong_type};
+use crate::wait::{Wait, seconds};
 use smallvec::SmallVec;
 use std::ops::Range;
 use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, Key, ListValue, ValueRef};
+use strand_keyspace::{Changed, Collection, Key, ListValue, ValueRef, Wanted};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -90,53 +91,95 @@ fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
 /// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that there is. Reply: its
 /// key and an array of the elements, or null.
 pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
-    let (from, count) = match lmpop_arguments(call.args) {
-        Ok(arguments) => arguments,
-        Err(text) => return call.reply.error(&text),
-    };
+    match counted_keys(call.args, 1, end) {
+        Ok((from, count)) => drop(pop_first(call, from, Some(count))),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: LMPOP that waits.
+pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
+    let arguments = || Ok((seconds(call.args.at(1))?, counted_keys(call.args, 2, end)?));
+    match arguments() {
+        Ok((timeout_ms, (from, count))) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
+        Err(text) => {
+            let text: Text = text;
+            call.reply.error(&text);
+        }
+    }
+}
+
+/// `BLPOP key [key ...] timeout`: takes the first element off the first list that there is, and waits for one. Reply: its
+/// key and the element, or null when the time is over.
+pub(crate) fn blpop(call: &mut Call<'_, '_>) {
+    blocking_pop(call, End::Front);
+}
+
+/// `BRPOP key [key ...] timeout`: BLPOP from the end.
+pub(crate) fn brpop(call: &mut Call<'_, '_>) {
+    blocking_pop(call, End::Back);
+}
+
+fn blocking_pop(call: &mut Call<'_, '_>, from: End) {
+    match seconds(call.args.at(call.args.len() - 1)) {
+        Ok(timeout_ms) => pop_or_wait(call, from, None, timeout_ms, 1),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// As [`pop_first`]; with nothing there it waits. The keys begin at argument `first`.
+fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout_ms: u64, first: usize) {
+    if !pop_first(call, from, count) {
+        call.wait = Some(Wait::at_each(timeout_ms, first, call.keys.len(), &Wanted::List));
+    }
+}
+
+/// Takes elements off the first list that there is, and replies with its key and an array of them, without a count with the
+/// element itself. False, and a reply of null, when there is no list.
+fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
     for key in call.keys {
-        match pop_at(
-            call.txn.db(call.db).change(key, |list| pop_with_key(list, key, from, count, call.reply)),
-        ) {
-            Ok(true) => return,
-            Ok(false) => {}
-            Err(text) => return call.reply.error(text),
+        let reply = &mut *call.reply;
+        let popped = call.txn.db(call.db).change(key, |list| pop_with_key(list, key, from, count, reply));
+        match popped {
+            Ok(Some(())) => return true,
+            Ok(None) => {}
+            Err(other) => {
+                call.reply.error(wrong_type(other));
+                return true;
+            }
         }
     }
     call.reply.null_array();
-}
-
-fn pop_at(popped: Result<Option<()>, strand_keyspace::OtherType>) -> Result<bool, &'static str> {
-    popped.map(|popped| popped.is_some()).map_err(wrong_type)
+    false
 }
 
 fn pop_with_key(
     list: &mut ListValue,
     key: &Key<'_>,
     from: End,
-    count: usize,
+    count: Option<usize>,
     reply: &mut Reply<'_>,
 ) -> ((), Changed) {
-    let taken = taken(list, from, count);
+    let taken = taken(list, from, count.unwrap_or(1));
     reply.array(2);
     reply.bulk(key.bytes);
-    send_range(reply, list, taken.clone(), from);
+    match count {
+        Some(_) => send_range(reply, list, taken.clone(), from),
+        None => list.get(taken.start).into_iter().for_each(|element| send(reply, element)),
+    }
     list.remove(taken);
     ((), Changed::Yes)
 }
 
-fn lmpop_arguments(args: Args<'_>) -> Result<(End, usize), Text> {
-    counted_keys(args, end)
-}
-
-/// The arguments of LMPOP and ZMPOP: keys and their number, an end, a count.
+/// The arguments of LMPOP and ZMPOP: keys and their number, which is argument `number`, an end, a count.
 pub(crate) fn counted_keys(
     args: Args<'_>,
+    number: usize,
     end: fn(&[u8]) -> Result<End, &'static str>,
 ) -> Result<(End, usize), Text> {
     const BAD_COUNT: &str = "ERR count should be greater than 0";
-    let keys = positive(args.at(1), "ERR numkeys should be greater than 0")?;
-    let at = keys.saturating_add(2);
+    let keys = positive(args.at(number), "ERR numkeys should be greater than 0")?;
+    let at = keys.saturating_add(number + 1);
     let from = end(args.get(at).ok_or(errors::SYNTAX)?)?;
     let mut count = None;
     let mut option = at + 1;
@@ -157,24 +200,47 @@ fn positive(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
 pub(crate) fn lmove(call: &mut Call<'_, '_>) {
     let ends = end(call.args.at(3)).and_then(|from| Ok((from, end(call.args.at(4))?)));
     match ends {
-        Ok((from, to)) => move_one(call, from, to),
+        Ok((from, to)) => move_one(call, from, to, None),
         Err(text) => call.reply.error(text),
     }
 }
 
 /// `RPOPLPUSH source destination`: LMOVE from right to left.
 pub(crate) fn rpoplpush(call: &mut Call<'_, '_>) {
-    move_one(call, End::Back, End::Front);
+    move_one(call, End::Back, End::Front, None);
 }
 
-fn move_one(call: &mut Call<'_, '_>, from: End, to: End) {
-    if call.keys[0].bytes == call.keys[1].bytes {
-        return rotate(call, from, to);
-    }
-    match try_move(call, from, to) {
-        Ok(Some(moved)) => send(call.reply, moved.bytes()),
-        Ok(None) => call.reply.null(),
+/// `BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout`: LMOVE that waits for the source.
+pub(crate) fn blmove(call: &mut Call<'_, '_>) {
+    let arguments =
+        || Ok::<_, &str>((end(call.args.at(3))?, end(call.args.at(4))?, seconds(call.args.at(5))?));
+    match arguments() {
+        Ok((from, to, timeout_ms)) => move_one(call, from, to, Some(timeout_ms)),
         Err(text) => call.reply.error(text),
+    }
+}
+
+/// `BRPOPLPUSH source destination timeout`: BLMOVE from right to left.
+pub(crate) fn brpoplpush(call: &mut Call<'_, '_>) {
+    match seconds(call.args.at(3)) {
+        Ok(timeout_ms) => move_one(call, End::Back, End::Front, Some(timeout_ms)),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// Moves an element; without a source it would wait for so long, if for any time.
+fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>) {
+    let moved = match call.keys[0].bytes == call.keys[1].bytes {
+        true => rotate(call, from, to),
+        false => try_move(call, from, to).map_err(Text::from),
+    };
+    match moved {
+        Ok(Some(moved)) => send(call.reply, moved.bytes()),
+        Ok(None) => {
+            call.reply.null();
+            call.wait = timeout_ms.map(|timeout_ms| Wait::at_each(timeout_ms, 1, 1, &Wanted::List));
+        }
+        Err(text) => call.reply.error(&text),
     }
 }
 
@@ -199,7 +265,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
 }
 
 /// Moves an element within one list, whose expiry stays, also when that is its only element.
-fn rotate(call: &mut Call<'_, '_>, from: End, to: End) {
+fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, Text> {
     let moved = update_existing(call, |list: &mut ListValue, _| {
         let at = end_place(list, from);
         let moved = list.get(at).map(Moved::of);
@@ -209,11 +275,7 @@ fn rotate(call: &mut Call<'_, '_>, from: End, to: End) {
         }
         (moved, Changed::Yes)
     });
-    match moved {
-        Ok(Some(Some(moved))) => send(call.reply, moved.bytes()),
-        Ok(_) => call.reply.null(),
-        Err(text) => call.reply.error(&text),
-    }
+    Ok(moved?.flatten())
 }
 
 /// What LPOP and RPOP cost on a list.
@@ -224,7 +286,12 @@ pub(crate) fn pop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 
 /// What LMPOP costs on one of its lists.
 pub(crate) fn lmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    lmpop_arguments(args).map_or(0, |(_, count)| part_elements(count, value))
+    counted_keys(args, 1, end).map_or(0, |(_, count)| part_elements(count, value))
+}
+
+/// What BLMPOP costs on one of its lists.
+pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    counted_keys(args, 2, end).map_or(0, |(_, count)| part_elements(count, value))
 }
 
 /// The places of so many elements at an end.

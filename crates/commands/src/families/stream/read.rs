@@ -1,15 +1,16 @@
 //! XREAD and XREADGROUP.
 //!
-//! BLOCK is parsed and checked. With nothing to read the reply is null, as when the time is over.
+//! With nothing to read the reply is null; with BLOCK they say then what they would wait for ([`crate::wait`]).
 
 use super::{ids, no_group, send_entries, send_entry, send_id};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
+use crate::wait::{Wait, milliseconds};
 use strand_chain::Chain;
 use strand_keyspace::types::stream::{Id, StreamValue};
-use strand_keyspace::{Changed, Db, Key};
-use strand_wire::args::Args;
+use strand_keyspace::{Changed, Db, Key, Wanted};
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
 /// The arguments of XREAD and XREADGROUP.
@@ -17,6 +18,8 @@ use strand_wire::reply::{Protocol, Reply};
 pub(super) struct Options<'a> {
     /// Most entries of each stream.
     pub(super) count: u64,
+    /// For how long to wait, if at all.
+    block_ms: Option<u64>,
     no_ack: bool,
     /// Group and consumer.
     group: Option<(&'a [u8], &'a [u8])>,
@@ -37,14 +40,15 @@ enum From {
 
 impl<'a> Options<'a> {
     pub(super) fn parse(args: Args<'a>, in_group: bool) -> Result<Options<'a>, Text> {
-        let mut options = Options { count: u64::MAX, no_ack: false, group: None, first: 0, streams: 0 };
+        let mut options =
+            Options { count: u64::MAX, block_ms: None, no_ack: false, group: None, first: 0, streams: 0 };
         let mut at = 1;
         while at < args.len() {
             let more = args.len() - 1 - at;
             let is = |word: &str| args.is(at, word);
             if is("BLOCK") && more > 0 {
                 at += 1;
-                check_timeout(args.at(at))?;
+                options.block_ms = Some(milliseconds(args.at(at))?);
             } else if is("COUNT") && more > 0 {
                 at += 1;
                 let count = u64::try_from(parse::integer(args.at(at))?).unwrap_or(0);
@@ -97,13 +101,9 @@ fn only_in_group(option: &str, in_group: bool) -> Result<(), Text> {
     Err(text.into())
 }
 
-/// Checks BLOCK's time as redis-server does.
-fn check_timeout(bytes: &[u8]) -> Result<(), &'static str> {
-    let text = "ERR timeout is not an integer or out of range";
-    match parse::integer(bytes).map_err(|_| text)? {
-        timeout_ms if timeout_ms < 0 => Err("ERR timeout is negative"),
-        _ => Ok(()),
-    }
+/// True when a call of XREAD or XREADGROUP with these arguments may wait.
+pub(crate) fn may_wait(args: Args<'_>) -> bool {
+    Options::parse(args, args.is(0, "XREADGROUP")).is_ok_and(|options| options.block_ms.is_some())
 }
 
 /// `XREAD [COUNT n] [BLOCK ms] STREAMS key [key ...] id [id ...]`. Reply: a map of keys and entries above those IDs (RESP2: an
@@ -147,6 +147,11 @@ fn read(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     }
     if served == 0 {
         call.reply.null_array();
+        call.wait = options.block_ms.map(|timeout_ms| Wait {
+            timeout_ms,
+            wanted: (options.first..).zip(froms.iter().map(|from| Wanted::After(*from))).collect(),
+            argv: with_ids(args, &options, &froms),
+        });
         return Ok(());
     }
     open(call.reply, served);
@@ -209,7 +214,12 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
         served += usize::from(matches!(sent, Ok(Some(true))));
     }
     match served {
-        0 => call.reply.null_array(),
+        0 => {
+            call.reply.null_array();
+            call.wait = options.block_ms.map(|timeout_ms| {
+                Wait::at_each(timeout_ms, options.first, options.streams, &Wanted::Group(group.into()))
+            });
+        }
         _ => {
             open(call.reply, served);
             call.reply.raw(out);
@@ -273,6 +283,22 @@ fn send_from_group(
         true
     });
     sent.unwrap_or(false)
+}
+
+/// The arguments with the last ID of each stream in place of `$`; `None` without one.
+fn with_ids(args: Args<'_>, options: &Options<'_>, froms: &[Id]) -> Option<Argv> {
+    if !(0..options.streams).any(|i| options.id(args, i) == b"$") {
+        return None;
+    }
+    let ids_at = options.first + options.streams;
+    let mut argv = Argv::new();
+    for i in 0..args.len() {
+        match i.checked_sub(ids_at).and_then(|stream| froms.get(stream)) {
+            Some(from) => argv.push(from.to_string().as_bytes()),
+            None => argv.push(args.at(i)),
+        }
+    }
+    Some(argv)
 }
 
 /// The head of a reply of so many streams.

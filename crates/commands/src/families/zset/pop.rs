@@ -1,6 +1,6 @@
-//! Taking members off the ends of sorted sets: ZPOPMIN, ZPOPMAX, ZMPOP.
+//! Taking members off the ends of sorted sets: ZPOPMIN, ZPOPMAX, ZMPOP, and their forms that block.
 //!
-//! Each command is one attempt; its form that blocks is the same attempt with a wait in front.
+//! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
 
 use super::super::collection::{read, send};
 use crate::call::Call;
@@ -8,10 +8,11 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::families::list::counted_keys;
 use crate::parse::{self, Text, wrong_type};
+use crate::wait::{Wait, seconds};
 use std::ops::Range;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, ValueRef, ZSetValue};
+use strand_keyspace::{Changed, Collection, ValueRef, Wanted, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -57,32 +58,80 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
 /// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: takes members off the first sorted set that there is. Reply: its
 /// key and an array of pairs, or null.
 pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
-    let (from, count) = match arguments(call.args) {
-        Ok(arguments) => arguments,
-        Err(text) => return call.reply.error(&text),
-    };
+    match arguments(call.args, 1) {
+        Ok((from, count)) => drop(pop_first(call, from, Some(count))),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: ZMPOP that waits.
+pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
+    let parsed = || Ok((seconds(call.args.at(1))?, arguments(call.args, 2)?));
+    match parsed() {
+        Ok((timeout_ms, (from, count))) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
+        Err(text) => {
+            let text: Text = text;
+            call.reply.error(&text);
+        }
+    }
+}
+
+/// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that there is, and waits
+/// for one. Reply: the key, the member and its score, or null when the time is over.
+pub(crate) fn bzpopmin(call: &mut Call<'_, '_>) {
+    blocking_pop(call, End::Front);
+}
+
+/// `BZPOPMAX key [key ...] timeout`: BZPOPMIN from the end.
+pub(crate) fn bzpopmax(call: &mut Call<'_, '_>) {
+    blocking_pop(call, End::Back);
+}
+
+fn blocking_pop(call: &mut Call<'_, '_>, from: End) {
+    match seconds(call.args.at(call.args.len() - 1)) {
+        Ok(timeout_ms) => pop_or_wait(call, from, None, timeout_ms, 1),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// As [`pop_first`]; with nothing there it waits. The keys begin at argument `first`.
+fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout_ms: u64, first: usize) {
+    if !pop_first(call, from, count) {
+        call.wait = Some(Wait::at_each(timeout_ms, first, call.keys.len(), &Wanted::ZSet));
+    }
+}
+
+/// Takes members off the first sorted set that there is, and replies with its key and an array of pairs, without a count
+/// with the member and its score. False, and a reply of null, when there is no sorted set.
+fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
     for key in call.keys {
         let reply = &mut *call.reply;
         let popped = call.txn.db(call.db).change(key, |zset: &mut ZSetValue| {
-            let taken = taken(zset, from, count);
-            reply.array(2);
+            let taken = taken(zset, from, count.unwrap_or(1));
+            reply.array(if count.is_some() { 2 } else { 3 });
             reply.bulk(key.bytes);
-            reply.array(taken.len());
-            send_taken(reply, zset, &taken, from, true);
+            if count.is_some() {
+                reply.array(taken.len());
+            }
+            send_taken(reply, zset, &taken, from, count.is_some());
             zset.remove_range(taken);
             ((), Changed::Yes)
         });
         match popped {
-            Ok(Some(())) => return,
+            Ok(Some(())) => return true,
             Ok(None) => {}
-            Err(other) => return call.reply.error(wrong_type(other)),
+            Err(other) => {
+                call.reply.error(wrong_type(other));
+                return true;
+            }
         }
     }
     call.reply.null_array();
+    false
 }
 
-fn arguments(args: Args<'_>) -> Result<(End, usize), Text> {
-    counted_keys(args, |word| match word {
+fn arguments(args: Args<'_>, number: usize) -> Result<(End, usize), Text> {
+    counted_keys(args, number, |word| match word {
         min if min.eq_ignore_ascii_case(b"min") => Ok(End::Front),
         max if max.eq_ignore_ascii_case(b"max") => Ok(End::Back),
         _ => Err(errors::SYNTAX),
@@ -116,5 +165,10 @@ pub(crate) fn pop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 
 /// What ZMPOP costs on one of its sorted sets.
 pub(crate) fn zmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    arguments(args).map_or(0, |(_, count)| part_elements(count, value))
+    arguments(args, 1).map_or(0, |(_, count)| part_elements(count, value))
+}
+
+/// What BZMPOP costs on one of its sorted sets.
+pub(crate) fn bzmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    arguments(args, 2).map_or(0, |(_, count)| part_elements(count, value))
 }

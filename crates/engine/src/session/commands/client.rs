@@ -116,9 +116,11 @@ impl Session {
         if args.len() > 3 && !args.is(3, "TIMEOUT") && !args.is(3, "ERROR") {
             return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
         }
-        parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?;
-        // No command blocks on data, so no client is ever blocked.
-        self.reply().int(0);
+        let id = parse_int(args.at(2)).ok_or(errors::NOT_AN_INTEGER)?;
+        let with_error = args.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"ERROR"));
+        let client = u64::try_from(id).ok().and_then(|id| self.engine.clients.get(id));
+        let unblocked = client.is_some_and(|client| client.unblock(with_error));
+        self.reply().int(i64::from(unblocked));
         DONE
     }
     pub(super) fn client_help(&mut self) -> Outcome {

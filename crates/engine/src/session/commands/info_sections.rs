@@ -62,9 +62,9 @@ pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
         "maxclients": f.engine.config.maxclients(),
         "client_recent_max_input_buffer": clients.iter().map(|c| c.input_bytes()).max().unwrap_or(0),
         "client_recent_max_output_buffer": clients.iter().map(|c| c.output_bytes()).max().unwrap_or(0),
-        "blocked_clients": 0,
+        "blocked_clients": f.engine.clients.blocked_len(),
         "tracking_clients": 0,
-        "clients_in_timeout_table": 0,
+        "clients_in_timeout_table": f.engine.clients.timed_len(),
     );
 }
 

@@ -15,6 +15,7 @@ mod memory;
 mod pubsub;
 mod server;
 mod slowlog;
+mod wait;
 
 pub(crate) use connection::REDIS_VERSION;
 
@@ -170,6 +171,8 @@ impl Session {
             C::Exec => self.exec(now),
             C::Multi => self.multi(),
             C::Unwatch => self.unwatch(),
+            C::Wait => self.wait(args),
+            C::WaitAof => self.wait_aof(args),
             C::Watch => self.watch(args, now),
             C::Info => self.info(args, now),
             C::Lolwut => self.lolwut(args),

@@ -1,0 +1,145 @@
+//! What a blocking command waits for when it has found nothing ([`Wait`]), and the call that serves it ([`narrowed`]).
+//!
+//! The handler of a blocking command is one attempt: where it finds nothing it writes the reply that it has in a
+//! transaction, and says in [`Call::wait`](crate::call::Call) what it would wait for. Whether it does is for the caller.
+
+use crate::dispatch;
+use crate::families::stream;
+use crate::long_double::LongDouble;
+use crate::parse;
+use crate::spec::{BeginSearch, CommandSpec, FindKeys, Flags};
+use strand_keyspace::Wanted;
+use strand_wire::args::{Args, Argv};
+
+/// What a call waits for.
+#[derive(Debug)]
+pub struct Wait {
+    /// For how long, in milliseconds; 0 is for ever.
+    pub timeout_ms: u64,
+    /// What it wants, and the argument that is the key at which it wants that.
+    pub wanted: Vec<(usize, Wanted)>,
+    /// The arguments to wait with, where they are not those of the call: XREAD's `$` is the last ID of that moment.
+    pub argv: Option<Argv>,
+}
+
+impl Wait {
+    /// For the same thing at each of the `keys` arguments from `first` on.
+    pub(crate) fn at_each(timeout_ms: u64, first: usize, keys: usize, wanted: &Wanted) -> Wait {
+        let wanted = (first..first + keys).map(|at| (at, wanted.clone())).collect();
+        Wait { timeout_ms, wanted, argv: None }
+    }
+}
+
+/// True when this call waits where it finds nothing.
+pub fn may_wait(spec: &CommandSpec, args: Args<'_>) -> bool {
+    spec.flags.has(Flags::BLOCKING) && (spec.group != "stream" || stream::may_wait(args))
+}
+
+/// A time in seconds, as BLPOP has it: a fraction is rounded up to milliseconds.
+///
+/// # Errors
+/// The text for what is no time.
+pub(crate) fn seconds(bytes: &[u8]) -> Result<u64, &'static str> {
+    let text = "ERR timeout is not a float or out of range";
+    let seconds = LongDouble::parse(bytes).ok_or(text)?;
+    // What no integer holds is negative to redis-server.
+    seconds.thousandfold_ceil().and_then(|ms| u64::try_from(ms).ok()).ok_or("ERR timeout is negative")
+}
+
+/// A time in milliseconds, as BLOCK and WAIT have it.
+///
+/// # Errors
+/// The text for what is no time.
+pub fn milliseconds(bytes: &[u8]) -> Result<u64, &'static str> {
+    let ms = parse::integer(bytes).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    u64::try_from(ms).map_err(|_| "ERR timeout is negative")
+}
+
+/// The call that does what `args` waits for at one of its keys, which is argument `at`: the same on that key alone.
+pub fn narrowed(spec: &CommandSpec, args: Args<'_>, at: usize) -> Argv {
+    let mut argv = Argv::new();
+    let mut add = |i: usize| match args.large(i) {
+        Some(blob) => argv.push_blob(blob.clone()),
+        None => argv.push(args.at(i)),
+    };
+    let Some(keys) = spec.keys.first() else { return argv };
+    match (keys.begin, keys.find) {
+        // As many IDs as keys.
+        (BeginSearch::Keyword(..), FindKeys::Range { limit: 2, .. }) => {
+            let first = dispatch::keys_to_lock(spec, args).first().copied().unwrap_or(at);
+            (0..first).for_each(&mut add);
+            add(at);
+            add(at + (args.len() - first) / 2);
+        }
+        (BeginSearch::Index(number), FindKeys::KeyNumber { .. }) => {
+            let count = dispatch::keys_to_lock(spec, args).len();
+            (0..number).for_each(&mut add);
+            argv.push(b"1");
+            let mut add = |i: usize| argv.push(args.at(i));
+            add(at);
+            (number + 1 + count..args.len()).for_each(add);
+        }
+        // Keys up to the time.
+        (BeginSearch::Index(1), FindKeys::Range { last: -2, .. }) => {
+            [0, at, args.len() - 1].into_iter().for_each(&mut add);
+        }
+        _ => (0..args.len()).for_each(add),
+    }
+    argv
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::lookup;
+
+    #[test]
+    fn a_narrowed_call_has_one_key() {
+        for (line, at, want) in [
+            ("BLPOP a b c 0", 2, "BLPOP b 0"),
+            ("BZPOPMAX a 7", 1, "BZPOPMAX a 7"),
+            ("BLMPOP 0 3 a b c LEFT COUNT 2", 5, "BLMPOP 0 1 c LEFT COUNT 2"),
+            ("BZMPOP 0 1 a MIN", 3, "BZMPOP 0 1 a MIN"),
+            ("BLMOVE a b LEFT RIGHT 0", 1, "BLMOVE a b LEFT RIGHT 0"),
+            ("BRPOPLPUSH a b 0", 1, "BRPOPLPUSH a b 0"),
+            ("XREAD COUNT 2 BLOCK 0 STREAMS a b 1-1 2-2", 7, "XREAD COUNT 2 BLOCK 0 STREAMS b 2-2"),
+            ("XREADGROUP GROUP g c BLOCK 0 STREAMS a b > >", 7, "XREADGROUP GROUP g c BLOCK 0 STREAMS a >"),
+        ] {
+            let argv = Argv::from_slices(&line.split(' ').collect::<Vec<_>>());
+            let spec = lookup(argv.args().at(0)).expect("a row");
+            let narrow = narrowed(spec, argv.args(), at);
+            let words: Vec<_> = narrow.args().iter().map(String::from_utf8_lossy).collect();
+            assert_eq!(words.join(" "), want);
+        }
+    }
+
+    #[test]
+    fn times_are_redis_servers() {
+        let negative = Err("ERR timeout is negative");
+        for (text, want) in [
+            ("0", Ok(0)),
+            ("1", Ok(1000)),
+            ("0.1", Ok(100)),
+            ("0.001", Ok(1)),
+            ("0.0001", Ok(1)),
+            ("1.0001", Ok(1001)),
+            ("0x10", Ok(16_000)),
+            ("-0.0", Ok(0)),
+            ("-0.0001", Ok(0)),
+            ("9223372036854775", Ok(9_223_372_036_854_775_000)),
+            ("-1", negative),
+            ("-0.001", Ok(0)),
+            ("-0.002", negative),
+            ("inf", negative),
+            ("1e400", negative),
+            ("9223372036854776", negative),
+            ("nan", Err("ERR timeout is not a float or out of range")),
+            ("", Err("ERR timeout is not a float or out of range")),
+        ] {
+            assert_eq!(seconds(text.as_bytes()), want, "{text}");
+        }
+        assert_eq!(milliseconds(b"50"), Ok(50));
+        assert_eq!(milliseconds(b"-1"), negative);
+        assert_eq!(milliseconds(b"0.5"), Err("ERR timeout is not an integer or out of range"));
+    }
+}

@@ -1,0 +1,451 @@
+//! Commands that wait: BLPOP and its kin, XREAD and XREADGROUP with BLOCK, WAIT.
+//!
+//! [`Session::blocking`] makes one attempt. Where it finds nothing, it leaves a [`Ticket`] at the keys before it lets their
+//! shards go, and the session is parked. Whoever puts something at one of the keys serves the ticket before it lets that
+//! shard go ([`Waiter`]): it makes the attempt in the session's place and wakes the session, which finds the reply. Time,
+//! CLIENT UNBLOCK and the pusher meet at the ticket's lock; the first one decides.
+//!
+//! What the pusher cannot do quickly (a shard that another one holds for long, thousands of elements, rights that have
+//! changed) the session does: it is told to come, and keeps its turn meanwhile.
+
+use super::multi::lock;
+use super::run::Next;
+use super::{Session, State, Turn};
+use crate::acl::User;
+use crate::clients::Client;
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use strand_chain::Chain;
+use strand_commands::cost::{self, LONG_ELEMENTS};
+use strand_commands::long;
+use strand_commands::run::{self, Context};
+use strand_commands::spec::CommandSpec;
+use strand_commands::wait::{Wait, narrowed};
+use strand_keyspace::{Event, Key, KeyHash, Place, Served, Txn, Waiter, Wanted};
+use strand_wire::args::{Args, Argv};
+use strand_wire::reply::{Protocol, Reply};
+
+/// A longer wait is one without end: a century.
+const TIMEOUT_MS_MAX: u64 = 100 * 365 * 86_400_000;
+/// What a place takes beside its key, about: two tables' entries and a list's.
+const PLACE_BYTES: usize = 256;
+/// A call with more arguments waits for nothing: the shards of all its keys would be held too long.
+pub(super) const TOO_MANY_KEYS: &str = "ERR too many keys to wait for";
+
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const KEY_GONE: &str = "UNBLOCKED the stream key no longer exists";
+const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
+
+/// What a waiting client has left at its keys.
+pub(crate) struct Ticket {
+    engine: Arc<Engine>,
+    client: Arc<Client>,
+    spec: &'static CommandSpec,
+    db: usize,
+    protocol: Protocol,
+    no_touch: bool,
+    user: Arc<User>,
+    reply_bytes_max: usize,
+    phase: Mutex<Phase>,
+}
+
+enum Phase {
+    /// It may be served.
+    Waiting(Argv),
+    /// The session is to come; told then, in unix milliseconds.
+    Coming(Argv, i64),
+    /// It is served no more.
+    Over(Over),
+}
+
+/// How a wait has ended.
+enum Over {
+    /// The reply, its error code, whether it is cut, and the place at which it was served.
+    Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32 },
+    /// With this error.
+    Error(&'static str),
+    /// The time is over.
+    TimedOut,
+    /// The session has gone.
+    Left,
+}
+
+/// The session's part of a wait.
+pub(super) struct Blocked {
+    ticket: Arc<Ticket>,
+    /// Its places: tag, key, place.
+    places: Vec<(u32, Box<[u8]>, Place)>,
+    turn: u64,
+    /// Of heap, for the places here and at the keys.
+    bytes: usize,
+    until_us: Option<u64>,
+    /// The reply when the time is over.
+    nothing: Nothing,
+}
+
+/// Writes the reply of a wait that was for nothing.
+pub(super) type Nothing = fn(&mut Reply<'_>);
+
+/// A wait that no key ends: for how long, in milliseconds, and the reply then.
+pub(super) struct Pointless {
+    pub(super) timeout_ms: u64,
+    pub(super) nothing: Nothing,
+}
+
+impl Blocked {
+    /// Bytes of heap behind its places.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Ticket {
+    /// CLIENT UNBLOCK; false when it is served already.
+    pub(crate) fn unblock(&self, with_error: bool) -> bool {
+        let mut phase = self.phase.lock();
+        if !matches!(*phase, Phase::Waiting(_)) {
+            return false;
+        }
+        *phase = Phase::Over(if with_error { Over::Error(UNBLOCKED) } else { Over::TimedOut });
+        drop(phase);
+        self.wake();
+        true
+    }
+    /// Makes the attempt at the key in argument `at`; `None`: the session has to.
+    fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Option<Over> {
+        let user = self.engine.acl.current(&self.user)?;
+        if !Arc::ptr_eq(&user, &self.user) {
+            return None;
+        }
+        let argv = narrowed(self.spec, args, at as usize);
+        let (args, keyspace) = (argv.args(), txn.keyspace());
+        let keys = long::keys(self.spec, args, keyspace);
+        if !keys.iter().all(|key| txn.also_hold(key.hash)) || is_long(self.spec, args, txn, self.db, &keys) {
+            return None;
+        }
+        txn.set_no_touch(self.no_touch);
+        let mut out = Chain::new();
+        let context = Context {
+            db: self.db,
+            protocol: self.protocol,
+            reply_bytes_max: self.reply_bytes_max,
+            rng: &mut fastrand::Rng::with_seed(self.client.id),
+            rights: None,
+        };
+        let ran = run::once(self.spec, args, txn, &mut out, context);
+        debug_assert!(ran.wait.is_none(), "what it waits for is there");
+        if ran.wait.is_some() {
+            return None;
+        }
+        Some(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at })
+    }
+}
+
+impl Waiter for Ticket {
+    fn serve(&self, txn: &mut Txn<'_>, _key: &Key<'_>, tag: u32, event: Event) -> Served {
+        let mut phase = self.phase.lock();
+        let argv = match &mut *phase {
+            Phase::Waiting(argv) => argv,
+            Phase::Coming(..) => return Served::Comes,
+            Phase::Over(_) => return Served::Left,
+        };
+        if self.client.is_killed() {
+            return Served::Left;
+        }
+        let over = match event {
+            Event::Ready => self.attempt(txn, argv.args(), tag),
+            Event::Crowded => None,
+            Event::KeyGone => Some(Over::Error(KEY_GONE)),
+            Event::GroupGone => Some(Over::Error(GROUP_GONE)),
+        };
+        match over {
+            Some(over) => {
+                *phase = Phase::Over(over);
+                Served::Done
+            }
+            None => {
+                *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
+                Served::Told
+            }
+        }
+    }
+    fn wake(&self) {
+        self.client.wake_handle().wake();
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({} of client {})", self.spec.name, self.client.id)
+    }
+}
+
+/// True when this much cannot be done at once while shards are held.
+fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> bool {
+    spec.cost().is_in_the_data() && cost::elements_at(spec.cost(), args, txn, db, keys) > LONG_ELEMENTS
+}
+
+/// Places that could not be left at once.
+struct Leaving {
+    ticket: Arc<Ticket>,
+    places: Vec<(u32, Box<[u8]>, Place)>,
+    /// It was to come then, in unix milliseconds, and did not: who is behind it has his turn.
+    told_ms: Option<i64>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let (keyspace, db) = (&*self.ticket.engine.keyspace, self.ticket.db);
+        for (_, key, place) in self.places.drain(..) {
+            match self.told_ms {
+                Some(told_ms) => keyspace.leave_turn(db, &key, place, told_ms),
+                None => keyspace.leave(db, &key, place),
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Runs a command that waits where it finds nothing.
+    pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+        // Of a session that was told to come: its turn.
+        let coming = self.coming.take();
+        self.last_command = self.engine.stats.ids.of(spec);
+        let began_us = self.begins(true);
+        let elements = self.elements(spec);
+        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        if coming.is_none() {
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+        }
+        if elements > LONG_ELEMENTS {
+            self.coming = coming;
+            return Next::Stop(Turn::Lane(self.park(spec)));
+        }
+        let (engine, client) = (self.engine.clone(), self.client.clone());
+        let keyspace = &*engine.keyspace;
+        let in_hand = std::mem::take(&mut self.argv);
+        let args = in_hand.args();
+        let keys = long::keys(spec, args, keyspace);
+        let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
+        let Some(mut txn) = lock(&engine, &client, &keyspace.shards_of(&hashes), now) else {
+            drop(keys);
+            (self.argv, self.coming, self.state) = (in_hand, coming, State::Postponed);
+            return Next::Stop(Turn::Parked);
+        };
+        let too_long = is_long(spec, args, &mut txn, self.db, &keys);
+        drop(keys);
+        if too_long {
+            drop(txn);
+            (self.argv, self.coming) = (in_hand, coming);
+            return Next::Stop(Turn::Lane(self.park(spec)));
+        }
+        txn.set_no_touch(self.no_touch);
+        let mut out = Chain::new();
+        let context = Context {
+            db: self.db,
+            protocol: self.protocol,
+            reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
+            rng: &mut self.rng,
+            rights: None,
+        };
+        let mut ran = run::once(spec, args, &mut txn, &mut out, context);
+        let until_us = match (&coming, &ran.wait) {
+            (Some(coming), _) => coming.until_us,
+            (None, wait) => wait.as_ref().and_then(|wait| until(now, wait.timeout_ms)),
+        };
+        let is_late = coming.is_some() && until_us.is_some_and(|until_us| until_us <= now.mono_us);
+        if let Some(wait) = ran.wait.take_if(|_| !is_late) {
+            let turn = coming.as_ref().map_or_else(|| keyspace.next_turn(), |coming| coming.turn);
+            let blocked = self.leave_ticket(spec, in_hand, wait, turn, until_us, &mut txn);
+            drop(txn);
+            return self.block(blocked, coming.is_none());
+        }
+        if ran.wait.is_some() {
+            out.clear();
+            Reply::new(&mut out, self.protocol).null_array();
+        }
+        if let Some(mut coming) = coming {
+            // Who is behind it is served with the same shards held.
+            for (_, key, place) in coming.places.drain(..) {
+                txn.db(self.db).leave_turn(&keyspace.key(&key), place);
+            }
+            self.unblocked(*coming, None);
+        }
+        let lookups = txn.lookups();
+        self.lookups.hits += lookups.hits;
+        self.lookups.misses += lookups.misses;
+        drop(txn);
+        self.argv = in_hand;
+        began_us.into_iter().for_each(|began_us| self.note_slow(began_us, now));
+        self.argv.clear();
+        if !self.take_reply(out, ran.error, ran.is_over) {
+            return Next::Stop(Turn::Abort);
+        }
+        self.command_ends();
+        Next::Go
+    }
+    /// Leaves a ticket at the keys that `argv` waits for; their shards are held.
+    fn leave_ticket(
+        &self,
+        spec: &'static CommandSpec,
+        argv: Argv,
+        wait: Wait,
+        turn: u64,
+        until_us: Option<u64>,
+        txn: &mut Txn<'_>,
+    ) -> Blocked {
+        let places = |(at, wanted): (usize, Wanted)| {
+            (at as u32, Box::from(argv.args().at(at)), Place { wanted, turn })
+        };
+        let places: Vec<_> = wait.wanted.into_iter().map(places).collect();
+        let bytes = places.iter().map(|(_, key, _): &(_, Box<[u8]>, _)| PLACE_BYTES + 2 * key.len()).sum();
+        let ticket = self.ticket(spec, wait.argv.unwrap_or(argv));
+        let keyspace = txn.keyspace();
+        for (tag, key, place) in &places {
+            txn.db(self.db).wait(&keyspace.key(key), place.clone(), ticket.clone(), *tag);
+        }
+        Blocked { ticket, places, turn, bytes, until_us, nothing: |reply| reply.null_array() }
+    }
+    /// Waits for nothing but the time: the command in hand, in a session's own command.
+    pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
+        let argv = std::mem::take(&mut self.argv);
+        let ticket = self.ticket(spec, argv);
+        let until_us = until(now, wait.timeout_ms);
+        let places = Vec::new();
+        self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, nothing: wait.nothing }, true)
+    }
+    /// The session waits. What has come of it? `Some`: it waits on, or does something else first.
+    pub(super) fn look_at_ticket(&mut self, now: Now) -> Option<Turn> {
+        let State::Blocked(blocked) = &self.state else { return None };
+        let until_us = blocked.until_us;
+        let mut phase = blocked.ticket.phase.lock();
+        if matches!(*phase, Phase::Waiting(_)) {
+            if until_us.is_none_or(|until_us| now.mono_us < until_us) {
+                return Some(Turn::Blocked { until_mono_us: until_us });
+            }
+            *phase = Phase::Over(Over::TimedOut);
+        }
+        let over = match &mut *phase {
+            // It goes on being one that comes.
+            Phase::Coming(argv, _) => Err(std::mem::take(argv)),
+            Phase::Over(over) => Ok(std::mem::replace(over, Over::Left)),
+            Phase::Waiting(_) => unreachable!("seen to above"),
+        };
+        drop(phase);
+        let State::Blocked(blocked) = std::mem::replace(&mut self.state, State::Ready) else { return None };
+        self.last_active_us = now.mono_us;
+        match over {
+            Err(argv) => {
+                self.argv = argv;
+                self.coming = Some(blocked);
+                let next = self.execute(now);
+                self.has_come();
+                match next {
+                    Next::Stop(turn) => Some(turn),
+                    _ => None,
+                }
+            }
+            Ok(over) => self.wait_ends(*blocked, over),
+        }
+    }
+    fn wait_ends(&mut self, blocked: Blocked, over: Over) -> Option<Turn> {
+        let (nothing, mut served) = (blocked.nothing, None);
+        if let Over::Served { tag, .. } = &over {
+            served = Some(*tag);
+        }
+        self.unblocked(blocked, served);
+        match over {
+            Over::Served { out, error, is_over, .. } => {
+                if !self.take_reply(out, error, is_over) {
+                    return Some(Turn::Abort);
+                }
+            }
+            Over::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
+            Over::TimedOut | Over::Left => nothing(&mut self.reply()),
+        }
+        self.command_ends();
+        None
+    }
+    /// To be called when a session that was told to come may have come: unless it is still on its way, it waits no more.
+    pub(super) fn has_come(&mut self) {
+        let on_its_way = matches!(self.state, State::Postponed | State::Parked { .. } | State::Blocked(_));
+        if !on_its_way && let Some(coming) = self.coming.take() {
+            self.unblocked(*coming, None);
+        }
+    }
+    /// The session ends: it waits no more.
+    pub(super) fn stop_waiting(&mut self) {
+        if let Some(coming) = self.coming.take() {
+            self.unblocked(*coming, None);
+        }
+        if matches!(self.state, State::Blocked(_))
+            && let State::Blocked(blocked) = std::mem::replace(&mut self.state, State::Ready)
+        {
+            self.unblocked(*blocked, None);
+        }
+    }
+    fn ticket(&self, spec: &'static CommandSpec, argv: Argv) -> Arc<Ticket> {
+        Arc::new(Ticket {
+            engine: self.engine.clone(),
+            client: self.client.clone(),
+            spec,
+            db: self.db,
+            protocol: self.protocol,
+            no_touch: self.no_touch,
+            user: self.user.clone(),
+            reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
+            phase: Mutex::new(Phase::Waiting(argv)),
+        })
+    }
+    /// `is_new`: it has not waited before.
+    fn block(&mut self, blocked: Blocked, is_new: bool) -> Next {
+        let until_mono_us = blocked.until_us;
+        if is_new {
+            self.engine.clients.blocked(until_mono_us.is_some());
+        }
+        self.client.set_ticket(Some(blocked.ticket.clone()));
+        self.state = State::Blocked(Box::new(blocked));
+        Next::Stop(Turn::Blocked { until_mono_us })
+    }
+    /// A wait is over: leaves its places, all but the one at which it was served.
+    fn unblocked(&mut self, blocked: Blocked, served: Option<u32>) {
+        let Blocked { ticket, mut places, until_us, .. } = blocked;
+        self.client.set_ticket(None);
+        self.engine.clients.unblocked(until_us.is_some());
+        let phase = std::mem::replace(&mut *ticket.phase.lock(), Phase::Over(Over::Left));
+        let told_ms = match phase {
+            Phase::Coming(_, told_ms) => Some(told_ms),
+            Phase::Waiting(_) | Phase::Over(_) => None,
+        };
+        places.retain(|(tag, key, place)| {
+            let has_left = told_ms.is_none() && self.engine.keyspace.try_leave(ticket.db, key, place.clone());
+            served != Some(*tag) && !has_left
+        });
+        if !places.is_empty() {
+            // Somebody holds a shard, perhaps for long: no worker waits for that.
+            self.engine.host.reclaim(Box::new(Leaving { ticket, places, told_ms }));
+        }
+    }
+    /// Sends a reply that was made apart. False when the session ends, since it is too long.
+    fn take_reply(&mut self, out: Chain, error: Option<Vec<u8>>, is_over: bool) -> bool {
+        if let Some(code) = error {
+            self.count_error(PerCommand::Failed, &code);
+        }
+        // The limit may be another by now; the reply is not.
+        if is_over && self.replies.is_wanted() && !self.replies.is_too_long(out.len()) {
+            self.over_output_limit();
+            return false;
+        }
+        self.reply().raw(out);
+        true
+    }
+}
+
+/// When a wait that begins now is over, on the clock of [`Now::mono_us`].
+fn until(now: Now, timeout_ms: u64) -> Option<u64> {
+    (1..=TIMEOUT_MS_MAX).contains(&timeout_ms).then(|| now.mono_us + timeout_ms * 1000)
+}

@@ -1,0 +1,343 @@
+//! [`Waiters`]: who waits until a key has something for it (BLPOP and its kin), per shard.
+//!
+//! A waiter has a place at each of its keys: what it wants there, and a number that tells who came first. Whatever changes
+//! such a key signals it, at the same point that raises the flags of WATCH. Before a [`Txn`] lets its shards go it serves
+//! the signalled keys, so nobody else ever sees what a waiter was there for. What serving means is the waiter's business
+//! ([`Waiter`]): the keyspace only knows whose turn it is, at a cost that grows with those served and not with those that
+//! wait. Where nobody waits, a change costs the branch that WATCH costs.
+
+use crate::types::stream::Id;
+use crate::watch::Watchers;
+use crate::{Db, Key, KeyHash, Keyspace, Txn, ValueRef};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Readers of one stream that one piece of work serves. Those behind them are told to read by themselves, each on its own
+/// worker: so many replies take a quarter of a millisecond.
+pub const READERS_SERVED_MAX: usize = 512;
+
+/// What a waiter wants at a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wanted {
+    /// A list.
+    List,
+    /// A sorted set.
+    ZSet,
+    /// Of a stream, entries above this ID.
+    After(Id),
+    /// Of a stream, entries that the group of this name has not read.
+    Group(Box<[u8]>),
+}
+
+/// What has happened at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// What the waiter wants is there.
+    Ready,
+    /// It is there, and too many were served already: the waiter shall come and get it.
+    Crowded,
+    /// There is no stream any more: for [`Wanted::Group`] only.
+    KeyGone,
+    /// The stream has no such group any more: for [`Wanted::Group`] only.
+    GroupGone,
+}
+
+/// What came of serving a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// It has what it waited for: it leaves this key, and is woken when the shards are let go.
+    Done,
+    /// It waits no more, for another reason: it leaves this key.
+    Left,
+    /// It shall come and get it, is woken for that, and keeps its place. Who is behind it waits for it.
+    Told,
+    /// It was told so before, and has not come yet.
+    Comes,
+}
+
+/// Somebody who waits. Called with the shards of a [`Txn`] held: quick, and it waits for nobody.
+pub trait Waiter: Send + Sync + fmt::Debug {
+    /// Something happened at `key`, where the waiter has a place with this `tag`.
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> Served;
+    /// It has been served, or shall come: called once no shard is held.
+    fn wake(&self);
+}
+
+/// A waiter's place at one key.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// What it wants there.
+    pub wanted: Wanted,
+    /// Its turn: [`Keyspace::next_turn`], the same at all its keys.
+    pub turn: u64,
+}
+
+/// A key of one database: its slot, its bytes.
+type SlotKey = (usize, Box<[u8]>);
+/// What is wanted, and the turn.
+type Turn = (Wanted, u64);
+
+/// A waiter with its tag.
+#[derive(Clone, Debug)]
+struct Waits {
+    waiter: Arc<dyn Waiter>,
+    tag: u32,
+}
+
+/// The waiters of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    keys: HashMap<SlotKey, Waiting, ahash::RandomState>,
+    /// Keys that changed, in that order: when (over all shards), and which.
+    signalled: VecDeque<(u64, SlotKey)>,
+    /// The keyspace's clock, once somebody has waited here.
+    turns: Option<Arc<AtomicU64>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: BTreeMap<Turn, Waits>,
+    is_signalled: bool,
+}
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+    #[inline]
+    pub(crate) fn has_signalled(&self) -> bool {
+        !self.signalled.is_empty()
+    }
+    fn add(&mut self, slot: usize, key: &[u8], place: Place, waits: Waits, turns: &Arc<AtomicU64>) {
+        self.turns.get_or_insert_with(|| turns.clone());
+        let waiting = self.keys.entry((slot, key.into())).or_default();
+        waiting.queue.insert((place.wanted, place.turn), waits);
+    }
+    fn remove(&mut self, slot: usize, key: &[u8], place: Place) {
+        let at = (slot, Box::from(key));
+        let Some(waiting) = self.keys.get_mut(&at) else { return };
+        waiting.queue.remove(&(place.wanted, place.turn));
+        if waiting.queue.is_empty() {
+            self.keys.remove(&at);
+        }
+        if self.keys.is_empty() {
+            self.keys = HashMap::default();
+        }
+    }
+    /// The key has changed.
+    pub(crate) fn signal(&mut self, slot: usize, key: &[u8]) {
+        let at = (slot, Box::from(key));
+        let Some(waiting) = self.keys.get_mut(&at) else { return };
+        if !std::mem::replace(&mut waiting.is_signalled, true) {
+            self.signalled.push_back((next_turn(&self.turns), at));
+        }
+    }
+    /// Every key of these slots has changed.
+    pub(crate) fn signal_slots(&mut self, slots: &[usize]) {
+        for ((slot, key), waiting) in &mut self.keys {
+            if slots.contains(slot) && !std::mem::replace(&mut waiting.is_signalled, true) {
+                self.signalled.push_back((next_turn(&self.turns), (*slot, key.clone())));
+            }
+        }
+    }
+    fn first_signal(&self) -> Option<u64> {
+        self.signalled.front().map(|(when, _)| *when)
+    }
+    fn take_signal(&mut self) -> Option<SlotKey> {
+        let (_, at) = self.signalled.pop_front()?;
+        if let Some(waiting) = self.keys.get_mut(&at) {
+            waiting.is_signalled = false;
+        }
+        Some(at)
+    }
+    /// Whose turn it is at a key that has `value`, from `from` on.
+    fn next(&self, at: &SlotKey, value: Option<ValueRef<'_>>, from: &Bound<Turn>) -> Option<Next> {
+        let queue = &self.keys.get(at)?.queue;
+        let first = |low: Wanted, high: Bound<Turn>| {
+            let from = latest(from, (low, 0));
+            // A range that begins behind its end is a mistake to ask for.
+            let begins_in = match (&from, &high) {
+                (Bound::Included(from), Bound::Excluded(high)) => from < high,
+                (Bound::Excluded(from), Bound::Excluded(high)) => from < high,
+                _ => true,
+            };
+            let range = begins_in.then(|| queue.range((from, high)))?.next()?;
+            Some((range.0, range.1))
+        };
+        let turn = |((wanted, turn), waits): (&Turn, &Waits), event| Next {
+            place: Place { wanted: wanted.clone(), turn: *turn },
+            waits: waits.clone(),
+            event,
+        };
+        let groups = Wanted::Group(Box::default());
+        match value {
+            Some(ValueRef::List(_)) => {
+                if let Some(found) = first(Wanted::List, Bound::Excluded((Wanted::ZSet, 0))) {
+                    return Some(turn(found, Event::Ready));
+                }
+            }
+            Some(ValueRef::ZSet(_)) => {
+                if let Some(found) = first(Wanted::ZSet, Bound::Excluded((Wanted::After(Id::MIN), 0))) {
+                    return Some(turn(found, Event::Ready));
+                }
+            }
+            Some(ValueRef::Stream(stream)) => {
+                let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
+                let readers = first(Wanted::After(Id::MIN), Bound::Excluded((Wanted::After(last), 0)));
+                if let Some(found) = readers {
+                    return Some(turn(found, Event::Ready));
+                }
+                let mut next = latest(from, (groups, 0));
+                while let Some(found) = queue.range((next, Bound::Unbounded)).next() {
+                    let Wanted::Group(name) = &found.0.0 else { break };
+                    match stream.group(name) {
+                        None => return Some(turn(found, Event::GroupGone)),
+                        Some(group) if last > group.last_id() => return Some(turn(found, Event::Ready)),
+                        Some(_) => next = Bound::Excluded((found.0.0.clone(), u64::MAX)),
+                    }
+                }
+                return None;
+            }
+            None | Some(ValueRef::Str(_) | ValueRef::Hash(_) | ValueRef::Set(_)) => {}
+        }
+        first(groups, Bound::Unbounded).map(|found| turn(found, Event::KeyGone))
+    }
+}
+
+fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
+    turns.as_ref().map_or(0, |turns| turns.fetch_add(1, Relaxed))
+}
+
+/// Whose turn it is.
+struct Next {
+    place: Place,
+    waits: Waits,
+    event: Event,
+}
+
+/// The later of both beginnings.
+fn latest(from: &Bound<Turn>, low: Turn) -> Bound<Turn> {
+    match from {
+        Bound::Included(at) | Bound::Excluded(at) if *at >= low => from.clone(),
+        _ => Bound::Included(low),
+    }
+}
+
+impl Keyspace {
+    /// The turn of somebody who begins to wait, with the shards of its keys held: later than those of all who wait there.
+    pub fn next_turn(&self) -> u64 {
+        self.turns.fetch_add(1, Relaxed)
+    }
+    /// Takes a waiter's place away, if nobody holds the shard; else false.
+    pub fn try_leave(&self, db: usize, key: &[u8], place: Place) -> bool {
+        let hashed = self.key(key);
+        let Some(mut shard) = self.shards[self.shard_of(hashed.hash)].lock.try_lock() else { return false };
+        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, place));
+        true
+    }
+    /// As [`Keyspace::try_leave`], waiting for the shard.
+    pub fn leave(&self, db: usize, key: &[u8], place: Place) {
+        let mut shard = self.shards[self.shard_of(self.key(key).hash)].lock.lock();
+        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, place));
+    }
+    /// As [`Db::leave_turn`], waiting for the shard; who is behind is served.
+    pub fn leave_turn(&self, db: usize, key: &[u8], place: Place, now_ms: i64) {
+        let key = self.key(key);
+        self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, place);
+    }
+    /// Serves what was signalled in a shard that was not held by a [`Txn`]. Hold no shard.
+    pub(crate) fn serve_signalled(&self, shard: usize, now_ms: i64) {
+        drop(self.lock_shard(shard, now_ms));
+    }
+}
+
+impl Db<'_, '_> {
+    /// Gives a waiter a place at `key`, whose change it then sees; `tag` is given back to it.
+    pub fn wait(&mut self, key: &Key<'_>, place: Place, waiter: Arc<dyn Waiter>, tag: u32) {
+        let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
+        let watchers = &mut self.shard(key).watchers;
+        watchers.change_waiters(|waiters| waiters.add(slot, key.bytes, place, Waits { waiter, tag }, turns));
+    }
+    /// Takes the place of a waiter away that was told to come ([`Served::Told`]): who waits behind it has his turn.
+    pub fn leave_turn(&mut self, key: &Key<'_>, place: Place) {
+        let slot = self.slot;
+        let watchers = &mut self.shard(key).watchers;
+        // Nobody waits behind a reader.
+        if !matches!(place.wanted, Wanted::After(_)) {
+            watchers.waiters.signal(slot, key.bytes);
+        }
+        watchers.change_waiters(|waiters| waiters.remove(slot, key.bytes, place));
+    }
+}
+
+impl Txn<'_> {
+    /// Serves who waits for the keys that changed, lets the shards go and wakes those who were served.
+    #[cold]
+    pub(crate) fn serve_waiters(&mut self) {
+        let mut woken = Vec::new();
+        while let Some((shard, at)) = self.take_signal() {
+            self.serve_key(shard, &at, &mut woken);
+        }
+        self.let_go();
+        woken.iter().for_each(|waiter| waiter.wake());
+    }
+    fn serve_key(&mut self, shard: usize, at: &SlotKey, woken: &mut Vec<Arc<dyn Waiter>>) {
+        let key = self.keyspace.key(&at.1);
+        let (mut from, mut readers) = (Bound::Unbounded, 0);
+        loop {
+            // A look removes what has expired.
+            Db { txn: self, slot: at.0 }.look(&key);
+            let held = &self.held(shard).guard;
+            let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
+            let Some(Next { place, waits: Waits { waiter, tag }, mut event }) = turn else { return };
+            if matches!(place.wanted, Wanted::After(_)) {
+                readers += 1;
+                if readers > READERS_SERVED_MAX {
+                    event = Event::Crowded;
+                }
+            }
+            let served = waiter.serve(self, &key, tag, event);
+            if matches!(served, Served::Done | Served::Told) {
+                woken.push(waiter);
+            }
+            if matches!(served, Served::Told | Served::Comes) {
+                // Of readers each may come by itself; of the others nobody goes first.
+                let last = if matches!(place.wanted, Wanted::After(_)) { place.turn } else { u64::MAX };
+                from = Bound::Excluded((place.wanted, last));
+                continue;
+            }
+            from = Bound::Included((place.wanted.clone(), place.turn));
+            let watchers = &mut self.held(shard).guard.watchers;
+            watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, place));
+        }
+    }
+    /// The key that was signalled first, and its shard.
+    fn take_signal(&mut self) -> Option<(usize, SlotKey)> {
+        let firsts = self
+            .held_shards()
+            .filter_map(|(index, shard)| shard.watchers.waiters.first_signal().map(|when| (when, index)));
+        let (_, index) = firsts.min()?;
+        let at = self.held(index).guard.watchers.waiters.take_signal()?;
+        Some((index, at))
+    }
+    /// Holds the shard of this key, too, unless somebody else has it for longer than a short piece of work takes.
+    pub fn also_hold(&mut self, hash: KeyHash) -> bool {
+        let shard = self.keyspace.shard_of(hash);
+        self.hold_one_more(shard)
+    }
+}
+
+impl Watchers {
+    /// Lets `change` have the waiters.
+    fn change_waiters(&mut self, change: impl FnOnce(&mut Waiters)) {
+        change(&mut self.waiters);
+        self.look_whether_any();
+    }
+}
+
+#[cfg(test)]
+mod tests;

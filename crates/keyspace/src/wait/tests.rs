@@ -1,0 +1,117 @@
+//! Whose turn it is, how many are asked, who is told.
+
+use super::*;
+use crate::types::{Bytes, Changed};
+use crate::{ListValue, StrRef};
+use parking_lot::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+/// Takes an element of the list that it is served from.
+#[derive(Debug, Default)]
+struct Taker {
+    answers: Mutex<Vec<Served>>,
+    served: AtomicUsize,
+    woken: AtomicUsize,
+    events: Mutex<Vec<(Vec<u8>, u32, Event)>>,
+}
+
+impl Waiter for Taker {
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> Served {
+        self.served.fetch_add(1, Relaxed);
+        self.events.lock().push((key.bytes.to_vec(), tag, event));
+        let answer = self.answers.lock().pop().unwrap_or(Served::Done);
+        if answer == Served::Done {
+            let _ = txn.db(0).change(key, |list: &mut ListValue| {
+                list.remove(0..1);
+                ((), Changed::Yes)
+            });
+        }
+        answer
+    }
+    fn wake(&self) {
+        self.woken.fetch_add(1, Relaxed);
+    }
+}
+
+fn waits(space: &Keyspace, key: &[u8], wanted: Wanted, taker: &Arc<Taker>, tag: u32) -> Place {
+    let key = space.key(key);
+    let place = Place { wanted, turn: space.next_turn() };
+    space.lock(&[key.hash], 0).db(0).wait(&key, place.clone(), taker.clone(), tag);
+    place
+}
+fn push(space: &Keyspace, key: &[u8], elements: usize) {
+    let key = space.key(key);
+    let pushed = space.lock(&[key.hash], 0).db(0).change_or_create(&key, |list: &mut ListValue| {
+        (0..elements).for_each(|_| list.push(crate::types::list::End::Back, Bytes::Slice(b"x")));
+        ((), Changed::Yes)
+    });
+    assert!(pushed.is_ok());
+}
+fn len(space: &Keyspace, key: &[u8]) -> usize {
+    let key = space.key(key);
+    let mut txn = space.lock(&[key.hash], 0);
+    txn.db(0).read::<ListValue>(&key).expect("a list").map_or(0, crate::Collection::len)
+}
+
+#[test]
+fn as_many_are_asked_as_are_served_however_many_wait() {
+    let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
+    let takers: Vec<Arc<Taker>> = (0..10_000).map(|_| Arc::default()).collect();
+    let asked = |takers: &[Arc<Taker>]| takers.iter().map(|t| t.served.load(Relaxed)).sum::<usize>();
+    for taker in &takers {
+        waits(&space, b"k", Wanted::List, taker, 7);
+        // None of these is waited for.
+        waits(&space, b"k", Wanted::ZSet, taker, 8);
+        waits(&space, b"k", Wanted::After(Id::MIN), taker, 9);
+    }
+    push(&space, b"k", 3);
+    assert_eq!((asked(&takers), asked(&takers[..3])), (3, 3));
+    assert_eq!(takers[0].events.lock()[..], [(b"k".to_vec(), 7, Event::Ready)]);
+    assert_eq!(takers.iter().map(|t| t.woken.load(Relaxed)).sum::<usize>(), 3);
+    assert_eq!(len(&space, b"k"), 0);
+    push(&space, b"other", 1);
+    assert_eq!(asked(&takers), 3);
+}
+
+#[test]
+fn who_is_told_to_come_keeps_those_behind_waiting_and_who_left_does_not() {
+    let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
+    let (told, left, behind): (Arc<Taker>, Arc<Taker>, Arc<Taker>) = Default::default();
+    left.answers.lock().push(Served::Left);
+    told.answers.lock().extend([Served::Comes, Served::Told]);
+    waits(&space, b"k", Wanted::List, &left, 0);
+    let place = waits(&space, b"k", Wanted::List, &told, 0);
+    waits(&space, b"k", Wanted::List, &behind, 0);
+    push(&space, b"k", 1);
+    push(&space, b"k", 1);
+    let woken = [&left, &told, &behind].map(|t| t.woken.load(Relaxed));
+    assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "told once");
+    // It does not come.
+    space.leave_turn(0, b"k", place, 0);
+    assert_eq!((behind.woken.load(Relaxed), len(&space, b"k")), (1, 1));
+}
+
+#[test]
+fn keys_are_served_in_the_order_in_which_they_changed_and_values_of_other_types_serve_nobody() {
+    let space = Keyspace::new(8, 1, [1, 2, 3, 4]);
+    let taker: Arc<Taker> = Arc::default();
+    let names: Vec<Vec<u8>> = (0..20).map(|i| format!("k{i}").into_bytes()).collect();
+    names.iter().for_each(|name| drop(waits(&space, name, Wanted::List, &taker, 0)));
+    let mut txn = space.lock_all(0);
+    for name in names.iter().rev() {
+        let key = space.key(name);
+        txn.db(0).set_str(&key, StrRef::Int(1), None);
+        assert!(txn.db(0).delete(&key));
+        let mut list = ListValue::default();
+        list.push(crate::types::list::End::Back, Bytes::Slice(b"x"));
+        txn.db(0).insert(&key, crate::types::Stored::into_value(list), None);
+    }
+    assert_eq!(taker.served.load(Relaxed), 0, "nobody before the end");
+    drop(txn);
+    let order: Vec<Vec<u8>> = taker.events.lock().iter().map(|(key, ..)| key.clone()).collect();
+    assert_eq!(order, names.into_iter().rev().collect::<Vec<_>>());
+    waits(&space, b"s", Wanted::List, &taker, 0);
+    let key = space.key(b"s");
+    space.lock(&[key.hash], 0).db(0).set_str(&key, StrRef::Int(1), None);
+    assert_eq!(taker.served.load(Relaxed), 20);
+}
