@@ -22,12 +22,14 @@ pub const KEYS: &[(&str, &str)] = &[
 /// The index of `FT.SEARCH` and the set of `RX.MATCH`.
 pub const INDEX: &str = "big:index";
 
-/// Bytes of an argument that is long, and of all that are repeated.
-const BYTES: usize = 64 << 10;
+/// Bytes of an argument that is long: past every limit, and below some.
+const BYTES: [usize; 3] = [64 << 10, 8 << 10, 1 << 10];
+/// Bytes of what a query's parameter stands for.
+const PARAMETER_BYTES: usize = 8 << 10;
 /// Elements where the shape is "many".
 const MANY: usize = 4 << 10;
 /// Keys where there are many of them: each has a large reply.
-const MANY_KEYS: usize = 1 << 6;
+const MANY_KEYS: usize = 1 << 4;
 /// Optional arguments nest so deep in the table at most.
 const DEPTH_MAX: usize = 8;
 
@@ -62,8 +64,17 @@ const REPEATED: &[&str] = &[
     "|",
     "a b ",
 ];
-/// What stands before some of them.
-const PREFIXES: &[&str] = &["", "(?iu)", "(?i)", "\"", "@body:("];
+/// What stands before and behind some of them.
+const AROUND: &[(&str, &str)] = &[
+    ("", ""),
+    ("(?iu)", ""),
+    ("(?i)", ""),
+    ("\"", ""),
+    ("\"", "\""),
+    ("@body:(", ")"),
+    ("*", "b*"),
+    ("(", ")"),
+];
 /// Integers at the edges. None makes a string longer than a megabyte.
 const INTEGERS: &[&str] =
     &["0", "1", "-1", "100000", "4294967295", "9223372036854775807", "-9223372036854775808"];
@@ -75,6 +86,15 @@ pub struct Shape {
     pub name: String,
     /// The words.
     pub words: Vec<Vec<u8>>,
+}
+
+/// Which of a command's optional arguments a shape has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Options {
+    None,
+    All,
+    /// The one of this number alone, with all that is optional in it.
+    Only(usize),
 }
 
 /// The leaf of an argument tree that a shape makes hostile, and how.
@@ -90,31 +110,34 @@ enum Twist<'t> {
 
 /// The hostile shapes of a command; `container` is the command that it is a subcommand of.
 pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape> {
-    let (full, leaves) = Words::of(spec, container, true, Twist::None);
-    let name = |what: &str| match container {
-        Some(container) => format!("{} {} ({what})", container.name, spec.name),
-        None => format!("{} ({what})", spec.name),
+    let name = |options: Options, what: &str| match container {
+        Some(container) => format!("{} {}, options {options:?}: {what}", container.name, spec.name),
+        None => format!("{}, options {options:?}: {what}", spec.name),
     };
-    let mut out = vec![Shape { name: name("all options"), words: full }];
-    let (plain, plain_leaves) = Words::of(spec, container, false, Twist::None);
+    let mut out = Vec::new();
+    let (plain, _) = Words::of(spec, container, Options::None, Twist::None);
     // Behind the last word: what no tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
         out.push(Shape {
-            name: name(&format!("{repeated} repeated behind it")),
+            name: name(Options::None, &format!("{repeated} repeated behind it")),
             words: plain.iter().cloned().chain(more).collect(),
         });
     }
-    for (all, leaves) in [(false, plain_leaves), (true, leaves)] {
+    let optional =
+        spec.args.iter().enumerate().filter(|(_, arg)| arg.optional).map(|(i, _)| Options::Only(i));
+    for options in [Options::None, Options::All].into_iter().chain(optional) {
+        let (words, leaves) = Words::of(spec, container, options, Twist::None);
+        out.push(Shape { name: name(options, "nothing hostile"), words });
         for (at, arg) in leaves.into_iter().enumerate() {
             for (text, what) in texts(arg) {
-                let (words, _) = Words::of(spec, container, all, Twist::Text(at, &text));
-                out.push(Shape { name: name(&format!("argument {at}: {what}, options: {all}")), words });
+                let (words, _) = Words::of(spec, container, options, Twist::Text(at, &text));
+                out.push(Shape { name: name(options, &format!("argument {at} {what}")), words });
             }
             for distinct in [false, true] {
-                let (words, _) = Words::of(spec, container, all, Twist::Many(at, distinct));
+                let (words, _) = Words::of(spec, container, options, Twist::Many(at, distinct));
                 out.push(Shape {
-                    name: name(&format!("argument {at}: many, distinct: {distinct}, options: {all}")),
+                    name: name(options, &format!("argument {at} many, distinct: {distinct}")),
                     words,
                 });
             }
@@ -129,14 +152,18 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
 /// Texts for a leaf, each with its name. What is a pattern, a query or a text to search gets all of them.
 fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
     let is_read = arg.kind == "pattern" || matches!(arg.name, "query" | "text" | "value" | "replacement");
-    let (repeated, prefixes) = if is_read { (REPEATED, PREFIXES) } else { (&REPEATED[..1], &PREFIXES[..1]) };
-    let long = prefixes.iter().flat_map(|prefix| {
-        repeated.iter().map(move |part| {
-            let text = [prefix, part.repeat(BYTES / part.len()).as_str()].concat();
-            (text.into_bytes(), format!("{prefix:?} and {part:?} repeated"))
-        })
-    });
-    long.chain(INTEGERS.iter().map(|n| (n.as_bytes().to_vec(), n.to_string()))).collect()
+    let (repeated, around, bytes) =
+        if is_read { (REPEATED, AROUND, &BYTES[..]) } else { (&REPEATED[..1], &AROUND[..1], &BYTES[..1]) };
+    let mut out: Vec<(Vec<u8>, String)> =
+        INTEGERS.iter().map(|n| (n.as_bytes().to_vec(), n.to_string())).collect();
+    for (part, (before, behind), bytes) in repeated
+        .iter()
+        .flat_map(|part| around.iter().flat_map(move |around| bytes.iter().map(move |n| (part, around, n))))
+    {
+        let text = [before, part.repeat(bytes / part.len()).as_str(), behind].concat();
+        out.push((text.into_bytes(), format!("{before:?}, {part:?} for {bytes} bytes, {behind:?}")));
+    }
+    out
 }
 
 fn has_key(arg: &Arg) -> bool {
@@ -147,8 +174,7 @@ fn has_key(arg: &Arg) -> bool {
 struct Words<'t> {
     out: Vec<Vec<u8>>,
     group: &'static str,
-    /// With every optional argument.
-    all: bool,
+    options: Options,
     twist: Twist<'t>,
     /// So far.
     leaves: Vec<&'static Arg>,
@@ -161,18 +187,23 @@ impl<'t> Words<'t> {
     fn of(
         spec: &CommandSpec,
         container: Option<&CommandSpec>,
-        all: bool,
+        options: Options,
         twist: Twist<'t>,
     ) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
         let names = container.map(|c| c.name).into_iter().chain([spec.name]);
         let out = names.map(|name| name.as_bytes().to_vec()).collect();
-        let mut words = Words { out, group: spec.group, all, twist, leaves: Vec::new(), count_at: None };
-        spec.args.iter().for_each(|arg| words.arg(arg, 0));
+        let mut words = Words { out, group: spec.group, options, twist, leaves: Vec::new(), count_at: None };
+        for (i, arg) in spec.args.iter().enumerate() {
+            if !arg.optional || options == Options::All || options == Options::Only(i) {
+                words.arg(arg, 0);
+            }
+        }
         (words.out, words.leaves)
     }
 
     fn arg(&mut self, arg: &'static Arg, depth: usize) {
-        if (arg.optional && !self.all) || depth > DEPTH_MAX {
+        let is_left_out = depth > 0 && arg.optional && self.options == Options::None;
+        if is_left_out || depth > DEPTH_MAX {
             return;
         }
         let leaf = self.leaves.len();
@@ -216,7 +247,7 @@ impl<'t> Words<'t> {
             _ if is_count => {
                 // What is repeated behind it says how many.
                 self.count_at = Some(self.out.len());
-                b"1".to_vec()
+                b"1000".to_vec()
             }
             _ => self.usual(arg),
         };
@@ -232,6 +263,11 @@ impl<'t> Words<'t> {
             ("pattern", _) => "*",
             (_, "index") => INDEX,
             (_, "query") => "common",
+            (_, "value") if self.group == "search" && !matches!(self.twist, Twist::Many(..)) => {
+                return b"b ".repeat(PARAMETER_BYTES / 2);
+            }
+            (_, "name") if self.group == "search" => "a",
+            (_, "field") if self.group == "search" => "body",
             ("integer", _) => "1",
             ("double", _) => "1.5",
             ("unix-time", _) => "9999999999",
@@ -264,10 +300,16 @@ mod tests {
         has("mget", &|shape| shape.words.len() == MANY_KEYS + 1 && is(shape, 1, "big:string"));
         has("hmget", &|shape| shape.words.len() == MANY + 2 && is(shape, 2, "0") && is(shape, 3, "1"));
         has("scan", &|shape| is(shape, 2, "MATCH") && shape.words[3].starts_with(b"*a*a*a"));
-        has("ft.search", &|shape| shape.words[2].starts_with(b"%%%word%%% %%%word"));
+        has("ft.search", &|shape| {
+            shape.words[2].starts_with(b"%%%word%%% %%%word") && shape.words.len() == 3
+        });
         let returned = |shape: &Shape| {
             let at = shape.words.iter().position(|word| word == b"RETURN");
-            at.is_some_and(|at| is(shape, at + 1, &MANY.to_string()) && is(shape, at + 2, "member"))
+            at.is_some_and(|at| {
+                is(shape, at + 1, &MANY.to_string())
+                    && is(shape, at + 2, "body")
+                    && shape.words.len() == at + 2 + MANY
+            })
         };
         has("ft.search", &returned);
     }
@@ -278,7 +320,7 @@ mod tests {
             let shapes = shapes(spec, None);
             assert!(shapes.windows(2).all(|two| two[0].words != two[1].words), "{}", spec.name);
             let bytes = |shape: &Shape| shape.words.iter().map(Vec::len).sum::<usize>();
-            assert!(shapes.iter().all(|shape| bytes(shape) <= MANY * 64), "{}", spec.name);
+            assert!(shapes.iter().all(|shape| bytes(shape) <= 1 << 20), "{}", spec.name);
         }
     }
 }
