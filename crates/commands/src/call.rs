@@ -1,7 +1,8 @@
 //! What a handler sees: [`Call`] for commands that run at once on keys whose shards are held, [`LaneCall`] for those
 //! that run on a helper thread, shard by shard.
 
-use crate::spec::Access;
+use crate::events;
+use crate::spec::{Access, CommandSpec};
 use crate::wait::Wait;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -117,6 +118,8 @@ pub struct LaneCall<'a> {
     pub args: Args<'a>,
     /// The client's id.
     pub client: u64,
+    /// The command's row, by which its changes are called; without, they have no name.
+    pub spec: Option<&'static CommandSpec>,
     /// Where it runs; for services alone.
     pub place: Place,
     /// The session's database.
@@ -151,7 +154,7 @@ impl<'a> LaneCall<'a> {
     /// nobody waits for the others. Where they are not free together for long enough, they are kept free for it.
     pub fn lock(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
-            Some(txn) => LaneTxn { txn, _hold: None },
+            Some(txn) => self.named(LaneTxn { txn, _hold: None }),
             None => self.hold(hashes),
         }
     }
@@ -162,7 +165,7 @@ impl<'a> LaneCall<'a> {
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
-        LaneTxn { txn, _hold: Some(hold) }
+        self.named(LaneTxn { txn, _hold: Some(hold) })
     }
     /// Locks shards by their indices, which ascend, for long, which is announced before.
     pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
@@ -170,7 +173,14 @@ impl<'a> LaneCall<'a> {
         self.pause();
         let txn = self.keyspace.lock_shards_together(shards, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));
-        LaneTxn { txn, _hold: Some(hold) }
+        self.named(LaneTxn { txn, _hold: Some(hold) })
+    }
+    /// Has the command's changes called by their name.
+    fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
+        if let Some(spec) = self.spec {
+            events::call_changes(spec, &mut txn, self.client);
+        }
+        txn
     }
     /// Announces that all shards will be held.
     pub fn hold_all(&self) -> Box<dyn Hold + 'a> {

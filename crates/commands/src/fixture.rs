@@ -84,6 +84,7 @@ impl Fixture {
                 Exec::Estimated(..) | Exec::Walk(_) | Exec::Heavy(_) => {
                     let pauses = &self.pauses;
                     let mut call = LaneCall {
+                        spec: None,
                         args,
                         client: 1,
                         place: crate::call::Place::Lane,

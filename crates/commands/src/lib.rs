@@ -11,6 +11,7 @@ pub mod call;
 pub mod cost;
 pub mod dispatch;
 pub mod errors;
+pub mod events;
 mod families;
 #[cfg(test)]
 mod fixture;

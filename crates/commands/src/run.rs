@@ -5,6 +5,7 @@
 
 use crate::call::{Call, KeyRights};
 use crate::dispatch;
+use crate::events;
 use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
@@ -25,6 +26,8 @@ pub struct Context<'a> {
     pub rng: &'a mut fastrand::Rng,
     /// As [`Call::rights`].
     pub rights: Option<&'a dyn KeyRights>,
+    /// Whose command it is: the client's id, 0 for none.
+    pub client: u64,
 }
 
 /// What came of a command.
@@ -79,6 +82,7 @@ pub fn once(
     let keyspace = txn.keyspace();
     let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
     let now_ms = txn.now_ms();
+    events::call_changes(spec, txn, context.client);
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
     let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
     let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };

@@ -5,6 +5,7 @@ use crate::clients::Clients;
 use crate::config::Opt;
 use crate::holds::Holds;
 use crate::memory::Memory;
+use crate::notices::Notices;
 use crate::pause::Pause;
 use crate::persist::Persist;
 use crate::pubsub::PubSub;
@@ -34,7 +35,8 @@ pub struct Engine {
     pub(crate) stats: Stats,
     pub(crate) slow_log: SlowLog,
     pub(crate) pause: Pause,
-    pub(crate) pubsub: PubSub,
+    pub(crate) pubsub: Arc<PubSub>,
+    pub(crate) notices: Arc<Notices>,
     pub(crate) holds: Holds,
     pub(crate) persist: Persist,
     pub(crate) started: Now,
@@ -60,8 +62,10 @@ impl Engine {
     ) -> Arc<Engine> {
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
+        let pubsub = Arc::new(PubSub::new(facts.workers));
         let engine = Engine {
-            pubsub: PubSub::new(facts.workers),
+            notices: Arc::new(Notices::new(pubsub.clone())),
+            pubsub,
             run_id: id(),
             replication_id: id(),
             memory: Arc::new(Memory::new(host.allocated_bytes())),
@@ -81,6 +85,7 @@ impl Engine {
             active_expire: true.into(),
             tls_change: Mutex::new(()),
         };
+        engine.keyspace.set_listener(engine.notices.clone());
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
         Arc::new(engine)
@@ -201,6 +206,8 @@ impl Engine {
         settings.lfu_decay_time.store(number(Opt::LfuDecayTime), Relaxed);
         let policy = config.choice(Opt::MaxMemoryPolicy);
         settings.lfu.store(u64::from(policy.ends_with("-lfu")), Relaxed);
+        let tells = self.notices.set_letters(&config.text(Opt::NotifyKeyspaceEvents));
+        settings.listens.store(tells.into(), Relaxed);
         self.memory.set_limit(number(Opt::MaxMemory));
         self.look_at_memory();
         self.forget_spare();

@@ -14,6 +14,7 @@ mod engine;
 mod holds;
 mod host;
 mod memory;
+mod notices;
 mod pause;
 mod persist;
 mod pubsub;

@@ -5,7 +5,7 @@ use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
 use crate::usage::Usage;
-use crate::{Key, RecordRef, Txn, Value, ValueRef, WatchFlag};
+use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag};
 use strand_chain::Blob;
 
 /// The value at a key is not of the type that was asked for.
@@ -38,6 +38,7 @@ impl Db<'_, '_> {
     pub fn get(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
         let Some(at) = self.locate(key) else {
             self.txn.lookups.misses += 1;
+            self.tell_miss(key);
             return None;
         };
         self.txn.lookups.hits += 1;
@@ -49,7 +50,10 @@ impl Db<'_, '_> {
     }
     /// Reads a record without marking it used (TTL, TYPE, OBJECT, EXISTS do this).
     pub fn peek(&mut self, key: &Key<'_>) -> Option<RecordRef<'_>> {
-        let at = self.locate(key)?;
+        let Some(at) = self.locate(key) else {
+            self.tell_miss(key);
+            return None;
+        };
         self.record(key, at)
     }
     /// Sets key to value with that expiry (`None`: no expiry); true when it replaces a record. What it replaces is freed
@@ -95,6 +99,7 @@ impl Db<'_, '_> {
             if matches!(edited, Some(Ok(_))) {
                 let slot = self.slot;
                 self.changed(key).note_key(slot, key);
+                self.tell_change(key);
             }
             return Ok(edited);
         };
@@ -165,14 +170,19 @@ impl Db<'_, '_> {
         });
         let (result, changed, emptied) = changed.flatten().ok_or(OtherType)?;
         if emptied {
+            if self.txn.listens() {
+                self.tell(key, self.txn.caller.event, false);
+            }
             self.delete(key);
         } else if changed == Changed::Yes {
             let slot = self.slot;
             self.changed(key).note_key(slot, key);
+            self.tell_change(key);
         }
         Ok(result)
     }
-    /// Removes a record and returns what was in it. To delete it use [`Db::delete`].
+    /// Removes a record and returns what was in it; the event is called as the command says. To delete it use
+    /// [`Db::delete`].
     pub fn remove(&mut self, key: &Key<'_>) -> Option<Taken> {
         let at = self.locate(key)?;
         let slot = self.slot;
@@ -185,6 +195,7 @@ impl Db<'_, '_> {
         };
         shard.changes += 1;
         let outside = shard.remove(slot, at, key);
+        self.tell_change(key);
         Some(Taken { value: outside.or(inline)?, expire_at_ms, used })
     }
     /// Puts a removed record at `key`, with its expiry and as often used as it was, and once more.
@@ -215,6 +226,9 @@ impl Db<'_, '_> {
         shard.changes += 1;
         let value = shard.remove(slot, at, key);
         self.txn.garbage(value);
+        if self.txn.listens() {
+            self.tell(key, KeyEvent::DEL, true);
+        }
         true
     }
     /// Sets or clears (`None`) the expiry; false when there is no such key. A time that has passed is kept as given:
@@ -223,6 +237,7 @@ impl Db<'_, '_> {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
         self.changed(key).set_deadline(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
+        self.tell_change(key);
         true
     }
 
@@ -238,6 +253,36 @@ impl Db<'_, '_> {
     pub(crate) fn look(&mut self, key: &Key<'_>) {
         let _ = self.locate(key);
     }
+    /// As [`Txn::call_next`].
+    #[inline]
+    pub fn txn_call_next(&mut self, event: KeyEvent) {
+        self.txn.call_next(event);
+    }
+    /// Tells the listener, if there is one, of an event that is no change by itself, or has another name than the command's
+    /// changes.
+    pub fn tell_event(&mut self, key: &Key<'_>, event: KeyEvent) {
+        if self.txn.listens() {
+            self.tell(key, event, false);
+        }
+    }
+    /// The key changed: tells the listener, if there is one.
+    #[inline]
+    fn tell_change(&self, key: &Key<'_>) {
+        if self.txn.listens() {
+            self.tell(key, self.txn.caller.event, true);
+        }
+    }
+    #[inline]
+    fn tell_miss(&self, key: &Key<'_>) {
+        if self.txn.listens() && self.txn.caller.reads {
+            self.tell(key, KeyEvent::MISS, false);
+        }
+    }
+    #[cold]
+    fn tell(&self, key: &Key<'_>, event: KeyEvent, changed: bool) {
+        self.txn.keyspace.tell(self.slot, key.bytes, event, changed, self.txn.caller.by);
+    }
+
     /// The record at `at`.
     #[inline]
     fn record(&mut self, key: &Key<'_>, at: At) -> Option<RecordRef<'_>> {
@@ -261,8 +306,14 @@ impl Db<'_, '_> {
                 let former = shard.replace(slot, at, key, payload, deadline_ms, &clock);
                 self.txn.garbage(former);
             }
-            None => shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock),
+            None => {
+                shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock);
+                if self.txn.listens() {
+                    self.tell(key, KeyEvent::NEW, true);
+                }
+            }
         }
+        self.tell_change(key);
         at.is_some()
     }
     #[inline]
@@ -297,6 +348,9 @@ impl Db<'_, '_> {
         let value = self.changed(key).remove(slot, at, key);
         self.txn.garbage(value);
         self.txn.keyspace.count_expired(1);
+        if self.txn.listens() {
+            self.tell(key, KeyEvent::EXPIRED, true);
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 
 use crate::segmented::position_of;
 use crate::shard::Shard;
-use crate::{Keyspace, RecordRef, Settings};
+use crate::{KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A round looks at this many records at least, so that a keyspace of few keys has its best candidates compared with
@@ -261,6 +261,10 @@ impl Keyspace {
         shard.trim(slot, position);
         let bytes = before.saturating_sub(shard.sums().bytes) as u64;
         place.publish(&shard);
+        if self.listens() {
+            let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
+            self.tell(slot, key.bytes, event, true, 0);
+        }
         let is_waited_for = shard.watchers.waiters.has_signalled();
         drop(shard);
         if is_waited_for {

@@ -3,12 +3,12 @@
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
-use crate::{PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
+use crate::{KeyEvent, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Of a record, this much is asked for ahead; the processor's own prefetchers go on from there.
@@ -66,6 +66,7 @@ pub struct Keyspace {
     pub(crate) evict_from: Mutex<(usize, u64)>,
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
+    listener: OnceLock<Arc<dyn Listener>>,
     /// Of those, and of what [`Flushed`] holds.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
@@ -127,7 +128,33 @@ impl Keyspace {
             evicted_total: AtomicU64::new(0),
             evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
+            listener: OnceLock::new(),
             garbage_bytes: Arc::default(),
+        }
+    }
+    /// Sets who is told of events while [`Settings::listens`] says so; the first call counts.
+    pub fn set_listener(&self, listener: Arc<dyn Listener>) {
+        let _ = self.listener.set(listener);
+    }
+    /// True while somebody wants to be told of events.
+    #[inline]
+    pub fn listens(&self) -> bool {
+        self.settings.listens.load(Relaxed) != 0
+    }
+    /// Tells the listener; `slot` is the database's.
+    #[cold]
+    pub(crate) fn tell(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+        // Nobody listens to the systems' companions.
+        if slot.is_multiple_of(2)
+            && let Some(listener) = self.listener.get()
+        {
+            listener.tell(slot / 2, key, event, changed, by);
+        }
+    }
+    #[cold]
+    pub(crate) fn tell_all(&self) {
+        if let Some(listener) = self.listener.get() {
+            listener.tell_all();
         }
     }
     /// The tunables.

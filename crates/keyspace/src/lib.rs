@@ -6,6 +6,7 @@
 //! **Invariant:** knows no argv, no reply, no socket; time is an argument (`now_ms`, unix milliseconds).
 
 mod db;
+mod event;
 mod evict;
 mod keyspace;
 mod record;
@@ -22,6 +23,7 @@ mod wait;
 mod watch;
 
 pub use db::{Db, OtherType, Taken};
+pub use event::{Class, KeyEvent, Listener};
 pub use evict::{Evicted, Evictor, Order, Policy};
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};

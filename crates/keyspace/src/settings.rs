@@ -29,6 +29,8 @@ pub struct Settings {
     pub lfu_log_factor: AtomicU64,
     /// `lfu-decay-time` in minutes (default 1): the counter falls by one for each; 0 is never.
     pub lfu_decay_time: AtomicU64,
+    /// True (1) while the keyspace's listener wants to be told.
+    pub listens: AtomicU64,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             lfu: AtomicU64::new(0),
             lfu_log_factor: AtomicU64::new(10),
             lfu_decay_time: AtomicU64::new(1),
+            listens: AtomicU64::new(0),
         }
     }
 }

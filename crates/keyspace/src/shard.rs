@@ -361,14 +361,15 @@ impl Shard {
         due
     }
     /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
-    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`. Returns how many it removed, how
-    /// many it looked at, and where to go on.
+    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `gone` is called with each key.
+    /// Returns how many it removed, how many it looked at, and where to go on.
     pub(crate) fn expire_step(
         &mut self,
         slot: usize,
         from: u64,
         now_ms: i64,
         garbage: &mut Vec<Value>,
+        gone: &mut dyn FnMut(&[u8]),
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
         let mut watchers = std::mem::take(&mut self.watchers);
@@ -376,6 +377,7 @@ impl Shard {
             let step = table.records.expire_step(from, now_ms, &mut |key, position, value| {
                 removed += 1;
                 garbage.extend(value);
+                gone(key);
                 if watchers.any() {
                     watchers.raise(slot, key);
                 }

@@ -2,7 +2,7 @@
 //! and never for longer than a segment takes.
 
 use crate::segmented::POSITION_BITS;
-use crate::{Flushed, Keyspace, RecordRef, ScanCursor, Txn};
+use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A random key comes from a random shard when that has at least this many; with fewer, shards differ too much for every
@@ -65,7 +65,12 @@ impl Keyspace {
                 if due != slot {
                     (slot, from) = (due, self.start_of(shard_index));
                 }
-                let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage);
+                let mut tell = |key: &[u8]| {
+                    if self.listens() {
+                        self.tell(slot, key, KeyEvent::EXPIRED, true, 0);
+                    }
+                };
+                let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage, &mut tell);
                 if gone > 0 {
                     self.shards[shard_index].publish(&held);
                 }
@@ -164,6 +169,9 @@ impl Txn<'_> {
         if slot == 0 {
             keyspace.flushes.fetch_add(1, Relaxed);
         }
+        if self.listens() {
+            keyspace.tell_all();
+        }
         Flushed { tables, garbage_bytes: keyspace.garbage_bytes.clone() }
     }
     /// Swaps two databases and their system companions.
@@ -182,6 +190,9 @@ impl Txn<'_> {
         }
         if a == 0 || b == 0 {
             self.keyspace.flushes.fetch_add(1, Relaxed);
+        }
+        if self.listens() {
+            self.keyspace.tell_all();
         }
     }
 

@@ -3,6 +3,7 @@
 //! Data is read and changed through a `Txn` alone ([`Txn::db`]). What a command replaced or removed is freed after the
 //! shards are let go. How a record is found and changed is in [`crate::db`].
 
+use crate::event::{Caller, KeyEvent};
 use crate::shard::{Clock, Shard, Slot};
 use crate::{Db, Flushed, KeyHash, Keyspace, Value};
 use parking_lot::MutexGuard;
@@ -25,6 +26,8 @@ pub struct Txn<'k> {
     pub(crate) no_touch: bool,
     /// Reads that found a record, and that did not.
     pub(crate) lookups: Lookups,
+    /// How changes are called, while somebody listens.
+    pub(crate) caller: Caller,
     /// One place inline: a SET that replaces a value allocates nothing for it.
     garbage: SmallVec<[Value; 1]>,
     /// Tables that [`Txn::flush_later`] took out.
@@ -174,6 +177,22 @@ impl<'k> Txn<'k> {
         self.no_touch = no_touch;
     }
 
+    /// True when somebody wants to be told of events. Asked with the shard held that is changed: whoever began to listen before
+    /// it was taken is told.
+    #[inline]
+    pub fn listens(&self) -> bool {
+        self.clock.settings.listens.load(Relaxed) != 0
+    }
+    /// From here on changes are called `event` and are client `by`'s. `reads`: they are of a command that only reads, which
+    /// looks for keys that there may not be.
+    pub fn call_changes(&mut self, event: KeyEvent, reads: bool, by: u64) {
+        self.caller = Caller { event, reads, by };
+    }
+    /// From here on changes are called `event`.
+    #[inline]
+    pub fn call_next(&mut self, event: KeyEvent) {
+        self.caller.event = event;
+    }
     /// What [`Db::get`] found so far.
     pub fn lookups(&self) -> Lookups {
         self.lookups
@@ -190,6 +209,7 @@ impl<'k> Txn<'k> {
             clock,
             no_touch: false,
             lookups: Lookups::default(),
+            caller: Caller::NOBODY,
             garbage: SmallVec::new(),
             flushed: Vec::new(),
         }

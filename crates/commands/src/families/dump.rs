@@ -8,7 +8,7 @@ use crate::parse::{self, Text};
 use crate::serial::NotRestored;
 use crate::{errors, serial};
 use strand_chain::Blob;
-use strand_keyspace::{Db, Key, Settings, Value};
+use strand_keyspace::{Db, Key, KeyEvent, Settings, Value};
 use strand_wire::args::Args;
 
 /// Where RESTORE has the payload.
@@ -156,6 +156,9 @@ impl Options {
         if expire_at_ms.is_some_and(|at| at <= now_ms) {
             db.delete(key);
             return;
+        }
+        if db.peek(key).is_some() {
+            db.tell_event(key, KeyEvent::NEW);
         }
         db.insert(key, value, expire_at_ms);
         db.set_usage(key, self.idle_s, self.frequency);

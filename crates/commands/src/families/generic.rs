@@ -4,9 +4,10 @@
 
 use crate::call::Call;
 use crate::errors;
+use crate::events::named;
 use crate::parse::{self, Text};
 use std::sync::atomic::Ordering;
-use strand_keyspace::{RecordRef, Settings, StrRef, ValueRef};
+use strand_keyspace::{KeyEvent, RecordRef, Settings, StrRef, ValueRef};
 
 /// `DEL key [key ...]`: removes keys. Reply: how many there were.
 pub(crate) fn del(call: &mut Call<'_, '_>) {
@@ -65,8 +66,15 @@ fn rename_key(call: &mut Call<'_, '_>, replace: bool) -> Result<bool, &'static s
     if from.bytes == to.bytes || (!replace && db.peek(to).is_some()) {
         return Ok(false);
     }
+    // The new key comes first, as in redis-server.
+    let replaces = db.peek(to).is_some();
     if let Some(record) = db.remove(from) {
+        if replaces {
+            db.tell_event(to, KeyEvent::NEW);
+        }
         db.put_back(to, record);
+        db.tell_event(from, named::RENAME_FROM);
+        db.tell_event(to, named::RENAME_TO);
     }
     Ok(true)
 }
@@ -103,8 +111,11 @@ fn copy_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         return Ok(false);
     };
     let mut db = call.txn.db(to_db);
-    if !replace && db.peek(to).is_some() {
-        return Ok(false);
+    if db.peek(to).is_some() {
+        if !replace {
+            return Ok(false);
+        }
+        db.tell_event(to, KeyEvent::NEW);
     }
     db.insert(to, value, expire_at_ms);
     Ok(true)
@@ -130,6 +141,8 @@ fn move_key(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     }
     if let Some(record) = call.txn.db(call.db).remove(key) {
         call.txn.db(to_db).put_back(key, record);
+        call.txn.db(call.db).tell_event(key, named::MOVE_FROM);
+        call.txn.db(to_db).tell_event(key, named::MOVE_TO);
     }
     Ok(true)
 }

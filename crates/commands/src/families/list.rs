@@ -123,7 +123,8 @@ pub(crate) fn ltrim(call: &mut Call<'_, '_>) {
         let (len, kept) = (list.len(), range(start, stop, list.len()));
         list.remove(kept.end..len);
         list.remove(0..kept.start);
-        ((), (kept.len() < len).into())
+        // Also when nothing is left to trim, as in redis-server: WATCH and events depend on it.
+        ((), true.into())
     });
     match trimmed {
         Ok(_) => call.reply.ok(),

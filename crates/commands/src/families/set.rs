@@ -14,6 +14,7 @@ pub(crate) use scan::{sscan, sscan_long};
 
 use super::collection::{self, read};
 use crate::call::Call;
+use crate::events::named;
 use crate::parse::{Text, wrong_type};
 use strand_keyspace::{Collection, Member, SetValue};
 use strand_wire::reply::Reply;
@@ -59,6 +60,7 @@ fn move_member(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     }
     let removed = db.change(from, |set: &mut SetValue| ((), set.remove(member).into()));
     removed.map_err(wrong_type)?;
+    db.txn_call_next(named::SADD);
     let added = db.change_or_create(to, |set: &mut SetValue| ((), set.add(member, settings).into()));
     added.map_err(wrong_type)?;
     Ok(true)

@@ -15,7 +15,7 @@ use crate::errors;
 use crate::long::SLICE_ARGUMENTS;
 use crate::parse::{self, ExpiryUnit, Text, string_of};
 use smallvec::SmallVec;
-use strand_keyspace::{Key, KeyHash, StrRef};
+use strand_keyspace::{Key, KeyEvent, KeyHash, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -190,7 +190,9 @@ fn set_all(call: &mut Call<'_, '_>) {
 fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
     match parse::expiry_ms(call.args.at(2), unit, call.now_ms, command) {
         Ok(at) => {
-            call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 3), Some(at));
+            let (mut db, key) = (call.txn.db(call.db), &call.keys[0]);
+            db.set_str(key, value_of(call.args, 3), Some(at));
+            db.tell_event(key, KeyEvent::EXPIRE);
             call.reply.ok();
         }
         Err(text) => call.reply.error(&text),
@@ -275,6 +277,9 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
         }
     }
     db.set_str(key, value_of(call.args, 2), expire_at_ms);
+    if expire_at_ms.is_some() && !options.keep_ttl {
+        db.tell_event(key, KeyEvent::EXPIRE);
+    }
     if !options.get {
         call.reply.ok();
     }
@@ -291,6 +296,11 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     }
     let expire_at_ms = options.expiry_ms(call, "getex")?;
     get_replied(call);
+    call.txn.call_next(match expire_at_ms {
+        Some(at) if at <= call.now_ms => KeyEvent::DEL,
+        Some(_) => KeyEvent::EXPIRE,
+        None => KeyEvent::PERSIST,
+    });
     let mut db = call.txn.db(call.db);
     match expire_at_ms {
         Some(at) if at <= call.now_ms => {

@@ -21,6 +21,7 @@ use super::collection::{read, update, update_existing};
 use crate::call::{Call, LaneCall};
 use crate::cost::{Merge, Slices};
 use crate::errors;
+use crate::events::named;
 use crate::long;
 use crate::parse::Text;
 use crate::strtod;
@@ -73,6 +74,9 @@ enum Added {
 fn try_add(call: &mut Call<'_, '_>, incr: bool) -> Result<Added, Text> {
     let args = call.args;
     let options = Options::parse(args, incr)?;
+    if options.incr {
+        call.txn.call_next(named::ZINCR);
+    }
     let pairs = || (options.from..args.len()).step_by(2).map(|i| (args.at(i), i + 1));
     // No member is set when any score is wrong.
     for (score, _) in pairs() {

@@ -44,7 +44,6 @@ const NO_MODULES: &str = "modules are not loaded";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
-const NO_EVENTS: &str = "there are no channels in this version";
 const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
 const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
 const NO_LATENCY: &str = "latencies are not kept; SLOWLOG and /metrics are there";
@@ -281,7 +280,7 @@ options! {
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Kind::Bool, "no", Anytime,
         "Do not sync the append-only file while it is rewritten", no effect: NOT_SAVED;
     NotifyKeyspaceEvents "notify-keyspace-events", Kind::KeyspaceEvents, "", Anytime,
-        "Events that are published: classes by letter", no effect: NO_EVENTS;
+        "Events that are published: classes by letter";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,
         "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
     OomScoreAdjValues "oom-score-adj-values", Kind::OomScores, "0 200 800", Anytime,

@@ -91,6 +91,7 @@ impl Topics {
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     by_pattern: BTreeMap<Arc<[u8]>, Counts>,
+    all: Counts,
     /// See [`Patterns::effort`].
     effort: (usize, usize),
 }
@@ -105,13 +106,19 @@ impl Patterns {
             self.effort = (self.effort.0 + whole + PATTERN_STEPS, self.effort.1 + each);
         }
         self.by_pattern.entry(pattern.clone()).or_default().add(office);
+        self.all.add(office);
     }
     pub(super) fn remove(&mut self, pattern: &[u8], office: usize) {
+        self.all.remove(office);
         if self.by_pattern.get_mut(pattern).is_some_and(|counts| counts.remove(office)) {
             self.by_pattern.remove(pattern);
             let (whole, each) = glob::effort(pattern);
             self.effort = (self.effort.0 - whole - PATTERN_STEPS, self.effort.1 - each);
         }
+    }
+    /// The subscribers of all of them.
+    pub(super) fn all(&self) -> &Counts {
+        &self.all
     }
     /// What matching all of them takes, in elements: for a channel, and for each of its bytes.
     pub(super) fn effort(&self) -> (usize, usize) {

@@ -111,6 +111,19 @@ impl PubSub {
             return reach.receivers;
         }
     }
+    /// Sends a message for which nobody needs the number of receivers: patterns are matched by the workers alone.
+    pub(crate) fn announce(&self, channel: &[u8], payload: &Payload<'_>) {
+        let mut reach = Reach::default();
+        let (topics, patterns) = (self.channels.part(channel).read(), self.patterns.read());
+        reach.add(patterns.all());
+        if let Some(counts) = topics.get(channel) {
+            reach.add(counts);
+        }
+        if !reach.offices.is_empty() {
+            let message = Arc::new(Message::new(Kind::Channel, channel, payload));
+            reach.offices.iter().for_each(|office| self.offices[*office].post(&message, &self.congestion));
+        }
+    }
     /// True when PUBLISH to a channel with a name of so many bytes takes too long for a worker.
     pub(crate) fn is_long(&self, channel_bytes: usize) -> bool {
         let [whole, each] = [0, 1].map(|i| self.steps[i].load(Relaxed));

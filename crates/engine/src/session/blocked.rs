@@ -135,6 +135,7 @@ impl Ticket {
             reply_bytes_max: self.reply_bytes_max,
             rng: &mut fastrand::Rng::with_seed(self.client.id),
             rights: None,
+            client: self.client.id,
         };
         let ran = run::once(self.spec, args, txn, &mut out, context);
         debug_assert!(ran.wait.is_none(), "what it waits for is there");
@@ -251,6 +252,7 @@ impl Session {
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
             rng: &mut self.rng,
             rights: None,
+            client: self.client.id,
         };
         let mut ran = run::once(spec, args, &mut txn, &mut out, context);
         let until_us = match (&coming, &ran.wait) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use strand_commands::call::{Call, KeyRights};
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
+use strand_commands::events;
 use strand_commands::spec::{CommandSpec, Flags, KeySpec};
 use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
@@ -101,6 +102,7 @@ impl Session {
         if self.no_touch {
             txn.set_no_touch(true);
         }
+        events::call_changes(spec, &mut txn, self.client.id);
         let mut call = Call {
             args,
             keys: &keys,

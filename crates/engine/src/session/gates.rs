@@ -86,7 +86,10 @@ impl Session {
         if self.queues(found.spec) {
             return Some(self.enqueue(found));
         }
-        if self.engine.pubsub.is_congested() && may_publish(flags) && self.engine.pubsub.wait(&self.client) {
+        if self.engine.pubsub.is_congested()
+            && self.may_publish(flags)
+            && self.engine.pubsub.wait(&self.client)
+        {
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Parked));
         }
@@ -129,6 +132,13 @@ impl Session {
         wait(Some(&shards))
     }
 
+    /// True when a command with these flags may send messages to subscribers.
+    fn may_publish(&self, flags: Flags) -> bool {
+        let publishes = flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT);
+        publishes
+            || flags.has(Flags::MAY_REPLICATE)
+            || (flags.has(Flags::WRITE) && self.engine.keyspace.listens())
+    }
     fn debug_allowed(&self) -> bool {
         match self.engine.config.number(Opt::EnableDebugCommand) {
             0 => false,
@@ -136,11 +146,6 @@ impl Session {
             _ => self.client.peer.local,
         }
     }
-}
-
-/// True when the command may send messages to subscribers.
-fn may_publish(flags: Flags) -> bool {
-    flags.has(Flags::MAY_REPLICATE) || (flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT))
 }
 
 /// True for the commands of RESP2's subscriber mode.

@@ -118,6 +118,7 @@ impl LaneJob {
         let user = engine.acl.current(&self.user);
         let rights = user.as_ref().and_then(|user| Rights::of(user, spec, args));
         let mut call = LaneCall {
+            spec: Some(spec),
             args,
             client: self.client.id,
             place,
@@ -320,6 +321,7 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let mut reply = Reply::bounded(self.replies.target(), self.protocol, bytes_max);
         let mut call = LaneCall {
+            spec: Some(spec),
             args: self.argv.args(),
             client: self.client.id,
             place: Place::Worker,

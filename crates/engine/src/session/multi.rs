@@ -276,6 +276,7 @@ impl Session {
                         reply_bytes_max: bytes_max,
                         rng: &mut self.rng,
                         rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
+                        client: self.client.id,
                     };
                     if let Some(code) = run::whole(spec, argv.args(), txn, &mut out, context) {
                         self.engine.stats.error(self.slot(), &code);
@@ -380,6 +381,7 @@ impl Transaction {
                 reply_bytes_max: call.reply.room_left(),
                 rng: &mut *call.rng,
                 rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
+                client: call.client,
             };
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;

@@ -27,6 +27,7 @@ pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Va
     search.run(
         command,
         &mut LaneCall {
+            spec: None,
             args: argv.args(),
             client: 1,
             place: Place::Hard,

@@ -93,6 +93,7 @@ impl World {
         let served = self.search.run(
             command,
             &mut LaneCall {
+                spec: None,
                 args: argv.args(),
                 client: self.client,
                 place,

@@ -6,6 +6,7 @@ use super::{end, send_range};
 use crate::call::Call;
 use crate::cost::part_elements;
 use crate::errors;
+use crate::events::named;
 use crate::families::collection::{read, send, update_existing};
 use crate::parse::{self, Text, wrong_type};
 use crate::wait::{Wait, seconds};
@@ -15,7 +16,7 @@ use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, Key, ListValue, ValueRef, Wanted};
+use strand_keyspace::{Changed, Collection, Key, KeyEvent, ListValue, ValueRef, Wanted};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -137,6 +138,7 @@ fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout
 /// Takes elements off the first list that there is, and replies with its key and an array of them, without a count with the
 /// element itself. False, and a reply of null, when there is no list.
 fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
+    call.txn.call_next(popped_at(from));
     for key in call.keys {
         let reply = &mut *call.reply;
         let popped = call.txn.db(call.db).change(key, |list| pop_with_key(list, key, from, count, reply));
@@ -250,11 +252,13 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
     // Neither list is changed when one of the values is no list.
     let Some(list) = db.read::<ListValue>(source).map_err(wrong_type)? else { return Ok(None) };
     let Some(moved) = list.get(end_place(list, from)).map(Moved::of) else { return Ok(None) };
+    db.txn_call_next(pushed_at(to));
     let pushed = db.change_or_create(destination, |list: &mut ListValue| {
         list.push(to, moved.bytes());
         ((), Changed::Yes)
     });
     pushed.map_err(wrong_type)?;
+    db.txn_call_next(popped_at(from));
     let popped = db.change(source, |list: &mut ListValue| {
         let at = end_place(list, from);
         list.remove(at..at + 1);
@@ -266,6 +270,7 @@ fn try_move(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>
 
 /// Moves an element within one list, whose expiry stays, also when that is its only element.
 fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, Text> {
+    call.txn.call_next(pushed_at(to));
     let moved = update_existing(call, |list: &mut ListValue, _| {
         let at = end_place(list, from);
         let moved = list.get(at).map(Moved::of);
@@ -274,8 +279,21 @@ fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, 
             list.push(to, moved.bytes());
         }
         (moved, Changed::Yes)
-    });
-    Ok(moved?.flatten())
+    })?;
+    if moved.as_ref().is_some_and(Option::is_some) {
+        call.txn.db(call.db).tell_event(&call.keys[0], popped_at(from));
+    }
+    Ok(moved.flatten())
+}
+
+/// What taking an element off this end is called.
+fn popped_at(end: End) -> KeyEvent {
+    if end == End::Front { named::LPOP } else { named::RPOP }
+}
+
+/// What adding one there is called.
+fn pushed_at(end: End) -> KeyEvent {
+    if end == End::Front { named::LPUSH } else { named::RPUSH }
 }
 
 /// What LPOP and RPOP cost on a list.

@@ -3,6 +3,7 @@
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
 use crate::errors;
+use crate::events::named;
 use crate::optimistic::{self, Write};
 use crate::parse::{self, Text, wrong_type};
 use std::collections::HashSet;
@@ -210,6 +211,7 @@ impl Write for Popping<'_> {
     }
     fn store(&self, db: &mut Db<'_, '_>, popped: &Popped) {
         if popped.all.is_some() {
+            db.tell_event(self.key, named::SPOP);
             db.delete(self.key);
         } else if !popped.members.is_empty() {
             let left = popped.left.clone();

@@ -4,6 +4,7 @@ use super::ids;
 use super::send_id;
 use crate::call::Call;
 use crate::errors;
+use crate::events::named;
 use crate::families::collection;
 use crate::parse::{self, Text};
 use std::sync::atomic::Ordering::Relaxed;
@@ -142,6 +143,7 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
     let (trimming, no_make) = (options.trimming, options.no_make);
+    let mut trimmed = false;
     let change = |stream: &mut StreamValue, settings: &Settings| {
         let id = options.next_id(stream.entries().last_id(), now_ms)?;
         let pairs = (0..fields / 2).map(|i| (args.at(from + 2 * i), args.at(from + 2 * i + 1)));
@@ -150,11 +152,16 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
             NotAdded::TooLarge => TOO_LARGE,
         })?;
         if let Some(Trimming { trim, approximate, limit }) = trimming {
-            stream.trim(trim, approximate, limit);
+            trimmed = stream.trim(trim, approximate, limit) > 0;
         }
         Ok((id, Changed::Yes))
     };
-    if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) }
+    let added =
+        if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) };
+    if trimmed {
+        call.txn.db(call.db).tell_event(&call.keys[0], named::XTRIM);
+    }
+    added
 }
 
 /// `XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT n]`: removes the oldest entries. Reply: how many.

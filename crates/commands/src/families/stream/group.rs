@@ -3,6 +3,7 @@
 use super::add::change_existing;
 use super::{ids, no_group_at, wrong_subcommand_arguments};
 use crate::call::Call;
+use crate::events::named;
 use crate::families::collection;
 use crate::introspect;
 use crate::parse;
@@ -123,6 +124,9 @@ pub(crate) fn xgroup_destroy(call: &mut Call<'_, '_>) {
 pub(crate) fn xgroup_createconsumer(call: &mut Call<'_, '_>) {
     let (name, now_ms) = (call.args.at(4), call.now_ms);
     let created = change_group(call, |group, _| Ok(group.create_consumer(name, now_ms).is_some()));
+    if let Ok(true) = created {
+        call.txn.db(call.db).tell_event(&call.keys[0], named::CREATE_CONSUMER);
+    }
     match created {
         Ok(created) => call.reply.int(created.into()),
         Err(text) => call.reply.error_bytes(&text),

@@ -4,6 +4,7 @@ use super::add::change_existing;
 use super::{ids, no_group, send_entry, send_id};
 use crate::call::Call;
 use crate::errors;
+use crate::events::named;
 use crate::families::collection;
 use crate::parse::{self, Text};
 use strand_chain::Chain;
@@ -333,11 +334,20 @@ fn in_group<R>(
     change: impl FnOnce(&mut Group, &Entries) -> Result<R, Vec<u8>>,
 ) -> Result<R, Vec<u8>> {
     let args = call.args;
+    let mut is_new = false;
     let done = change_existing(call, |stream, _| {
-        let done = stream.change_group(args.at(2), change);
+        let done = stream.change_group(args.at(2), |group, entries| {
+            let before = group.consumers();
+            let done = change(group, entries);
+            is_new = group.consumers() > before;
+            done
+        });
         let changed = Changed::from(matches!(done, Some(Ok(_))));
         Ok((done, changed))
     });
+    if is_new {
+        call.txn.db(call.db).tell_event(&call.keys[0], named::CREATE_CONSUMER);
+    }
     match done {
         Ok(done) => done.flatten().unwrap_or_else(|| Err(no_group(args.at(1), args.at(2), ""))),
         Err(text) => Err(text.into_owned().into_bytes()),

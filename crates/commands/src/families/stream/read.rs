@@ -5,6 +5,7 @@
 use super::{ids, no_group, send_entries, send_entry, send_id};
 use crate::call::Call;
 use crate::errors;
+use crate::events::named;
 use crate::parse::{self, Text};
 use crate::wait::{Wait, milliseconds};
 use strand_chain::Chain;
@@ -206,11 +207,18 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     let (mut out, mut served) = (Chain::new(), 0);
     let mut reply = call.reply.part(&mut out);
     for (key, from) in keys.iter().zip(&froms) {
+        let consumers = |stream: &StreamValue| stream.group(group).map_or(0, |group| group.consumers());
+        let mut is_new = false;
         let sent = db.change::<StreamValue, _>(key, |stream| {
+            let before = consumers(stream);
             let sent =
                 send_from_group(stream, *from, (group, consumer), key.bytes, &options, now_ms, &mut reply);
+            is_new = consumers(stream) > before;
             (sent, Changed::from(sent))
         });
+        if is_new {
+            db.tell_event(key, named::CREATE_CONSUMER);
+        }
         served += usize::from(matches!(sent, Ok(Some(true))));
     }
     match served {

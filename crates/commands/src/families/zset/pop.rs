@@ -6,6 +6,7 @@ use super::super::collection::{read, send};
 use crate::call::Call;
 use crate::cost::part_elements;
 use crate::errors;
+use crate::events::named;
 use crate::families::list::counted_keys;
 use crate::parse::{self, Text, wrong_type};
 use crate::wait::{Wait, seconds};
@@ -104,6 +105,7 @@ fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout
 /// Takes members off the first sorted set that there is, and replies with its key and an array of pairs, without a count
 /// with the member and its score. False, and a reply of null, when there is no sorted set.
 fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
+    call.txn.call_next(if from == End::Front { named::ZPOPMIN } else { named::ZPOPMAX });
     for key in call.keys {
         let reply = &mut *call.reply;
         let popped = call.txn.db(call.db).change(key, |zset: &mut ZSetValue| {

@@ -1,0 +1,176 @@
+//! What the changes of each command are called: the events of `notify-keyspace-events`, by redis-server's names.
+//!
+//! Most commands have one name for all they change, and it is in the table here. Where a command has several, its handler
+//! says so before each change ([`strand_keyspace::Txn::call_next`]). What the record layer sees by itself (`del`, `new`,
+//! `expired`, `evicted`, `keymiss`) is in no table.
+
+use crate::spec::{CommandSpec, Flags};
+use strand_keyspace::{Class, KeyEvent, Txn};
+
+/// Names of events, each with the commands whose changes are called so.
+type Names = &'static [(&'static str, &'static [&'static str])];
+
+const STRINGS: Names = &[
+    ("append", &["append"]),
+    ("incrby", &["decr", "decrby", "incr", "incrby"]),
+    ("incrbyfloat", &["incrbyfloat"]),
+    ("pfadd", &["pfadd", "pfmerge"]),
+    ("set", &["bitop", "getset", "mset", "msetnx", "psetex", "set", "setex", "setif", "setnx"]),
+    ("setbit", &["bitfield", "setbit"]),
+    ("setrange", &["setrange"]),
+];
+const GENERIC: Names = &[
+    ("copy_to", &["copy"]),
+    ("del", &["getdel"]),
+    ("expire", &["expire", "expireat", "pexpire", "pexpireat"]),
+    ("persist", &["persist"]),
+    ("restore", &["restore"]),
+];
+const HASHES: Names = &[
+    ("hdel", &["hdel"]),
+    ("hincrby", &["hincrby"]),
+    ("hincrbyfloat", &["hincrbyfloat"]),
+    ("hset", &["hmset", "hreplace", "hset", "hsetnx"]),
+];
+const LISTS: Names = &[
+    ("linsert", &["linsert"]),
+    ("lpop", &["lpop"]),
+    ("lpush", &["lpush", "lpushx"]),
+    ("lrem", &["lrem"]),
+    ("lset", &["lset"]),
+    ("ltrim", &["ltrim"]),
+    ("rpop", &["rpop"]),
+    ("rpush", &["rpush", "rpushx"]),
+    ("sortstore", &["sort"]),
+];
+const SETS: Names = &[
+    ("sadd", &["sadd"]),
+    ("sdiffstore", &["sdiffstore"]),
+    ("sinterstore", &["sinterstore"]),
+    ("spop", &["spop"]),
+    ("srem", &["smove", "srem"]),
+    ("sunionstore", &["sunionstore"]),
+];
+const SORTED_SETS: Names = &[
+    ("geosearchstore", &["geosearchstore"]),
+    ("georadiusstore", &["georadius", "georadiusbymember"]),
+    ("zadd", &["geoadd", "zadd"]),
+    ("zdiffstore", &["zdiffstore"]),
+    ("zincr", &["zincrby"]),
+    ("zinterstore", &["zinterstore"]),
+    ("zpopmax", &["zpopmax"]),
+    ("zpopmin", &["zpopmin"]),
+    ("zrangestore", &["zrangestore"]),
+    ("zrem", &["zrem"]),
+    ("zremrangebylex", &["zremrangebylex"]),
+    ("zremrangebyrank", &["zremrangebyrank"]),
+    ("zremrangebyscore", &["zremrangebyscore"]),
+    ("zunionstore", &["zunionstore"]),
+];
+const STREAMS: Names = &[
+    ("xadd", &["xadd"]),
+    ("xdel", &["xdel"]),
+    ("xgroup-create", &["create"]),
+    ("xgroup-delconsumer", &["delconsumer"]),
+    ("xgroup-destroy", &["destroy"]),
+    ("xgroup-setid", &["setid"]),
+    ("xsetid", &["xsetid"]),
+    ("xtrim", &["xtrim"]),
+];
+
+/// Has the changes that `spec` is about to make called by their name, if somebody listens. `by` is the client; 0 is none.
+#[inline]
+pub fn call_changes(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
+    if txn.listens() {
+        txn.call_changes(of(spec), tells_misses(spec), by);
+    }
+}
+
+/// What the changes of a command are called, unless its handler says otherwise.
+#[cold]
+fn of(spec: &CommandSpec) -> KeyEvent {
+    if !spec.flags.has(Flags::WRITE) {
+        return KeyEvent::NONE;
+    }
+    let (class, names) = match spec.group {
+        "generic" if spec.name == "sort" => (Class::List, LISTS),
+        "generic" => (Class::Generic, GENERIC),
+        "string" if spec.name == "getdel" => (Class::Generic, GENERIC),
+        "string" | "bitmap" | "hyperloglog" => (Class::String, STRINGS),
+        "hash" => (Class::Hash, HASHES),
+        "list" => (Class::List, LISTS),
+        "set" => (Class::Set, SETS),
+        "sorted-set" | "geo" => (Class::SortedSet, SORTED_SETS),
+        "stream" => (Class::Stream, STREAMS),
+        _ => return KeyEvent::NONE,
+    };
+    let found = names.iter().find(|(_, commands)| commands.contains(&spec.name));
+    found.map_or(KeyEvent::NONE, |(name, _)| KeyEvent::of(class, name))
+}
+
+/// True for commands that only read, but for those that look at a key as an administrator would.
+fn tells_misses(spec: &CommandSpec) -> bool {
+    const LOOKS: [&str; 5] = ["encoding", "freq", "idletime", "refcount", "usage"];
+    spec.flags.has(Flags::READONLY) && !LOOKS.contains(&spec.name)
+}
+
+/// The events of handlers that have more than one.
+pub(crate) mod named {
+    use strand_keyspace::{Class, KeyEvent};
+    pub(crate) const CREATE_CONSUMER: KeyEvent = KeyEvent::of(Class::Stream, "xgroup-createconsumer");
+    pub(crate) const LPOP: KeyEvent = KeyEvent::of(Class::List, "lpop");
+    pub(crate) const LPUSH: KeyEvent = KeyEvent::of(Class::List, "lpush");
+    pub(crate) const MOVE_FROM: KeyEvent = KeyEvent::of(Class::Generic, "move_from");
+    pub(crate) const MOVE_TO: KeyEvent = KeyEvent::of(Class::Generic, "move_to");
+    pub(crate) const RENAME_FROM: KeyEvent = KeyEvent::of(Class::Generic, "rename_from");
+    pub(crate) const RENAME_TO: KeyEvent = KeyEvent::of(Class::Generic, "rename_to");
+    pub(crate) const RPOP: KeyEvent = KeyEvent::of(Class::List, "rpop");
+    pub(crate) const RPUSH: KeyEvent = KeyEvent::of(Class::List, "rpush");
+    pub(crate) const SADD: KeyEvent = KeyEvent::of(Class::Set, "sadd");
+    pub(crate) const SPOP: KeyEvent = KeyEvent::of(Class::Set, "spop");
+    pub(crate) const XTRIM: KeyEvent = KeyEvent::of(Class::Stream, "xtrim");
+    pub(crate) const ZINCR: KeyEvent = KeyEvent::of(Class::SortedSet, "zincr");
+    pub(crate) const ZPOPMAX: KeyEvent = KeyEvent::of(Class::SortedSet, "zpopmax");
+    pub(crate) const ZPOPMIN: KeyEvent = KeyEvent::of(Class::SortedSet, "zpopmin");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::COMMANDS;
+
+    /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
+    const ELSEWHERE: [&str; 18] = [
+        "createconsumer",
+        "del",
+        "delif",
+        "getex",
+        "import.version",
+        "lmove",
+        "lmpop",
+        "move",
+        "pfdebug",
+        "rename",
+        "renamenx",
+        "rpoplpush",
+        "unlink",
+        "xack",
+        "xautoclaim",
+        "xclaim",
+        "xreadgroup",
+        "zmpop",
+    ];
+
+    #[test]
+    fn every_command_that_writes_has_a_name_for_it() {
+        let rows = COMMANDS.iter().flat_map(|c| std::iter::once(c).chain(c.subcommands));
+        let mut named = 0;
+        for spec in rows.filter(|spec| spec.flags.has(Flags::WRITE) && spec.exec.on_keys().is_some()) {
+            let is_named = !of(spec).name.is_empty();
+            named += usize::from(is_named);
+            let is_ours = spec.group == "import" || spec.flags.has(Flags::BLOCKING);
+            assert!(is_named || is_ours || ELSEWHERE.contains(&spec.name), "{}", spec.name);
+        }
+        assert!(named > 60, "{named}");
+    }
+}

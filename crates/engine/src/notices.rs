@@ -1,0 +1,68 @@
+//! [`Notices`]: what the keyspace tells of its keys, sent to whoever wants to know: keyspace notifications.
+//!
+//! Told with the key's shard held, so the events of a key are published in the order of its changes. One message goes to each
+//! worker that has a subscriber of the channel, or of any pattern: patterns are matched there.
+
+use crate::pubsub::{CHANNEL_BYTES_MAX, Payload, PubSub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strand_keyspace::{KeyEvent, Listener};
+
+/// Sends messages about keys.
+pub(crate) struct Notices {
+    pubsub: Arc<PubSub>,
+    /// `notify-keyspace-events`: a bit for each letter.
+    letters: AtomicU64,
+}
+
+impl std::fmt::Debug for Notices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Notices(letters: {:x})", self.letters.load(Relaxed))
+    }
+}
+
+/// Every letter, by the number of its bit.
+const LETTERS: &[u8] = b"g$lshzxetdKEmn";
+/// What `A` stands for: so many of them.
+const ALL: usize = 10;
+
+/// The bit of a letter; none for another.
+fn bit(letter: u8) -> u64 {
+    LETTERS.iter().position(|known| *known == letter).map_or(0, |at| 1 << at)
+}
+
+impl Notices {
+    pub(crate) fn new(pubsub: Arc<PubSub>) -> Notices {
+        Notices { pubsub, letters: AtomicU64::new(0) }
+    }
+    /// Sets the value of `notify-keyspace-events`; true when there is anything to be told.
+    pub(crate) fn set_letters(&self, letters: &[u8]) -> bool {
+        let bits_of = |letter: &u8| if *letter == b'A' { (1 << ALL) - 1 } else { bit(*letter) };
+        let bits = letters.iter().fold(0, |bits, letter| bits | bits_of(letter));
+        self.letters.store(bits, Relaxed);
+        bits & (bit(b'K') | bit(b'E')) != 0
+    }
+    fn notify(&self, db: usize, key: &[u8], event: KeyEvent) {
+        let letters = self.letters.load(Relaxed);
+        if event.name.is_empty() || letters & bit(event.class as u8) == 0 {
+            return;
+        }
+        if letters & bit(b'K') != 0 {
+            let channel = [format!("__keyspace@{db}__:").as_bytes(), key].concat();
+            if channel.len() <= CHANNEL_BYTES_MAX {
+                self.pubsub.announce(&channel, &Payload::Bytes(event.name.as_bytes()));
+            }
+        }
+        if letters & bit(b'E') != 0 {
+            let channel = format!("__keyevent@{db}__:{}", event.name);
+            self.pubsub.announce(channel.as_bytes(), &Payload::Bytes(key));
+        }
+    }
+}
+
+impl Listener for Notices {
+    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, _changed: bool, _by: u64) {
+        self.notify(db, key, event);
+    }
+    fn tell_all(&self) {}
+}
