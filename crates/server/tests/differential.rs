@@ -40,6 +40,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "rx.stats",
     "rx.stream",
     "setif",
+    "waitaof",
 ];
 /// With arguments of 7.2: their arity is another.
 const NEWER_THAN_REDIS: &[&str] = &["zrank", "zrevrank"];

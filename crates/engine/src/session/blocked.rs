@@ -21,10 +21,10 @@ use std::fmt;
 use std::sync::Arc;
 use strand_chain::Chain;
 use strand_commands::cost::{self, LONG_ELEMENTS};
-use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::CommandSpec;
 use strand_commands::wait::{Wait, narrowed};
+use strand_commands::{dispatch, long};
 use strand_keyspace::{Event, Key, KeyHash, Place, Served, Txn, Waiter, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
@@ -187,7 +187,17 @@ impl fmt::Debug for Ticket {
 
 /// True when this much cannot be done at once while shards are held.
 fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, keys: &[Key<'_>]) -> bool {
-    spec.cost().is_in_the_data() && cost::elements_at(spec.cost(), args, txn, db, keys) > LONG_ELEMENTS
+    if !spec.cost().is_in_the_data() {
+        return false;
+    }
+    let positions = dispatch::keys_to_lock(spec, args);
+    let each = positions.iter().zip(keys).map(|(at, key)| {
+        // By itself: of several streams each has an ID of its own. What finds nothing must not be long, or it came back
+        // from a helper thread for ever.
+        let one = narrowed(spec, args, *at);
+        cost::elements_at(spec.cost(), one.args(), txn, db, std::slice::from_ref(key))
+    });
+    each.fold(0, usize::saturating_add) > LONG_ELEMENTS
 }
 
 /// Places that could not be left at once.

@@ -461,6 +461,42 @@ fn what_is_long_is_done_by_who_waits_on_a_helper_thread() {
 }
 
 #[test]
+fn a_reader_at_the_end_of_a_long_stream_waits_on_its_worker() {
+    let mut server = Server::new();
+    let (mut a, mut waiter) = (server.connect(), server.connect());
+    let long = "x".repeat(2 << 20);
+    a.run(&server, "XGROUP CREATE s g $ MKSTREAM");
+    a.run(&server, &format!("XADD s 0-1 f {long}"));
+    for i in 1..=5000 {
+        a.feed(&command(&format!("XADD s {i}-1 f v")), usize::MAX);
+    }
+    a.drive(&server);
+    a.run(&server, "XGROUP SETID s g $");
+    a.run(&server, "XGROUP CREATE empty g $ MKSTREAM");
+    waiter.hold_jobs = true;
+    for (line, id) in [
+        ("XREAD BLOCK 0 STREAMS s $", "6001-1"),
+        ("XREAD BLOCK 0 STREAMS empty s 0 6001-1", "6002-1"),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS empty s > >", "6003-1"),
+    ] {
+        if line.contains("GROUP") {
+            a.run(&server, "XGROUP SETID s g $");
+        }
+        blocks(&mut waiter, &server, line);
+        a.run(&server, &format!("XADD s {id} f v"));
+        assert_eq!(
+            replies(&mut waiter, &server),
+            format!("*1|*2|$1|s|*1|*2|$6|{id}|*2|$1|f|$1|v|"),
+            "{line}"
+        );
+        assert!(waiter.job.is_none());
+    }
+    // What there is much of goes to a helper thread.
+    waiter.feed(&command("XREAD BLOCK 0 STREAMS s 0"), usize::MAX);
+    assert_eq!(waiter.drive(&server), Stop::Parked);
+}
+
+#[test]
 fn a_crowd_of_readers_all_get_the_entry() {
     let mut server = Server::with("maxclients 20000");
     let mut a = server.connect();

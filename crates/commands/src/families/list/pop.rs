@@ -100,9 +100,9 @@ pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
 
 /// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: LMPOP that waits.
 pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
-    let arguments = || Ok((seconds(call.args.at(1))?, counted_keys(call.args, 2, end)?));
+    let arguments = || Ok((counted_keys(call.args, 2, end)?, seconds(call.args.at(1))?));
     match arguments() {
-        Ok((timeout_ms, (from, count))) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
+        Ok(((from, count), timeout_ms)) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
         Err(text) => {
             let text: Text = text;
             call.reply.error(&text);

@@ -6,7 +6,7 @@ use super::range::Range;
 use super::{info, read};
 use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
 use strand_keyspace::types::stream::{Id, StreamValue, Trim};
-use strand_keyspace::{Collection, Settings, ValueRef};
+use strand_keyspace::{Settings, ValueRef};
 use strand_wire::args::Args;
 
 /// More is long whatever it is.
@@ -44,13 +44,13 @@ fn read_of(stream: &StreamValue, start: Id, end: Id, count: u64) -> usize {
 /// XREAD and XREADGROUP: of each stream.
 pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
     let ValueRef::Stream(stream) = value else { return 0 };
-    // The ID is not looked at: a stream that is read from its middle is long too early, never too late.
-    let in_group = args.is(0, "XREADGROUP");
-    let count = read::Options::parse(args, in_group).map_or(0, |options| options.count);
-    let entries = stream.entries();
-    let average = stream.heap_bytes() as u64 / entries.len().max(1);
-    let count = count.min(entries.len()).min(ENOUGH * ELEMENT_BYTES as u64);
-    count.max(count * average / ELEMENT_BYTES as u64) as usize
+    let Ok(options) = read::Options::parse(args, args.is(0, "XREADGROUP")) else { return 0 };
+    let last = stream.entries().last_entry_id().unwrap_or(Id::MIN);
+    // With nothing to read it must cost nothing: such a call waits, and what is long cannot.
+    match options.lowest(args, stream).filter(|after| *after < last) {
+        Some(after) => read_of(stream, after.next().unwrap_or(Id::MAX), Id::MAX, options.count),
+        None => options.history(args, stream),
+    }
 }
 
 /// XADD: its arguments, and the blocks that it trims.

@@ -86,6 +86,23 @@ impl<'a> Options<'a> {
     fn id(&self, args: Args<'a>, i: usize) -> &'a [u8] {
         args.at(self.first + self.streams + i)
     }
+    /// Of a stream the ID above which it is read. Which of the IDs is this stream's is not known here: with several the lowest.
+    pub(super) fn lowest(&self, args: Args<'a>, stream: &StreamValue) -> Option<Id> {
+        let after = |i: usize| match (self.id(args, i), self.group) {
+            (b"$", _) => None,
+            (b">", Some((group, _))) => Some(stream.group(group)?.last_id()),
+            (_, Some(_)) => None,
+            (id, None) => ids::strict(id, 0).ok(),
+        };
+        (0..self.streams).filter_map(after).min()
+    }
+    /// Entries of the group's history that may be read.
+    pub(super) fn history(&self, args: Args<'a>, stream: &StreamValue) -> usize {
+        let Some((group, _)) = self.group else { return 0 };
+        let is_history = (0..self.streams).any(|i| self.id(args, i) != b">");
+        let pending = stream.group(group).map_or(0, |group| group.pending());
+        if is_history { pending.min(usize::try_from(self.count).unwrap_or(usize::MAX)) } else { 0 }
+    }
     /// True when the row's key specs have found the keys that these options name. They have not when a group or a
     /// consumer is called STREAMS.
     fn has_keys(&self, args: Args<'a>, keys: &[Key<'_>]) -> bool {

@@ -67,9 +67,9 @@ pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
 
 /// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: ZMPOP that waits.
 pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
-    let parsed = || Ok((seconds(call.args.at(1))?, arguments(call.args, 2)?));
+    let parsed = || Ok((arguments(call.args, 2)?, seconds(call.args.at(1))?));
     match parsed() {
-        Ok((timeout_ms, (from, count))) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
+        Ok(((from, count), timeout_ms)) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
         Err(text) => {
             let text: Text = text;
             call.reply.error(&text);
