@@ -38,6 +38,11 @@ pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search): on a helper thread, or where its row says that its cost is
     /// in a text ([`strand_commands::cost::Cost::Text`]) on the worker first.
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served;
+    /// The commands that make what the services have (indexes, sets of patterns) again. On a thread that may be slow.
+    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
+        let _ = now_ms;
+        Vec::new()
+    }
     /// A client is gone that has used a service.
     fn client_gone(&self, client: u64) {
         let _ = client;

@@ -8,7 +8,7 @@
 //! [`SnapshotLoad`] tells how many bytes are kept, and raises a flag while there are more than the budget: whoever admits
 //! writes looks at the flag and lets them wait until the reader has taken some.
 //!
-//! Left out: where the records go, and the system databases.
+//! Left out: where the records go.
 
 use crate::record::{RecordRef, Value};
 use crate::segmented::{Item, position_of};
@@ -16,7 +16,7 @@ use crate::shard::{KeyPositions, Shard};
 use crate::usage::Usage;
 use crate::{Keys, Keyspace, Settings, Txn};
 use hashbrown::HashTable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
@@ -70,8 +70,10 @@ impl SnapshotLoad {
 /// One record as it was.
 #[derive(Debug)]
 pub struct Saved {
-    /// Its database.
+    /// Its database, or the one whose system companion it is in.
     pub db: usize,
+    /// It is in a system database.
+    pub system: bool,
     /// Its key.
     pub key: Vec<u8>,
     /// Its value, which may share memory with what is in the keyspace now.
@@ -96,7 +98,17 @@ impl Saved {
         let (value, key) = (record.value().to_value(), record.key().to_vec());
         let bytes = size_of::<Saved>() + key.len() + value.heap_bytes();
         let expire_at_ms = record.expire_at_ms();
-        (Saved { db: slot / 2, key, value, expire_at_ms, usage: Usage(item.used()) }, bytes)
+        (
+            Saved {
+                db: slot / 2,
+                system: slot % 2 == 1,
+                key,
+                value,
+                expire_at_ms,
+                usage: Usage(item.used()),
+            },
+            bytes,
+        )
     }
 }
 
@@ -120,9 +132,7 @@ type Frozen = crate::segmented::Segmented<Value, KeyPositions>;
 impl Saving {
     /// True when the walk has still to come by a record there.
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
-        slot.is_multiple_of(2)
-            && (slot, position) >= self.done
-            && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
+        (slot, position) >= self.done && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
     }
     /// 128 bits of keyed hash: no two keys share them.
     fn mark(&self, slot: usize, key: &[u8]) -> u128 {
@@ -187,10 +197,7 @@ impl Shard {
     /// To be called before a whole table is taken away.
     pub(crate) fn keep_table(&mut self, slot: usize) {
         let Some(mut saving) = self.saving.take() else { return };
-        if slot.is_multiple_of(2)
-            && slot >= saving.done.0
-            && saving.frozen.iter().all(|(frozen, _)| *frozen != slot)
-        {
+        if slot >= saving.done.0 && saving.frozen.iter().all(|(frozen, _)| *frozen != slot) {
             // A pointer for each segment; also where there is no table: what comes in its place is new.
             let table = match self.table(slot) {
                 Some(table) => table.records.clone(),
@@ -270,14 +277,16 @@ impl<'k> Txn<'k> {
         let (bytes, marks_bytes, peak_bytes) = (0.into(), 0.into(), 0.into());
         let load = Arc::new(SnapshotLoad { bytes, marks_bytes, peak_bytes, budget_bytes, alerts });
         let mut databases = BTreeMap::<usize, Keys>::new();
+        let mut slots = BTreeSet::new();
         let mut changes = 0;
         for shard in self.all_held() {
-            for (slot, table) in
-                shard.tables().filter(|(slot, table)| slot % 2 == 0 && table.records.len() > 0)
-            {
-                let keys = databases.entry(slot / 2).or_default();
-                keys.all += table.records.len();
-                keys.volatile += table.volatile;
+            for (slot, table) in shard.tables().filter(|(_, table)| table.records.len() > 0) {
+                slots.insert(slot);
+                if slot % 2 == 0 {
+                    let keys = databases.entry(slot / 2).or_default();
+                    keys.all += table.records.len();
+                    keys.volatile += table.volatile;
+                }
             }
             changes += shard.changes;
             shard.saving = Some(Box::new(Saving {
@@ -289,7 +298,7 @@ impl<'k> Txn<'k> {
                 hashers: keyspace.hashers(),
             }));
         }
-        let slots = databases.keys().map(|db| 2 * db).collect();
+        let slots = slots.into_iter().collect();
         Some(Snapshot { keyspace, load, databases, changes, slots, shard: 0, from: 0, take_from: 0 })
     }
 }

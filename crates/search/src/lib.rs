@@ -7,6 +7,7 @@
 //! **Invariant:** knows neither the engine nor sessions; it is reached as a job and by keyspace events, never from the
 //! hot path of keys, and holds a shard's lock only for a bounded slice of records.
 
+mod definitions;
 mod error;
 mod exec;
 mod follow;

@@ -1,5 +1,6 @@
 //! [`Search`]: the service that runs the commands of this crate.
 
+use crate::definitions::{Words, words};
 use crate::error::{SearchError, lossy};
 use crate::follow::{Follow, Scan};
 use crate::grep::Grep;
@@ -48,6 +49,8 @@ pub struct Search {
 pub(crate) struct Entry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
+    /// The FT.CREATE that made it.
+    definition: Words,
 }
 
 impl Search {
@@ -152,7 +155,8 @@ impl Search {
             return Ok(Some(entry));
         }
         let index = Index::new(name.to_vec(), entry.index.schema.clone())?;
-        let fresh = Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)) });
+        let definition = entry.definition.clone();
+        let fresh = Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)), definition });
         let _follow = self.follow.lock();
         let mut indexes = self.indexes.write();
         Ok(indexes.get_mut(name).map(|now| {
@@ -170,6 +174,23 @@ impl Search {
         if !dropped.is_empty() {
             self.track();
         }
+    }
+
+    /// See [`Search::definitions`].
+    pub(crate) fn text_definitions(&self, now_ms: i64) -> Vec<Words> {
+        self.notice_flush(now_ms);
+        let is_before_schema = |word: &Vec<u8>| !word.eq_ignore_ascii_case(b"SCHEMA");
+        let mut all: Vec<Words> =
+            self.indexes.read().values().map(|entry| entry.definition.clone()).collect();
+        for definition in &mut all {
+            let options = definition.iter().take_while(|word| is_before_schema(word)).count();
+            let skips =
+                definition[..options].iter().position(|word| word.eq_ignore_ascii_case(b"SKIPINITIALSCAN"));
+            if let Some(at) = skips.filter(|at| *at > 1) {
+                definition.remove(at);
+            }
+        }
+        all
     }
 
     fn create(&self, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
@@ -208,7 +229,8 @@ impl Search {
             if others + index.schema.prefixes.len() > PREFIXES_IN_ALL_MAX {
                 return Err(SearchError::TooManyPrefixes(PREFIXES_IN_ALL_MAX));
             }
-            indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan) }));
+            let definition = words(call.args);
+            indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan), definition }));
         }
         // Tracking begins before the scan does, so a write in between is seen by one of them.
         self.track();

@@ -4,7 +4,7 @@
 //! A save is of the moment of its [`Snapshot`], in memory for one slice of records. A load is in bounded memory: one
 //! string, and the value under construction.
 
-use super::{BadValue, Builder, build, value_type, write};
+use super::{BadValue, Builder, build, system, value_type, write};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -20,6 +20,8 @@ pub struct Saving<'a> {
     pub aux: &'a [(&'a str, String)],
     /// Codes of function libraries.
     pub functions: &'a [Vec<u8>],
+    /// Commands that make again what is no data, as [`system::encode_command`] has them.
+    pub commands: &'a [Vec<u8>],
     /// Strings are compressed where that makes them smaller: `rdbcompression`.
     pub compress: bool,
     /// The file ends in a checksum: `rdbchecksum`.
@@ -50,6 +52,7 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     let mut writer = Writer::into_sink(saving.compress, saving.pause, &mut sink);
     writer.header(VERSION_WRITTEN);
     saving.aux.iter().for_each(|(name, value)| writer.aux(name.as_bytes(), value.as_bytes()));
+    saving.commands.iter().for_each(|command| writer.aux(system::COMMAND, command));
     saving.functions.iter().for_each(|code| writer.function(code));
     let (mut keys, mut slice, mut place) = (0, Vec::new(), Place::default());
     while snapshot.next(&mut slice) {
@@ -78,7 +81,7 @@ struct Place {
     told: BTreeSet<usize>,
 }
 
-/// Writes a record; false when it has expired.
+/// Writes a record; false when it is no key that clients see, or has expired.
 fn put_record(
     record: Saved,
     snapshot: &Snapshot<'_>,
@@ -88,7 +91,10 @@ fn put_record(
 ) -> bool {
     let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
     let is_alive = record.expire_at_ms.is_none_or(|at| at > now_ms);
-    if is_alive {
+    if is_alive && record.system {
+        let field = system::encode(record.db, &record.key, record.value.view(), saving.pause);
+        writer.aux(system::NAME, &field);
+    } else if is_alive {
         if place.db != Some(record.db) {
             select(record.db, snapshot, place, writer);
         }
@@ -100,8 +106,9 @@ fn put_record(
         };
         put_key(&record.key, head, record.value.view(), writer);
     }
-    keyspace.dispose(record.value);
-    is_alive
+    // Freed here, where it may take a while: most of it is shared, and would count twice as garbage.
+    drop(record.value);
+    is_alive && !record.system
 }
 
 /// Goes to a database; records that were written before their turn may come back to one.
@@ -171,6 +178,9 @@ pub enum Problem {
         /// What is wrong.
         what: BadValue,
     },
+    /// A record that only Strand knows, in a form that this version does not know.
+    #[error("a field {} that this version does not know", String::from_utf8_lossy(system::NAME))]
+    System,
     /// A value of a module.
     #[error("key {key:?} has a value of module {module}, which is not there")]
     Module {
@@ -267,6 +277,7 @@ fn load_all<R: Read>(
                 None => {}
             },
             Event::Function(code) => loaded.functions.push(code.into_vec()),
+            Event::Aux { name, value } if *name == *system::NAME => put_system(keyspace, &value, loading)?,
             Event::Aux { name, value } => progress(Progress::Aux(&name, &value)),
             Event::ResizeDb { .. }
             | Event::SlotInfo { .. }
@@ -279,6 +290,18 @@ fn load_all<R: Read>(
             progress(Progress::Read { bytes: reader.offset(), keys: loaded.keys });
         }
     }
+    Ok(())
+}
+
+/// Puts a record of a system database into the keyspace.
+fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(), Problem> {
+    let (db, key, value) = system::decode(field, keyspace.settings(), &|| {}).ok_or(Problem::System)?;
+    let databases = keyspace.databases();
+    if db >= databases {
+        return Err(Problem::Database { number: db as u64, databases });
+    }
+    let key = keyspace.key(key);
+    keyspace.lock(&[key.hash], loading.now_ms).db(keyspace.system_db(db)).insert(&key, value, None);
     Ok(())
 }
 

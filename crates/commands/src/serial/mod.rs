@@ -10,6 +10,7 @@ mod hash;
 pub mod list;
 mod set;
 pub mod stream;
+pub mod system;
 #[cfg(test)]
 mod tests;
 pub mod zset;

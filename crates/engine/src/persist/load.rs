@@ -4,9 +4,18 @@ use super::LOADING;
 use crate::config::Opt;
 use crate::{Engine, Now};
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use strand_chain::Chain;
+use strand_commands::call::{LaneCall, Place};
+use strand_commands::dispatch;
 use strand_commands::serial::file::{self, Progress};
+use strand_commands::serial::system;
+use strand_commands::spec::{Exec, ServiceCommand as S};
+use strand_keyspace::Lookups;
 use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Argv;
+use strand_wire::reply::{Protocol, Reply};
 
 /// How often the log says how far it is.
 const LOGGED_US: u64 = 5_000_000;
@@ -93,8 +102,10 @@ impl Engine {
     fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, String> {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
+        let mut commands = Vec::new();
         let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: false, replace };
         let loaded = file::load(source, &self.keyspace, loading, &mut |progress| match progress {
+            Progress::Aux(system::COMMAND, command) => commands.push(command.to_vec()),
             Progress::Aux(name, value) => self.log_aux(name, value, now),
             Progress::Read { bytes, keys } => {
                 self.persist.loading.loaded_bytes.store(bytes, Relaxed);
@@ -137,8 +148,49 @@ impl Engine {
             let libraries = loaded.functions.len();
             self.host.log(&format!("{libraries} function libraries of {name} are kept and saved again"));
         }
+        commands.iter().for_each(|command| self.define(command, now));
         *self.persist.functions.lock() = loaded.functions.clone();
         Ok(loaded)
+    }
+    /// Makes an index or a set of patterns again. What cannot be made is no reason not to start: the log says so.
+    fn define(&self, command: &[u8], now: Now) {
+        let words = system::decode_command(command).unwrap_or_default();
+        let failed = |why: &str| {
+            let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
+            self.host.log(&format!("{} ... of the snapshot cannot be run again: {why}", shown.join(" ")));
+        };
+        let argv = Argv::from_slices(&words);
+        let spec = match dispatch::resolve(argv.args()) {
+            Ok(found) => found.spec,
+            Err(_) => return failed("it is no command of this version"),
+        };
+        let Exec::Service(service @ (S::FtCreate | S::RxSet | S::RxIndexCreate)) = spec.exec else {
+            return failed("it makes nothing");
+        };
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        let mut call = LaneCall {
+            args: argv.args(),
+            client: 0,
+            spec: Some(spec),
+            place: Place::Lane,
+            db: 0,
+            now_ms: now.unix_ms(),
+            keyspace: &self.keyspace,
+            holds: &self.holds,
+            reply: &mut reply,
+            rng: &mut fastrand::Rng::with_seed(0),
+            cancel: &Arc::default(),
+            no_touch: true,
+            rights: None,
+            lookups: Lookups::default(),
+            waits: false,
+            yield_now: &|| self.host.yield_now(),
+        };
+        let _ = self.host.run_service(service, &mut call);
+        if let Some(code) = call.reply.error_code().map(<[u8]>::to_vec) {
+            failed(&format!("error {}", code.escape_ascii()));
+        }
     }
     fn log_aux(&self, name: &[u8], value: &[u8], now: Now) {
         let number = || parse_int(value).unwrap_or(0);

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strand_commands::serial::file::{Saving, save};
+use strand_commands::serial::system;
 
 /// After a save that failed, the next by itself begins so many seconds later.
 const RETRY_S: i64 = 5;
@@ -229,6 +230,8 @@ impl Engine {
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
         let (mut keys, mut changes) = (0, 0);
+        let definitions = self.host.definitions(running.began.unix_ms());
+        let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
@@ -250,6 +253,7 @@ impl Engine {
             ];
             let saving = Saving {
                 aux: &aux,
+                commands: &commands,
                 functions: &self.persist.functions.lock().clone(),
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),

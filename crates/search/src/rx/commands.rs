@@ -2,6 +2,7 @@
 
 use super::set::{Definition, Set};
 use super::*;
+use crate::definitions::words;
 use crate::error::{SearchError, lossy};
 use crate::service::{Search, check_arity, check_may_change};
 use std::collections::HashSet;
@@ -22,7 +23,8 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
         call.pause();
         false
     };
-    let set = Set::new(&definition, &cancelled)?;
+    let mut set = Set::new(&definition, &cancelled)?;
+    set.keep_source(words(call.args));
     search.regexes.put(call.args.at(1), set)?;
     call.reply.ok();
     Ok(())

@@ -11,6 +11,7 @@
 use super::set::Set;
 use super::stats::SeatStats;
 use super::*;
+use crate::definitions::Words;
 use crate::error::SearchError;
 use crate::regex::budget::WORKER_BYTES_MAX;
 use crate::regex::{Budget, Halt, MachineCache, Matcher};
@@ -157,6 +158,10 @@ impl Registry {
             self.sweep();
         }
         Ok(())
+    }
+    /// See [`crate::Search::definitions`].
+    pub(crate) fn definitions(&self) -> Vec<Words> {
+        self.sets.read().values().map(|set| set.source.clone()).collect()
     }
     /// Removes a set; false when there is none.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! [`Set`]: patterns with ids, compiled together and one by one.
 
 use super::*;
+use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::regex::{
     CLASSES_WEIGHT_MAX, KEPT_DFA_BYTES_MAX, Machine, Options, Pattern, build_many, parse_within, tiers_within,
@@ -44,6 +45,8 @@ pub(crate) struct Set {
     /// Bytes of what is compiled.
     compiled_bytes: AtomicU64,
     options: Options,
+    /// The RX.SET that made it.
+    pub(crate) source: Words,
 }
 
 /// A pattern and its id.
@@ -126,7 +129,14 @@ impl Set {
             cache_bytes: AtomicU64::new(0),
             compiled_bytes: AtomicU64::new(bytes as u64),
             options: kept,
+            source: Words::new(),
         })
+    }
+    /// Keeps the command that made it, whose bytes count as its own.
+    pub(crate) fn keep_source(&mut self, source: Words) {
+        let bytes: usize = source.iter().map(|word| size_of::<Vec<u8>>() + word.len()).sum();
+        self.compiled_bytes.fetch_add(bytes as u64, Relaxed);
+        self.source = source;
     }
 
     /// The machine for all patterns in one pass.

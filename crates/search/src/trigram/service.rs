@@ -2,6 +2,7 @@
 
 use super::grams::Scratch;
 use super::index::{INDEXED_BYTES_MAX, Index, Share};
+use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
 use crate::grep::{Held, hold};
@@ -107,6 +108,19 @@ pub(crate) struct Trigrams {
 }
 
 impl Trigrams {
+    /// See [`Search::definitions`].
+    pub(crate) fn definitions(&self) -> Vec<Words> {
+        let of = |(name, entry): (&Vec<u8>, &Arc<Entry>)| {
+            let mut words: Words = [&b"RX.INDEX"[..], b"CREATE", name, b"PREFIX", &entry.index.prefix]
+                .map(<[u8]>::to_vec)
+                .into();
+            if let Some(field) = &entry.index.field {
+                words.extend([b"FIELD".to_vec(), field.clone()]);
+            }
+            words
+        };
+        self.indexes.read().iter().map(of).collect()
+    }
     /// All indexes.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()

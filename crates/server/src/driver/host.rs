@@ -170,6 +170,9 @@ impl Host for ServerHost {
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
         self.search.run(command, call)
     }
+    fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
+        self.search.definitions(now_ms)
+    }
     fn client_gone(&self, client: u64) {
         self.search.client_gone(client);
     }

@@ -121,6 +121,89 @@ fn what_is_saved_is_loaded_again_here_and_by_redis_server() {
     assert!(call(&mut client, &["DEBUG", "RELOAD", "X"]).contains("only supports"));
 }
 
+/// Values made by random commands of every family, saved in the background and at once, loaded by redis-server, saved there
+/// and loaded again: the digests are equal at each step.
+#[test]
+fn random_data_goes_to_redis_server_and_back() {
+    let now_s =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_secs();
+    for seed in 1..=3 {
+        let folder = folder();
+        let server =
+            start(folder.path(), &["--hash-max-listpack-entries", "4", "--zset-max-listpack-entries", "4"]);
+        let mut client = link(&server);
+        let mut generator = strand_testkit::generate::Generator::new(seed, now_s as i64);
+        for _ in 0..4000 {
+            let reply = client.call(&generator.command());
+            assert!(reply.is_ok(), "the connection ended");
+        }
+        // What expires meanwhile would differ.
+        let Value::Array(keys) = client.call(&["KEYS", "*"]).expect("a reply") else { panic!("no array") };
+        assert!(keys.len() >= 5, "{} keys", keys.len());
+        for key in keys {
+            let Value::Bulk(key) = key else { panic!("no key") };
+            client.call(&[b"PERSIST", &key[..]]).expect("a reply");
+        }
+        let digest = call(&mut client, &["DEBUG", "DIGEST"]);
+        let saving: &[&str] = if seed % 2 == 0 { &["SAVE"] } else { &["BGSAVE"] };
+        call(&mut client, saving);
+        until_saved(&mut client);
+        assert_eq!(info(&mut client, "rdb_last_bgsave_status"), "ok");
+        drop((client, server));
+        let redis = redis_at(folder.path());
+        let mut peer = redis.connect().expect("it listens");
+        assert_eq!(call(&mut peer, &["DEBUG", "DIGEST"]), digest, "seed {seed}");
+        assert_eq!(call(&mut peer, &["SAVE"]), "OK");
+        drop((peer, redis));
+        let again = start(folder.path(), &[]);
+        assert_eq!(call(&mut link(&again), &["DEBUG", "DIGEST"]), digest, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_only_strand_knows_is_saved_too() {
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let mut client = link(&server);
+    let container = "c".repeat(100_000);
+    for (dataset, path) in [("mail", "inbox"), ("mail", "sent"), ("docs", "")] {
+        assert_eq!(call(&mut client, &["IMPORT.VERSION", "SET", dataset, path, &container]), "OK");
+    }
+    let defining: [&[&str]; 3] = [
+        &["FT.CREATE", "texts", "PREFIX", "1", "doc:", "SKIPINITIALSCAN", "SCHEMA", "body", "TEXT"],
+        &["RX.INDEX", "CREATE", "grams", "PREFIX", "doc:", "FIELD", "body"],
+        &["RX.SET", "tickets", "ID", "t", "ticket-[0-9]+", "NOCASE"],
+    ];
+    for args in defining {
+        assert_eq!(call(&mut client, args), "OK");
+    }
+    call(&mut client, &["HSET", "doc:1", "body", "a ticket-17 for you"]);
+    let asking: [&[&str]; 3] = [
+        &["FT.SEARCH", "texts", "you", "NOCONTENT"],
+        &["RX.INDEX", "LIST"],
+        &["RX.MATCH", "tickets", "TICKET-5"],
+    ];
+    let answers = asking.map(|args| call(&mut client, args));
+    assert!(answers[0].contains("Int(1)"), "{answers:?}");
+    call(&mut client, &["SELECT", "3"]);
+    assert_eq!(call(&mut client, &["IMPORT.VERSION", "SET", "mail", "elsewhere", "x"]), "OK");
+    call(&mut client, &["SET", "key", "value"]);
+    assert_eq!(call(&mut client, &["SAVE"]), "OK");
+    drop((client, server));
+    let redis = redis_at(folder.path());
+    assert!(call(&mut redis.connect().expect("it listens"), &["INFO", "keyspace"]).contains("db3:keys=1,"));
+    drop(redis);
+    let again = start(folder.path(), &[]);
+    let mut client = link(&again);
+    assert_eq!(info(&mut client, "rdb_last_load_keys_loaded"), "2");
+    assert_eq!(asking.map(|args| call(&mut client, args)), answers);
+    for (dataset, path) in [("mail", "inbox"), ("mail", "sent"), ("docs", "")] {
+        assert_eq!(call(&mut client, &["IMPORT.VERSION", "GET", dataset, path]), container);
+    }
+    call(&mut client, &["SELECT", "3"]);
+    assert_eq!(call(&mut client, &["IMPORT.VERSION", "GET", "mail", "elsewhere"]), "x");
+}
+
 /// Writers set pairs of keys by MULTI while one snapshot after the other is made: in each file both keys of a pair have
 /// one value, and numbers that only grow do not fall behind those of the file before.
 #[test]
@@ -264,9 +347,6 @@ fn save_points_begin_saves_and_a_failed_one_stops_writes() {
     assert!(files(folder.path()).contains(&"dump.rdb".to_string()));
     // A folder in the place of the file cannot be replaced.
     assert_eq!(call(&mut client, &["CONFIG", "SET", "save", ""]), "OK");
-    std::fs::create_dir_all(folder.path().join("taken/in")).expect("ours");
-    let other = start(folder.path(), &["--dbfilename", "taken2"]);
-    drop(other);
     std::fs::remove_file(folder.path().join("dump.rdb")).expect("there");
     std::fs::create_dir_all(folder.path().join("dump.rdb/in")).expect("ours");
     assert_eq!(call(&mut client, &["SAVE"]), "ERR");

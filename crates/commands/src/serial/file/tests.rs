@@ -11,6 +11,7 @@ use strand_wire::client::Value as Reply;
 const SAVING: Saving<'static> = Saving {
     aux: &[],
     functions: &[],
+    commands: &[],
     compress: true,
     checksum: true,
     lru: false,
