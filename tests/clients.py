@@ -132,6 +132,37 @@ def errors_have_their_classes(strand):
 
 
 @check
+def scripts_and_functions(strand):
+    r = strand.client()
+    increase = r.register_script("return redis.call('incrby', KEYS[1], ARGV[1])")
+    assert increase(keys=["script:n"], args=[5]) == 5
+    r.script_flush()
+    # The client sends EVALSHA, is told NOSCRIPT, loads the script and sends EVALSHA again.
+    assert increase(keys=["script:n"], args=[5]) == 10
+    pipe = r.pipeline()
+    increase(keys=["script:n"], args=[1], client=pipe)
+    pipe.get("script:n")
+    r.script_flush()
+    assert pipe.execute() == [11, "11"]
+    assert r.script_exists(increase.sha, "0" * 40) == [True, False]
+    # A lock that only its owner lets go.
+    lock = r.lock("script:lock", timeout=10)
+    assert lock.acquire(blocking=False)
+    assert not r.lock("script:lock", timeout=10).acquire(blocking=False)
+    lock.release()
+    assert r.get("script:lock") is None
+    code = "#!lua name=lib\nredis.register_function('add', function(keys, args) return redis.call('incrby', keys[1], args[1]) end)"
+    assert r.function_load(code) == "lib"
+    assert r.fcall("add", 1, "script:f", 3) == 3
+    dump = strand.client(decode_responses=False).function_dump()
+    r.function_flush()
+    assert r.function_list() == []
+    assert strand.client(decode_responses=False).function_restore(dump) in (b"OK", True)
+    assert r.fcall("add", 1, "script:f", 3) == 6
+    assert r.function_delete("lib") in ("OK", True)
+
+
+@check
 def expiry(strand):
     r = strand.client()
     r.set("gone", "v", px=30)

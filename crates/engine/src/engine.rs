@@ -10,6 +10,7 @@ use crate::pause::Pause;
 use crate::persist::Persist;
 use crate::pubsub::PubSub;
 use crate::room::{Desk, desks};
+use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
 use crate::{Config, Host, Now, ServerFacts};
@@ -44,6 +45,7 @@ pub struct Engine {
     pub(crate) run_id: String,
     pub(crate) replication_id: String,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) scripts: Scripts,
     pub(crate) desks: Box<[Desk]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
@@ -63,12 +65,14 @@ impl Engine {
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
         let pubsub = Arc::new(PubSub::new(facts.workers));
+        let memory = Arc::new(Memory::new(host.allocated_bytes()));
         let engine = Engine {
             notices: Arc::new(Notices::new(pubsub.clone())),
             pubsub,
             run_id: id(),
             replication_id: id(),
-            memory: Arc::new(Memory::new(host.allocated_bytes())),
+            scripts: Scripts::new(memory.clone()),
+            memory,
             desks: desks(facts.run_id_seed),
             config,
             keyspace,

@@ -33,6 +33,8 @@ pub(crate) struct Holds {
 struct State {
     next: u64,
     held: BTreeMap<u64, Shards>,
+    /// Those of scripts that have run for long; true: of a function.
+    busy: BTreeMap<u64, bool>,
     /// By client: one that looks again while it waits is there once.
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
     /// Clients that were woken and have not run since.
@@ -108,6 +110,26 @@ impl Holds {
         }
         waits
     }
+    /// The hold of exactly these shards (`None`: of as many as there are) is a script's that has run for long: whoever waits
+    /// for it is told from now on.
+    pub(crate) fn call_busy(&self, shards: Option<&[usize]>, is_function: bool) {
+        let mut state = self.state.lock();
+        let is_it = |held: &&u64| match (&state.held[*held].0, shards) {
+            (Some(held), Some(shards)) => held == shards,
+            // Of those who hold everything there is one at a time, and nobody beside it.
+            _ => true,
+        };
+        let Some(id) = state.held.keys().find(is_it).copied() else { return };
+        state.busy.insert(id, is_function);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.values().for_each(|wake| wake.wake());
+    }
+    /// True when one of `shards` (`None`: of all) is held by such a script; whether that is a function.
+    pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {
+        let state = self.state.lock();
+        state.busy.iter().find(|(id, _)| state.held[*id].meets(shards)).map(|(_, is_function)| *is_function)
+    }
     /// The same for a client that found one of `shards` taken.
     #[cold]
     pub(crate) fn wait_for_taken(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
@@ -132,6 +154,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut state = self.holds.state.lock();
         state.held.remove(&self.id);
+        state.busy.remove(&self.id);
         self.holds.count.store(state.held.len(), Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
         state.woken.extend(waiting.keys());
@@ -173,6 +196,20 @@ mod tests {
         drop(second);
         assert_eq!(count.0.load(Relaxed), 3);
         assert!(!holds.any());
+    }
+
+    #[test]
+    fn who_waits_for_a_busy_script_is_woken_and_told() {
+        let holds = Holds::default();
+        let count = Arc::new(Count::default());
+        let wake: Arc<dyn Wake> = count.clone();
+        let (script, _other) = (holds.announce(Some(vec![1, 2])), holds.announce(Some(vec![7])));
+        assert!(holds.wait(Some(&[2]), 1, &wake) && holds.is_busy(Some(&[2])).is_none());
+        holds.call_busy(Some(&[1, 2]), true);
+        assert_eq!((count.0.load(Relaxed), holds.is_busy(Some(&[2]))), (1, Some(true)));
+        assert_eq!((holds.is_busy(Some(&[7])), holds.is_busy(None)), (None, Some(true)));
+        drop(script);
+        assert!(holds.is_busy(None).is_none());
     }
 
     #[test]

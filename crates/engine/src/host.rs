@@ -79,6 +79,10 @@ pub trait Host: Send + Sync {
     fn info_search(&self) -> Vec<(String, String)>;
     /// Drop this on a helper thread: freeing it takes a while.
     fn reclaim(&self, garbage: Box<dyn Send>);
+    /// `redis.log` of a script: level 0 (debug) to 3 (warning).
+    fn script_logs(&self, level: i64, text: &[u8]) {
+        let _ = (level, text);
+    }
     /// How many clients the system allows when so many are wanted.
     fn clients_max(&self, wanted: usize) -> usize {
         wanted

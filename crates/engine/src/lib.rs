@@ -19,6 +19,7 @@ mod pause;
 mod persist;
 mod pubsub;
 mod room;
+mod scripts;
 mod session;
 mod slowlog;
 mod stats;

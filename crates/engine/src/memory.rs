@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Clients,
     /// Arguments and replies of commands on helper threads.
     Jobs,
+    /// Interpreters of scripts and what they hold.
+    Scripts,
     /// What is kept only to be fast.
     Caches,
     /// Deleted values that a helper thread has not freed yet.

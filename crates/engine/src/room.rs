@@ -212,6 +212,7 @@ impl Engine {
                 self.clients.all().iter().map(|c| c.held_bytes()).sum::<u64>() + self.pubsub.queued_bytes(),
             ),
             (Purpose::Jobs, self.memory.charged(Purpose::Jobs)),
+            (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.kept().1 as u64),
             (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),
         ] {

@@ -50,6 +50,26 @@ impl<'a> Payload<'a> {
     }
 }
 
+impl<'a> Payload<'a> {
+    /// Reads the payload as FUNCTION DUMP makes it: the texts of libraries.
+    ///
+    /// # Errors
+    /// What is wrong with its bytes; [`Error::Truncated`] where something else than a library is in it.
+    pub fn functions(&self) -> Result<Vec<Vec<u8>>> {
+        let (mut rest, mut codes, mut memory) = (self.body, Vec::new(), Vec::new());
+        while let Some((&opcode, after)) = rest.split_first() {
+            if opcode != crate::file::opcode::FUNCTION {
+                return Err(Error::Truncated);
+            }
+            rest = after;
+            memory.clear();
+            crate::primitive::string_into(&mut rest, &mut memory)?;
+            codes.push(memory.clone());
+        }
+        Ok(codes)
+    }
+}
+
 /// About how much work reading a payload is: elements that are put into a value, and bytes that are copied or made. Both
 /// may be less than told. Costs nothing that grows with the payload; nothing is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -155,13 +155,16 @@ impl<'a> Reply<'a> {
     /// As [`Reply::error`] for a text that quotes what a client sent (bytes, perhaps not UTF-8).
     pub fn error_bytes(&mut self, text: &[u8]) {
         if self.error.len == 0 {
-            let code = text.iter().take_while(|b| !b.is_ascii_whitespace());
-            for (to, from) in self.error.bytes.iter_mut().zip(code) {
-                *to = *from;
-                self.error.len += 1;
-            }
+            self.note_error(text);
         }
         self.line(b'-', text);
+    }
+    fn note_error(&mut self, text: &[u8]) {
+        let code = text.iter().take_while(|b| !b.is_ascii_whitespace());
+        for (to, from) in self.error.bytes.iter_mut().zip(code) {
+            *to = *from;
+            self.error.len += 1;
+        }
     }
     /// `:n`
     #[inline]
@@ -297,6 +300,16 @@ impl<'a> Reply<'a> {
     }
     /// Appends what is encoded already.
     pub fn raw(&mut self, encoded: Chain) {
+        self.out.push_chain(encoded);
+    }
+
+    /// Appends a whole reply that is encoded already; `error`: the code of the error that it is.
+    pub fn raw_reply(&mut self, encoded: Chain, error: Option<&[u8]>) {
+        if let Some(code) = error
+            && self.error.len == 0
+        {
+            self.note_error(code);
+        }
         self.out.push_chain(encoded);
     }
 

@@ -13,6 +13,7 @@ mod import;
 mod list;
 mod pubsub;
 mod regex;
+mod scripting;
 mod search;
 mod server;
 mod set;
@@ -26,7 +27,7 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 18] = [
+const GROUPS: [&[CommandSpec]; 19] = [
     acl::ACL,
     bitmap::BITMAP,
     stream::STREAM,
@@ -44,6 +45,7 @@ const GROUPS: [&[CommandSpec]; 18] = [
     set::SET,
     search::SEARCH,
     regex::REGEX,
+    scripting::SCRIPTING,
     import::IMPORT,
 ];
 
@@ -256,6 +258,7 @@ mod tests {
             "list",
             "pubsub",
             "regex",
+            "scripting",
             "search",
             "server",
             "set",

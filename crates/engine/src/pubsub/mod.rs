@@ -87,6 +87,13 @@ impl PubSub {
     }
     /// Sends a message; the number of subscriptions that it reaches.
     pub(crate) fn publish(&self, kind: Kind, channel: &[u8], payload: &Payload<'_>) -> usize {
+        self.reach(kind, channel, Some(payload))
+    }
+    /// The number of subscriptions that a message would reach now.
+    pub(crate) fn receivers(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.reach(kind, channel, None)
+    }
+    fn reach(&self, kind: Kind, channel: &[u8], payload: Option<&Payload<'_>>) -> usize {
         let mut reach = Reach::default();
         let mut from = None;
         loop {
@@ -101,7 +108,9 @@ impl PubSub {
             if let Some(counts) = topics.get(channel) {
                 reach.add(counts);
             }
-            if reach.receivers > 0 {
+            if reach.receivers > 0
+                && let Some(payload) = payload
+            {
                 let message = Arc::new(Message::new(kind, channel, payload));
                 reach
                     .offices

@@ -66,7 +66,7 @@ impl Place {
             (None, Topic::Pattern) => false,
             (Some(_), Topic::Channel | Topic::Shard) => true,
             (None, _) => client < self.client,
-            (Some(at), Topic::Pattern) => name < at || (name == &**at && client < self.client),
+            (Some(at), Topic::Pattern) => name < &**at || (name == &**at && client < self.client),
         }
     }
 }

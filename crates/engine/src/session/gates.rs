@@ -7,6 +7,7 @@ use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
 use crate::persist::Verdict;
 use crate::room::Room;
+use crate::scripts::busy_text;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
@@ -94,6 +95,9 @@ impl Session {
             return Some(Next::Stop(Turn::Parked));
         }
         if self.engine.holds.any() && self.meets_a_hold(found.spec) {
+            if let Some(is_function) = self.meets_a_busy_script(found.spec) {
+                return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
+            }
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Parked));
         }
@@ -138,6 +142,17 @@ impl Session {
         publishes
             || flags.has(Flags::MAY_REPLICATE)
             || (flags.has(Flags::WRITE) && self.engine.keyspace.listens())
+    }
+    /// Whether what holds a shard that the command in hand needs is a script that has run for long; true: a function.
+    #[cold]
+    fn meets_a_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
+        if cost::locks_all(spec) {
+            return self.engine.holds.is_busy(None);
+        }
+        let keys = long::keys(spec, self.argv.args(), &self.engine.keyspace);
+        let shards: SmallVec<[usize; 8]> =
+            keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)).collect();
+        self.engine.holds.is_busy(Some(&shards))
     }
     fn debug_allowed(&self) -> bool {
         match self.engine.config.number(Opt::EnableDebugCommand) {

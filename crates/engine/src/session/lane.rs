@@ -3,7 +3,7 @@
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
 use super::multi::Transaction;
-use super::{Session, State, commands};
+use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
 use crate::config::Opt;
@@ -58,6 +58,8 @@ pub struct LaneJob {
     pub(super) hard_pattern: bool,
     /// What EXEC runs.
     pub(super) transaction: Option<Transaction>,
+    /// The script that EVAL or FCALL runs, where the session has found it.
+    pub(super) script: Option<script::Task>,
 }
 
 /// True when the command matches keys or elements against a pattern that may take long.
@@ -69,7 +71,10 @@ pub(super) fn is_hard_pattern(spec: &CommandSpec, args: Args<'_>) -> bool {
 /// wait for a helper thread it would have been done before that.
 fn is_done_for_nobody(spec: &CommandSpec) -> bool {
     let is_exec = matches!(spec.exec, Exec::Session(SessionCommand::Exec));
-    is_exec || spec.flags.has(Flags::WRITE) || spec.flags.has(Flags::ADMIN)
+    is_exec
+        || (script::runs_script(spec) && !spec.flags.has(Flags::READONLY))
+        || spec.flags.has(Flags::WRITE)
+        || spec.flags.has(Flags::ADMIN)
 }
 
 impl LaneJob {
@@ -162,11 +167,15 @@ impl LaneJob {
             _ if verdict == Verdict::Denied => {}
             Exec::Session(SessionCommand::Exec) => {
                 let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
-                transaction.run_on_lane(engine, &mut call, &self);
+                transaction.run_on_lane(engine, &mut call, &self, now);
             }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
             Exec::Service(command) | Exec::ServiceOnText(command, _) => {
                 served = engine.host.run_service(command, &mut call);
+            }
+            Exec::Session(_) if script::runs_script(spec) => {
+                let user = user.as_ref().expect("it was not denied");
+                script::run_on_lane(engine, &mut call, &self, user, now);
             }
             Exec::Session(command) => commands::detached(engine, command, args, self.db, now, call.reply),
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
@@ -211,7 +220,10 @@ impl LaneJob {
     /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
     /// should not queue behind it.
     pub fn is_heavy(&self) -> bool {
-        self.unchecked || self.hard_pattern || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
+        self.unchecked
+            || self.hard_pattern
+            || script::runs_script(self.spec)
+            || matches!(self.spec.cost(), Cost::Budget | Cost::Text(_))
     }
     /// True when it is known to be hard: only its like should queue behind it.
     pub fn is_hard(&self) -> bool {
@@ -373,6 +385,7 @@ impl Session {
             place,
             hard_pattern,
             transaction: self.leaving.take(),
+            script: self.leaving_script.take(),
         }
     }
     /// The same of one whose check is part of the job.

@@ -13,6 +13,7 @@ mod lane;
 mod multi;
 mod permit;
 mod run;
+mod script;
 mod settings;
 mod subscriptions;
 
@@ -159,6 +160,8 @@ pub struct Session {
     progress: Progress,
     /// It waited for data and was told to come and get it: its turn, until it has.
     coming: Option<Box<Blocked>>,
+    /// A script on its way to a helper thread.
+    leaving_script: Option<script::Task>,
 }
 
 /// What a session is waiting for.
@@ -277,6 +280,7 @@ impl Session {
             subscriptions: Subscriptions::default(),
             progress: Progress::default(),
             coming: None,
+            leaving_script: None,
         };
         session.guard();
         session.tell_output_limit();

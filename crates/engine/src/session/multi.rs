@@ -9,7 +9,7 @@ use super::commands;
 use super::data::lock_taken_shards;
 use super::lane::{LaneJob, is_hard_pattern};
 use super::run::Next;
-use super::{Session, Turn};
+use super::{Session, Turn, script};
 use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
 use crate::stats::PerCommand;
@@ -203,9 +203,11 @@ impl Session {
                 c.spec.cost().elements(c.argv.args(), keyspace.shards()).saturating_add(COMMAND_ELEMENTS)
             })
             .fold(0, usize::saturating_add);
-        let data_alone = queue.commands.iter().all(|c| run::handler(c.spec).is_some());
+        let is_script = |c: &Queued| script::runs_script(c.spec);
+        let data_alone = queue.commands.iter().all(|c| run::handler(c.spec).is_some() || is_script(c));
+        let has_script = queue.commands.iter().any(is_script);
         let is_hard = |c: &Queued| is_hard_pattern(c.spec, c.argv.args());
-        if data_alone && (elements > LONG_ELEMENTS || queue.commands.iter().any(is_hard)) {
+        if data_alone && (has_script || elements > LONG_ELEMENTS || queue.commands.iter().any(is_hard)) {
             self.leaving = Some(self.transaction(*queue, shards));
             self.guard();
             return Ok(Next::Detach);
@@ -264,6 +266,25 @@ impl Session {
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
             match spec.exec {
+                Exec::Session(command) if script::runs_script(spec) => {
+                    let (engine, client, user) =
+                        (self.engine.clone(), self.client.clone(), self.user.clone());
+                    let caller = script::Caller {
+                        engine: &engine,
+                        client: &client,
+                        user: &user,
+                        db: self.db,
+                        now,
+                        rng: &mut self.rng,
+                    };
+                    let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
+                    if let Some(code) =
+                        script::in_transaction(command, argv.args(), caller, txn, None, &mut reply)
+                    {
+                        self.engine.stats.error(self.slot(), &code);
+                        self.engine.stats.command(self.slot(), id, PerCommand::Failed, 1);
+                    }
+                }
                 Exec::Session(command) if is_later(command) => {
                     parts.extend([Part::Encoded(std::mem::take(&mut out)), Part::Later(at, self.db)]);
                 }
@@ -312,7 +333,7 @@ impl Session {
     }
     /// The shards that EXEC needs, ascending: those of all keys, the watched ones too.
     fn shards_needed(&self, keyspace: &Keyspace, queue: &Queue) -> Vec<usize> {
-        if queue.commands.iter().any(|c| run::needs_all_shards(c.spec)) {
+        if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
             return (0..keyspace.shards()).collect();
         }
         let watched = self.watch.keys.iter().map(|(_, key)| keyspace.key(key).hash);
@@ -361,7 +382,7 @@ impl Transaction {
         !self.watch.flag.load(Relaxed)
     }
     /// Runs on a helper thread, with its shards announced to those who need one of them.
-    pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob) {
+    pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
         let mut out = Chain::new();
         let mut txn = call.hold_shards(&self.shards);
@@ -386,7 +407,18 @@ impl Transaction {
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
             engine.stats.command(slot, id, PerCommand::Calls, 1);
-            if let Some(code) = run::whole(spec, argv.args(), &mut txn, &mut out, context) {
+            let failed = match spec.exec {
+                Exec::Session(command) => {
+                    let user = &job.user;
+                    let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
+                    let caller = script::Caller { engine, client: &job.client, user, db: job.db, now, rng };
+                    let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
+                    let job = Some((&*call, engine.host.mono_us()));
+                    script::in_transaction(command, argv.args(), caller, &mut txn, job, &mut reply)
+                }
+                _ => run::whole(spec, argv.args(), &mut txn, &mut out, context),
+            };
+            if let Some(code) = failed {
                 engine.stats.error(slot, &code);
                 engine.stats.command(slot, id, PerCommand::Failed, 1);
             }

@@ -25,7 +25,7 @@ const STEPS_AT_ONCE: usize = LONG_ELEMENTS * STEPS_PER_ELEMENT;
 
 impl Engine {
     /// Notes that `user` was denied a command; the error reply.
-    pub(super) fn deny(
+    pub(crate) fn deny(
         &self,
         client: &Client,
         user: &User,

@@ -26,6 +26,8 @@ const TICKS_PER_S: u64 = 100;
 
 /// The kernel gives so many random bytes whole, no signal interrupts it.
 const RANDOM_BYTES_AT_ONCE: usize = 256;
+/// So much of what a script logs is written.
+const SCRIPT_LOG_BYTES_MAX: usize = 4096;
 
 /// What the engine asks of the server's main thread.
 #[derive(Debug)]
@@ -246,6 +248,14 @@ impl Host for ServerHost {
     }
     fn info_search(&self) -> Vec<(String, String)> {
         self.search.info()
+    }
+    fn script_logs(&self, level: i64, text: &[u8]) {
+        let text = String::from_utf8_lossy(&text[..text.len().min(SCRIPT_LOG_BYTES_MAX)]);
+        match level {
+            0 => tracing::debug!("script: {text}"),
+            1 | 2 => tracing::info!("script: {text}"),
+            _ => tracing::warn!("script: {text}"),
+        }
     }
     fn reclaim(&self, garbage: Box<dyn Send>) {
         self.reclaimer.reclaim(garbage);

@@ -31,6 +31,8 @@ use strand_engine::{LaneDone, LaneJob};
 const LANE_THREADS_MIN: usize = 4;
 /// Helper threads for heavy jobs, at most.
 const LANE_THREADS_MAX: usize = 16;
+/// Stack of a helper thread: tables of a script may be a thousand deep in one another. Only what is used is there.
+const STACK_BYTES: usize = 16 << 20;
 
 /// How many helper threads run heavy jobs of `workers` workers.
 pub fn lane_threads(workers: usize) -> usize {
@@ -163,7 +165,8 @@ impl LanePool {
         let pool = LanePool { queue: Arc::new(Handle(queue.clone())) };
         for i in 0..heavy_max + KEPT_SLOTS + LIGHT_THREADS {
             let queue = queue.clone();
-            thread::Builder::new().name(format!("lane-{i}")).spawn(move || {
+            let thread = thread::Builder::new().name(format!("lane-{i}")).stack_size(STACK_BYTES);
+            thread.spawn(move || {
                 while let Some((ticket, heavy)) = queue.take() {
                     serve(&queue, ticket, clock);
                     if let Some(owner) = heavy {

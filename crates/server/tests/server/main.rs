@@ -21,6 +21,7 @@ mod pack4;
 mod peers;
 mod pubsub;
 mod saving;
+mod scripts;
 mod stopping;
 mod tls;
 mod users;

@@ -48,7 +48,7 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
         ("clients.normal", share(Purpose::Clients)),
         ("cluster.links", 0),
         ("aof.buffer", 0),
-        ("lua.caches", 0),
+        ("lua.caches", share(Purpose::Scripts)),
         ("functions.caches", 0),
         ("indexes", share(Purpose::Indexes)),
         ("jobs", share(Purpose::Jobs)),

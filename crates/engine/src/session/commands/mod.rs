@@ -13,6 +13,7 @@ mod info_sections;
 mod introspection;
 mod memory;
 mod pubsub;
+mod scripting;
 mod server;
 mod slowlog;
 mod wait;
@@ -73,6 +74,9 @@ pub(super) fn detached(
         | SessionCommand::PubSubShardNumSub => pubsub::run(engine, command, args, reply),
         SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
         SessionCommand::Debug => debug::run(engine, args, db, now, reply),
+        SessionCommand::FunctionLoad | SessionCommand::FunctionRestore | SessionCommand::ScriptLoad => {
+            scripting::run(engine, command, args, reply)
+        }
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats
         | SessionCommand::MemoryPurge
@@ -166,6 +170,22 @@ impl Session {
             C::ConfigResetStat => self.config_reset_stat(),
             C::ConfigRewrite => self.config_rewrite(),
             C::ConfigSet => self.config_set(args),
+            C::Eval | C::EvalRo | C::EvalSha | C::EvalShaRo | C::Fcall | C::FcallRo => {
+                self.run_script(command, args, now)
+            }
+            C::FunctionDelete
+            | C::FunctionDump
+            | C::FunctionFlush
+            | C::FunctionHelp
+            | C::FunctionKill
+            | C::FunctionList
+            | C::FunctionStats
+            | C::ScriptDebug
+            | C::ScriptExists
+            | C::ScriptFlush
+            | C::ScriptHelp
+            | C::ScriptKill => self.scripting(command, args),
+            C::FunctionLoad | C::FunctionRestore | C::ScriptLoad => Ok(Next::Detach),
             C::Debug => self.debug(args, now),
             C::Discard => self.discard(),
             C::Exec => self.exec(now),

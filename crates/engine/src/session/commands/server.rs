@@ -4,6 +4,7 @@ use super::connection::REDIS_VERSION;
 use super::{DONE, Outcome, SYNTAX, Session};
 use crate::session::run::Next;
 use crate::{Engine, Now, ShutdownRequest};
+use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::errors;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -24,6 +25,8 @@ impl Session {
         }
         // Nothing is saved, so nothing can fail.
         let _ = self.engine.save_at_end(request, now);
+        // A script that goes on for ever must not keep the server.
+        self.engine.scripts.stopping.store(true, Relaxed);
         self.engine.host.shutdown(request);
         Ok(Next::Stop(self.close()))
     }
@@ -78,7 +81,12 @@ pub(super) fn bgsave_inside(engine: &Engine, args: Args<'_>, reply: &mut Reply<'
 /// SHUTDOWN that saves first, on a helper thread. Without an error there is no reply: the connection ends.
 pub(super) fn shut_down(engine: &Engine, args: Args<'_>, now: Now) -> Result<(), Vec<u8>> {
     let request = shutdown_request(args)?;
-    engine.save_at_end(request, now).map_err(|_| "ERR Errors trying to SHUTDOWN. Check logs.")?;
+    // A script that goes on for ever must not keep the server, nor the shards that are to be saved.
+    engine.scripts.stopping.store(true, Relaxed);
+    engine.save_at_end(request, now).map_err(|_| {
+        engine.scripts.stopping.store(false, Relaxed);
+        "ERR Errors trying to SHUTDOWN. Check logs."
+    })?;
     engine.host.shutdown(request);
     Ok(())
 }

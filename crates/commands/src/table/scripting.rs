@@ -1,0 +1,186 @@
+//! The rows of group `scripting`.
+
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+
+const RUNS: &[F] = &[F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
+const READS: &[F] =
+    &[F::READONLY, F::NOSCRIPT, F::STALE, F::SKIP_MONITOR, F::NO_MANDATORY_KEYS, F::MOVABLEKEYS];
+const RW_NOTES: &str = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
+const RO_NOTES: &str = "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+const RW: KeySpec = KeySpec::counted(2, &[K::RW, K::ACCESS, K::UPDATE]);
+const RO: KeySpec = KeySpec::counted(2, &[K::RO, K::ACCESS]);
+const RW_KEYS: &[KeySpec] = &[RW];
+const RO_KEYS: &[KeySpec] = &[RO];
+const NOTED_RW_KEYS: &[KeySpec] = &[RW.notes(RW_NOTES)];
+const NOTED_RO_KEYS: &[KeySpec] = &[RO.notes(RO_NOTES)];
+const COST: &str = "That of the script";
+
+const SCRIPT_ARGS: &[Arg] = &[
+    Arg::string("script"),
+    Arg::integer("numkeys"),
+    Arg::key("key", 0).optional().multiple(),
+    Arg::string("arg").optional().multiple(),
+];
+const SHA_ARGS: &[Arg] = &[
+    Arg::string("sha1"),
+    Arg::integer("numkeys"),
+    Arg::key("key", 0).optional().multiple(),
+    Arg::string("arg").optional().multiple(),
+];
+const FUNCTION_ARGS: &[Arg] = &[
+    Arg::string("function"),
+    Arg::integer("numkeys"),
+    Arg::key("key", 0).optional().multiple(),
+    Arg::string("arg").optional().multiple(),
+];
+
+const fn row(name: &'static str, since: &'static str, summary: &'static str, command: S) -> CommandSpec {
+    CommandSpec::new(name, "scripting", since, COST, summary).exec(Exec::Session(command))
+}
+
+const fn sub(
+    name: &'static str,
+    since: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+    command: S,
+) -> CommandSpec {
+    CommandSpec::sub(name, "scripting", since, complexity, summary).exec(Exec::Session(command))
+}
+
+/// Group `scripting`, by name.
+pub(crate) static SCRIPTING: &[CommandSpec] = &[
+    row("eval", "2.6.0", "Runs a Lua script.", S::Eval).flags(RUNS).keys(NOTED_RW_KEYS).args(SCRIPT_ARGS),
+    row("eval_ro", "7.0.0", "Runs a Lua script that only reads.", S::EvalRo)
+        .flags(READS)
+        .acl(&["slow", "scripting"])
+        .keys(NOTED_RO_KEYS)
+        .args(SCRIPT_ARGS),
+    row("evalsha", "2.6.0", "Runs a Lua script that the server knows, by its digest.", S::EvalSha)
+        .flags(RUNS)
+        .keys(RW_KEYS)
+        .args(SHA_ARGS),
+    row("evalsha_ro", "7.0.0", "Runs a Lua script by its digest that only reads.", S::EvalShaRo)
+        .flags(READS)
+        .acl(&["slow", "scripting"])
+        .keys(RO_KEYS)
+        .args(SHA_ARGS),
+    row("fcall", "7.0.0", "Calls a function of a library.", S::Fcall)
+        .flags(RUNS)
+        .keys(NOTED_RW_KEYS)
+        .args(FUNCTION_ARGS),
+    row("fcall_ro", "7.0.0", "Calls a function of a library that only reads.", S::FcallRo)
+        .flags(READS)
+        .acl(&["slow", "scripting"])
+        .keys(NOTED_RO_KEYS)
+        .args(FUNCTION_ARGS),
+    CommandSpec::container(
+        "function",
+        "scripting",
+        "7.0.0",
+        "Manages libraries of functions.",
+        &[
+            sub("delete", "7.0.0", "O(1)", "Deletes a library.", S::FunctionDelete)
+                .flags(&[F::WRITE, F::NOSCRIPT])
+                .args(&[Arg::string("library-name")])
+                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+            sub("dump", "7.0.0", "O(N), N libraries", "Gives all libraries as one payload.", S::FunctionDump)
+                .flags(&[F::NOSCRIPT]),
+            sub("flush", "7.0.0", "O(N), N functions", "Deletes all libraries.", S::FunctionFlush)
+                .flags(&[F::WRITE, F::NOSCRIPT])
+                .args(&[Arg::oneof("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")])
+                    .optional()])
+                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+            sub("help", "7.0.0", "O(1)", "Lists the subcommands of FUNCTION.", S::FunctionHelp)
+                .flags(&[F::LOADING, F::STALE]),
+            sub("kill", "7.0.0", "O(1)", "Ends the functions that run.", S::FunctionKill)
+                .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
+                .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+            sub("list", "7.0.0", "O(N), N functions", "Lists the libraries.", S::FunctionList)
+                .flags(&[F::NOSCRIPT])
+                .args(&[
+                    Arg::string("library-name-pattern").token("LIBRARYNAME").optional(),
+                    Arg::word("withcode", "WITHCODE").optional(),
+                ])
+                .tips(&["nondeterministic_output_order"]),
+            sub("load", "7.0.0", "O(1)", "Makes a library.", S::FunctionLoad)
+                .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT])
+                .args(&[Arg::word("replace", "REPLACE").optional(), Arg::string("function-code")])
+                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+            sub(
+                "restore",
+                "7.0.0",
+                "O(N), N functions",
+                "Makes the libraries of a payload.",
+                S::FunctionRestore,
+            )
+            .flags(&[F::WRITE, F::DENYOOM, F::NOSCRIPT])
+            .args(&[
+                Arg::string("serialized-value"),
+                Arg::oneof(
+                    "policy",
+                    &[
+                        Arg::word("flush", "FLUSH"),
+                        Arg::word("append", "APPEND"),
+                        Arg::word("replace", "REPLACE"),
+                    ],
+                )
+                .optional(),
+            ])
+            .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
+            sub(
+                "stats",
+                "7.0.0",
+                "O(1)",
+                "Tells which function runs, and how many there are.",
+                S::FunctionStats,
+            )
+            .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
+            .tips(&[
+                "nondeterministic_output",
+                "request_policy:all_shards",
+                "response_policy:special",
+            ]),
+        ],
+    ),
+    CommandSpec::container(
+        "script",
+        "scripting",
+        "2.6.0",
+        "Manages the scripts that the server knows.",
+        &[
+            sub("debug", "3.2.0", "O(1)", "Is refused: there is no debugger.", S::ScriptDebug)
+                .flags(&[F::NOSCRIPT])
+                .args(&[Arg::oneof(
+                    "mode",
+                    &[Arg::word("yes", "YES"), Arg::word("sync", "SYNC"), Arg::word("no", "NO")],
+                )]),
+            sub(
+                "exists",
+                "2.6.0",
+                "O(N), N digests",
+                "Tells which scripts the server knows.",
+                S::ScriptExists,
+            )
+            .flags(&[F::NOSCRIPT])
+            .args(&[Arg::string("sha1").multiple()])
+            .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"]),
+            sub("flush", "2.6.0", "O(N), N scripts", "Forgets all scripts.", S::ScriptFlush)
+                .flags(&[F::NOSCRIPT])
+                .args(&[Arg::oneof("flush-type", &[Arg::word("async", "ASYNC"), Arg::word("sync", "SYNC")])
+                    .optional()
+                    .since("6.2.0")])
+                .history(&[("6.2.0", "Added the `ASYNC` and `SYNC` flushing mode modifiers.")])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+            sub("help", "5.0.0", "O(1)", "Lists the subcommands of SCRIPT.", S::ScriptHelp)
+                .flags(&[F::LOADING, F::STALE]),
+            sub("kill", "2.6.0", "O(1)", "Ends the scripts that run.", S::ScriptKill)
+                .flags(&[F::NOSCRIPT, F::ALLOW_BUSY])
+                .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+            sub("load", "2.6.0", "O(N), N bytes", "Makes a script known to the server.", S::ScriptLoad)
+                .flags(&[F::NOSCRIPT, F::STALE])
+                .args(&[Arg::string("script")])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+        ],
+    ),
+];

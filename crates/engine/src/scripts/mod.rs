@@ -1,0 +1,317 @@
+//! Scripts and functions that the server knows, the interpreters that run them, and what runs now.
+//!
+//! [`Scripts`] is shared by all sessions. A script is kept by its digest; what was learned of its runs ([`Routes`]) decides
+//! where it runs next. Interpreters are in a pool: whoever runs a script takes one and gives it back, so there are as many
+//! as ever ran at one time, up to [`IDLE_MAX`]. Libraries of functions are in [`functions`].
+
+pub(crate) mod functions;
+pub(crate) mod run;
+mod undo;
+
+pub(crate) use undo::Undo;
+
+use crate::memory::{Charge, Memory, Purpose};
+use functions::Functions;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use strand_script::{Script, Vm};
+
+/// Interpreters that are kept while nobody uses them.
+const IDLE_MAX: usize = 32;
+/// An interpreter that has grown by more is not used again.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Scripts that EVAL alone has brought: more push out the oldest of them. Those of SCRIPT LOAD stay.
+pub(crate) const EVAL_SCRIPTS_MAX: usize = 500;
+/// Bytes of the scripts of SCRIPT LOAD.
+pub(crate) const LOADED_BYTES_MAX: usize = 256 << 20;
+/// So many runs of a script that was too long for a worker go to the lane at once; then a worker tries again.
+const LANE_RUNS: u32 = 64;
+
+/// What was learned of a script's or a function's runs.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// Runs that go to the lane at once.
+    lane_runs: AtomicU32,
+    /// It has asked for a key that it had not declared, or for all: it runs with every shard held.
+    needs_all: AtomicBool,
+}
+
+impl Routes {
+    /// True when this run should go to the lane at once.
+    pub(crate) fn takes_lane(&self) -> bool {
+        let left = self.lane_runs.load(Relaxed);
+        if left > 0 {
+            self.lane_runs.store(left - 1, Relaxed);
+        }
+        left > 0
+    }
+    pub(crate) fn was_long(&self) {
+        self.lane_runs.store(LANE_RUNS, Relaxed);
+    }
+    pub(crate) fn needs_all(&self) -> bool {
+        self.needs_all.load(Relaxed)
+    }
+    pub(crate) fn needed_all(&self) {
+        self.needs_all.store(true, Relaxed);
+    }
+}
+
+/// A script that is known.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) script: Script,
+    pub(crate) routes: Routes,
+}
+
+#[derive(Default)]
+struct Cache {
+    scripts: HashMap<String, (Arc<Known>, bool)>,
+    /// Those that only EVAL has brought, oldest first.
+    by_eval: VecDeque<String>,
+    loaded_bytes: usize,
+    bytes: usize,
+}
+
+/// A run on a helper thread.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// The script's digest or the function's name.
+    pub(crate) name: String,
+    /// The command as it was sent.
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) is_function: bool,
+    pub(crate) began_us: u64,
+    /// SCRIPT KILL or FUNCTION KILL.
+    pub(crate) killed: AtomicBool,
+    pub(crate) wrote: AtomicBool,
+}
+
+/// What all sessions share of scripts.
+pub(crate) struct Scripts {
+    cache: RwLock<Cache>,
+    pub(crate) functions: RwLock<Arc<Functions>>,
+    idle: Mutex<Vec<Pooled>>,
+    /// Counts SCRIPT FLUSH: older interpreters forget what they have compiled.
+    flushes: AtomicU64,
+    running: Mutex<Vec<Arc<Running>>>,
+    /// SHUTDOWN was asked for: nothing goes on.
+    pub(crate) stopping: AtomicBool,
+    memory: Arc<Memory>,
+}
+
+/// An interpreter in the pool.
+pub(crate) struct Pooled {
+    pub(crate) vm: Vm,
+    flushes: u64,
+    functions: Arc<Functions>,
+    _charge: Charge,
+}
+
+/// Why a script was not kept.
+pub(crate) const TOO_MANY: &str = "ERR too many bytes of scripts are loaded: SCRIPT FLUSH makes room";
+
+impl Scripts {
+    pub(crate) fn new(memory: Arc<Memory>) -> Scripts {
+        Scripts {
+            cache: RwLock::default(),
+            functions: RwLock::default(),
+            idle: Mutex::default(),
+            flushes: AtomicU64::new(0),
+            running: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            memory,
+        }
+    }
+    /// The script with this digest, in any case of letters.
+    pub(crate) fn find(&self, sha: &[u8]) -> Option<Arc<Known>> {
+        let cache = self.cache.read();
+        let sha = std::str::from_utf8(sha).ok()?;
+        if let Some((known, _)) = cache.scripts.get(sha) {
+            return Some(known.clone());
+        }
+        cache.scripts.get(&sha.to_ascii_lowercase()).map(|(known, _)| known.clone())
+    }
+    /// Keeps a script that compiles. `loaded`: by SCRIPT LOAD.
+    ///
+    /// # Errors
+    /// When SCRIPT LOAD has brought too much already.
+    pub(crate) fn keep(&self, script: Script, loaded: bool) -> Result<Arc<Known>, Vec<u8>> {
+        let mut cache = self.cache.write();
+        let (sha, bytes) = (script.sha.clone(), script.heap_bytes());
+        if let Some((known, was_loaded)) = cache.scripts.get_mut(&sha) {
+            let known = known.clone();
+            if loaded && !std::mem::replace(was_loaded, true) {
+                cache.loaded_bytes += bytes;
+                cache.by_eval.retain(|other| *other != sha);
+            }
+            return Ok(known);
+        }
+        if loaded && cache.loaded_bytes + bytes > LOADED_BYTES_MAX {
+            return Err(TOO_MANY.into());
+        }
+        let known = Arc::new(Known { script, routes: Routes::default() });
+        cache.scripts.insert(sha.clone(), (known.clone(), loaded));
+        cache.bytes += bytes;
+        if loaded {
+            cache.loaded_bytes += bytes;
+            return Ok(known);
+        }
+        cache.by_eval.push_back(sha);
+        if cache.by_eval.len() > EVAL_SCRIPTS_MAX
+            && let Some(oldest) = cache.by_eval.pop_front()
+            && let Some((gone, _)) = cache.scripts.remove(&oldest)
+        {
+            cache.bytes -= gone.script.heap_bytes();
+        }
+        Ok(known)
+    }
+    /// SCRIPT FLUSH; what is to be freed.
+    pub(crate) fn flush(&self) -> Box<dyn Send> {
+        self.flushes.fetch_add(1, Relaxed);
+        let cache = std::mem::take(&mut *self.cache.write());
+        Box::new(cache)
+    }
+    /// How many scripts are kept, and their bytes.
+    pub(crate) fn kept(&self) -> (usize, usize) {
+        let cache = self.cache.read();
+        (cache.scripts.len(), cache.bytes)
+    }
+
+    /// An interpreter, from the pool or a new one.
+    ///
+    /// # Errors
+    /// When there is no memory for one.
+    pub(crate) fn take_vm(&self) -> Result<Pooled, Vec<u8>> {
+        let (flushes, functions) = (self.flushes.load(Relaxed), self.functions.read().clone());
+        let pooled = self.idle.lock().pop();
+        let Some(mut pooled) = pooled else {
+            let vm = Vm::new().map_err(|why| format!("ERR no interpreter for the script: {why}"))?;
+            let charge = Charge::new(&self.memory, Purpose::Scripts, vm.used_bytes() as u64);
+            return Ok(Pooled { vm, flushes, functions, _charge: charge });
+        };
+        if pooled.flushes != flushes {
+            pooled.vm.forget_scripts();
+            pooled.flushes = flushes;
+        }
+        if !Arc::ptr_eq(&pooled.functions, &functions) {
+            pooled.vm.retain_libraries(|library| functions.has(library));
+            pooled.functions = functions;
+        }
+        Ok(pooled)
+    }
+    /// Gives an interpreter back; it is returned when it has grown too much, or there are enough.
+    pub(crate) fn give_vm(&self, mut pooled: Pooled) -> Option<Pooled> {
+        if pooled.vm.grown_bytes() > KEPT_BYTES_MAX {
+            return Some(pooled);
+        }
+        pooled._charge = Charge::new(&self.memory, Purpose::Scripts, pooled.vm.used_bytes() as u64);
+        let mut idle = self.idle.lock();
+        if idle.len() == IDLE_MAX {
+            return Some(pooled);
+        }
+        idle.push(pooled);
+        None
+    }
+
+    /// A run on a helper thread begins.
+    pub(crate) fn begins(&self, running: Running) -> Arc<Running> {
+        let running = Arc::new(running);
+        self.running.lock().push(running.clone());
+        running
+    }
+    pub(crate) fn ended(&self, ended: &Arc<Running>) {
+        self.running.lock().retain(|running| !Arc::ptr_eq(running, ended));
+    }
+    /// The longest run of now.
+    pub(crate) fn longest(&self) -> Option<Arc<Running>> {
+        self.running.lock().iter().min_by_key(|running| running.began_us).cloned()
+    }
+    /// SCRIPT KILL and FUNCTION KILL: ends every run of the kind that has written nothing.
+    ///
+    /// # Errors
+    /// When there is none: redis-server's text.
+    pub(crate) fn kill(&self, functions: bool) -> Result<(), Vec<u8>> {
+        let running = self.running.lock();
+        if running.is_empty() {
+            return Err("NOTBUSY No scripts in execution right now.".into());
+        }
+        let killable = |run: &&Arc<Running>| run.is_function == functions && !run.wrote.load(Relaxed);
+        let killed = running.iter().filter(killable).map(|run| run.killed.store(true, Relaxed)).count();
+        if killed > 0 {
+            return Ok(());
+        }
+        if running.iter().any(|run| run.is_function == functions) {
+            return Err(UNKILLABLE.into());
+        }
+        Err(busy_text(!functions).into())
+    }
+}
+
+const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+                          wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
+
+/// What redis-server says while a script runs for long.
+pub(crate) fn busy_text(is_function: bool) -> &'static str {
+    if is_function {
+        "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
+    } else {
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Script {
+        Script::new(text.as_bytes()).expect("a script")
+    }
+
+    #[test]
+    fn scripts_of_eval_go_and_those_of_load_stay() {
+        let scripts = Scripts::new(Arc::new(Memory::new(0)));
+        let loaded = scripts.keep(script("return 'loaded'"), true).expect("room").script.sha.clone();
+        let first = scripts.keep(script("return 'first'"), false).expect("room").script.sha.clone();
+        for i in 0..EVAL_SCRIPTS_MAX {
+            scripts.keep(script(&format!("return {i}")), false).expect("room");
+        }
+        assert!(scripts.find(loaded.to_ascii_uppercase().as_bytes()).is_some());
+        assert!(scripts.find(first.as_bytes()).is_none());
+        assert_eq!(scripts.kept().0, EVAL_SCRIPTS_MAX + 1);
+        drop(scripts.flush());
+        assert_eq!(scripts.kept(), (0, 0));
+        let huge = "x".repeat(LOADED_BYTES_MAX);
+        assert!(scripts.keep(script(&huge), true).is_err());
+    }
+
+    #[test]
+    fn a_long_script_goes_to_the_lane_for_a_while() {
+        let routes = Routes::default();
+        assert!(!routes.takes_lane());
+        routes.was_long();
+        assert_eq!((0..1000).filter(|_| routes.takes_lane()).count(), LANE_RUNS as usize);
+    }
+
+    #[test]
+    fn only_what_has_written_nothing_is_killed() {
+        let scripts = Scripts::new(Arc::new(Memory::new(0)));
+        let text = |done: Result<(), Vec<u8>>| String::from_utf8(done.expect_err("no")).expect("text");
+        assert!(text(scripts.kill(false)).starts_with("NOTBUSY"));
+        let run = scripts.begins(Running {
+            name: "x".into(),
+            command: Vec::new(),
+            is_function: false,
+            began_us: 1,
+            killed: false.into(),
+            wrote: true.into(),
+        });
+        assert!(text(scripts.kill(false)).starts_with("UNKILLABLE"));
+        assert!(text(scripts.kill(true)).contains("SCRIPT KILL"));
+        run.wrote.store(false, Relaxed);
+        assert!(scripts.kill(false).is_ok() && run.killed.load(Relaxed));
+        scripts.ended(&run);
+        assert!(scripts.longest().is_none());
+    }
+}

@@ -1,0 +1,392 @@
+//! [`Run`]: one run of a script on the shards that it holds: what the script may call, and when it has to stop.
+//!
+//! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps what it overwrites
+//! ([`Undo`]). When it turns out to be too long for a worker, or to need a key that it had not declared, everything is put
+//! back and the script begins anew: on the lane, or with every shard held. So nobody waits for a shard while holding
+//! another, no worker stands, and a script is atomic all the same. The last try ([`Mode::Final`]) holds every shard and is
+//! stopped by SCRIPT KILL alone.
+
+use super::{Running, Undo};
+use crate::acl::{Denied, Rights, User};
+use crate::clients::Client;
+use crate::config::Opt;
+use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
+use crate::room::Room;
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_chain::Chain;
+use strand_commands::call::KeyRights;
+use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
+use strand_commands::dispatch::{self, Resolved};
+use strand_commands::introspect;
+use strand_commands::run::{self, Context};
+use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Key, Txn};
+use strand_script::{Called, Host, ScriptFlags, VM_BYTES_MAX};
+use strand_wire::args::Argv;
+use strand_wire::reply::{Protocol, Reply};
+
+/// Steps of a run on a worker: about half a millisecond.
+const WORKER_STEPS_MAX: u64 = 40_000;
+/// Elements of the commands of such a run.
+const WORKER_ELEMENTS_MAX: usize = LONG_ELEMENTS;
+
+/// Where a run is and what it may still become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// On a worker, for a short while; may begin anew.
+    Worker,
+    /// Part of EXEC on a worker: as [`Mode::Worker`], but what is too long is an error.
+    Bounded,
+    /// On the lane; may begin anew with every shard.
+    Lane,
+    /// On the lane with every shard held: to its end.
+    Final,
+}
+
+/// Why a run was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It is too long for a worker.
+    Overrun,
+    /// It needs a shard that is not held.
+    NeedsAll,
+    /// What it is about to write cannot be kept for taking back.
+    NoUndo,
+    /// SCRIPT KILL or FUNCTION KILL.
+    Killed,
+    /// Nobody waits for it, or the server stops.
+    Gone,
+}
+
+/// The shards that a run holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held<'h> {
+    /// These, ascending.
+    Some(&'h [usize]),
+    All,
+}
+
+/// What a run on a helper thread looks at now and then.
+pub(crate) struct OnLane<'r> {
+    pub(crate) running: &'r Arc<Running>,
+    /// The session has ended.
+    pub(crate) cancel: &'r AtomicBool,
+    pub(crate) yield_now: &'r dyn Fn(),
+    /// Its hold has been called busy.
+    pub(crate) busy: bool,
+}
+
+/// One run.
+pub(crate) struct Run<'r, 'k> {
+    pub(crate) engine: &'r Engine,
+    pub(crate) client: &'r Client,
+    pub(crate) user: &'r Arc<User>,
+    pub(crate) txn: &'r mut Txn<'k>,
+    pub(crate) held: Held<'r>,
+    pub(crate) mode: Mode,
+    pub(crate) db: usize,
+    pub(crate) now: Now,
+    pub(crate) rng: &'r mut fastrand::Rng,
+    /// It may not write.
+    pub(crate) read_only: bool,
+    pub(crate) flags: ScriptFlags,
+    /// There was no room at its start.
+    pub(crate) out_of_memory: bool,
+    pub(crate) lane: Option<OnLane<'r>>,
+    pub(crate) undo: Undo,
+    pub(crate) wrote: bool,
+    pub(crate) steps: u64,
+    pub(crate) elements: usize,
+    pub(crate) stop: Option<Stop>,
+    /// Messages that go out when the run is done.
+    pub(crate) published: Vec<(Kind, Argv)>,
+}
+
+/// Most messages of a run that may begin anew, and their bytes.
+const PUBLISHED_MAX: usize = 1024;
+const PUBLISHED_BYTES_MAX: usize = 1 << 20;
+
+const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
+const UNKNOWN: &str = "ERR Unknown Redis command called from script";
+const WRONG_ARITY: &str = "ERR Wrong number of args calling Redis command from script";
+
+/// The row of a command that a script calls.
+fn resolve(argv: &Argv) -> Result<&'static CommandSpec, &'static str> {
+    let args = argv.args();
+    let spec = dispatch::lookup(args.at(0)).ok_or(UNKNOWN)?;
+    let mut found = Resolved { spec, container: None };
+    if !spec.subcommands.is_empty()
+        && let Some(word) = args.get(1)
+    {
+        let sub = dispatch::subcommand(spec, word).ok_or(UNKNOWN)?;
+        found = Resolved { spec: sub, container: Some(spec) };
+    }
+    if found.arity_fits(args.len()) { Ok(found.spec) } else { Err(WRONG_ARITY) }
+}
+
+/// The row of the command that `redis.acl_check_cmd` asks about, however many its arguments are.
+fn named(argv: &Argv) -> Option<&'static CommandSpec> {
+    let args = argv.args();
+    let spec = dispatch::lookup(args.at(0))?;
+    match args.get(1) {
+        Some(word) if !spec.subcommands.is_empty() => dispatch::subcommand(spec, word),
+        _ => Some(spec),
+    }
+}
+
+/// True when a command changes more than the keys that its key specs find.
+fn writes_elsewhere(spec: &CommandSpec) -> bool {
+    run::needs_all_shards(spec) || matches!(spec.name, "copy" | "move") || spec.group == "import"
+}
+
+impl Run<'_, '_> {
+    fn stopped(&mut self, why: Stop) -> Called {
+        self.stop = Some(why);
+        Called::Stop
+    }
+    fn may_begin_anew(&self) -> bool {
+        matches!(self.mode, Mode::Worker | Mode::Bounded | Mode::Lane)
+    }
+    fn is_on_worker(&self) -> bool {
+        matches!(self.mode, Mode::Worker | Mode::Bounded)
+    }
+    /// Why the command may not run, as redis-server checks it and in its order.
+    fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
+        if spec.flags.has(Flags::NOSCRIPT) {
+            return Some(NOT_ALLOWED);
+        }
+        match self.user.check(spec, argv.args(), &mut || true) {
+            Ok(()) => {}
+            Err(denied) => {
+                let text = match denied {
+                    Denied::Command => {
+                        "ERR The user executing the script can't run this command or subcommand"
+                    }
+                    Denied::Key(_) => {
+                        "ERR The user executing the script can't access at least one of the keys mentioned in the \
+                         command"
+                    }
+                    Denied::Channel(_) => {
+                        "ERR The user executing the script can't publish to the channel mentioned in the command"
+                    }
+                    Denied::Unfinished => "ERR the client is gone",
+                };
+                self.engine.deny(self.client, self.user, spec, denied, argv.args(), self.now);
+                return Some(text);
+            }
+        }
+        if spec.flags.has(Flags::WRITE) && self.read_only {
+            return Some("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if self.out_of_memory && !self.flags.allow_oom && !self.wrote && spec.flags.has(Flags::DENYOOM) {
+            return Some(crate::memory::OUT_OF_MEMORY);
+        }
+        let blocks = ["xread", "xreadgroup"].iter().find(|name| **name == spec.name);
+        if let Some(name) = blocks
+            && argv
+                .args()
+                .iter()
+                .take_while(|arg| !arg.eq_ignore_ascii_case(b"streams"))
+                .any(|arg| arg.eq_ignore_ascii_case(b"block"))
+        {
+            return Some(match *name {
+                "xread" => "ERR xread command is not allowed with BLOCK option from scripts",
+                _ => "ERR xreadgroup command is not allowed with BLOCK option from scripts",
+            });
+        }
+        None
+    }
+    /// A command on data.
+    fn data(&mut self, spec: &'static CommandSpec, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+        let args = argv.args();
+        let keyspace = self.txn.keyspace();
+        let positions = dispatch::keys_to_lock(spec, args);
+        let keys: Vec<Key<'_>> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
+        if let Held::Some(shards) = self.held {
+            let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
+            if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
+                return self.stopped(Stop::NeedsAll);
+            }
+        }
+        if self.is_on_worker() {
+            let mut elements = spec.cost().elements(args, keyspace.shards());
+            if elements <= LONG_ELEMENTS && spec.cost().is_in_the_data() {
+                elements = cost::elements_at(spec.cost(), args, self.txn, self.db, &keys);
+            }
+            self.elements = self.elements.saturating_add(elements);
+            if self.elements > WORKER_ELEMENTS_MAX {
+                return self.stopped(Stop::Overrun);
+            }
+        }
+        let writes = spec.flags.has(Flags::WRITE);
+        if writes && self.may_begin_anew() {
+            let kept = !writes_elsewhere(spec) && self.undo.save(self.txn, self.db, &keys);
+            if !kept {
+                return self.stopped(Stop::NoUndo);
+            }
+        }
+        if writes {
+            self.wrote = true;
+            if let Some(lane) = &self.lane {
+                lane.running.wrote.store(true, Relaxed);
+            }
+        }
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        let rights = if run::needs_all_shards(spec) { Rights::of(self.user, spec, args) } else { None };
+        let context = Context {
+            client: self.client.id,
+            db: self.db,
+            protocol,
+            reply_bytes_max: VM_BYTES_MAX,
+            rng: &mut *self.rng,
+            rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
+        };
+        let (stats, slot) = (&self.engine.stats, self.client.peer.worker);
+        let id = stats.ids.of(spec);
+        stats.command(slot, id, PerCommand::Calls, 1);
+        if let Some(code) = run::whole(spec, args, self.txn, out, context) {
+            stats.error(slot, &code);
+            stats.command(slot, id, PerCommand::Failed, 1);
+        }
+        if self.is_on_worker() && out.len() > LONG_BYTES {
+            return self.stopped(Stop::Overrun);
+        }
+        if out.len() > VM_BYTES_MAX {
+            return Called::Refused("ERR the reply is too long for a script".into());
+        }
+        Called::Replied
+    }
+    /// A command of sessions that scripts may call.
+    fn session(&mut self, command: SessionCommand, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+        use SessionCommand as S;
+        let args = argv.args();
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        let mut reply = Reply::new(out, protocol);
+        match command {
+            S::Ping if args.len() == 2 => reply.bulk(args.at(1)),
+            S::Ping => reply.simple("PONG"),
+            S::Echo => reply.bulk(args.at(1)),
+            S::Select => match parse_int(args.at(1)).map(usize::try_from) {
+                None => reply.error("ERR value is not an integer or out of range"),
+                Some(Ok(db)) if db < self.engine.keyspace.databases() => {
+                    self.db = db;
+                    reply.ok();
+                }
+                Some(_) => reply.error("ERR DB index is out of range"),
+            },
+            S::Time => {
+                reply.array(2);
+                reply.bulk_int(self.now.unix_us.div_euclid(1_000_000));
+                reply.bulk_int(self.now.unix_us.rem_euclid(1_000_000));
+            }
+            S::Command
+            | S::CommandCount
+            | S::CommandDocs
+            | S::CommandGetKeys
+            | S::CommandGetKeysAndFlags
+            | S::CommandHelp
+            | S::CommandInfo
+            | S::CommandList => introspect::command(command, args, &mut reply),
+            S::Publish => return self.publish(Kind::Channel, argv, &mut reply),
+            S::SPublish => return self.publish(Kind::Shard, argv, &mut reply),
+            _ => return Called::Refused(NOT_ALLOWED.into()),
+        }
+        Called::Replied
+    }
+    /// PUBLISH: a run that may begin anew keeps its messages until it is done.
+    fn publish(&mut self, kind: Kind, argv: &Argv, reply: &mut Reply<'_>) -> Called {
+        let args = argv.args();
+        let channel = args.at(1);
+        if channel.len() > CHANNEL_BYTES_MAX {
+            reply.error(&format!("ERR a channel may have at most {CHANNEL_BYTES_MAX} bytes"));
+            return Called::Replied;
+        }
+        let pubsub = &self.engine.pubsub;
+        if self.is_on_worker() && kind == Kind::Channel && pubsub.is_long(channel.len()) {
+            return self.stopped(Stop::Overrun);
+        }
+        let receivers = if self.may_begin_anew() {
+            let bytes: usize = self.published.iter().map(|(_, argv)| argv.heap_bytes()).sum();
+            if self.published.len() == PUBLISHED_MAX || bytes + args.at(2).len() > PUBLISHED_BYTES_MAX {
+                return self.stopped(Stop::NoUndo);
+            }
+            let copy: Vec<&[u8]> = args.iter().collect();
+            self.published.push((kind, Argv::from_slices(&copy)));
+            pubsub.receivers(kind, channel)
+        } else {
+            pubsub.publish(kind, channel, &Payload::of(args, 2))
+        };
+        reply.int(receivers as i64);
+        Called::Replied
+    }
+    /// Long runs: whoever waits for their shards is told.
+    fn look_around(&mut self) -> bool {
+        let threshold_ms = self.engine.config.number(Opt::BusyReplyThreshold).max(0) as u64;
+        let Some(lane) = &mut self.lane else { return true };
+        (lane.yield_now)();
+        let why = if lane.running.killed.load(Relaxed) {
+            Some(Stop::Killed)
+        } else if (lane.cancel.load(Relaxed) && !self.wrote) || self.engine.scripts.stopping.load(Relaxed) {
+            Some(Stop::Gone)
+        } else {
+            None
+        };
+        if why.is_some() {
+            self.stop = why;
+            return false;
+        }
+        if !lane.busy && threshold_ms > 0 {
+            let ran_us = self.engine.host.mono_us().saturating_sub(lane.running.began_us);
+            if ran_us / 1000 >= threshold_ms {
+                lane.busy = true;
+                let shards = match self.held {
+                    Held::Some(shards) => Some(shards),
+                    Held::All => None,
+                };
+                self.engine.holds.call_busy(shards, lane.running.is_function);
+            }
+        }
+        true
+    }
+}
+
+impl Host for Run<'_, '_> {
+    fn call(&mut self, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
+        let spec = match resolve(argv) {
+            Ok(spec) => spec,
+            Err(text) => return Called::Refused(text.into()),
+        };
+        if let Some(text) = self.refusal(spec, argv) {
+            return Called::Refused(text.into());
+        }
+        match spec.exec {
+            Exec::Session(command) => self.session(command, argv, resp3, out),
+            _ if run::handler(spec).is_some() => self.data(spec, argv, resp3, out),
+            _ => Called::Refused(NOT_ALLOWED.into()),
+        }
+    }
+    fn may(&mut self, argv: &Argv) -> Option<bool> {
+        let spec = named(argv)?;
+        Some(self.user.check(spec, argv.args(), &mut || true).is_ok())
+    }
+    fn log(&mut self, level: i64, text: &[u8]) {
+        self.engine.host.script_logs(level, text);
+    }
+    fn goes_on(&mut self, steps: u64) -> bool {
+        self.steps += steps;
+        if self.is_on_worker() && self.steps > WORKER_STEPS_MAX {
+            self.stop = Some(Stop::Overrun);
+            return false;
+        }
+        self.look_around()
+    }
+}
+
+/// True when a script may not make anything larger now.
+pub(crate) fn is_out_of_memory(engine: &Engine, client: &Client, now: Now) -> bool {
+    engine.memory.is_limited() && engine.make_room(client.peer.worker, 0, now) != Room::Enough
+}

@@ -1,0 +1,341 @@
+//! SCRIPT and FUNCTION: what manages scripts and libraries.
+
+use super::{DONE, Outcome, Session};
+use crate::Engine;
+use crate::scripts::Scripts;
+use crate::scripts::functions::Functions;
+use crate::session::script::{give_back, load};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_chain::Chain;
+use strand_commands::glob::{NAME_STEPS_MAX, Pattern};
+use strand_commands::spec::SessionCommand;
+use strand_commands::{errors, introspect};
+use strand_rdb::dump;
+use strand_rdb::write::Writer;
+use strand_script::{Called, Host, Library, Limits, VM_BYTES_MAX};
+use strand_wire::args::{Args, Argv};
+use strand_wire::reply::Reply;
+
+/// A library's chunk may take so long, as in redis-server ...
+const LOAD_US_MAX: u64 = 500_000;
+/// ... and so many steps, which a faster machine makes in a part of that.
+const LOAD_STEPS_MAX: u64 = 500_000_000;
+const LOAD_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 100 };
+
+const SCRIPT_HELP: &[&str] = &[
+    "DEBUG (YES|SYNC|NO)",
+    "    Set the debug mode for subsequent scripts executed.",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Return information about the existence of the scripts in the script cache.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Flush the Lua scripts cache. Very dangerous on replicas.",
+    "    When called without the optional mode argument, the behavior is determined by the",
+    "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the scripts cache.",
+    "    * SYNC: Synchronously flush the scripts cache.",
+    "KILL",
+    "    Kill the currently executing Lua script.",
+    "LOAD <script>",
+    "    Load a script into the scripts cache without executing it.",
+];
+
+const FUNCTION_HELP: &[&str] = &[
+    "LOAD [REPLACE] <FUNCTION CODE>",
+    "    Create a new library with the given library name and code.",
+    "DELETE <LIBRARY NAME>",
+    "    Delete the given library.",
+    "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+    "    Return general information on all the libraries:",
+    "    * Library name",
+    "    * The engine used to run the Library",
+    "    * Library description",
+    "    * Functions list",
+    "    * Library code (if WITHCODE is given)",
+    "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
+    "STATS",
+    "    Return information about the current function running:",
+    "    * Function name",
+    "    * Command used to run the function",
+    "    * Duration in MS that the function is running",
+    "    If no function is running, return nil",
+    "    In addition, returns a list of available engines.",
+    "KILL",
+    "    Kill the current running function.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Delete all the libraries.",
+    "    When called without the optional mode argument, the behavior is determined by the",
+    "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the libraries.",
+    "    * SYNC: Synchronously flush the libraries.",
+    "DUMP",
+    "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE command",
+    "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+    "    Restore the libraries represented by the given payload, it is possible to give a restore policy to",
+    "    control how to handle existing libraries (default APPEND):",
+    "    * FLUSH: delete all existing libraries.",
+    "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
+    "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
+    "      libraries with the new libraries (notice that even on this option there is a chance of failure",
+    "      in case of functions name collision with another library).",
+];
+
+impl Session {
+    /// Those that are quick.
+    pub(super) fn scripting(&mut self, command: SessionCommand, args: Args<'_>) -> Outcome {
+        use SessionCommand as S;
+        let engine = self.engine.clone();
+        let scripts = &engine.scripts;
+        let mut reply = self.reply();
+        match command {
+            S::ScriptDebug => {
+                return Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into());
+            }
+            S::ScriptExists => {
+                reply.array(args.len() - 2);
+                args.skip(2).iter().for_each(|sha| reply.int(scripts.find(sha).is_some().into()));
+            }
+            S::ScriptFlush => {
+                check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
+                engine.host.reclaim(scripts.flush());
+                reply.ok();
+            }
+            S::ScriptHelp => introspect::help(&mut reply, "SCRIPT", SCRIPT_HELP),
+            S::ScriptKill | S::FunctionKill => {
+                scripts.kill(command == S::FunctionKill)?;
+                reply.ok();
+            }
+            S::FunctionDelete => change(scripts, |functions| match functions.remove(args.at(2)) {
+                true => Ok(reply.ok()),
+                false => Err("ERR Library not found".into()),
+            })?,
+            S::FunctionDump => reply.bulk(&payload(&scripts.functions.read().clone())),
+            S::FunctionFlush => {
+                check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
+                change(scripts, |functions| {
+                    *functions = Functions::default();
+                    Ok(reply.ok())
+                })?;
+            }
+            S::FunctionHelp => introspect::help(&mut reply, "FUNCTION", FUNCTION_HELP),
+            S::FunctionList => list(&scripts.functions.read().clone(), args, &mut reply)?,
+            _ => stats(&engine, &mut reply),
+        }
+        DONE
+    }
+}
+
+fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
+    let fits = args.len() == 2 || (args.len() == 3 && (args.is(2, "SYNC") || args.is(2, "ASYNC")));
+    if fits { Ok(()) } else { Err(text.into()) }
+}
+
+/// Changes the libraries: all or nothing.
+fn change(
+    scripts: &Scripts,
+    edit: impl FnOnce(&mut Functions) -> Result<(), Vec<u8>>,
+) -> Result<(), Vec<u8>> {
+    let mut current = scripts.functions.write();
+    let mut changed = (**current).clone();
+    edit(&mut changed)?;
+    *current = Arc::new(changed);
+    Ok(())
+}
+
+fn payload(functions: &Functions) -> Vec<u8> {
+    let mut writer = Writer::new(true);
+    functions.libraries.values().for_each(|library| writer.function(&library.code));
+    dump::seal(writer, strand_rdb::VERSION_WRITTEN)
+}
+
+fn list(functions: &Functions, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut at = 2;
+    while at < args.len() {
+        if args.is(at, "WITHCODE") && !with_code {
+            with_code = true;
+        } else if args.is(at, "LIBRARYNAME") && pattern.is_none() {
+            at += 1;
+            pattern = Some(args.get(at).ok_or("ERR library name argument was not given")?);
+        } else {
+            return Err([b"ERR Unknown argument ", args.at(at)].concat());
+        }
+        at += 1;
+    }
+    let pattern = pattern.map(|pattern| Pattern::new(pattern, true));
+    let mut steps_left = NAME_STEPS_MAX;
+    let mut shown: Vec<&Arc<Library>> = Vec::new();
+    for library in functions.libraries.values() {
+        let fits = match &pattern {
+            None => true,
+            Some(pattern) => {
+                pattern.matches_name(&String::from_utf8_lossy(&library.name), &mut steps_left)?
+            }
+        };
+        shown.extend(fits.then_some(library));
+    }
+    reply.array(shown.len());
+    for library in shown {
+        reply.map(if with_code { 4 } else { 3 });
+        reply.bulk(b"library_name");
+        reply.bulk(&library.name);
+        reply.bulk(b"engine");
+        reply.bulk(b"LUA");
+        reply.bulk(b"functions");
+        reply.array(library.functions.len());
+        for function in &library.functions {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&function.name);
+            reply.bulk(b"description");
+            match &function.description {
+                Some(text) => reply.bulk(text),
+                None => reply.null(),
+            }
+            reply.bulk(b"flags");
+            reply.set(function.flags.names().count());
+            function.flags.names().for_each(|name| reply.simple(name));
+        }
+        if with_code {
+            reply.bulk(b"library_code");
+            reply.bulk(&library.code);
+        }
+    }
+    Ok(())
+}
+
+fn stats(engine: &Engine, reply: &mut Reply<'_>) {
+    let functions = engine.scripts.functions.read().clone();
+    reply.map(2);
+    reply.bulk(b"running_script");
+    match engine.scripts.longest() {
+        None => reply.null(),
+        Some(running) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(running.name.as_bytes());
+            reply.bulk(b"command");
+            reply.array(running.command.len());
+            running.command.iter().for_each(|arg| reply.bulk(arg));
+            reply.bulk(b"duration_ms");
+            reply.int((engine.host.mono_us().saturating_sub(running.began_us) / 1000) as i64);
+        }
+    }
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.int(functions.libraries.len() as i64);
+    reply.bulk(b"functions_count");
+    reply.int(functions.len() as i64);
+}
+
+/// SCRIPT LOAD, FUNCTION LOAD and FUNCTION RESTORE, on a helper thread: compiling takes a while.
+pub(super) fn run(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    match command {
+        SessionCommand::ScriptLoad => {
+            let known = load(engine, args.at(2), true)?;
+            reply.bulk(known.script.sha.as_bytes());
+        }
+        SessionCommand::FunctionLoad => {
+            let mut options = 2..args.len() - 1;
+            let replace = match options.next() {
+                None => false,
+                Some(at) if args.is(at, "REPLACE") => true,
+                Some(at) => return Err([b"ERR Unknown option given: ", args.at(at)].concat()),
+            };
+            if let Some(at) = options.next() {
+                return Err([b"ERR Unknown option given: ", args.at(at)].concat());
+            }
+            let code = args.at(args.len() - 1);
+            if !replace
+                && let Ok(name) = strand_script::library_name(code)
+                && engine.scripts.functions.read().libraries.contains_key(&name)
+            {
+                let name = String::from_utf8_lossy(&name);
+                return Err(format!("ERR Library '{name}' already exists").into_bytes());
+            }
+            let library = library(engine, code)?;
+            let name = library.name.clone();
+            change(&engine.scripts, |functions| {
+                functions.add(library, replace).map_err(|text| format!("ERR {text}").into_bytes())
+            })?;
+            reply.bulk(&name);
+        }
+        _ => {
+            restore(engine, args)?;
+            reply.ok();
+        }
+    }
+    Ok(())
+}
+
+fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
+    if args.len() > 4 {
+        let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
+        return Err([head, args.at(1), b"'. Try FUNCTION HELP."].concat());
+    }
+    let policies = ["APPEND", "FLUSH", "REPLACE"];
+    let policy = match args.len() {
+        3 => Some(0),
+        _ => policies.iter().position(|policy| args.is(3, policy)),
+    };
+    let policy =
+        policy.ok_or("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")?;
+    let payload = dump::open(args.at(2)).map_err(|_| errors::WRONG_PAYLOAD)?;
+    let codes = payload.functions().map_err(|_| "ERR failed loading functions payload")?;
+    let libraries: Vec<Library> = codes.iter().map(|code| library(engine, code)).collect::<Result<_, _>>()?;
+    change(&engine.scripts, |functions| {
+        if policies[policy] == "FLUSH" {
+            *functions = Functions::default();
+        }
+        for library in libraries {
+            let name = String::from_utf8_lossy(&library.name).into_owned();
+            let exists = functions.libraries.contains_key(&library.name);
+            if exists && policies[policy] == "APPEND" {
+                return Err(format!("ERR Library {name} already exists").into_bytes());
+            }
+            functions.add(library, true).map_err(|text| format!("ERR {text}").into_bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads a library and runs its chunk.
+fn library(engine: &Engine, code: &[u8]) -> Result<Library, Vec<u8>> {
+    let mut vm = engine.scripts.take_vm()?;
+    let mut host = Loading { engine, steps: 0, began_us: engine.host.mono_us() };
+    let library = vm.vm.load_library(code, LOAD_LIMITS, &mut host);
+    give_back(engine, vm);
+    library.map_err(|text| [b"ERR ", &text[..]].concat())
+}
+
+/// What a library may do while it is loaded: log.
+struct Loading<'e> {
+    engine: &'e Engine,
+    steps: u64,
+    began_us: u64,
+}
+
+impl Host for Loading<'_> {
+    fn call(&mut self, _argv: &Argv, _resp3: bool, _out: &mut Chain) -> Called {
+        Called::Refused("ERR This Redis command is not allowed from script".into())
+    }
+    fn may(&mut self, _argv: &Argv) -> Option<bool> {
+        None
+    }
+    fn log(&mut self, level: i64, text: &[u8]) {
+        self.engine.host.script_logs(level, text);
+    }
+    fn goes_on(&mut self, steps: u64) -> bool {
+        self.steps += steps;
+        let took_us = self.engine.host.mono_us().saturating_sub(self.began_us);
+        self.steps < LOAD_STEPS_MAX && took_us < LOAD_US_MAX && !self.engine.scripts.stopping.load(Relaxed)
+    }
+}

@@ -1,0 +1,466 @@
+//! EVAL, EVALSHA, FCALL and their read-only twins: which script, which keys, and where it runs.
+//!
+//! A script begins on the worker, with the shards of its declared keys held, unless it was long the last times. It stays
+//! there for half a millisecond at most (see [`Run`]): a longer one is taken back and runs on the lane, its shards
+//! announced. A script that asks for a key that it had not declared, or for all keys, is taken back and runs with every
+//! shard held, and so it does from then on.
+
+use super::Session;
+use super::lane::LaneJob;
+use super::multi::lock;
+use super::run::Next;
+use crate::acl::User;
+use crate::clients::Client;
+use crate::pubsub::Payload;
+use crate::scripts::functions::Function;
+use crate::scripts::run::{Held, Mode, OnLane, Run, Stop, is_out_of_memory};
+use crate::scripts::{Known, Pooled, Routes, Running, Undo, busy_text};
+use crate::stats::PerCommand;
+use crate::{Engine, Now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_chain::Chain;
+use strand_commands::call::LaneCall;
+use strand_commands::errors;
+use strand_commands::spec::{CommandSpec, Exec, SessionCommand};
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{KeyHash, Txn};
+use strand_script::{Ended, Input, Limits, Script, ScriptFlags, VM_BYTES_MAX, compile_error, sha_of};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+type Outcome = Result<Next, Vec<u8>>;
+
+/// A longer script is compiled on the lane.
+const TEXT_AT_ONCE_MAX: usize = 64 * 1024;
+/// What an interpreter may grow by in a run on a worker, and how deep tables may be in one another there.
+const WORKER_LIMITS: Limits = Limits { soft_bytes: 8 << 20, depth_max: 32 };
+/// The same on the lane, whose threads have more stack.
+const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+/// Arguments of a command that FUNCTION STATS shows.
+const SHOWN_ARGS_MAX: usize = 128;
+
+/// True for the commands that run scripts.
+pub(super) fn runs_script(spec: &CommandSpec) -> bool {
+    use SessionCommand as S;
+    matches!(
+        spec.exec,
+        Exec::Session(S::Eval | S::EvalRo | S::EvalSha | S::EvalShaRo | S::Fcall | S::FcallRo)
+    )
+}
+
+/// What is run.
+enum What {
+    Script(Arc<Known>),
+    Function(Function),
+}
+
+/// A call of EVAL or FCALL whose arguments are in order.
+pub(super) struct Task {
+    what: What,
+    /// The keys are the arguments 3 to this one.
+    keys_end: usize,
+    /// By one of the read-only commands.
+    read_only: bool,
+}
+
+/// What came of one try.
+enum Tried {
+    /// The reply is written; the code of the error that it is.
+    Done(Option<Vec<u8>>),
+    /// Everything was put back.
+    Anew(Stop),
+}
+
+impl Task {
+    /// Finds what the arguments name.
+    ///
+    /// # Errors
+    /// The whole text of the error reply.
+    fn of(engine: &Engine, command: SessionCommand, args: Args<'_>) -> Result<Task, Vec<u8>> {
+        use SessionCommand as S;
+        let is_function = matches!(command, S::Fcall | S::FcallRo);
+        let read_only = matches!(command, S::EvalRo | S::EvalShaRo | S::FcallRo);
+        let function = match is_function {
+            true => Some(engine.scripts.functions.read().find(args.at(1)).ok_or("ERR Function not found")?),
+            false => None,
+        };
+        let number = parse_int(args.at(2));
+        let number = number.ok_or(if is_function {
+            "ERR Bad number of keys provided"
+        } else {
+            errors::NOT_AN_INTEGER
+        })?;
+        if number > args.len() as i64 - 3 {
+            return Err("ERR Number of keys can't be greater than number of args".into());
+        }
+        if number < 0 {
+            return Err("ERR Number of keys can't be negative".into());
+        }
+        let what = match function {
+            Some(function) => What::Function(function),
+            None => What::Script(script(engine, command, args.at(1))?),
+        };
+        let task = Task { what, keys_end: 3 + number as usize, read_only };
+        let flags = task.flags();
+        if read_only && !flags.compatible && !flags.no_writes {
+            return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+        }
+        Ok(task)
+    }
+    fn flags(&self) -> ScriptFlags {
+        match &self.what {
+            What::Script(known) => known.script.flags,
+            What::Function(function) => function.info.flags,
+        }
+    }
+    fn routes(&self) -> &Routes {
+        match &self.what {
+            What::Script(known) => &known.routes,
+            What::Function(function) => &function.routes,
+        }
+    }
+    fn name(&self) -> String {
+        match &self.what {
+            What::Script(known) => known.script.sha.clone(),
+            What::Function(function) => String::from_utf8_lossy(&function.info.name).into_owned(),
+        }
+    }
+    fn is_function(&self) -> bool {
+        matches!(self.what, What::Function(_))
+    }
+    /// The shards of the declared keys, ascending.
+    fn declared(&self, engine: &Engine, args: Args<'_>) -> Vec<usize> {
+        let keyspace = &engine.keyspace;
+        let hashes: Vec<KeyHash> = (3..self.keys_end).map(|i| keyspace.key(args.at(i)).hash).collect();
+        keyspace.shards_of(&hashes).into_vec()
+    }
+    /// The error of a script that may not begin.
+    fn refusal(&self, out_of_memory: bool) -> Option<&'static str> {
+        let flags = self.flags();
+        let refused =
+            out_of_memory && !flags.compatible && !flags.allow_oom && !flags.no_writes && !self.read_only;
+        refused.then_some(
+            "OOM allow-oom flag is not set on the script,  can not run it when used memory > 'maxmemory'",
+        )
+    }
+    /// Runs it for `run`; the reply goes to `reply` when it is done.
+    fn run(
+        &self,
+        vm: &mut Pooled,
+        args: Args<'_>,
+        limits: Limits,
+        run: &mut Run<'_, '_>,
+        reply: &mut Reply<'_>,
+    ) -> Ended {
+        if let Some(text) = self.refusal(run.out_of_memory) {
+            reply.error(text);
+            return Ended::Done;
+        }
+        let keys = (3..self.keys_end).map(|i| args.at(i));
+        let rest = (self.keys_end..args.len()).map(|i| args.at(i));
+        let input = Input { keys, args: rest, limits };
+        match &self.what {
+            What::Script(known) => vm.vm.run(&known.script, input, run, reply),
+            What::Function(function) => vm.vm.call(&function.library, &function.info.name, input, run, reply),
+        }
+    }
+}
+
+/// The script of EVAL or EVALSHA.
+fn script(engine: &Engine, command: SessionCommand, text: &[u8]) -> Result<Arc<Known>, Vec<u8>> {
+    use SessionCommand as S;
+    if matches!(command, S::EvalSha | S::EvalShaRo) {
+        let known = if text.len() == 40 { engine.scripts.find(text) } else { None };
+        return known.ok_or_else(|| b"NOSCRIPT No matching script. Please use EVAL.".to_vec());
+    }
+    load(engine, text, false)
+}
+
+/// Reads, compiles and keeps a script.
+pub(super) fn load(engine: &Engine, text: &[u8], by_load: bool) -> Result<Arc<Known>, Vec<u8>> {
+    if !by_load && let Some(known) = engine.scripts.find(sha_of(text).as_bytes()) {
+        return Ok(known);
+    }
+    let script = Script::new(text).map_err(|text| [b"ERR ", &text[..]].concat())?;
+    let mut vm = engine.scripts.take_vm()?;
+    let compiled = vm.vm.compile(&script);
+    give_back(engine, vm);
+    compiled.map_err(|text| compile_error(&text))?;
+    engine.scripts.keep(script, by_load)
+}
+
+/// Puts an interpreter back into the pool; one that is not kept is freed where it may take a while.
+pub(super) fn give_back(engine: &Engine, vm: Pooled) {
+    if let Some(vm) = engine.scripts.give_vm(vm) {
+        engine.host.reclaim(Box::new(vm));
+    }
+}
+
+/// What a try needs besides its shards.
+pub(super) struct Caller<'c> {
+    pub(super) engine: &'c Engine,
+    pub(super) client: &'c Client,
+    pub(super) user: &'c Arc<User>,
+    pub(super) db: usize,
+    pub(super) now: Now,
+    pub(super) rng: &'c mut fastrand::Rng,
+}
+
+/// Where a try runs: what it holds and what it may become.
+struct Place<'p> {
+    held: Held<'p>,
+    mode: Mode,
+    lane: Option<OnLane<'p>>,
+}
+
+/// One try, on `txn`.
+fn attempt(
+    task: &Task,
+    args: Args<'_>,
+    caller: &mut Caller<'_>,
+    txn: &mut Txn<'_>,
+    place: Place<'_>,
+    reply: &mut Reply<'_>,
+) -> Tried {
+    let Place { held, mode, lane } = place;
+    let engine = caller.engine;
+    let mut vm = match engine.scripts.take_vm() {
+        Ok(vm) => vm,
+        Err(text) => {
+            reply.error_bytes(&text);
+            return Tried::Done(Some(b"ERR".to_vec()));
+        }
+    };
+    let mut run = Run {
+        engine,
+        client: caller.client,
+        user: caller.user,
+        txn,
+        held,
+        mode,
+        db: caller.db,
+        now: caller.now,
+        rng: &mut *caller.rng,
+        read_only: task.read_only || task.flags().no_writes,
+        flags: task.flags(),
+        out_of_memory: is_out_of_memory(engine, caller.client, caller.now),
+        lane,
+        undo: Undo::default(),
+        wrote: false,
+        steps: 0,
+        elements: 0,
+        stop: None,
+        published: Vec::new(),
+    };
+    let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
+    let ended = task.run(&mut vm, args, limits, &mut run, reply);
+    let Run { undo, stop, txn, published, .. } = run;
+    give_back(engine, vm);
+    let Ended::Stopped(place) = ended else {
+        for (kind, argv) in &published {
+            engine.pubsub.publish(*kind, argv.args().at(1), &Payload::of(argv.args(), 2));
+        }
+        return Tried::Done(reply.error_code().map(<[u8]>::to_vec));
+    };
+    let stop = stop.unwrap_or(Stop::Overrun);
+    let text = match (stop, mode) {
+        (Stop::Killed, _) => {
+            let word = if task.is_function() { "FUNCTION" } else { "SCRIPT" };
+            format!("ERR Script killed by user with {word} KILL.")
+        }
+        (Stop::Gone, _) => "ERR the client is gone".into(),
+        (_, Mode::Bounded) => {
+            undo.roll_back(txn);
+            "ERR the script runs for too long in a transaction with commands about the connection".into()
+        }
+        (_, Mode::Final) => "ERR the script needs more than it may have".into(),
+        (stop, _) => {
+            undo.roll_back(txn);
+            return Tried::Anew(stop);
+        }
+    };
+    let place = place.map(|place| format!(" script: {}, on {place}.", task.name())).unwrap_or_default();
+    reply.error(&(text + &place));
+    Tried::Done(Some(b"ERR".to_vec()))
+}
+
+/// Runs a script as a part of EXEC, which holds every shard.
+pub(super) fn in_transaction(
+    command: SessionCommand,
+    args: Args<'_>,
+    mut caller: Caller<'_>,
+    txn: &mut Txn<'_>,
+    job: Option<(&LaneCall<'_>, u64)>,
+    reply: &mut Reply<'_>,
+) -> Option<Vec<u8>> {
+    let task = match Task::of(caller.engine, command, args) {
+        Ok(task) => task,
+        Err(text) => {
+            reply.error_bytes(&text);
+            return reply.error_code().map(<[u8]>::to_vec);
+        }
+    };
+    let tried = match job {
+        None => {
+            let place = Place { held: Held::All, mode: Mode::Bounded, lane: None };
+            attempt(&task, args, &mut caller, txn, place, reply)
+        }
+        Some((call, began_us)) => {
+            let engine = caller.engine;
+            let running = engine.scripts.begins(running(&task, args, began_us));
+            let lane =
+                OnLane { running: &running, cancel: &**call.cancel, yield_now: call.yield_now, busy: false };
+            let place = Place { held: Held::All, mode: Mode::Final, lane: Some(lane) };
+            let tried = attempt(&task, args, &mut caller, txn, place, reply);
+            engine.scripts.ended(&running);
+            tried
+        }
+    };
+    match tried {
+        Tried::Done(code) => code,
+        Tried::Anew(_) => unreachable!("neither of these modes begins anew"),
+    }
+}
+
+fn running(task: &Task, args: Args<'_>, began_us: u64) -> Running {
+    Running {
+        name: task.name(),
+        command: args.iter().take(SHOWN_ARGS_MAX).map(<[u8]>::to_vec).collect(),
+        is_function: task.is_function(),
+        began_us,
+        killed: AtomicBool::new(false),
+        wrote: AtomicBool::new(false),
+    }
+}
+
+/// Runs a script on a helper thread.
+pub(super) fn run_on_lane(
+    engine: &Engine,
+    call: &mut LaneCall<'_>,
+    job: &LaneJob,
+    user: &Arc<User>,
+    now: Now,
+) {
+    let Exec::Session(command) = job.spec.exec else { return };
+    let args = call.args;
+    let found;
+    let task = match &job.script {
+        Some(task) => task,
+        None => match Task::of(engine, command, args) {
+            Ok(task) => {
+                found = task;
+                &found
+            }
+            Err(text) => return call.reply.error_bytes(&text),
+        },
+    };
+    let all: Vec<usize> = (0..call.keyspace.shards()).collect();
+    let declared = task.declared(engine, args);
+    let running = engine.scripts.begins(running(task, args, engine.host.mono_us()));
+    let mut out = Chain::new();
+    let mut tries = match task.routes().needs_all() {
+        true => &[Mode::Final][..],
+        false => &[Mode::Lane, Mode::Final][..],
+    };
+    while let Some((mode, rest)) = tries.split_first() {
+        tries = rest;
+        let (held, shards) = match mode {
+            Mode::Final => (Held::All, &all),
+            _ => (Held::Some(&declared), &declared),
+        };
+        let mut txn = call.hold_shards(shards);
+        txn.set_no_touch(call.no_touch);
+        let cancel: &AtomicBool = call.cancel;
+        let lane = OnLane { running: &running, cancel, yield_now: call.yield_now, busy: false };
+        let mut caller = Caller { engine, client: &job.client, user, db: call.db, now, rng: &mut *call.rng };
+        let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
+        let place = Place { held, mode: *mode, lane: Some(lane) };
+        let tried = attempt(task, args, &mut caller, &mut txn, place, &mut reply);
+        call.lookups = txn.lookups();
+        match tried {
+            Tried::Done(code) => {
+                drop(txn);
+                call.reply.raw_reply(out, code.as_deref());
+                break;
+            }
+            Tried::Anew(stop) => {
+                running.wrote.store(false, Relaxed);
+                if stop == Stop::NeedsAll {
+                    task.routes().needed_all();
+                }
+                drop(txn);
+                out.clear();
+            }
+        }
+    }
+    engine.scripts.ended(&running);
+}
+
+impl Session {
+    /// EVAL, EVALSHA, FCALL and their read-only twins.
+    pub(super) fn run_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
+        use SessionCommand as S;
+        let is_long = matches!(command, S::Eval | S::EvalRo) && args.at(1).len() > TEXT_AT_ONCE_MAX;
+        if is_long {
+            return Ok(Next::Detach);
+        }
+        let engine = self.engine.clone();
+        let task = Task::of(&engine, command, args)?;
+        if task.routes().takes_lane() {
+            self.leaving_script = Some(task);
+            return Ok(Next::Detach);
+        }
+        let client = self.client.clone();
+        loop {
+            let needs_all = task.routes().needs_all();
+            let shards = match needs_all {
+                true => (0..engine.keyspace.shards()).collect(),
+                false => task.declared(&engine, args),
+            };
+            let held = if needs_all { Held::All } else { Held::Some(&shards) };
+            let Some(mut txn) = lock(&engine, &client, &shards, now) else {
+                return match engine.holds.is_busy(Some(&shards)) {
+                    Some(is_function) => Err(busy_text(is_function).into()),
+                    None => Ok(Next::Taken),
+                };
+            };
+            txn.set_no_touch(self.no_touch);
+            let mut out = Chain::new();
+            let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
+            let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
+            let user = self.user.clone();
+            let mut caller = Caller {
+                engine: &engine,
+                client: &client,
+                user: &user,
+                db: self.db,
+                now,
+                rng: &mut self.rng,
+            };
+            let place = Place { held, mode: Mode::Worker, lane: None };
+            let tried = attempt(&task, args, &mut caller, &mut txn, place, &mut reply);
+            match tried {
+                Tried::Done(code) => {
+                    let lookups = txn.lookups();
+                    self.lookups.hits += lookups.hits;
+                    self.lookups.misses += lookups.misses;
+                    drop(txn);
+                    self.take_own_post();
+                    self.reply().raw(out);
+                    if let Some(code) = code {
+                        self.count_error(PerCommand::Failed, &code);
+                    }
+                    return Ok(Next::Go);
+                }
+                Tried::Anew(Stop::NeedsAll) if !needs_all => task.routes().needed_all(),
+                Tried::Anew(_) => {
+                    drop(txn);
+                    task.routes().was_long();
+                    self.leaving_script = Some(task);
+                    return Ok(Next::Detach);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! [`Args`]: the arguments of one of our functions, read as `lauxlib.c` reads them, with its error texts.
+
+use crate::errors;
+use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+
+/// The arguments of a call.
+pub(crate) struct Args<'l> {
+    pub(crate) lua: &'l Lua,
+    values: MultiValue,
+}
+
+impl<'l> Args<'l> {
+    pub(crate) fn new(lua: &'l Lua, values: MultiValue) -> Args<'l> {
+        Args { lua, values }
+    }
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+    /// Argument `n`, counted from 1.
+    pub(crate) fn get(&self, n: usize) -> Option<&Value> {
+        self.values.get(n - 1)
+    }
+    /// True when it is not given, or nil.
+    pub(crate) fn is_none(&self, n: usize) -> bool {
+        self.get(n).is_none_or(Value::is_nil)
+    }
+    pub(crate) fn into_values(self) -> MultiValue {
+        self.values
+    }
+    /// A string; numbers count as their text.
+    pub(crate) fn string(&self, n: usize) -> Result<LuaString> {
+        match self.get(n) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(number @ (Value::Integer(_) | Value::Number(_))) => {
+                let text = self.lua.coerce_string(number.clone())?;
+                text.ok_or_else(|| self.wrong_type(n, "string"))
+            }
+            _ => Err(self.wrong_type(n, "string")),
+        }
+    }
+    /// A number; strings that are one count.
+    pub(crate) fn number(&self, n: usize) -> Result<f64> {
+        let number = match self.get(n) {
+            Some(Value::Integer(number)) => Some(*number as f64),
+            Some(Value::Number(number)) => Some(*number),
+            Some(text @ Value::String(_)) => self.lua.coerce_number(text.clone())?,
+            _ => None,
+        };
+        number.ok_or_else(|| self.wrong_type(n, "number"))
+    }
+    /// A whole number, cut towards zero.
+    pub(crate) fn int(&self, n: usize) -> Result<i64> {
+        Ok(self.number(n)? as i64)
+    }
+    pub(crate) fn int_or(&self, n: usize, default: i64) -> Result<i64> {
+        if self.is_none(n) { Ok(default) } else { self.int(n) }
+    }
+    pub(crate) fn table(&self, n: usize) -> Result<Table> {
+        match self.get(n) {
+            Some(Value::Table(table)) => Ok(table.clone()),
+            _ => Err(self.wrong_type(n, "table")),
+        }
+    }
+    /// The error of an argument.
+    pub(crate) fn bad(&self, n: usize, why: &str) -> mlua::Error {
+        errors::bad_argument(self.lua, n, why)
+    }
+    /// An error with the caller's position.
+    pub(crate) fn error(&self, text: impl AsRef<[u8]>) -> mlua::Error {
+        errors::error(self.lua, text)
+    }
+    pub(crate) fn wrong_type(&self, n: usize, expected: &str) -> mlua::Error {
+        let got = self.get(n).map_or("no value", type_name);
+        self.bad(n, &format!("{expected} expected, got {got}"))
+    }
+}
+
+/// Lua's name of a value's type.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Nil => "nil",
+        Value::Boolean(_) => "boolean",
+        Value::Integer(_) | Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Table(_) => "table",
+        Value::Function(_) => "function",
+        Value::Thread(_) => "thread",
+        _ => "userdata",
+    }
+}

@@ -1,0 +1,235 @@
+//! Replies to Lua values and Lua values to replies, as redis-server converts them.
+
+use crate::state;
+use mlua::{Lua, Result, Table, Value};
+use strand_chain::Chain;
+use strand_wire::reply::Reply;
+
+/// Tables in one another that a script may return; redis-server runs out of Lua's stack at some such depth.
+const DEPTH_MAX: usize = 100;
+/// Numbers beyond it are no 64-bit integers.
+const TWO_TO_63: f64 = (1u64 << 63) as f64;
+const TOO_DEEP: &str = "ERR reached lua stack limit";
+
+/// The value of a command's reply, or the text of the error that it is.
+///
+/// # Errors
+/// When the interpreter has no memory for it.
+pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, Vec<u8>>> {
+    state::charge(reply.len())?;
+    let mut slices = reply.slices();
+    let (first, second) = (slices.next().unwrap_or_default(), slices.next());
+    let whole;
+    let bytes = match second {
+        None => first,
+        Some(second) => {
+            whole = [first, second].into_iter().chain(slices).collect::<Vec<_>>().concat();
+            &whole
+        }
+    };
+    let mut reader = Reader { lua, bytes, at: 0 };
+    match reader.value()? {
+        Read::Error(text) => Ok(Err(text)),
+        Read::Value(value) => Ok(Ok(value)),
+    }
+}
+
+enum Read {
+    Value(Value),
+    Error(Vec<u8>),
+}
+
+struct Reader<'r> {
+    lua: &'r Lua,
+    bytes: &'r [u8],
+    at: usize,
+}
+
+impl<'r> Reader<'r> {
+    fn line(&mut self) -> &'r [u8] {
+        let rest = &self.bytes[self.at.min(self.bytes.len())..];
+        let end = memchr::memchr(b'\r', rest).unwrap_or(rest.len());
+        self.at += end + 2;
+        &rest[..end]
+    }
+    fn text(&mut self, len: usize) -> &'r [u8] {
+        let from = self.at.min(self.bytes.len());
+        let to = from.saturating_add(len).min(self.bytes.len());
+        self.at = to + 2;
+        &self.bytes[from..to]
+    }
+    fn field(&self, name: &str, value: Value) -> Result<Read> {
+        let table = self.lua.create_table()?;
+        table.raw_set(name, value)?;
+        Ok(Read::Value(Value::Table(table)))
+    }
+    fn string(&self, text: &[u8]) -> Result<Value> {
+        Ok(Value::String(self.lua.create_string(text)?))
+    }
+    /// A value inside another: errors are tables there.
+    fn inner(&mut self) -> Result<Value> {
+        match self.value()? {
+            Read::Value(value) => Ok(value),
+            Read::Error(text) => Ok(Value::Table(crate::errors::table(self.lua, &text, false)?)),
+        }
+    }
+    fn value(&mut self) -> Result<Read> {
+        let line = self.line();
+        let (kind, rest) = line.split_first().unwrap_or((&b'_', &[]));
+        let number = || std::str::from_utf8(rest).ok().and_then(|n| n.parse::<i64>().ok()).unwrap_or(0);
+        let len = || number().max(0) as usize;
+        Ok(Read::Value(match kind {
+            b'+' => return self.field("ok", self.string(rest)?),
+            b'-' => return Ok(Read::Error(rest.to_vec())),
+            b':' => Value::Number(number() as f64),
+            b'$' | b'*' if number() < 0 => Value::Boolean(false),
+            b'$' => {
+                let text = self.text(len());
+                self.string(text)?
+            }
+            b'*' | b'>' => {
+                let n = len();
+                let table = self.lua.create_table_with_capacity(n.min(self.bytes.len() / 4), 0)?;
+                for i in 1..=n {
+                    table.raw_set(i, self.inner()?)?;
+                }
+                Value::Table(table)
+            }
+            b'%' => {
+                let table = self.lua.create_table()?;
+                for _ in 0..len() {
+                    let (key, value) = (self.inner()?, self.inner()?);
+                    table.raw_set(key, value)?;
+                }
+                return self.field("map", Value::Table(table));
+            }
+            b'~' => {
+                let table = self.lua.create_table()?;
+                for _ in 0..len() {
+                    table.raw_set(self.inner()?, true)?;
+                }
+                return self.field("set", Value::Table(table));
+            }
+            b',' => {
+                let text = std::str::from_utf8(rest).unwrap_or_default();
+                return self.field("double", Value::Number(text.parse().unwrap_or(f64::NAN)));
+            }
+            b'(' => return self.field("big_number", self.string(rest)?),
+            b'#' => Value::Boolean(rest == b"t"),
+            b'=' => {
+                let text = self.text(len());
+                let (format, text) = (&text[..text.len().min(3)], &text[text.len().min(4)..]);
+                let table = self.lua.create_table()?;
+                table.raw_set("format", self.string(format)?)?;
+                table.raw_set("string", self.string(text)?)?;
+                return self.field("verbatim_string", Value::Table(table));
+            }
+            _ => Value::Nil,
+        }))
+    }
+}
+
+/// Writes what a script returned; `resp3`: it has called `redis.setresp(3)`.
+///
+/// # Errors
+/// When a table's metamethod raises one.
+pub(crate) fn write(reply: &mut Reply<'_>, value: &Value, resp3: bool) -> Result<()> {
+    write_at(reply, value, resp3, 0)
+}
+
+fn write_at(reply: &mut Reply<'_>, value: &Value, resp3: bool, depth: usize) -> Result<()> {
+    // A table that is in itself twice would be written for ever.
+    state::charge(1)?;
+    state::check_level(depth)?;
+    state::check_bytes(reply.out_len())?;
+    if reply.is_over() {
+        return Ok(());
+    }
+    match value {
+        Value::String(text) => reply.bulk(&text.as_bytes()),
+        Value::Integer(number) => reply.int(*number),
+        Value::Number(number) => reply.int(whole(*number)),
+        Value::Boolean(yes) if resp3 => reply.bool(*yes),
+        Value::Boolean(true) => reply.int(1),
+        Value::Boolean(false) => reply.null(),
+        Value::Table(_) if depth == DEPTH_MAX => reply.error(TOO_DEEP),
+        Value::Table(table) => write_table(reply, table, resp3, depth)?,
+        _ => reply.null(),
+    }
+    Ok(())
+}
+
+/// As C's conversion on the machines that matter: what does not fit is the smallest number.
+fn whole(number: f64) -> i64 {
+    if (-TWO_TO_63..TWO_TO_63).contains(&number) { number as i64 } else { i64::MIN }
+}
+
+fn write_table(reply: &mut Reply<'_>, table: &Table, resp3: bool, depth: usize) -> Result<()> {
+    if let Value::String(text) = table.raw_get("err")? {
+        reply.error_bytes(&text.as_bytes());
+        return Ok(());
+    }
+    if let Value::String(text) = table.raw_get("ok")? {
+        reply.simple(&String::from_utf8_lossy(&text.as_bytes()));
+        return Ok(());
+    }
+    match table.raw_get("double")? {
+        Value::Number(number) => {
+            reply.double(number);
+            return Ok(());
+        }
+        Value::Integer(number) => {
+            reply.double(number as f64);
+            return Ok(());
+        }
+        _ => {}
+    }
+    // Values are looked at one by one: an interpreter has room for some thousand references of ours.
+    if let Value::Table(map) = table.raw_get("map")? {
+        reply.map(count(&map)?);
+        for pair in map.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            write_at(reply, &key, resp3, depth + 1)?;
+            write_at(reply, &value, resp3, depth + 1)?;
+        }
+        return Ok(());
+    }
+    if let Value::Table(set) = table.raw_get("set")? {
+        reply.set(count(&set)?);
+        for pair in set.pairs::<Value, Value>() {
+            write_at(reply, &pair?.0, resp3, depth + 1)?;
+        }
+        return Ok(());
+    }
+    if let Value::String(digits) = table.raw_get("big_number")? {
+        let digits: Vec<u8> =
+            digits.as_bytes().iter().map(|c| if matches!(c, b'\r' | b'\n') { b' ' } else { *c }).collect();
+        reply.big_number(&digits);
+        return Ok(());
+    }
+    if let Value::Table(verbatim) = table.raw_get("verbatim_string")?
+        && let (Value::String(format), Value::String(text)) =
+            (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
+    {
+        let format = String::from_utf8_lossy(&format.as_bytes()).into_owned();
+        let format: String = format.chars().filter(char::is_ascii).chain("   ".chars()).take(3).collect();
+        reply.verbatim(&format, &text.as_bytes());
+        return Ok(());
+    }
+    let mut n = 0;
+    while !table.raw_get::<Value>(n + 1)?.is_nil() {
+        state::charge(1)?;
+        n += 1;
+    }
+    reply.array(n);
+    for i in 1..=n {
+        write_at(reply, &table.raw_get(i)?, resp3, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn count(table: &Table) -> Result<usize> {
+    let n = table.pairs::<Value, Value>().count();
+    state::charge(n)?;
+    Ok(n)
+}

@@ -1,0 +1,135 @@
+//! Loading a library: its chunk runs once and registers functions.
+
+use crate::errors;
+use crate::shebang::{BAD_NAME, ScriptFlags, is_name};
+use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use std::cell::RefCell;
+
+/// Most functions of one library.
+const FUNCTIONS_MAX: usize = 10_000;
+
+/// A function that a library has registered.
+pub(crate) struct Registered {
+    pub(crate) name: Vec<u8>,
+    pub(crate) function: Function,
+    pub(crate) description: Option<Vec<u8>>,
+    pub(crate) flags: ScriptFlags,
+}
+
+thread_local! {
+    /// What the library that is loaded on this thread has registered.
+    static REGISTERED: RefCell<Option<Vec<Registered>>> = const { RefCell::new(None) };
+}
+
+/// Runs `load`; what was registered meanwhile, and what it returned.
+pub(crate) fn collect<R>(load: impl FnOnce() -> R) -> (Vec<Registered>, R) {
+    REGISTERED.set(Some(Vec::new()));
+    let done = load();
+    (REGISTERED.take().unwrap_or_default(), done)
+}
+
+/// `redis.register_function(name, callback)` or `redis.register_function{function_name=, callback=, flags=, description=}`.
+pub(crate) fn register(lua: &Lua, values: MultiValue) -> Result<()> {
+    let values: Vec<Value> = values.into_iter().collect();
+    let registered = match &values[..] {
+        [Value::Table(named)] => by_name(lua, named)?,
+        [_] => {
+            return Err(errors::reply(
+                "calling redis.register_function with a single argument is only applicable to Lua table \
+                 (representing named arguments).",
+            ));
+        }
+        [name, callback] => {
+            let text = "first argument to redis.register_function must be a string";
+            let name = text_of(lua, name).ok_or_else(|| errors::reply(text))?;
+            let Value::Function(function) = callback else {
+                return Err(errors::reply("second argument to redis.register_function must be a function"));
+            };
+            let function = function.clone();
+            Registered { name, function, description: None, flags: ScriptFlags::default() }
+        }
+        _ => return Err(errors::reply("wrong number of arguments to redis.register_function")),
+    };
+    if !is_name(&registered.name) {
+        return Err(errors::reply(BAD_NAME));
+    }
+    REGISTERED.with_borrow_mut(|all| {
+        let Some(all) = all else {
+            return Err(errors::reply("redis.register_function can only be called on FUNCTION LOAD command"));
+        };
+        if all.iter().any(|other| other.name == registered.name) {
+            return Err(errors::reply("Function already exists in the library"));
+        }
+        if all.len() == FUNCTIONS_MAX {
+            return Err(errors::reply("too many functions in the library"));
+        }
+        all.push(registered);
+        Ok(())
+    })
+}
+
+/// A string, or a number as one.
+fn text_of(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(_) | Value::Integer(_) | Value::Number(_) => {
+            lua.coerce_string(value.clone()).ok().flatten().map(|text| text.as_bytes().to_vec())
+        }
+        _ => None,
+    }
+}
+
+fn by_name(lua: &Lua, named: &Table) -> Result<Registered> {
+    let (mut name, mut function, mut description) = (None, None, None);
+    let mut flags = ScriptFlags::default();
+    for pair in named.pairs::<Value, Value>() {
+        let (key, value) = pair?;
+        let key = match &key {
+            Value::String(key) => key.as_bytes().to_vec(),
+            _ => Vec::new(),
+        };
+        match &key[..] {
+            b"function_name" => {
+                let text = "function_name argument given to redis.register_function must be a string";
+                name = Some(text_of(lua, &value).ok_or_else(|| errors::reply(text))?);
+            }
+            b"description" => {
+                let text = "description argument given to redis.register_function must be a string";
+                description = Some(text_of(lua, &value).ok_or_else(|| errors::reply(text))?);
+            }
+            b"callback" => {
+                let Value::Function(callback) = value else {
+                    let text = "callback argument given to redis.register_function must be a function";
+                    return Err(errors::reply(text));
+                };
+                function = Some(callback);
+            }
+            b"flags" => {
+                let Value::Table(names) = value else {
+                    let text = "flags argument to redis.register_function must be a table representing function flags";
+                    return Err(errors::reply(text));
+                };
+                flags = flags_of(&names)?;
+            }
+            _ => return Err(errors::reply("unknown argument given to redis.register_function")),
+        }
+    }
+    let Some(name) = name else {
+        return Err(errors::reply("redis.register_function must get a function name argument"));
+    };
+    let Some(function) = function else {
+        return Err(errors::reply("redis.register_function must get a callback argument"));
+    };
+    Ok(Registered { name, function, description, flags })
+}
+
+fn flags_of(names: &Table) -> Result<ScriptFlags> {
+    let mut flags = ScriptFlags::default();
+    for i in 1.. {
+        match names.raw_get::<Value>(i)? {
+            Value::Nil => break,
+            Value::String(name) if flags.set(&name.as_bytes()) => {}
+            _ => return Err(errors::reply("unknown flag given")),
+        }
+    }
+    Ok(flags)
+}

@@ -1,0 +1,373 @@
+//! Lua's patterns (`lstrlib.c` of Lua 5.1) with a budget: matching in C cannot be stopped, and one `string.find` may go on for
+//! hours.
+//!
+//! [`Matcher`] is one pattern on one subject. Each step is counted; [`Stop::Budget`] says that the budget's owner wants an
+//! end. Recursion has a depth of its own, so that no pattern overflows the stack.
+
+/// Most captures of a pattern, as in Lua.
+pub const CAPTURES_MAX: usize = 32;
+/// Deepest recursion of the matcher: quantifiers and captures inside one another.
+const DEPTH_MAX: usize = 200;
+/// Steps between two looks at the budget.
+const STEPS_PER_LOOK: u32 = 1024;
+
+const ESCAPE: u8 = b'%';
+
+/// Why matching ended without an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The pattern is wrong: Lua's text.
+    Broken(String),
+    /// The budget is used up.
+    Budget,
+}
+
+type Found<T> = Result<T, Stop>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Len {
+    Open,
+    Position,
+    Bytes(usize),
+}
+
+/// A capture as the script sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture<'s> {
+    /// A part of the subject.
+    Text(&'s [u8]),
+    /// `()`: a position, counted from 1.
+    Position(usize),
+}
+
+/// One pattern at work on one subject.
+pub struct Matcher<'s, 'b> {
+    subject: &'s [u8],
+    pattern: &'s [u8],
+    captures: [(usize, Len); CAPTURES_MAX],
+    level: usize,
+    depth: usize,
+    steps: u32,
+    /// Takes note of so many steps; false: stop.
+    budget: &'b mut dyn FnMut(u32) -> bool,
+}
+
+impl<'s, 'b> Matcher<'s, 'b> {
+    /// A pattern without the leading `^`, which the caller sees to.
+    pub fn new(
+        subject: &'s [u8],
+        pattern: &'s [u8],
+        budget: &'b mut dyn FnMut(u32) -> bool,
+    ) -> Matcher<'s, 'b> {
+        let captures = [(0, Len::Open); CAPTURES_MAX];
+        Matcher { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
+    }
+    /// Matches at `at`; the end of the match.
+    ///
+    /// # Errors
+    /// When the pattern is broken, or the budget used up.
+    pub fn match_at(&mut self, at: usize) -> Found<Option<usize>> {
+        self.level = 0;
+        self.depth = 0;
+        self.step()?;
+        self.run(at, 0)
+    }
+    /// Number of captures of the last match; 0 means that the whole match counts as one.
+    pub fn captures(&self) -> usize {
+        self.level
+    }
+    /// Capture `i` of the match `start..end`; capture 0 of a pattern without captures is the match.
+    ///
+    /// # Errors
+    /// When there is no such capture.
+    pub fn capture(&self, i: usize, start: usize, end: usize) -> Found<Capture<'s>> {
+        if i >= self.level {
+            return match i {
+                0 => Ok(Capture::Text(&self.subject[start..end])),
+                _ => Err(broken("invalid capture index")),
+            };
+        }
+        match self.captures[i] {
+            (_, Len::Open) => Err(broken("unfinished capture")),
+            (at, Len::Position) => Ok(Capture::Position(at + 1)),
+            (at, Len::Bytes(n)) => Ok(Capture::Text(&self.subject[at..at + n])),
+        }
+    }
+
+    fn step(&mut self) -> Found<()> {
+        self.steps += 1;
+        if self.steps < STEPS_PER_LOOK {
+            return Ok(());
+        }
+        let steps = std::mem::take(&mut self.steps);
+        if (self.budget)(steps) { Ok(()) } else { Err(Stop::Budget) }
+    }
+    fn run(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
+        if self.depth == DEPTH_MAX {
+            return Err(broken("pattern too complex"));
+        }
+        self.depth += 1;
+        let found = self.run_here(s, p);
+        self.depth -= 1;
+        found
+    }
+    fn run_here(&mut self, mut s: usize, mut p: usize) -> Found<Option<usize>> {
+        loop {
+            self.step()?;
+            let Some(&c) = self.pattern.get(p) else { return Ok(Some(s)) };
+            match c {
+                b'(' if self.pattern.get(p + 1) == Some(&b')') => {
+                    return self.start_capture(s, p + 2, Len::Position);
+                }
+                b'(' => return self.start_capture(s, p + 1, Len::Open),
+                b')' => return self.end_capture(s, p + 1),
+                b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
+                ESCAPE if self.pattern.get(p + 1) == Some(&b'b') => match self.balance(s, p + 2)? {
+                    Some(end) => (s, p) = (end, p + 4),
+                    None => return Ok(None),
+                },
+                ESCAPE if self.pattern.get(p + 1) == Some(&b'f') => {
+                    p += 2;
+                    if self.pattern.get(p) != Some(&b'[') {
+                        return Err(broken("missing '[' after '%f' in pattern"));
+                    }
+                    let end = self.class_end(p)?;
+                    let before = if s == 0 { 0 } else { self.subject[s - 1] };
+                    let here = self.subject.get(s).copied().unwrap_or(0);
+                    if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
+                        return Ok(None);
+                    }
+                    p = end;
+                }
+                ESCAPE if self.pattern.get(p + 1).is_some_and(u8::is_ascii_digit) => {
+                    match self.back_reference(s, self.pattern[p + 1])? {
+                        Some(end) => (s, p) = (end, p + 2),
+                        None => return Ok(None),
+                    }
+                }
+                _ => {
+                    let end = self.class_end(p)?;
+                    let fits = self.fits(s, p, end);
+                    match self.pattern.get(end) {
+                        Some(b'?') => {
+                            if fits && let Some(found) = self.run(s + 1, end + 1)? {
+                                return Ok(Some(found));
+                            }
+                            p = end + 1;
+                        }
+                        Some(b'*') => return self.most(s, p, end, 0),
+                        Some(b'+') => return self.most(s, p, end, 1),
+                        Some(b'-') => return self.least(s, p, end),
+                        _ if fits => (s, p) = (s + 1, end),
+                        _ => return Ok(None),
+                    }
+                }
+            }
+        }
+    }
+    /// As many as there are, then fewer; `min` at least.
+    fn most(&mut self, s: usize, p: usize, end: usize, min: usize) -> Found<Option<usize>> {
+        let mut n = 0;
+        while self.fits(s + n, p, end) {
+            self.step()?;
+            n += 1;
+        }
+        loop {
+            if n < min {
+                return Ok(None);
+            }
+            if let Some(found) = self.run(s + n, end + 1)? {
+                return Ok(Some(found));
+            }
+            if n == 0 {
+                return Ok(None);
+            }
+            n -= 1;
+        }
+    }
+    fn least(&mut self, mut s: usize, p: usize, end: usize) -> Found<Option<usize>> {
+        loop {
+            if let Some(found) = self.run(s, end + 1)? {
+                return Ok(Some(found));
+            }
+            if !self.fits(s, p, end) {
+                return Ok(None);
+            }
+            s += 1;
+        }
+    }
+    fn start_capture(&mut self, s: usize, p: usize, len: Len) -> Found<Option<usize>> {
+        if self.level == CAPTURES_MAX {
+            return Err(broken("too many captures"));
+        }
+        self.captures[self.level] = (s, len);
+        self.level += 1;
+        let found = self.run(s, p)?;
+        if found.is_none() {
+            self.level -= 1;
+        }
+        Ok(found)
+    }
+    fn end_capture(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
+        let open = (0..self.level).rev().find(|i| self.captures[*i].1 == Len::Open);
+        let Some(i) = open else { return Err(broken("invalid pattern capture")) };
+        self.captures[i].1 = Len::Bytes(s - self.captures[i].0);
+        let found = self.run(s, p)?;
+        if found.is_none() {
+            self.captures[i].1 = Len::Open;
+        }
+        Ok(found)
+    }
+    fn balance(&mut self, s: usize, p: usize) -> Found<Option<usize>> {
+        let (Some(&open), Some(&close)) = (self.pattern.get(p), self.pattern.get(p + 1)) else {
+            return Err(broken("unbalanced pattern"));
+        };
+        if self.subject.get(s) != Some(&open) {
+            return Ok(None);
+        }
+        let mut depth = 1;
+        for at in s + 1..self.subject.len() {
+            self.step()?;
+            let c = self.subject[at];
+            if c == close {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(Some(at + 1));
+                }
+            } else if c == open {
+                depth += 1;
+            }
+        }
+        Ok(None)
+    }
+    fn back_reference(&mut self, s: usize, digit: u8) -> Found<Option<usize>> {
+        let i = usize::from(digit).checked_sub(usize::from(b'1'));
+        let Some((at, Len::Bytes(n))) = i.filter(|i| *i < self.level).map(|i| self.captures[i]) else {
+            return Err(broken("invalid capture index"));
+        };
+        let text = &self.subject[at..at + n];
+        Ok(self.subject[s..].starts_with(text).then_some(s + n))
+    }
+    /// The end of the single-character class that begins at `p`.
+    fn class_end(&self, p: usize) -> Found<usize> {
+        let end = p + 1;
+        match self.pattern[p] {
+            ESCAPE if end == self.pattern.len() => Err(broken("malformed pattern (ends with '%')")),
+            ESCAPE => Ok(end + 1),
+            b'[' => {
+                let mut p = end;
+                if self.pattern.get(p) == Some(&b'^') {
+                    p += 1;
+                }
+                // A `]` right at the start is a member.
+                loop {
+                    match self.pattern.get(p) {
+                        None => return Err(broken("malformed pattern (missing ']')")),
+                        Some(&ESCAPE) => p += 2,
+                        Some(_) => p += 1,
+                    }
+                    if self.pattern.get(p) == Some(&b']') {
+                        return Ok(p + 1);
+                    }
+                }
+            }
+            _ => Ok(end),
+        }
+    }
+    fn fits(&self, s: usize, p: usize, end: usize) -> bool {
+        let Some(&c) = self.subject.get(s) else { return false };
+        match self.pattern[p] {
+            b'.' => true,
+            ESCAPE => in_class(c, self.pattern[p + 1]),
+            b'[' => self.in_set(c, p, end - 1),
+            literal => literal == c,
+        }
+    }
+    /// Whether `c` is in the set from `[` at `p` to `]` at `close`.
+    fn in_set(&self, c: u8, p: usize, close: usize) -> bool {
+        let set = self.pattern;
+        let (mut p, mut inside) = (p + 1, true);
+        if set[p] == b'^' {
+            (p, inside) = (p + 1, false);
+        }
+        while p < close {
+            if set[p] == ESCAPE && p + 1 < close {
+                if in_class(c, set[p + 1]) {
+                    return inside;
+                }
+                p += 2;
+            } else if p + 2 < close && set[p + 1] == b'-' {
+                if (set[p]..=set[p + 2]).contains(&c) {
+                    return inside;
+                }
+                p += 3;
+            } else {
+                if set[p] == c {
+                    return inside;
+                }
+                p += 1;
+            }
+        }
+        !inside
+    }
+}
+
+fn in_class(c: u8, class: u8) -> bool {
+    let is = match class.to_ascii_lowercase() {
+        b'a' => c.is_ascii_alphabetic(),
+        b'c' => c.is_ascii_control(),
+        b'd' => c.is_ascii_digit(),
+        b'l' => c.is_ascii_lowercase(),
+        b'p' => c.is_ascii_punctuation(),
+        b's' => c.is_ascii_whitespace() || c == 0x0b,
+        b'u' => c.is_ascii_uppercase(),
+        b'w' => c.is_ascii_alphanumeric(),
+        b'x' => c.is_ascii_hexdigit(),
+        b'z' => c == 0,
+        _ => return class == c,
+    };
+    is != class.is_ascii_uppercase()
+}
+
+fn broken(text: &str) -> Stop {
+    Stop::Broken(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(subject: &str, pattern: &str) -> Option<(usize, usize)> {
+        let mut budget = |_| true;
+        let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &mut budget);
+        (0..=subject.len()).find_map(|at| matcher.match_at(at).expect("no error").map(|end| (at, end)))
+    }
+
+    #[test]
+    fn quantifiers_sets_and_anchors() {
+        assert_eq!(find("hello", "l+"), Some((2, 4)));
+        assert_eq!(find("hello", "l-o"), Some((2, 5)));
+        assert_eq!(find("key=val", "(%w+)=(%w*)$"), Some((0, 7)));
+        assert_eq!(find("a]b", "[]]"), Some((1, 2)));
+        assert_eq!(find("f(a(b)c)d", "%b()"), Some((1, 8)));
+        assert_eq!(find("THE (quick) fox", "%f[%a]%a+"), Some((0, 3)));
+        assert_eq!(find("abab", "(ab)%1"), Some((0, 4)));
+        assert_eq!(find("x-y", "[a-]"), Some((1, 2)));
+    }
+
+    #[test]
+    fn a_bomb_ends_with_its_budget_and_deep_patterns_with_an_error() {
+        let (subject, pattern) = ("a".repeat(400), "a*a*a*a*b");
+        let mut left = 100i64;
+        let mut budget = |steps: u32| {
+            left -= i64::from(steps / STEPS_PER_LOOK);
+            left > 0
+        };
+        let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &mut budget);
+        assert_eq!(matcher.match_at(0), Err(Stop::Budget));
+        let pattern = "a-".repeat(10_000);
+        let mut budget = |_| true;
+        let mut matcher = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &mut budget);
+        assert_eq!(matcher.match_at(0), Err(broken("pattern too complex")));
+    }
+}

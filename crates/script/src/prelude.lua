@@ -1,0 +1,62 @@
+-- Runs once in each new interpreter, before any script: what has to be Lua, because errors of Lua pass through it untouched.
+-- `N` are functions of ours; what is returned goes into the tables that scripts see.
+local N = ...
+local raw_pcall, raw_xpcall, raw_resume = pcall, xpcall, coroutine.resume
+local setmetatable, type, next, pairs = setmetatable, type, next, pairs
+local visible, stopped = N.visible, N.stopped
+
+-- What pcall gives of an error: of a table its `err`, as redis-server's does.
+local function caught(ok, ...)
+  if ok then return true, ... end
+  local e = ...
+  if type(e) == 'userdata' then e = visible(e) end
+  if type(e) == 'table' and e.err ~= nil then e = e.err end
+  return false, e
+end
+
+local function pcall(...) return caught(raw_pcall(...)) end
+
+-- While a run is stopped no handler of the script's may begin: inside it no hook would run.
+local function xpcall(f, handler)
+  return raw_xpcall(f, function(e)
+    if stopped() then return e end
+    return handler(visible(e))
+  end)
+end
+
+local function resumed(ok, ...)
+  if ok then return true, ... end
+  return false, visible((...))
+end
+
+local function resume(...) return resumed(raw_resume(...)) end
+
+-- A table that scripts can read and not change: the table that they see is empty, and what is in it lies in another one.
+local shield = setmetatable({}, { __newindex = N.readonly, __metatable = false })
+local proxies = {}
+
+local function protect(real)
+  local proxy = setmetatable({}, { __index = real, __newindex = N.readonly, __metatable = shield })
+  proxies[#proxies + 1] = proxy
+  N.protected[proxy] = real
+  return proxy
+end
+
+-- `table.insert` and its like write past metatables: what a script has left in a proxy goes before the next one runs.
+local function sweep()
+  for i = 1, #proxies do
+    local proxy = proxies[i]
+    if next(proxy) ~= nil then
+      for key in pairs(proxy) do rawset(proxy, key, nil) end
+    end
+  end
+end
+
+-- Runs `f`; its first result, or false and the error as a table.
+local function run(f, handler) return raw_xpcall(f, handler) end
+
+local function call(f, keys, args, handler)
+  return raw_xpcall(function() return f(keys, args) end, handler)
+end
+
+return { pcall = pcall, xpcall = xpcall, resume = resume, protect = protect, sweep = sweep, run = run, call = call }

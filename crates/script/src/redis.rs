@@ -1,0 +1,191 @@
+//! The table `redis`: `call`, `pcall`, `error_reply`, `log` and so on.
+
+use crate::args::Args;
+use crate::cjson::general;
+use crate::errors::{self, Thrown};
+use crate::state::{self, Called};
+use crate::{convert, load};
+use mlua::{Lua, MultiValue, Result, Table, Value};
+use sha1::{Digest, Sha1};
+use strand_chain::Chain;
+use strand_wire::args::Argv;
+use strand_wire::digits::Digits;
+
+/// The version whose behaviour this is.
+const VERSION: &str = "7.0.15";
+const VERSION_NUMBER: i64 = 0x0007_000f;
+
+/// Numbers go to commands as C's `%.17g` prints them: below this, whole ones have all their digits.
+const EXACT_DIGITS_MAX: u64 = 100_000_000_000_000_000;
+const DIGITS: usize = 17;
+
+/// The table for scripts and functions (`call`), or for a library that is being loaded (`load`).
+pub(crate) fn library(lua: &Lua, purpose: &str) -> Result<Table> {
+    let api = lua.create_table()?;
+    for (name, number) in [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)] {
+        api.set(name, number)?;
+    }
+    api.set("REDIS_VERSION", VERSION)?;
+    api.set("REDIS_VERSION_NUM", VERSION_NUMBER)?;
+    api.set("log", lua.create_function(log)?)?;
+    if purpose == "load" {
+        api.set("register_function", lua.create_function(load::register)?)?;
+        return Ok(api);
+    }
+    for (name, number) in
+        [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)]
+    {
+        api.set(name, number)?;
+    }
+    api.set("call", lua.create_function(|lua, values| call(lua, values, true))?)?;
+    api.set("pcall", lua.create_function(|lua, values| call(lua, values, false))?)?;
+    api.set("acl_check_cmd", lua.create_function(may)?)?;
+    api.set("error_reply", lua.create_function(|lua, values| single_reply(lua, values, "err"))?)?;
+    api.set("status_reply", lua.create_function(|lua, values| single_reply(lua, values, "ok"))?)?;
+    api.set("sha1hex", lua.create_function(sha1hex)?)?;
+    api.set("setresp", lua.create_function(set_resp)?)?;
+    api.set("set_repl", lua.create_function(set_repl)?)?;
+    api.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    // There is no debugger to break into or to show it.
+    api.set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
+    api.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    Ok(api)
+}
+
+fn argv(values: &MultiValue) -> Result<Argv> {
+    if values.is_empty() {
+        return Err(errors::reply("Please specify at least one argument for this redis lib call"));
+    }
+    let mut argv = Argv::new();
+    for value in values {
+        match value {
+            Value::String(text) => argv.push(&text.as_bytes()),
+            Value::Integer(number) if number.unsigned_abs() < EXACT_DIGITS_MAX => {
+                argv.push(Digits::int(*number).as_slice());
+            }
+            Value::Integer(number) => argv.push(general(*number as f64, DIGITS).as_bytes()),
+            Value::Number(number) => argv.push(general(*number, DIGITS).as_bytes()),
+            _ => return Err(errors::reply("Lua redis lib command arguments must be strings or integers")),
+        }
+    }
+    Ok(argv)
+}
+
+fn call(lua: &Lua, values: MultiValue, raises: bool) -> Result<Value> {
+    let refused = |error: mlua::Error| match (raises, error.downcast_ref::<Thrown>()) {
+        (false, Some(Thrown::Reply { text, counted })) => {
+            Ok(Value::Table(errors::table(lua, text, *counted)?))
+        }
+        _ => Err(error),
+    };
+    let argv = match argv(&values) {
+        Ok(argv) => argv,
+        Err(error) => return refused(error),
+    };
+    // Each is worth some instructions.
+    state::charge(32)?;
+    let mut out = Chain::new();
+    let resp3 = state::resp3();
+    match state::with_host(|host| host.call(&argv, resp3, &mut out))? {
+        Called::Replied => {}
+        Called::Refused(text) => {
+            return refused(Thrown::Reply { text: text.into_bytes(), counted: true }.into());
+        }
+        Called::Stop => return Err(state::stop()),
+    }
+    match convert::reply_value(lua, &out)? {
+        Ok(value) => Ok(value),
+        Err(text) => refused(Thrown::Reply { text, counted: true }.into()),
+    }
+}
+
+fn may(_: &Lua, values: MultiValue) -> Result<bool> {
+    let argv = argv(&values)?;
+    let may = state::with_host(|host| host.may(&argv))?;
+    may.ok_or_else(|| errors::reply("Invalid command passed to redis.acl_check_cmd()"))
+}
+
+/// `{err = TEXT}` or `{ok = TEXT}`.
+fn single_reply(lua: &Lua, values: MultiValue, field: &str) -> Result<Table> {
+    let text = match (values.len(), values.front()) {
+        (1, Some(Value::String(text))) => text.as_bytes().to_vec(),
+        _ => return errors::table(lua, b"ERR wrong number or type of arguments", false),
+    };
+    if field == "err" {
+        let text = text.strip_prefix(b"-").unwrap_or(&text);
+        let has_code = text.contains(&b' ');
+        let text = if has_code { text.to_vec() } else { [b"ERR ", text].concat() };
+        return errors::table(lua, &text, false);
+    }
+    let table = lua.create_table()?;
+    table.raw_set(field, lua.create_string(text)?)?;
+    Ok(table)
+}
+
+fn sha1hex(lua: &Lua, values: MultiValue) -> Result<String> {
+    if values.len() != 1 {
+        return Err(errors::reply("wrong number of arguments"));
+    }
+    let text = values.front().cloned().and_then(|value| lua.coerce_string(value).ok().flatten());
+    let text = text.map(|text| text.as_bytes().to_vec()).unwrap_or_default();
+    state::charge(text.len())?;
+    Ok(hex(&Sha1::digest(&text)))
+}
+
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]).collect()
+}
+
+fn set_resp(lua: &Lua, values: MultiValue) -> Result<()> {
+    let args = Args::new(lua, values);
+    if args.len() != 1 {
+        return Err(errors::reply("redis.setresp() requires one argument."));
+    }
+    match args.int(1) {
+        Ok(2) => state::set_resp3(false),
+        Ok(3) => state::set_resp3(true),
+        _ => return Err(errors::reply("RESP version must be 2 or 3.")),
+    }
+    Ok(())
+}
+
+/// There is no replication of effects that a script could choose: the flags are checked.
+fn set_repl(lua: &Lua, values: MultiValue) -> Result<()> {
+    let args = Args::new(lua, values);
+    if args.len() != 1 {
+        return Err(errors::reply("redis.set_repl() requires two arguments."));
+    }
+    if !(0..=3).contains(&args.int(1).unwrap_or(-1)) {
+        let text = "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(errors::reply(text));
+    }
+    Ok(())
+}
+
+fn log(lua: &Lua, values: MultiValue) -> Result<()> {
+    let args = Args::new(lua, values);
+    if args.len() < 2 {
+        return Err(errors::reply("redis.log() requires two arguments or more."));
+    }
+    if !matches!(args.get(1), Some(Value::Integer(_) | Value::Number(_))) {
+        return Err(errors::reply("First argument must be a number (log level)."));
+    }
+    let level = args.int(1)?;
+    if !(0..=3).contains(&level) {
+        return Err(errors::reply("Invalid debug level."));
+    }
+    let mut text = Vec::new();
+    for (n, value) in args.into_values().into_iter().skip(1).enumerate() {
+        if let Some(part) = lua.coerce_string(value)? {
+            if n > 0 {
+                text.push(b' ');
+            }
+            state::charge(part.as_bytes().len())?;
+            text.extend_from_slice(&part.as_bytes());
+        }
+    }
+    state::with_host(|host| host.log(level, &text))
+}

@@ -1,0 +1,450 @@
+//! The globals that scripts see, as redis-server 7.0 has them: which functions, and that nobody can change them.
+//!
+//! Redis patches its Lua for tables that cannot be written. Here each such table is a proxy: an empty table whose metatable
+//! leads to the real one. What could tell or get past that (`rawset`, `setmetatable`, `pairs`, the metatable of strings,
+//! `load` of bytecode) is a function of ours.
+
+use crate::args::Args;
+use crate::errors::{self, Thrown, bad_argument, error};
+use crate::state::{self, Kind};
+use crate::{bits, cjson, cmsgpack, redis, strings, structs};
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Functions of Lua itself that scripts have.
+const BASE: [&str; 14] = [
+    "assert",
+    "error",
+    "getmetatable",
+    "ipairs",
+    "next",
+    "rawequal",
+    "select",
+    "tonumber",
+    "tostring",
+    "type",
+    "unpack",
+    "_VERSION",
+    "coroutine",
+    "table",
+];
+/// The first byte of compiled code.
+const BYTECODE: u8 = 0x1b;
+const READ_ONLY: &str = "Attempt to modify a readonly table";
+/// Most bytes that `load` gathers from its function.
+const LOAD_BYTES_MAX: usize = 16 << 20;
+
+/// The tables of an interpreter.
+pub(crate) struct Sandbox {
+    /// The globals of scripts, as they see them, and where they really lie (KEYS and ARGV are set there).
+    pub(crate) script_globals: Table,
+    pub(crate) script_real: Table,
+    /// The globals of functions; those while a library is loaded are put in their metatable's place for that time.
+    pub(crate) function_globals: Table,
+    function_meta: Table,
+    function_real: Table,
+    load_real: Table,
+    /// `run(f, handler)` and `call(f, keys, args, handler)`.
+    pub(crate) run: Function,
+    pub(crate) call: Function,
+    pub(crate) handler: Function,
+    pub(crate) sweep: Function,
+}
+
+impl Sandbox {
+    /// A new interpreter with its sandbox.
+    pub(crate) fn open() -> Result<(Lua, Sandbox)> {
+        let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
+        let sandbox = Sandbox::build(&lua)?;
+        Ok((lua, sandbox))
+    }
+    fn build(lua: &Lua) -> Result<Sandbox> {
+        let native = lua.create_table()?;
+        let protected = lua.create_table()?;
+        native.set("protected", &protected)?;
+        native.set("visible", lua.create_function(errors::visible)?)?;
+        native.set("stopped", lua.create_function(|_, ()| Ok(state::is_stopped()))?)?;
+        let read_only = |lua: &Lua, _: MultiValue| Err::<(), _>(error(lua, READ_ONLY));
+        native.set("readonly", lua.create_function(read_only)?)?;
+        let prelude: Table = lua
+            .load(include_str!("prelude.lua"))
+            .set_name("=prelude")
+            .set_mode(ChunkMode::Text)
+            .call(native)?;
+        let protect: Function = prelude.get("protect")?;
+        let raw = lua.globals();
+
+        let real = lua.create_table()?;
+        for name in BASE {
+            real.set(name, raw.get::<Value>(name)?)?;
+        }
+        for name in ["pcall", "xpcall"] {
+            real.set(name, prelude.get::<Function>(name)?)?;
+        }
+        base_functions(lua, &real, &protected, raw.get("next")?)?;
+        let coroutine: Table = raw.get("coroutine")?;
+        coroutine.set("resume", prelude.get::<Function>("resume")?)?;
+        let string: Table = raw.get("string")?;
+        strings::install(lua, &string)?;
+        let math: Table = raw.get("math")?;
+        random(lua, &math)?;
+        let api = redis::library(lua, "call")?;
+        for (name, library) in [
+            ("bit", bits::library(lua)?),
+            ("cjson", cjson::library(lua)?),
+            ("cmsgpack", cmsgpack::library(lua)?),
+            ("coroutine", coroutine),
+            ("math", math),
+            ("redis", api),
+            ("string", string.clone()),
+            ("struct", structs::library(lua)?),
+            ("table", raw.get("table")?),
+        ] {
+            real.set(name, protect.call::<Table>(library)?)?;
+        }
+        // Methods of strings are found in the real table; the metatable shows the proxy.
+        let shown = lua.create_table()?;
+        shown.set("__index", real.get::<Table>("string")?)?;
+        let strings = lua.create_table()?;
+        strings.set("__index", string)?;
+        strings.set("__metatable", protect.call::<Table>(shown)?)?;
+        lua.set_type_metatable::<mlua::LuaString>(Some(strings));
+
+        let missing = lua.create_table()?;
+        missing.set("__index", lua.create_function(no_such_global)?)?;
+        let globals = |from: &Table| -> Result<(Table, Table)> {
+            let own = lua.create_table()?;
+            for pair in from.pairs::<Value, Value>() {
+                let (name, value) = pair?;
+                own.raw_set(name, value)?;
+            }
+            own.set_metatable(Some(missing.clone()))?;
+            let proxy: Table = protect.call(&own)?;
+            own.raw_set("_G", &proxy)?;
+            Ok((own, proxy))
+        };
+        let (script_real, script_globals) = globals(&real)?;
+        // The proxy of functions has a metatable that we keep, to lead elsewhere while a library is loaded.
+        let (function_real, _) = globals(&real)?;
+        let (load_real, _) = globals(&lua.create_table()?)?;
+        let load_api = redis::library(lua, "load")?;
+        load_api.set_metatable(Some(missing))?;
+        load_real.raw_set("redis", protect.call::<Table>(load_api)?)?;
+        load_real.raw_set("_G", Value::Nil)?;
+        let function_meta = lua.create_table()?;
+        function_meta.raw_set("__index", &function_real)?;
+        function_meta.raw_set("__newindex", lua.create_function(read_only)?)?;
+        function_meta.raw_set("__metatable", false)?;
+        let function_globals = lua.create_table()?;
+        function_globals.set_metatable(Some(function_meta.clone()))?;
+        function_real.raw_set("_G", &function_globals)?;
+        protected.raw_set(&function_globals, &function_real)?;
+        let loader = Loader { script: script_globals.clone(), function: function_globals.clone() };
+        loader.install(lua, &[&script_real, &function_real])?;
+        // Nothing of ours is left where a chunk without an environment would find it.
+        lua.set_globals(script_globals.clone())?;
+        Ok(Sandbox {
+            script_globals,
+            script_real,
+            function_globals,
+            function_meta,
+            function_real,
+            load_real,
+            run: prelude.get("run")?,
+            call: prelude.get("call")?,
+            handler: lua.create_function(handler)?,
+            sweep: prelude.get("sweep")?,
+        })
+    }
+    /// While a library is loaded, its chunk sees little but `redis.register_function`.
+    pub(crate) fn set_loading(&self, loading: bool) -> Result<()> {
+        let globals = if loading { &self.load_real } else { &self.function_real };
+        self.function_meta.raw_set("__index", globals)
+    }
+}
+
+/// The table of an uncaught error: `{err =, source =, line =}`.
+fn handler(lua: &Lua, value: Value) -> Result<Table> {
+    if state::is_stopped() {
+        return errors::table(lua, b"ERR stopped", false);
+    }
+    let value = errors::visible(lua, value)?;
+    let table = match value {
+        Value::Table(table) => table,
+        other => {
+            let text = match &other {
+                Value::String(text) => text.as_bytes().to_vec(),
+                Value::Integer(_) | Value::Number(_) => {
+                    lua.coerce_string(other)?.map(|text| text.as_bytes().to_vec()).unwrap_or_default()
+                }
+                Value::Boolean(yes) => yes.to_string().into_bytes(),
+                other => crate::args::type_name(other).as_bytes().to_vec(),
+            };
+            errors::table(lua, &[b"ERR ", &text[..]].concat(), false)?
+        }
+    };
+    let mut place = errors::source_and_line(lua, 1);
+    if place.as_ref().is_some_and(|(is_c, ..)| *is_c) {
+        place = errors::source_and_line(lua, 2);
+    }
+    if let Some((_, source, line)) = place {
+        table.raw_set("source", source)?;
+        table.raw_set("line", line)?;
+    }
+    Ok(table)
+}
+
+fn no_such_global(lua: &Lua, (_, name): (Value, Value)) -> Result<Value> {
+    let name = lua.coerce_string(name)?.map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+    let text = [b"Script attempted to access nonexistent global variable '", &name[..], b"'"].concat();
+    Err(error(lua, text))
+}
+
+/// Functions of Lua that must know the proxies, or be bounded.
+fn base_functions(lua: &Lua, real: &Table, protected: &Table, next: Function) -> Result<()> {
+    let shield = protected.clone();
+    let is_protected = move |table: &Table| shield.raw_get::<Option<Table>>(table);
+    let check = is_protected.clone();
+    real.set(
+        "setmetatable",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let table = args.table(1)?;
+            let meta = match args.get(2) {
+                Some(Value::Nil) => None,
+                Some(Value::Table(meta)) => Some(meta.clone()),
+                _ => return Err(args.bad(2, "nil or table expected")),
+            };
+            if check(&table)?.is_some() {
+                return Err(errors::reply(READ_ONLY));
+            }
+            if let Some(old) = table.metatable()
+                && !old.raw_get::<Value>("__metatable")?.is_nil()
+            {
+                return Err(args.error("cannot change a protected metatable"));
+            }
+            table.set_metatable(meta)?;
+            Ok(table)
+        })?,
+    )?;
+    let check = is_protected.clone();
+    real.set(
+        "rawset",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let table = args.table(1)?;
+            if check(&table)?.is_some() {
+                return Err(errors::reply(READ_ONLY));
+            }
+            for n in [2, 3] {
+                if args.get(n).is_none() {
+                    return Err(args.bad(n, "value expected"));
+                }
+            }
+            let (key, value) = (args.get(2).cloned(), args.get(3).cloned());
+            table.raw_set(key.unwrap_or(Value::Nil), value.unwrap_or(Value::Nil)).map_err(plain)?;
+            Ok(table)
+        })?,
+    )?;
+    let check = is_protected.clone();
+    real.set(
+        "rawget",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let table = args.table(1)?;
+            let Some(key) = args.get(2).cloned() else { return Err(args.bad(2, "value expected")) };
+            check(&table)?.unwrap_or(table).raw_get::<Value>(key)
+        })?,
+    )?;
+    real.set(
+        "pairs",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let table = args.table(1)?;
+            let seen = match is_protected(&table)? {
+                None => table,
+                Some(real) => {
+                    let copy = lua.create_table()?;
+                    for pair in real.pairs::<Value, Value>() {
+                        let (key, value) = pair?;
+                        copy.raw_set(key, value)?;
+                    }
+                    copy
+                }
+            };
+            Ok((next.clone(), seen, Value::Nil))
+        })?,
+    )?;
+    real.set("collectgarbage", lua.create_function(collect_garbage)?)?;
+    real.set("gcinfo", lua.create_function(|lua, ()| Ok((lua.used_memory() / 1024) as f64))?)?;
+    Ok(())
+}
+
+/// An error of Lua's as it is, without a position.
+fn plain(error: mlua::Error) -> mlua::Error {
+    match error {
+        mlua::Error::RuntimeError(text) => {
+            Thrown::Text(text.lines().next().unwrap_or_default().as_bytes().to_vec()).into()
+        }
+        other => other,
+    }
+}
+
+/// The collector's pace is not a script's to set.
+fn collect_garbage(lua: &Lua, values: MultiValue) -> Result<f64> {
+    const OPTIONS: [&[u8]; 7] =
+        [b"stop", b"restart", b"collect", b"count", b"step", b"setpause", b"setstepmul"];
+    let args = Args::new(lua, values);
+    let option = if args.is_none(1) { b"collect".to_vec() } else { args.string(1)?.as_bytes().to_vec() };
+    if !OPTIONS.contains(&&option[..]) {
+        let text = String::from_utf8_lossy(&option);
+        return Err(bad_argument(lua, 1, &format!("invalid option '{text}'")));
+    }
+    match &option[..] {
+        b"count" => return Ok(lua.used_memory() as f64 / 1024.0),
+        b"collect" | b"step" => {
+            state::charge(lua.used_memory() / 16)?;
+            lua.gc_collect()?;
+        }
+        _ => {}
+    }
+    Ok(0.0)
+}
+
+/// `loadstring` and `load`: text alone, in the globals of the run.
+#[derive(Clone)]
+struct Loader {
+    script: Table,
+    function: Table,
+}
+
+impl Loader {
+    fn install(self, lua: &Lua, globals: &[&Table]) -> Result<()> {
+        let loader = self.clone();
+        let loadstring = lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let text = args.string(1)?;
+            let name = if args.is_none(2) { text.clone() } else { args.string(2)? };
+            loader.load(lua, &text.as_bytes(), &name.as_bytes())
+        })?;
+        let load = lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let Some(Value::Function(pieces)) = args.get(1) else {
+                return Err(args.wrong_type(1, "function"));
+            };
+            let name =
+                if args.is_none(2) { b"=(load)".to_vec() } else { args.string(2)?.as_bytes().to_vec() };
+            let mut text = Vec::new();
+            loop {
+                match state::deeper(lua, || pieces.call::<Value>(()))? {
+                    Value::Nil => break,
+                    Value::String(piece) if piece.as_bytes().is_empty() => break,
+                    Value::String(piece) => text.extend_from_slice(&piece.as_bytes()),
+                    number @ (Value::Integer(_) | Value::Number(_)) => {
+                        let piece = lua.coerce_string(number)?;
+                        text.extend(piece.iter().flat_map(|piece| piece.as_bytes().to_vec()));
+                    }
+                    _ => return Err(args.error("reader function must return a string")),
+                }
+                state::charge(1)?;
+                if text.len() > LOAD_BYTES_MAX {
+                    return Err(Thrown::Text(b"not enough memory".to_vec()).into());
+                }
+            }
+            self.load(lua, &text, &name)
+        })?;
+        for table in globals {
+            table.raw_set("loadstring", &loadstring)?;
+            table.raw_set("load", &load)?;
+        }
+        Ok(())
+    }
+    fn load(&self, lua: &Lua, text: &[u8], name: &[u8]) -> Result<(Value, Value)> {
+        let globals = match state::kind() {
+            Kind::Script => &self.script,
+            Kind::Function => &self.function,
+        };
+        state::charge(text.len())?;
+        match compile(lua, text, name, globals)? {
+            Ok(function) => Ok((Value::Function(function), Value::Nil)),
+            Err(text) => Ok((Value::Nil, Value::String(lua.create_string(text)?))),
+        }
+    }
+}
+
+/// Compiles text; or Lua's text of what is wrong. `name` as in Lua: `@file`, `=name` or the text itself.
+pub(crate) fn compile(
+    lua: &Lua,
+    text: &[u8],
+    name: &[u8],
+    globals: &Table,
+) -> Result<std::result::Result<Function, Vec<u8>>> {
+    if text.first() == Some(&BYTECODE) {
+        let shown = [&shown_name(name)[..], b":1: unexpected symbol near 'char(27)'"].concat();
+        return Ok(Err(shown));
+    }
+    let until_nul = name.split(|c| *c == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(until_nul).into_owned();
+    let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text).set_environment(globals.clone());
+    match chunk.into_function() {
+        Ok(function) => Ok(Ok(function)),
+        Err(mlua::Error::SyntaxError { message, .. }) => Ok(Err(message.into_bytes())),
+        Err(mlua::Error::MemoryError(_)) => Ok(Err(b"not enough memory".to_vec())),
+        Err(other) => Err(other),
+    }
+}
+
+/// How Lua shows a chunk's name.
+fn shown_name(name: &[u8]) -> Vec<u8> {
+    match name.first() {
+        Some(b'@' | b'=') => name[1..].to_vec(),
+        _ => [b"[string \"", name.split(|c| *c == b'\n').next().unwrap_or_default(), b"\"]"].concat(),
+    }
+}
+
+/// `math.random` and `math.randomseed` are redis-server's: a generator of 48 bits, as `drand48` has it.
+fn random(lua: &Lua, math: &Table) -> Result<()> {
+    const FIRST: u64 = 0x1234_ABCD_330E;
+    const MAX: u32 = i32::MAX as u32;
+    let bits = Arc::new(AtomicU64::new(FIRST));
+    let seeded = bits.clone();
+    math.set(
+        "random",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            let next = bits.load(Relaxed).wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & ((1 << 48) - 1);
+            bits.store(next, Relaxed);
+            let r = f64::from((next >> 17) as u32 % MAX) / f64::from(MAX);
+            let int = |n| Ok::<_, mlua::Error>(args.int(n)? as i32);
+            match args.len() {
+                0 => Ok(r),
+                1 => {
+                    let upper = int(1)?;
+                    if upper < 1 {
+                        return Err(args.bad(1, "interval is empty"));
+                    }
+                    Ok((r * f64::from(upper)).floor() + 1.0)
+                }
+                2 => {
+                    let (lower, upper) = (int(1)?, int(2)?);
+                    if lower > upper {
+                        return Err(args.bad(2, "interval is empty"));
+                    }
+                    Ok((r * (f64::from(upper) - f64::from(lower) + 1.0)).floor() + f64::from(lower))
+                }
+                _ => Err(args.error("wrong number of arguments")),
+            }
+        })?,
+    )?;
+    math.set(
+        "randomseed",
+        lua.create_function(move |lua, values: MultiValue| {
+            let args = Args::new(lua, values);
+            seeded.store(u64::from(args.int(1)? as u32) << 16 | 0x330E, Relaxed);
+            Ok(())
+        })?,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! The first line of a script or library: `#!lua flags=no-writes` and `#!lua name=library`.
+
+/// What a script may do and where, as its first line says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptFlags {
+    /// There is no such line: commands are judged one by one.
+    pub compatible: bool,
+    /// `no-writes`
+    pub no_writes: bool,
+    /// `allow-oom`
+    pub allow_oom: bool,
+    /// `allow-stale`
+    pub allow_stale: bool,
+    /// `no-cluster`
+    pub no_cluster: bool,
+    /// `allow-cross-slot-keys`
+    pub allow_cross_slot_keys: bool,
+}
+
+impl ScriptFlags {
+    /// Sets one by its name; false: there is none of that name.
+    pub(crate) fn set(&mut self, name: &[u8]) -> bool {
+        let flag = match name {
+            b"no-writes" => &mut self.no_writes,
+            b"allow-oom" => &mut self.allow_oom,
+            b"allow-stale" => &mut self.allow_stale,
+            b"no-cluster" => &mut self.no_cluster,
+            b"allow-cross-slot-keys" => &mut self.allow_cross_slot_keys,
+            _ => return false,
+        };
+        *flag = true;
+        true
+    }
+    /// The names of those that are set, as FUNCTION LIST shows them.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot_keys, "allow-cross-slot-keys"),
+        ]
+        .into_iter()
+        .filter_map(|(set, name)| set.then_some(name))
+    }
+}
+
+/// Words of a line; `None` where a quote has no end.
+type Words = Option<Vec<Vec<u8>>>;
+
+/// The first line of what begins with `#!`, split into words, and the text from its end on; the line feed stays, so that
+/// lines keep their numbers.
+fn first_line(body: &[u8]) -> Option<(Words, &[u8])> {
+    let end = memchr::memchr(b'\n', body)?;
+    Some((words(&body[..end]), &body[end..]))
+}
+
+/// Words with quotes, as redis-server splits a line; `None` where a quote has no end.
+fn words(line: &[u8]) -> Words {
+    let mut words = Vec::new();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_ascii_start();
+        if rest.is_empty() {
+            return Some(words);
+        }
+        let mut word = Vec::new();
+        let mut quote = None;
+        let mut at = 0;
+        while at < rest.len() {
+            let c = rest[at];
+            match quote {
+                None if c.is_ascii_whitespace() => break,
+                None if matches!(c, b'"' | b'\'') => quote = Some(c),
+                Some(q) if c == q => {
+                    quote = None;
+                    if rest.get(at + 1).is_some_and(|next| !next.is_ascii_whitespace()) {
+                        return None;
+                    }
+                }
+                _ => word.push(c),
+            }
+            at += 1;
+        }
+        if quote.is_some() {
+            return None;
+        }
+        words.push(word);
+        rest = &rest[at..];
+    }
+}
+
+/// The flags of a script and its text without the first line.
+///
+/// # Errors
+/// redis-server's text of what is wrong with that line.
+pub(crate) fn script(body: &[u8]) -> Result<(ScriptFlags, &[u8]), Vec<u8>> {
+    if !body.starts_with(b"#!") {
+        return Ok((ScriptFlags { compatible: true, ..ScriptFlags::default() }, body));
+    }
+    let Some((words, text)) = first_line(body) else { return Err(b"Invalid script shebang".to_vec()) };
+    let Some((engine, options)) = words.as_ref().and_then(|words| words.split_first()) else {
+        return Err(b"Invalid engine in script shebang".to_vec());
+    };
+    if engine != b"#!lua" {
+        return Err([b"Unexpected engine in script shebang: ", &engine[..]].concat());
+    }
+    let mut flags = ScriptFlags::default();
+    for option in options {
+        let Some(names) = option.strip_prefix(b"flags=") else {
+            return Err([b"Unknown lua shebang option: ", &option[..]].concat());
+        };
+        for name in names.split(|c| *c == b',').filter(|_| !names.is_empty()) {
+            if !flags.set(name) {
+                return Err([b"Unexpected flag in script shebang: ", name].concat());
+            }
+        }
+    }
+    Ok((flags, text))
+}
+
+/// The name of a library and its text without the first line.
+///
+/// # Errors
+/// redis-server's text of what is wrong with that line.
+pub(crate) fn library(code: &[u8]) -> Result<(Vec<u8>, &[u8]), Vec<u8>> {
+    if !code.starts_with(b"#!") {
+        return Err(b"Missing library metadata".to_vec());
+    }
+    let Some((words, text)) = first_line(code) else { return Err(b"Invalid library metadata".to_vec()) };
+    let Some((engine, options)) = words.as_ref().and_then(|words| words.split_first()) else {
+        return Err(b"Invalid library metadata".to_vec());
+    };
+    let mut name: Option<&[u8]> = None;
+    for option in options {
+        let Some(given) = option.strip_prefix(b"name=") else {
+            return Err([b"Invalid metadata value given: ", &option[..]].concat());
+        };
+        if name.replace(given).is_some() {
+            return Err(b"Invalid metadata value, name argument was given multiple times".to_vec());
+        }
+    }
+    let Some(name) = name else { return Err(b"Library name was not given".to_vec()) };
+    if !is_name(name) {
+        return Err(BAD_NAME.as_bytes().to_vec());
+    }
+    let engine = &engine[2..];
+    if !engine.eq_ignore_ascii_case(b"lua") {
+        return Err([b"Engine '", engine, b"' not found"].concat());
+    }
+    Ok((name.to_vec(), text))
+}
+
+/// The name of a library, by the first line of its text.
+///
+/// # Errors
+/// redis-server's text of what is wrong with that line.
+pub fn library_name(code: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
+    library(code).map(|(name, _)| name)
+}
+
+/// redis-server's text for a name that is none.
+pub(crate) const BAD_NAME: &str = "Library names can only contain letters, numbers, or underscores(_) and must be at least \
+                                   one character long";
+
+/// Names of libraries and of functions.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_and_lines_keep_their_numbers() {
+        let (flags, text) = script(b"#!lua flags=no-writes,allow-oom\nreturn 1").expect("fine");
+        assert!(flags.no_writes && flags.allow_oom && !flags.compatible && !flags.no_cluster);
+        assert_eq!(text, b"\nreturn 1");
+        assert!(script(b"return 1").expect("fine").0.compatible);
+        assert_eq!(script(b"#!lua flags=x\n"), Err(b"Unexpected flag in script shebang: x".to_vec()));
+        assert_eq!(script(b"#! \"lua\n"), Err(b"Invalid engine in script shebang".to_vec()));
+        assert_eq!(script(b"#!lua"), Err(b"Invalid script shebang".to_vec()));
+    }
+
+    #[test]
+    fn libraries_have_names() {
+        assert_eq!(library(b"#!lua name=a_1\nx").expect("fine"), (b"a_1".to_vec(), &b"\nx"[..]));
+        assert_eq!(library(b"#!lua\nx"), Err(b"Library name was not given".to_vec()));
+        assert_eq!(library(b"#!lua name=a-b\nx"), Err(BAD_NAME.as_bytes().to_vec()));
+        assert_eq!(library(b"#!js name=a\nx"), Err(b"Engine 'js' not found".to_vec()));
+    }
+}

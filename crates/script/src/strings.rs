@@ -1,0 +1,255 @@
+//! `string.find`, `match`, `gmatch`, `gsub`, `rep`, `format` and more: as in Lua 5.1, with a budget.
+//!
+//! Lua's own are C functions that no hook interrupts: these count steps, and what they make has a bound.
+
+use crate::args::Args;
+use crate::errors::Thrown;
+use crate::pattern::{Capture, Matcher, Stop};
+use crate::state;
+use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
+
+const SPECIALS: &[u8] = b"^$*+?.([%-";
+
+/// Replaces what may take long in the table of string functions.
+pub(crate) fn install(lua: &Lua, string: &Table) -> Result<()> {
+    let format: Function = string.get("format")?;
+    string.set("find", lua.create_function(|lua, args| find(lua, args, true))?)?;
+    string.set("match", lua.create_function(|lua, args| find(lua, args, false))?)?;
+    let gmatch = lua.create_function(gmatch)?;
+    string.set("gfind", gmatch.clone())?;
+    string.set("gmatch", gmatch)?;
+    string.set("gsub", lua.create_function(gsub)?)?;
+    string.set("rep", lua.create_function(rep)?)?;
+    // Its work is what its arguments are long, so one charge before the call is enough.
+    string.set(
+        "format",
+        lua.create_function(move |lua, values: MultiValue| self::format(lua, &format, values))?,
+    )?;
+    for name in ["lower", "upper", "reverse", "byte", "len", "sub", "char", "dump"] {
+        debug_assert!(string.contains_key(name)?, "Lua has it");
+    }
+    Ok(())
+}
+
+fn raised(args: &Args<'_>, stop: Stop) -> mlua::Error {
+    match stop {
+        Stop::Broken(text) => args.error(text),
+        Stop::Budget => state::stop(),
+    }
+}
+
+fn value(lua: &Lua, capture: Capture<'_>) -> Result<Value> {
+    Ok(match capture {
+        Capture::Text(text) => Value::String(lua.create_string(text)?),
+        Capture::Position(at) => Value::Number(at as f64),
+    })
+}
+
+/// The captures of a match; the whole match where the pattern has none and `whole`.
+fn captures(
+    args: &Args<'_>,
+    m: &Matcher<'_, '_>,
+    start: usize,
+    end: usize,
+    whole: bool,
+) -> Result<Vec<Value>> {
+    let n = if m.captures() == 0 && whole { 1 } else { m.captures() };
+    let capture = |i| m.capture(i, start, end).map_err(|stop| raised(args, stop));
+    (0..n).map(|i| value(args.lua, capture(i)?)).collect()
+}
+
+fn find(lua: &Lua, values: MultiValue, find: bool) -> Result<MultiValue> {
+    let args = Args::new(lua, values);
+    let (subject, pattern) = (args.string(1)?, args.string(2)?);
+    let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
+    let init = start_index(args.int_or(3, 1)?, s.len());
+    let plain = args.get(4).is_some_and(|v| !matches!(v, Value::Nil | Value::Boolean(false)));
+    if find && (plain || !p.iter().any(|c| SPECIALS.contains(c))) {
+        state::charge(s.len() - init)?;
+        let Some(at) = find_plain(&s[init..], p) else { return Ok(nil()) };
+        let start = init + at + 1;
+        return Ok([start, start + p.len() - 1].map(|n| Value::Number(n as f64)).into_iter().collect());
+    }
+    let (anchored, rest) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
+    let mut budget = state::goes_on;
+    let mut m = Matcher::new(s, rest, &mut budget);
+    for at in init..=s.len() {
+        if let Some(end) = m.match_at(at).map_err(|stop| raised(&args, stop))? {
+            let found = captures(&args, &m, at, end, !find)?;
+            let ends = if find { vec![at + 1, end] } else { Vec::new() };
+            return Ok(ends.into_iter().map(|n| Value::Number(n as f64)).chain(found).collect());
+        }
+        if anchored {
+            break;
+        }
+    }
+    Ok(nil())
+}
+
+fn nil() -> MultiValue {
+    [Value::Nil].into_iter().collect()
+}
+
+/// Where a search begins: from 0; negative numbers count from the end.
+fn start_index(init: i64, len: usize) -> usize {
+    let init = if init < 0 { init.saturating_add(len as i64) } else { init.saturating_sub(1) };
+    (init.max(0) as u64).min(len as u64) as usize
+}
+
+fn find_plain(text: &[u8], what: &[u8]) -> Option<usize> {
+    if what.is_empty() {
+        return Some(0);
+    }
+    memchr::memmem::find(text, what)
+}
+
+fn gmatch(lua: &Lua, values: MultiValue) -> Result<Function> {
+    let args = Args::new(lua, values);
+    let (subject, pattern) = (args.string(1)?, args.string(2)?);
+    let mut at = 0;
+    lua.create_function_mut(move |lua, _: MultiValue| {
+        let args = Args::new(lua, MultiValue::new());
+        let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
+        let mut budget = state::goes_on;
+        let mut m = Matcher::new(s, p, &mut budget);
+        while at <= s.len() {
+            let start = at;
+            if let Some(end) = m.match_at(start).map_err(|stop| raised(&args, stop))? {
+                at = if end == start { end + 1 } else { end };
+                return Ok(captures(&args, &m, start, end, true)?.into_iter().collect());
+            }
+            at += 1;
+        }
+        Ok(nil())
+    })
+}
+
+/// What `gsub` puts in a match's place.
+enum Replacement {
+    Text(LuaString),
+    Table(Table),
+    Function(Function),
+}
+
+fn gsub(lua: &Lua, values: MultiValue) -> Result<(LuaString, f64)> {
+    let args = Args::new(lua, values);
+    let (subject, pattern) = (args.string(1)?, args.string(2)?);
+    let (s, p) = (&*subject.as_bytes(), &*pattern.as_bytes());
+    let replacement = match args.get(3) {
+        Some(Value::Table(table)) => Replacement::Table(table.clone()),
+        Some(Value::Function(function)) => Replacement::Function(function.clone()),
+        Some(Value::String(_) | Value::Integer(_) | Value::Number(_)) => Replacement::Text(args.string(3)?),
+        _ => return Err(args.bad(3, "string/function/table expected")),
+    };
+    let times = if args.is_none(4) { s.len() as i64 + 1 } else { args.int(4)? };
+    let (anchored, rest) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
+    let mut budget = state::goes_on;
+    let mut m = Matcher::new(s, rest, &mut budget);
+    let (mut out, mut at, mut n) = (Vec::new(), 0, 0);
+    while n < times {
+        let found = m.match_at(at).map_err(|stop| raised(&args, stop))?;
+        if let Some(end) = found {
+            n += 1;
+            let before = out.len();
+            replace(&args, &m, &replacement, s, at, end, &mut out)?;
+            state::charge(out.len() - before)?;
+            state::check_bytes(out.len())?;
+        }
+        match found {
+            Some(end) if end > at => at = end,
+            _ if at < s.len() => {
+                out.push(s[at]);
+                at += 1;
+            }
+            _ => break,
+        }
+        if anchored {
+            break;
+        }
+    }
+    out.extend_from_slice(&s[at.min(s.len())..]);
+    Ok((lua.create_string(out)?, n as f64))
+}
+
+fn replace(
+    args: &Args<'_>,
+    m: &Matcher<'_, '_>,
+    replacement: &Replacement,
+    s: &[u8],
+    start: usize,
+    end: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let lua = args.lua;
+    let capture = |i| m.capture(i, start, end).map_err(|stop| raised(args, stop));
+    let new = match replacement {
+        Replacement::Text(text) => {
+            let text = &*text.as_bytes();
+            let mut rest = text.iter();
+            while let Some(&c) = rest.next() {
+                match c {
+                    b'%' => match rest.next() {
+                        Some(b'0') => out.extend_from_slice(&s[start..end]),
+                        Some(digit) if digit.is_ascii_digit() => match capture(usize::from(digit - b'1'))? {
+                            Capture::Text(text) => out.extend_from_slice(text),
+                            Capture::Position(at) => out.extend_from_slice(at.to_string().as_bytes()),
+                        },
+                        Some(&other) => out.push(other),
+                        None => out.push(0),
+                    },
+                    c => out.push(c),
+                }
+            }
+            return Ok(());
+        }
+        Replacement::Table(table) => table.get::<Value>(value(lua, capture(0)?)?)?,
+        Replacement::Function(function) => {
+            let values: MultiValue = captures(args, m, start, end, true)?.into_iter().collect();
+            state::deeper(lua, || function.call::<Value>(values))?
+        }
+    };
+    match new {
+        Value::Nil | Value::Boolean(false) => out.extend_from_slice(&s[start..end]),
+        Value::String(text) => out.extend_from_slice(&text.as_bytes()),
+        number @ (Value::Integer(_) | Value::Number(_)) => {
+            let text = lua.coerce_string(number)?;
+            out.extend(text.iter().flat_map(|text| text.as_bytes().to_vec()));
+        }
+        other => {
+            let kind = crate::args::type_name(&other);
+            return Err(args.error(format!("invalid replacement value (a {kind})")));
+        }
+    }
+    Ok(())
+}
+
+fn rep(lua: &Lua, values: MultiValue) -> Result<LuaString> {
+    let args = Args::new(lua, values);
+    let (text, n) = (args.string(1)?, args.int(2)?.max(0));
+    let text = &*text.as_bytes();
+    let bytes = text.len().saturating_mul(n as usize);
+    state::check_bytes(bytes)?;
+    state::charge(bytes)?;
+    lua.create_string(text.repeat(n as usize))
+}
+
+fn format(lua: &Lua, format: &Function, values: MultiValue) -> Result<Value> {
+    let bytes: usize = values
+        .iter()
+        .map(|v| match v {
+            Value::String(text) => text.as_bytes().len(),
+            _ => 1,
+        })
+        .sum();
+    state::check_bytes(bytes)?;
+    state::charge(bytes)?;
+    // The position is its caller's: that is us, and we have none.
+    format.call(values).map_err(|error| match error {
+        mlua::Error::RuntimeError(text) => {
+            let text = text.lines().next().unwrap_or_default().replacen("to '?'", "to 'format'", 1);
+            crate::errors::error(lua, text)
+        }
+        mlua::Error::CallbackError { .. } | mlua::Error::MemoryError(_) => error,
+        other => Thrown::Text(other.to_string().into_bytes()).into(),
+    })
+}

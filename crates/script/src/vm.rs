@@ -1,0 +1,415 @@
+//! [`Vm`]: one interpreter with what it has compiled. Any thread may use it, one at a time.
+
+use crate::load::{self, Registered};
+use crate::sandbox::{Sandbox, compile};
+use crate::shebang::{self, ScriptFlags};
+use crate::state::{self, Host, Kind};
+use crate::{convert, redis};
+use mlua::{Function, HookTriggers, Lua, Result, Table, Value, VmState};
+use sha1::{Digest, Sha1};
+use std::collections::HashMap;
+use std::sync::Arc;
+use strand_wire::reply::Reply;
+
+/// Most bytes of one interpreter. What functions of ours make outside it has the same bound.
+pub const VM_BYTES_MAX: usize = 256 << 20;
+/// Instructions between two calls of the hook.
+const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
+/// Compiled scripts that an interpreter keeps; then it begins anew.
+const COMPILED_MAX: usize = 1000;
+const SCRIPT_NAME: &[u8] = b"@user_script";
+const FUNCTION_NAME: &[u8] = b"@user_function";
+
+/// A script as it was given.
+#[derive(Debug)]
+pub struct Script {
+    /// 40 hexadecimal digits, lower case.
+    pub sha: String,
+    /// What is compiled: the text without its first line, if that is a shebang.
+    text: Box<[u8]>,
+    /// What that line says.
+    pub flags: ScriptFlags,
+}
+
+impl Script {
+    /// Reads the first line; compiles nothing.
+    ///
+    /// # Errors
+    /// redis-server's text of what is wrong with that line.
+    pub fn new(body: &[u8]) -> std::result::Result<Script, Vec<u8>> {
+        let (flags, text) = shebang::script(body)?;
+        Ok(Script { sha: sha_of(body), text: text.into(), flags })
+    }
+    /// Bytes of heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.text.len() + self.sha.capacity() + size_of::<Script>()
+    }
+}
+
+/// The digest by which EVALSHA knows a script.
+pub fn sha_of(body: &[u8]) -> String {
+    redis::hex(&Sha1::digest(body))
+}
+
+/// A library as it was loaded.
+#[derive(Debug)]
+pub struct Library {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The whole text.
+    pub code: Vec<u8>,
+    /// Its functions, by name.
+    pub functions: Vec<FunctionInfo>,
+}
+
+/// A function of a library.
+#[derive(Clone, Debug)]
+pub struct FunctionInfo {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What its author says of it.
+    pub description: Option<Vec<u8>>,
+    /// What it may do.
+    pub flags: ScriptFlags,
+}
+
+/// How a run ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The reply is written.
+    Done,
+    /// The host has stopped it, there (`@user_script:1`); no reply is written.
+    Stopped(Option<String>),
+}
+
+/// What a run may take besides what its host allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Above this the run is stopped at the next look. [`VM_BYTES_MAX`] is an error of the script's.
+    pub soft_bytes: usize,
+    /// How deep tables in one another may be that are encoded, decoded or returned: each level takes some kilobytes of the
+    /// thread's stack. Deeper stops the run.
+    pub depth_max: usize,
+}
+
+/// What a run is given: keys, arguments, and limits.
+#[derive(Clone, Debug)]
+pub struct Input<K, A> {
+    /// `KEYS`
+    pub keys: K,
+    /// `ARGV`
+    pub args: A,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+/// An interpreter.
+pub struct Vm {
+    lua: Lua,
+    sandbox: Sandbox,
+    scripts: HashMap<String, Function>,
+    libraries: HashMap<Vec<u8>, Loaded>,
+    /// Bytes of a new one.
+    base_bytes: usize,
+}
+
+impl std::fmt::Debug for Vm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vm({} bytes, {} scripts)", self.used_bytes(), self.scripts.len())
+    }
+}
+
+struct Loaded {
+    library: Arc<Library>,
+    functions: HashMap<Vec<u8>, Function>,
+}
+
+impl Vm {
+    /// A new interpreter; takes a millisecond or less.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new() -> std::result::Result<Vm, String> {
+        let (lua, sandbox) = Sandbox::open().map_err(|error| error.to_string())?;
+        lua.gc_collect().map_err(|error| error.to_string())?;
+        lua.set_memory_limit(VM_BYTES_MAX).map_err(|error| error.to_string())?;
+        let base_bytes = lua.used_memory();
+        let vm = Vm { lua, sandbox, scripts: HashMap::new(), libraries: HashMap::new(), base_bytes };
+        vm.set_hook(HOOK_INSTRUCTIONS).map_err(|error| error.to_string())?;
+        Ok(vm)
+    }
+    /// Bytes that it holds.
+    pub fn used_bytes(&self) -> usize {
+        self.lua.used_memory()
+    }
+    /// Bytes that it holds more than a new one.
+    pub fn grown_bytes(&self) -> usize {
+        self.used_bytes().saturating_sub(self.base_bytes)
+    }
+    /// Forgets compiled scripts.
+    pub fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+    /// Forgets the libraries that are not these any more.
+    pub fn retain_libraries(&mut self, is_current: impl Fn(&Arc<Library>) -> bool) {
+        self.libraries.retain(|_, loaded| is_current(&loaded.library));
+    }
+    /// Compiles a script.
+    ///
+    /// # Errors
+    /// Lua's text of what is wrong.
+    pub fn compile(&mut self, script: &Script) -> std::result::Result<(), Vec<u8>> {
+        self.compiled(script).map(drop)
+    }
+    fn compiled(&mut self, script: &Script) -> std::result::Result<Function, Vec<u8>> {
+        if let Some(function) = self.scripts.get(&script.sha) {
+            return Ok(function.clone());
+        }
+        let compiled = compile(&self.lua, &script.text, SCRIPT_NAME, &self.sandbox.script_globals);
+        let function = compiled.map_err(|error| error.to_string().into_bytes())??;
+        if self.scripts.len() == COMPILED_MAX {
+            self.scripts.clear();
+        }
+        self.scripts.insert(script.sha.clone(), function.clone());
+        Ok(function)
+    }
+    /// Runs a script.
+    pub fn run<'a>(
+        &mut self,
+        script: &Script,
+        input: Input<impl Iterator<Item = &'a [u8]>, impl Iterator<Item = &'a [u8]>>,
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+    ) -> Ended {
+        let Input { keys, args, limits } = input;
+        let function = match self.compiled(script) {
+            Ok(function) => function,
+            Err(text) => {
+                reply.error_bytes(&compile_error(&text));
+                return Ended::Done;
+            }
+        };
+        let done = self.guarded(Kind::Script, limits, host, reply, &script.sha, |vm| {
+            let globals = &vm.sandbox.script_real;
+            globals.raw_set("KEYS", vm.list(keys)?)?;
+            globals.raw_set("ARGV", vm.list(args)?)?;
+            vm.sandbox.run.call((function, &vm.sandbox.handler))
+        });
+        for name in ["KEYS", "ARGV"] {
+            // Setting what is there to nil needs no memory.
+            let _ = self.sandbox.script_real.raw_set(name, Value::Nil);
+        }
+        done
+    }
+    /// Calls a function of a library.
+    pub fn call<'a>(
+        &mut self,
+        library: &Arc<Library>,
+        name: &[u8],
+        input: Input<impl Iterator<Item = &'a [u8]>, impl Iterator<Item = &'a [u8]>>,
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+    ) -> Ended {
+        let Input { keys, args, limits } = input;
+        let loaded = self.libraries.get(&library.name).filter(|l| Arc::ptr_eq(&l.library, library));
+        if loaded.is_none() {
+            // Its functions were registered once before, in another interpreter.
+            match self.load(&library.code, limits, host) {
+                Ok((_, registered)) => {
+                    let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
+                    let loaded = Loaded { library: library.clone(), functions };
+                    self.libraries.insert(library.name.clone(), loaded);
+                }
+                Err(LoadError::Stopped) => return Ended::Stopped(None),
+                Err(LoadError::Text(text)) => {
+                    reply.error_bytes(&[b"ERR ", &text[..]].concat());
+                    return Ended::Done;
+                }
+            }
+        }
+        let function = self.libraries.get(&library.name).and_then(|loaded| loaded.functions.get(name));
+        let Some(function) = function.cloned() else {
+            reply.error("ERR Function not found");
+            return Ended::Done;
+        };
+        let shown = String::from_utf8_lossy(name).into_owned();
+        self.guarded(Kind::Function, limits, host, reply, &shown, |vm| {
+            let (keys, args) = (vm.list(keys)?, vm.list(args)?);
+            vm.sandbox.call.call((function, keys, args, &vm.sandbox.handler))
+        })
+    }
+    /// Reads a library and runs its chunk once.
+    ///
+    /// # Errors
+    /// redis-server's text of what is wrong; that of a stopped run is the timeout's.
+    pub fn load_library(
+        &mut self,
+        code: &[u8],
+        limits: Limits,
+        host: &mut dyn Host,
+    ) -> std::result::Result<Library, Vec<u8>> {
+        let (name, registered) = self.load(code, limits, host).map_err(|error| match error {
+            LoadError::Text(text) => text,
+            LoadError::Stopped => b"Error registering functions: ERR FUNCTION LOAD timeout".to_vec(),
+        })?;
+        if registered.is_empty() {
+            return Err(b"No functions registered".to_vec());
+        }
+        let info = |r: Registered| FunctionInfo { name: r.name, description: r.description, flags: r.flags };
+        let functions = registered.into_iter().map(info).collect();
+        Ok(Library { name, code: code.to_vec(), functions })
+    }
+    fn load(
+        &mut self,
+        code: &[u8],
+        limits: Limits,
+        host: &mut dyn Host,
+    ) -> std::result::Result<(Vec<u8>, Vec<Registered>), LoadError> {
+        let (name, text) = shebang::library(code).map_err(LoadError::Text)?;
+        let failed = |error: mlua::Error| LoadError::Text(error.to_string().into_bytes());
+        let globals = &self.sandbox.function_globals;
+        let compiled = compile(&self.lua, text, FUNCTION_NAME, globals).map_err(failed)?;
+        let function =
+            compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
+        self.sandbox.set_loading(true).map_err(failed)?;
+        let run = || self.sandbox.run.call::<(bool, Value)>((function, &self.sandbox.handler));
+        let (registered, (done, stopped)) = load::collect(|| self.in_run(host, Kind::Function, limits, run));
+        self.sandbox.set_loading(false).map_err(failed)?;
+        if stopped {
+            return Err(LoadError::Stopped);
+        }
+        match done.map_err(failed)? {
+            (true, _) => Ok((name, registered)),
+            (false, error) => {
+                let text = error_parts(&error).0;
+                Err(LoadError::Text([b"Error registering functions: ", &text[..]].concat()))
+            }
+        }
+    }
+    fn list<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
+        let list = self.lua.create_table_with_capacity(texts.size_hint().0, 0)?;
+        for (text, i) in texts.zip(1..) {
+            list.raw_set(i, self.lua.create_string(text)?)?;
+        }
+        Ok(list)
+    }
+    /// Runs `work` for `host`, writes its result or its error, and leaves the interpreter as it was.
+    fn guarded(
+        &mut self,
+        kind: Kind,
+        limits: Limits,
+        host: &mut dyn Host,
+        reply: &mut Reply<'_>,
+        name: &str,
+        work: impl FnOnce(&Vm) -> Result<(bool, Value)>,
+    ) -> Ended {
+        let vm = &*self;
+        let (written, stopped) = vm.in_run(host, kind, limits, || {
+            let (fine, value) = work(vm)?;
+            if state::is_stopped() {
+                return Ok(());
+            }
+            match fine {
+                true => convert::write(reply, &value, state::resp3()),
+                false => {
+                    reply.error_bytes(&runtime_error(&value, name));
+                    Ok(())
+                }
+            }
+        });
+        if stopped {
+            return Ended::Stopped(state::stopped_at());
+        }
+        if let Err(error) = written {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            reply.error(&format!("ERR Error running script {name}, {first}"));
+        }
+        Ended::Done
+    }
+    fn in_run<R>(
+        &self,
+        host: &mut dyn Host,
+        kind: Kind,
+        limits: Limits,
+        work: impl FnOnce() -> R,
+    ) -> (R, bool) {
+        let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes);
+        state::set_limits(soft_bytes, limits.depth_max);
+        state::set_stopped_at(None);
+        let (done, stopped) = state::run(host, kind, VM_BYTES_MAX, work);
+        if stopped {
+            // The hook was set to come at each instruction.
+            let _ = self.set_hook(HOOK_INSTRUCTIONS);
+        }
+        let _ = self.sandbox.sweep.call::<()>(());
+        (done, stopped)
+    }
+    fn set_hook(&self, instructions: u32) -> Result<()> {
+        let triggers = HookTriggers::new().every_nth_instruction(instructions);
+        self.lua.set_global_hook(triggers, move |lua, _| hook(lua, instructions))
+    }
+}
+
+enum LoadError {
+    Text(Vec<u8>),
+    Stopped,
+}
+
+/// Comes each few thousand instructions of a run.
+fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
+    if !state::is_stopped() && state::is_within(lua.used_memory()) && state::goes_on(instructions) {
+        return Ok(VmState::Continue);
+    }
+    if !state::has_place() {
+        let place = crate::errors::source_and_line(lua, 0);
+        state::set_stopped_at(place.map(|(_, source, line)| format!("{source}:{line}")));
+    }
+    let stop = state::stop();
+    // From here on each instruction fails, so that no pcall holds on to the run; in each coroutine once it has come here.
+    lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |lua, _| hook(lua, 1))?;
+    Err(stop)
+}
+
+/// The reply of a script that does not compile.
+pub fn compile_error(text: &[u8]) -> Vec<u8> {
+    [b"ERR Error compiling script (new function): ", text].concat()
+}
+
+/// The text and the place of the error that the handler made.
+fn error_parts(error: &Value) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
+    let Value::Table(table) = error else {
+        let text = match error {
+            Value::String(text) => text.as_bytes().to_vec(),
+            _ => b"execution failure".to_vec(),
+        };
+        return (text, None);
+    };
+    let text = match table.raw_get("err") {
+        Ok(Value::String(text)) => text.as_bytes().to_vec(),
+        // redis-server does not survive such a table.
+        _ => b"ERR the error object is a table without a text".to_vec(),
+    };
+    let place = match (table.raw_get::<Value>("source"), table.raw_get::<Option<i64>>("line")) {
+        (Ok(Value::String(source)), Ok(Some(line))) => Some((source.as_bytes().to_vec(), line)),
+        _ => None,
+    };
+    (text, place)
+}
+
+fn runtime_error(error: &Value, name: &str) -> Vec<u8> {
+    if !matches!(error, Value::Table(_)) {
+        let text = error_parts(error).0;
+        return [b"ERR Error running script ", name.as_bytes(), b", ", &text].concat();
+    }
+    let (mut text, place) = error_parts(error);
+    if let Some((source, line)) = place {
+        text.extend_from_slice(format!(" script: {name}, on ").as_bytes());
+        text.extend_from_slice(&source);
+        text.extend_from_slice(format!(":{line}.").as_bytes());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

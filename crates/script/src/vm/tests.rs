@@ -1,0 +1,222 @@
+//! Scripts against an interpreter alone; beside redis-server they run in the server's tests.
+
+use super::*;
+use strand_chain::Chain;
+use strand_wire::args::Argv;
+use strand_wire::reply::Protocol;
+
+/// Answers every command with its arguments, and stops after so many ticks.
+struct Echo {
+    ticks_left: u64,
+}
+
+impl Host for Echo {
+    fn call(&mut self, argv: &Argv, _resp3: bool, out: &mut Chain) -> state::Called {
+        let mut reply = Reply::new(out, Protocol::Resp2);
+        reply.array(argv.len());
+        argv.args().iter().for_each(|arg| reply.bulk(arg));
+        state::Called::Replied
+    }
+    fn may(&mut self, _argv: &Argv) -> Option<bool> {
+        Some(true)
+    }
+    fn log(&mut self, _level: i64, _text: &[u8]) {}
+    fn goes_on(&mut self, _steps: u64) -> bool {
+        self.ticks_left = self.ticks_left.saturating_sub(1);
+        self.ticks_left > 0
+    }
+}
+
+const NO_LIMIT: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 };
+/// As the lane's threads have it: depth takes stack.
+const STACK_BYTES: usize = 16 << 20;
+
+fn run_in(vm: &mut Vm, body: &str, ticks: u64) -> (Ended, String) {
+    let script = Script::new(body.as_bytes()).expect("a script");
+    let mut out = Chain::new();
+    let mut host = Echo { ticks_left: ticks };
+    let keys: [&[u8]; 1] = [b"k1"];
+    let args: [&[u8]; 1] = [b"a1"];
+    let input = Input { keys: keys.into_iter(), args: args.into_iter(), limits: NO_LIMIT };
+    let ended = vm.run(&script, input, &mut host, &mut Reply::new(&mut out, Protocol::Resp2));
+    (ended, String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat()).into_owned())
+}
+
+fn run(body: &str) -> String {
+    let mut vm = Vm::new().expect("memory");
+    let (ended, reply) = run_in(&mut vm, body, 1_000_000);
+    assert_eq!(ended, Ended::Done, "{body}");
+    reply
+}
+
+#[test]
+fn values_go_both_ways() {
+    assert_eq!(run("return {KEYS[1], ARGV[1], 3.9, true}"), "*4\r\n$2\r\nk1\r\n$2\r\na1\r\n:3\r\n:1\r\n");
+    assert_eq!(run("return redis.call('a', 1, 2.5)"), "*3\r\n$1\r\na\r\n$1\r\n1\r\n$3\r\n2.5\r\n");
+    assert_eq!(run("return {double=1.5}"), "$3\r\n1.5\r\n");
+    let error = run("local t = nil; return t.x");
+    assert!(
+        error.starts_with("-ERR user_script:1: attempt to index local 't' (a nil value) script: "),
+        "{error}"
+    );
+    assert!(error.ends_with(", on @user_script:1.\r\n"), "{error}");
+}
+
+/// What nobody may leave behind, or get at, by any way that Lua has.
+#[test]
+fn nothing_of_a_run_is_left_for_the_next() {
+    let mut vm = Vm::new().expect("memory");
+    for attempt in [
+        "x = 1",
+        "_G.x = 1",
+        "rawset(_G, 'x', 1)",
+        "string.format = nil",
+        "rawset(string, 'format', nil)",
+        "getmetatable('').__index = nil",
+        "rawset(getmetatable('').__index, 'len', nil)",
+        "getmetatable('').__index.len = nil",
+        "setmetatable(_G, {})",
+        "setmetatable(string, {})",
+        "redis.call = nil",
+        "for k, v in pairs(_G) do if k == 'string' then v.len = nil end end",
+        "for k in pairs(redis) do redis[k] = nil end",
+        "getmetatable(_G).__index = nil",
+        "getmetatable(redis).__index = nil",
+        "loadstring('x = 1')()",
+        "load(function() return nil end) x = 1",
+        "coroutine.wrap(function() x = 1 end)()",
+        "collectgarbage('stop')",
+        "table.insert(redis, 'left') error('x')",
+        "table.insert(_G, 'left') error('x')",
+        "local t = {} for k, v in pairs(string) do t[k] = v end t.len = nil error('x')",
+    ] {
+        run_in(&mut vm, attempt, 1_000_000);
+        let (_, sane) = run_in(
+            &mut vm,
+            "return {('abc'):len(), string.format('%d', 1), type(redis.call), tostring(rawget(_G, 'x')), \
+             tostring(rawget(redis, 1)), tostring(rawget(_G, 1))}",
+            1000,
+        );
+        assert_eq!(
+            sane, "*6\r\n:3\r\n$1\r\n1\r\n$8\r\nfunction\r\n$3\r\nnil\r\n$3\r\nnil\r\n$3\r\nnil\r\n",
+            "{attempt}"
+        );
+    }
+    for (attempt, text) in [
+        ("return tostring(loadstring('\\27Lua'))", "$3\r\nnil\r\n"),
+        ("return tostring(loadstring(string.dump(function() end)))", "$3\r\nnil\r\n"),
+        ("return tostring(rawget(_G, 'dofile'))", "$3\r\nnil\r\n"),
+        ("return tostring(rawget(_G, 'getfenv'))", "$3\r\nnil\r\n"),
+        ("return tostring(rawget(_G, 'debug'))", "$3\r\nnil\r\n"),
+        ("return tostring(rawget(_G, 'newproxy'))", "$3\r\nnil\r\n"),
+        ("return tostring(rawget(_G, 'io'))", "$3\r\nnil\r\n"),
+    ] {
+        assert_eq!(run_in(&mut vm, attempt, 1000).1, text, "{attempt}");
+    }
+}
+
+/// Each of these would go on for ever or for hours.
+#[test]
+fn a_run_that_is_stopped_ends_whatever_it_does() {
+    let thread = std::thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(a_run_that_is_stopped_ends_whatever_it_does_here);
+    thread.expect("a thread").join().expect("it passes");
+}
+fn a_run_that_is_stopped_ends_whatever_it_does_here() {
+    let mut vm = Vm::new().expect("memory");
+    for hostile in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "while true do pcall(error) end",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "local function f() return f() end f()",
+        "coroutine.wrap(function() while true do pcall(function() while true do end end) end end)()",
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        "string.find(('a'):rep(4000), ('a*'):rep(20) .. 'b')",
+        "while true do pcall(string.find, ('a'):rep(4000), ('a*'):rep(20) .. 'b') end",
+        "string.gsub(('a'):rep(4000), ('a-'):rep(20) .. 'b', '')",
+        "for w in string.gmatch(('a'):rep(4000), ('a*'):rep(20) .. 'b') do end",
+        "while true do redis.pcall('x') end",
+        "while true do local s = ('x'):rep(1000000) end",
+        "while true do collectgarbage() end",
+        "while true do loadstring('return 1') end",
+        "load(function() return 'x' end)",
+        "local t = {} t[1] = t t[2] = t while true do pcall(cjson.encode, t) end",
+        "table.sort({3, 2, 1, 5, 4}, function() while true do end end)",
+        "setmetatable({}, {__index = function() while true do end end}).x = nil; \
+         local y = setmetatable({}, {__index = function() while true do end end}).x",
+        "while true do string.gsub('a', 'a', function() error('x') end) end",
+        "local t = {} t[1] = t t[2] = t return t",
+    ] {
+        let (ended, reply) = run_in(&mut vm, hostile, 30);
+        let is_error = ended == Ended::Done && reply.contains('-');
+        assert!(matches!(ended, Ended::Stopped(_)) || is_error, "{hostile}: {reply:.200}");
+        assert_eq!(run_in(&mut vm, "return 1", 1000).1, ":1\r\n", "after {hostile}");
+    }
+}
+
+#[test]
+fn memory_and_depth_have_bounds() {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(memory_and_depth_have_bounds_here);
+    thread.expect("a thread").join().expect("it passes");
+}
+fn memory_and_depth_have_bounds_here() {
+    for (hostile, text) in [
+        ("local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000000) .. i end", "not enough memory"),
+        ("return ('x'):rep(1e10)", "not enough memory"),
+        ("return {pcall(string.rep, 'x', 1e10)}", "not enough memory"),
+        ("local function f() return 1 + f() end return f()", "stack overflow"),
+        ("local function f(s) return s:gsub('.', f) end return f('x')", "C stack overflow"),
+        ("return ('('):rep(100000) .. '1'", "(((("),
+        ("return loadstring('return ' .. ('('):rep(100000) .. '1')()", "attempt to call a nil value"),
+        ("return ('a'):rep(20000):find(('a-'):rep(10000) .. 'b')", "pattern too complex"),
+        ("local t = {} for i = 1, 2000 do t = {t} end return cjson.encode(t)", "excessive nesting"),
+        ("return cjson.decode(('['):rep(5000))", "too many nested"),
+        ("return cmsgpack.unpack(('\\145'):rep(5000))", "Bad data format"),
+        ("return unpack({}, 1, 1e8)", "too many results to unpack"),
+    ] {
+        // What has grown so much is not used again.
+        let mut vm = Vm::new().expect("memory");
+        let (ended, reply) = run_in(&mut vm, hostile, 1_000_000);
+        assert!(ended == Ended::Done && reply.contains(text), "{hostile}: {reply:.300}");
+    }
+}
+
+#[test]
+fn libraries_register_functions_and_see_little_while_they_load() {
+    let mut vm = Vm::new().expect("memory");
+    let mut host = Echo { ticks_left: 1000 };
+    let code = b"#!lua name=lib\nlocal n = 0\nredis.register_function('f', function(keys, args) n = n + 1 return {n, \
+                 keys[1], args[1]} end)\nredis.register_function{function_name='g', callback=function() return KEYS end, \
+                 flags={'no-writes'}}";
+    let library = Arc::new(vm.load_library(code, NO_LIMIT, &mut host).expect("a library"));
+    assert_eq!(library.functions.len(), 2);
+    assert!(library.functions.iter().any(|f| f.flags.no_writes));
+    let mut call = |name: &[u8]| {
+        let mut out = Chain::new();
+        let mut reply = Reply::new(&mut out, Protocol::Resp2);
+        let (keys, args): ([&[u8]; 1], [&[u8]; 1]) = ([b"k"], [b"a"]);
+        let input = Input { keys: keys.into_iter(), args: args.into_iter(), limits: NO_LIMIT };
+        vm.call(&library, name, input, &mut host, &mut reply);
+        String::from_utf8_lossy(&out.slices().collect::<Vec<_>>().concat()).into_owned()
+    };
+    assert_eq!(call(b"f"), "*3\r\n:1\r\n$1\r\nk\r\n$1\r\na\r\n");
+    assert_eq!(call(b"f"), "*3\r\n:2\r\n$1\r\nk\r\n$1\r\na\r\n");
+    assert!(call(b"g").contains("nonexistent global variable 'KEYS'"));
+    for (code, text) in [
+        ("return 1", "Missing library metadata"),
+        ("#!lua name=x\nredis.call('a')", "nonexistent global variable 'call'"),
+        ("#!lua name=x\nwhile true do end", "FUNCTION LOAD timeout"),
+        ("#!lua name=x\nlocal a = string", "nonexistent global variable 'string'"),
+        ("#!lua name=x\nlocal a = 1", "No functions registered"),
+    ] {
+        let mut host = Echo { ticks_left: 100 };
+        let error = vm.load_library(code.as_bytes(), NO_LIMIT, &mut host).expect_err(code);
+        assert!(
+            String::from_utf8_lossy(&error).contains(text),
+            "{code}: {}",
+            String::from_utf8_lossy(&error)
+        );
+    }
+}

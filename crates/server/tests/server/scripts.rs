@@ -1,0 +1,192 @@
+//! Hostile and long scripts beside other clients, and what ends them. What scripts say is compared with redis-server in the
+//! corpus (`scripting.txt`).
+
+use crate::harness::{Client, Server, comes_true};
+
+/// EVAL with a text that has spaces.
+fn eval(client: &mut Client, script: &str, rest: &[&str]) {
+    let words = [&["EVAL", script], rest].concat();
+    let mut out = format!("*{}\r\n", words.len());
+    words.iter().for_each(|w| out.push_str(&format!("${}\r\n{w}\r\n", w.len())));
+    client.send(out.as_bytes());
+}
+
+/// Each would take a worker for ever, or all memory.
+const HOSTILE: &[&str] = &[
+    "while true do end",
+    "while true do pcall(function() while true do end end) end",
+    "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end",
+    "local function f(n) return f(n + 1) + 1 end return f(1)",
+    "return ('x'):rep(1e12)",
+    "return string.find(('a'):rep(100000), ('a*'):rep(30) .. 'b')",
+    "local t = {} t[1] = t t[2] = t return cjson.encode(t)",
+    "coroutine.wrap(function() while true do pcall(error) end end)()",
+];
+
+#[test]
+fn hostile_scripts_stop_nobody_else() {
+    let server = Server::start(&["--workers", "1"]);
+    let mut other = server.connect();
+    let mut killer = server.connect();
+    for script in HOSTILE {
+        let mut hostile = server.connect();
+        // Without a key it holds no shard, which another key might share.
+        eval(&mut hostile, script, &["0"]);
+        for i in 0..50 {
+            other.call(&format!("SET other:{i} x"), "+OK\r\n");
+        }
+        // It ends by an error of its own, or by the kill.
+        comes_true(|| {
+            killer.send(b"*2\r\n$6\r\nSCRIPT\r\n$4\r\nKILL\r\n");
+            killer.line().starts_with("-NOTBUSY")
+        });
+        assert!(hostile.line().starts_with('-'), "{script}");
+        other.call("PING", "+PONG\r\n");
+    }
+}
+
+#[test]
+fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
+    let server = Server::start(&["--workers", "1", "--busy-reply-threshold", "20"]);
+    let (mut long, mut other) = (server.connect(), server.connect());
+    eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
+    // Whoever needs the key is told, once it has run for so long; all others are served.
+    let busy = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    comes_true(|| {
+        other.send(b"GET k\r\n");
+        let line = other.line();
+        assert!(line == busy || line == "$-1", "{line}");
+        line == busy
+    });
+    let others = (0..100).filter(|i| {
+        other.send(format!("SET elsewhere:{i} 1\r\n").as_bytes());
+        other.line() == "+OK"
+    });
+    assert!(others.count() > 50, "those of other shards");
+    other.call("FUNCTION KILL", &format!("{busy}\r\n"));
+    other.call("SCRIPT KILL", "+OK\r\n");
+    let ended = long.line();
+    assert!(ended.starts_with("-ERR Script killed by user with SCRIPT KILL. script: "), "{ended}");
+    assert!(ended.ends_with(", on @user_script:1."), "{ended}");
+    other.call("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.\r\n");
+    // One that has written is not killed; what it writes is seen all at once.
+    eval(
+        &mut long,
+        "for i = 1, 200000 do redis.call('incr', KEYS[1]) end return redis.call('get', KEYS[1])",
+        &["1", "n"],
+    );
+    let mut unkillable = false;
+    loop {
+        other.send(b"SCRIPT KILL\r\n");
+        let line = other.line();
+        unkillable |= line.starts_with("-UNKILLABLE");
+        other.send(b"GET n\r\n");
+        let seen = other.line();
+        if seen == "$6" {
+            assert_eq!(other.line(), "200000");
+            break;
+        }
+        assert!(seen == "$-1" || seen == busy, "{seen}");
+        if line == "+OK" {
+            // It was caught before its first write.
+            break;
+        }
+    }
+    let reply = long.line();
+    assert!(reply == "$6" || !unkillable, "{reply}");
+}
+
+#[test]
+fn a_script_that_begins_anew_has_run_once() {
+    let server = Server::start(&["--workers", "2"]);
+    let mut client = server.connect();
+    // A key that is not declared comes after a write.
+    for i in 1..=5 {
+        eval(
+            &mut client,
+            "redis.call('incr', KEYS[1]) redis.call('rpush', KEYS[1] .. ':list', 'x') return redis.call('llen', KEYS[1] .. \
+             ':list')",
+            &["1", "counter"],
+        );
+        assert_eq!(client.line(), format!(":{i}"));
+    }
+    client.call("GET counter", "$1\r\n5\r\n");
+    // Too long for a worker, after it has written, in every way that it can be.
+    for (i, tail) in [
+        "for i = 1, 3000000 do end",
+        "for i = 1, 20000 do redis.call('get', KEYS[1]) end",
+        "redis.call('keys', '*')",
+        "local s = ('x'):rep(5000000)",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let script = format!(
+            "local n = redis.call('incr', KEYS[1]) redis.call('hset', KEYS[2], 'f', n) {tail} return n"
+        );
+        eval(&mut client, &script, &["2", "long", "hash"]);
+        assert_eq!(client.line(), format!(":{}", i + 1), "{tail}");
+        client.call("HGET hash f", &format!("$1\r\n{}\r\n", i + 1));
+    }
+    // Expiries and types are put back, too.
+    client.call("SET e 1 PX 1000000", "+OK\r\n");
+    eval(
+        &mut client,
+        "local ttl = redis.call('pttl', KEYS[1]) redis.call('set', KEYS[1], 'other') for i = 1, 3000000 do end return ttl > 0",
+        &["1", "e"],
+    );
+    assert_eq!(client.line(), ":1");
+}
+
+#[test]
+fn a_client_that_goes_takes_its_endless_script_along() {
+    let server = Server::start(&["--workers", "1"]);
+    let mut other = server.connect();
+    let mut gone = server.connect();
+    eval(&mut gone, "while true do end", &["0"]);
+    comes_true(|| {
+        other.send(b"FUNCTION STATS\r\n");
+        (0..3).map(|_| other.line()).last().is_some_and(|line| {
+            // The rest of the reply: running or not.
+            let rest = if line == "*-1" || line == "$-1" { 8 } else { 0 };
+            (0..rest).for_each(|_| _ = other.line());
+            if rest == 0 {
+                other = server.connect();
+            }
+            rest == 0
+        })
+    });
+    drop(gone);
+    comes_true(|| {
+        other.send(b"SCRIPT KILL\r\n");
+        other.line().starts_with("-NOTBUSY")
+    });
+}
+
+#[test]
+fn users_may_call_in_scripts_what_they_may_call_outside() {
+    let server = Server::start(&["--workers", "1"]);
+    let mut admin = server.connect();
+    admin.call("ACL SETUSER u on nopass ~mine:* +eval +get +set +multi +exec", "+OK\r\n");
+    let mut user = server.connect();
+    user.call("AUTH u x", "+OK\r\n");
+    eval(&mut user, "return redis.call('set', 'mine:a', 1)", &["0"]);
+    assert_eq!(user.line(), "+OK");
+    for (script, text) in [
+        ("return redis.call('set', 'other', 1)", "can't access at least one of the keys"),
+        ("return redis.call('del', 'mine:a')", "can't run this command or subcommand"),
+        ("return redis.pcall('del', 'mine:a')", "can't run this command or subcommand"),
+    ] {
+        eval(&mut user, script, &["0"]);
+        let line = user.line();
+        assert!(line.contains(text), "{line}");
+    }
+    eval(
+        &mut user,
+        "return {redis.acl_check_cmd('set', 'mine:a', 1), redis.acl_check_cmd('del', 'mine:a')}",
+        &["0"],
+    );
+    user.expect(b"*2\r\n:1\r\n$-1\r\n");
+    eval(&mut user, "return 1", &["1", "other"]);
+    assert!(user.line().starts_with("-NOPERM"));
+}
