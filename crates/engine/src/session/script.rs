@@ -310,7 +310,7 @@ pub(super) fn in_transaction(
             let engine = caller.engine;
             let running = engine.scripts.begins(running(&task, args, began_us));
             let lane =
-                OnLane { running: &running, cancel: &**call.cancel, yield_now: call.yield_now, busy: false };
+                OnLane { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
             let place = Place { held: Held::All, mode: Mode::Final, lane: Some(lane) };
             let tried = attempt(&task, args, &mut caller, txn, place, reply);
             engine.scripts.ended(&running);

@@ -106,7 +106,10 @@ impl Session {
                 reply.ok();
             }
             S::FunctionDelete => change(scripts, |functions| match functions.remove(args.at(2)) {
-                true => Ok(reply.ok()),
+                true => {
+                    reply.ok();
+                    Ok(())
+                }
                 false => Err("ERR Library not found".into()),
             })?,
             S::FunctionDump => reply.bulk(&payload(&scripts.functions.read().clone())),
@@ -114,7 +117,8 @@ impl Session {
                 check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
                 change(scripts, |functions| {
                     *functions = Functions::default();
-                    Ok(reply.ok())
+                    reply.ok();
+                    Ok(())
                 })?;
             }
             S::FunctionHelp => introspect::help(&mut reply, "FUNCTION", FUNCTION_HELP),
