@@ -15,7 +15,7 @@ const STRINGS: Names = &[
     ("incrby", &["decr", "decrby", "incr", "incrby"]),
     ("incrbyfloat", &["incrbyfloat"]),
     ("pfadd", &["pfadd", "pfmerge"]),
-    ("set", &["bitop", "getset", "mset", "msetnx", "psetex", "set", "setex", "setif", "setnx"]),
+    ("set", &["bitop", "getset", "mset", "msetex", "msetnx", "psetex", "set", "setex", "setif", "setnx"]),
     ("setbit", &["bitfield", "setbit"]),
     ("setrange", &["setrange"]),
 ];
@@ -27,10 +27,12 @@ const GENERIC: Names = &[
     ("restore", &["restore"]),
 ];
 const HASHES: Names = &[
-    ("hdel", &["hdel"]),
+    ("hdel", &["hdel", "hgetdel"]),
+    ("hexpire", &["hexpire", "hexpireat", "hgetex", "hpexpire", "hpexpireat"]),
     ("hincrby", &["hincrby"]),
     ("hincrbyfloat", &["hincrbyfloat"]),
-    ("hset", &["hmset", "hreplace", "hset", "hsetnx"]),
+    ("hpersist", &["hpersist"]),
+    ("hset", &["hmset", "hreplace", "hset", "hsetex", "hsetnx"]),
 ];
 const LISTS: Names = &[
     ("linsert", &["linsert"]),
@@ -69,7 +71,7 @@ const SORTED_SETS: Names = &[
 ];
 const STREAMS: Names = &[
     ("xadd", &["xadd"]),
-    ("xdel", &["xdel"]),
+    ("xdel", &["xackdel", "xdel", "xdelex"]),
     ("xgroup-create", &["create"]),
     ("xgroup-delconsumer", &["delconsumer"]),
     ("xgroup-destroy", &["destroy"]),
@@ -140,10 +142,12 @@ mod tests {
     use crate::table::COMMANDS;
 
     /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
-    const ELSEWHERE: [&str; 18] = [
+    const ELSEWHERE: [&str; 20] = [
         "createconsumer",
         "del",
+        "delex",
         "delif",
+        "delifeq",
         "getex",
         "import.version",
         "lmove",

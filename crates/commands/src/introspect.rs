@@ -199,8 +199,10 @@ pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Acc
 /// What a call does to its keys where that depends on its arguments.
 fn varying_flags(spec: &CommandSpec, args: Args<'_>) -> K {
     match spec.name {
-        // It writes, and reads the old value only with GET.
-        "set" if !(3..args.len()).any(|i| args.is(i, "GET")) => K::all(&[K::OW, K::UPDATE]),
+        // It writes, and reads the old value only with GET or IFEQ.
+        "set" if !(3..args.len()).any(|i| args.is(i, "GET") || args.is(i, "IFEQ")) => {
+            K::all(&[K::OW, K::UPDATE])
+        }
         "bitfield" if only_gets(args) => K::all(&[K::RO, K::ACCESS]),
         _ => K::all(&[K::RW, K::ACCESS, K::UPDATE]),
     }

@@ -116,7 +116,7 @@ const fn pack(name: &[u8]) -> Option<Packed> {
 
 const fn slot_of(packed: Packed) -> usize {
     let mixed = (packed.low ^ packed.high.rotate_left(23) ^ packed.middle.rotate_left(41))
-        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        .wrapping_mul(0x1656_67B1_9E37_79F9);
     (mixed >> 40) as usize % SLOTS
 }
 

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** knows nothing of ours: HTTP, which must not know commands, and the commands agree on the digest by this crate.
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128_with_seed};
 
 /// The digest of a string that comes in parts.
 pub struct Digest(Box<Xxh3>);
@@ -27,6 +27,12 @@ impl Digest {
     pub fn text(&self) -> String {
         text(self.0.digest128())
     }
+}
+
+/// XXH3 of 64 bits without a key, in 16 hexadecimal digits: what DIGEST answers, as in Redis. Whoever chooses the bytes can
+/// make two strings of one such digest.
+pub fn xxh3_text(bytes: &[u8]) -> String {
+    format!("{:016x}", xxh3_64(bytes))
 }
 
 fn text(hash: u128) -> String {

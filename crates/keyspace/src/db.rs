@@ -165,10 +165,16 @@ impl Db<'_, '_> {
     ) -> Result<R, OtherType> {
         let changed = self.change_value(key, at, |value| {
             let collection = T::of_mut(value)?;
+            let before_ms = collection.field_deadline_ms();
             let (result, changed) = change(collection);
-            Some((result, changed, collection.is_empty() && !T::STAYS_WHEN_EMPTY))
+            let resettled = (before_ms != collection.field_deadline_ms()).then_some(before_ms != i64::MAX);
+            Some((result, changed, collection.is_empty() && !T::STAYS_WHEN_EMPTY, resettled))
         });
-        let (result, changed, emptied) = changed.flatten().ok_or(OtherType)?;
+        let (result, changed, emptied, resettled) = changed.flatten().ok_or(OtherType)?;
+        if let Some(was_mortal) = resettled {
+            let slot = self.slot;
+            self.changed(key).settle(slot, at, key, was_mortal);
+        }
         if emptied {
             if self.txn.listens() {
                 self.tell(key, self.txn.caller.event, false);
@@ -337,20 +343,26 @@ impl Db<'_, '_> {
         let table = self.shard(key).table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
         if table.records.at(at).deadline_ms() <= now_ms {
-            self.expire(key, at);
-            return None;
+            return self.expire(key, at);
         }
         Some(at)
     }
+    /// Removes a record whose time has come. When that is the time of a hash's fields alone, says where the rest of it is.
     #[cold]
-    fn expire(&mut self, key: &Key<'_>, at: At) {
-        let slot = self.slot;
-        let value = self.changed(key).remove(slot, at, key);
+    fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
+        let (slot, now_ms) = (self.slot, self.txn.clock.now_ms);
+        let shard = self.changed(key);
+        let (at, stays) = shard.expire_fields(slot, at, key, now_ms);
+        if stays {
+            return Some(at);
+        }
+        let value = shard.remove(slot, at, key);
         self.txn.garbage(value);
         self.txn.keyspace.count_expired(1);
         if self.txn.listens() {
             self.tell(key, KeyEvent::EXPIRED, true);
         }
+        None
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! One shard is held at a time, for a segment or for an eviction; one that somebody else holds is passed by.
 
+use crate::record::key_deadline_ms;
 use crate::segmented::position_of;
 use crate::shard::Shard;
 use crate::{KeyEvent, Keyspace, RecordRef, Settings};
@@ -60,7 +61,7 @@ pub struct Policy {
 
 impl Policy {
     fn allows(&self, record: &RecordRef<'_>) -> bool {
-        !self.volatile_only || record.0.deadline_ms() != i64::MAX
+        !self.volatile_only || key_deadline_ms(&record.0) != i64::MAX
     }
     fn looks_per_candidate(&self) -> usize {
         match self.order {
@@ -172,7 +173,7 @@ impl Pool {
 /// What decides about a record's turn, as it lies in memory.
 fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     match order {
-        Order::SoonestToExpire => record.0.deadline_ms() as u64,
+        Order::SoonestToExpire => key_deadline_ms(&record.0) as u64,
         _ => u64::from(record.0.used()),
     }
 }
@@ -191,7 +192,7 @@ fn score(
         Order::LeastRecent => u64::from(record.idle_s(now_ms)),
         Order::LeastFrequent => u64::from(u8::MAX - record.frequency(now_ms, settings)),
         Order::Random => rng.u64(..u64::MAX),
-        Order::SoonestToExpire => i64::MAX.abs_diff(record.0.deadline_ms()),
+        Order::SoonestToExpire => i64::MAX.abs_diff(key_deadline_ms(&record.0)),
     }
 }
 

@@ -102,6 +102,8 @@ pub struct Keys {
     pub all: usize,
     /// With an expiry.
     pub volatile: usize,
+    /// Hashes of which fields expire.
+    pub mortal: usize,
 }
 
 impl Keyspace {
@@ -299,6 +301,7 @@ impl Keyspace {
                 if slot % 2 == 0 {
                     keys.all += table.records.len();
                     keys.volatile += table.volatile;
+                    keys.mortal += table.mortal;
                 }
             }
         }

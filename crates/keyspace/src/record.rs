@@ -165,6 +165,26 @@ types! {
 }
 
 impl Value {
+    /// Nothing in the value expires by itself before this; `i64::MAX` when nothing ever does.
+    #[inline]
+    pub(crate) fn field_deadline_ms(&self) -> i64 {
+        match self {
+            Value::Hash(hash) => hash.next_deadline_ms(),
+            Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => i64::MAX,
+        }
+    }
+    /// Keeps when the key expires, for a value of which parts expire, too: the record's own place holds what comes first,
+    /// which is returned.
+    #[inline]
+    pub(crate) fn joined_deadline_ms(&mut self, key_deadline_ms: i64) -> i64 {
+        match self {
+            Value::Hash(hash) if hash.next_deadline_ms() != i64::MAX => {
+                hash.set_key_deadline_ms(key_deadline_ms);
+                hash.next_deadline_ms().min(key_deadline_ms)
+            }
+            _ => key_deadline_ms,
+        }
+    }
     /// Bytes of heap behind the value. Costs nothing that grows with the value.
     pub fn heap_bytes(&self) -> usize {
         self.view().heap_bytes()
@@ -175,7 +195,25 @@ impl Value {
     }
 }
 
+/// When the record expires as a whole, `i64::MAX` for never: its place may hold when a field of its hash does.
+#[inline]
+pub(crate) fn key_deadline_ms(item: &Item<'_, Value>) -> i64 {
+    match item.deadline_ms() {
+        i64::MAX => i64::MAX,
+        deadline_ms => match item.content() {
+            Content::Outside(value) => value.key_deadline_ms(deadline_ms),
+            Content::Int(_) | Content::Bytes(..) => deadline_ms,
+        },
+    }
+}
+
 impl Outlying for Value {
+    fn key_deadline_ms(&self, deadline_ms: i64) -> i64 {
+        match self {
+            Value::Hash(hash) if hash.next_deadline_ms() != i64::MAX => hash.key_deadline_ms(),
+            _ => deadline_ms,
+        }
+    }
     fn heap_bytes(&self) -> usize {
         Value::heap_bytes(self)
     }
@@ -214,7 +252,7 @@ impl<'a> RecordRef<'a> {
     /// When it expires (unix milliseconds), if ever.
     #[inline]
     pub fn expire_at_ms(&self) -> Option<i64> {
-        let deadline_ms = self.0.deadline_ms();
+        let deadline_ms = key_deadline_ms(&self.0);
         (deadline_ms != i64::MAX).then_some(deadline_ms)
     }
     /// How long ago it was last read or written, in whole seconds: `OBJECT IDLETIME`. As in Redis it starts again after
@@ -240,7 +278,7 @@ impl<'a> RecordRef<'a> {
 
     #[inline]
     pub(crate) fn is_expired(&self, now_ms: i64) -> bool {
-        self.0.deadline_ms() <= now_ms
+        self.0.deadline_ms() <= now_ms && key_deadline_ms(&self.0) <= now_ms
     }
     #[inline]
     fn usage(&self) -> Usage {

@@ -1,12 +1,13 @@
 //! [`Shard`]: one lock's part of every database.
 
-use crate::record::Value;
-use crate::segmented::{At, Item, New, Payload, Positions, Segmented, position_of};
+use crate::record::{Value, key_deadline_ms};
+use crate::segmented::{At, Content, Item, New, Payload, Positions, Segmented, position_of};
 use crate::snapshot::Saving;
 use crate::tracking::Notes;
+use crate::types::Collection;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
-use crate::{Key, RecordRef, Settings, ValueRef};
+use crate::{Key, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -54,6 +55,12 @@ impl Slot {
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPositions(pub(crate) ahash::RandomState);
 
+impl KeyPositions {
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.0.hash_one(key))
+    }
+}
+
 impl Positions for KeyPositions {
     #[inline]
     fn position(&self, key: &[u8]) -> u64 {
@@ -92,6 +99,8 @@ pub(crate) struct Table {
     pub(crate) records: Segmented<Value, KeyPositions>,
     /// Records with an expiry.
     pub(crate) volatile: usize,
+    /// Hashes of which fields expire.
+    pub(crate) mortal: usize,
 }
 
 /// What is in some tables.
@@ -125,7 +134,19 @@ impl Sums {
 
 impl Table {
     fn new(base_bits: u8, positions: &KeyPositions) -> Table {
-        Table { records: Segmented::new(base_bits, positions.clone()), volatile: 0 }
+        Table { records: Segmented::new(base_bits, positions.clone()), volatile: 0, mortal: 0 }
+    }
+    /// Counts the record there no more.
+    #[inline]
+    fn uncount(&mut self, at: At) {
+        let item = self.records.at(at);
+        if item.deadline_ms() == i64::MAX {
+            return;
+        }
+        self.volatile -= usize::from(key_deadline_ms(&item) != i64::MAX);
+        if let Content::Outside(value) = item.content() {
+            self.mortal -= usize::from(value.field_deadline_ms() != i64::MAX);
+        }
     }
     /// What is in it; its own bytes count, too, when it is not the first.
     pub(crate) fn sums(&self, slot: usize) -> Sums {
@@ -135,6 +156,20 @@ impl Table {
             0 => Sums { bytes, records: self.records.len(), volatile: self.volatile },
             _ => Sums { bytes, ..Sums::default() },
         }
+    }
+}
+
+/// A value on its way into a table: with the key's expiry kept where fields expire, too; what the record's place is to hold;
+/// and whether fields expire.
+#[inline]
+fn joined(payload: Payload<'_, Value>, deadline_ms: i64) -> (Payload<'_, Value>, i64, bool) {
+    match payload {
+        Payload::Outside(mut value) => {
+            let joined_ms = value.joined_deadline_ms(deadline_ms);
+            let mortal = value.field_deadline_ms() != i64::MAX;
+            (Payload::Outside(value), joined_ms, mortal)
+        }
+        Payload::Int(_) | Payload::Bytes(..) => (payload, deadline_ms, false),
     }
 }
 
@@ -231,7 +266,7 @@ impl Shard {
     pub(crate) fn remove(&mut self, slot: usize, at: At, key: &Key<'_>) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let value = self.change_table(slot, |table| {
-            table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
+            table.uncount(at);
             table.records.remove_at(at)
         });
         self.note(slot, position_of(key.hash.0), key.bytes);
@@ -254,6 +289,7 @@ impl Shard {
         deadline_ms: i64,
         now: &Clock<'_>,
     ) {
+        let (payload, joined_ms, mortal) = joined(payload, deadline_ms);
         let position = position_of(key.hash.0);
         self.keep(slot, position, key.bytes);
         self.changes += 1;
@@ -261,7 +297,8 @@ impl Shard {
         let used = Some(now.access(&mut self.random).first().0);
         self.change_table(slot, |table| {
             table.volatile += usize::from(deadline_ms != i64::MAX);
-            table.records.insert_new(position, New { key: key.bytes, used, deadline_ms, payload });
+            table.mortal += usize::from(mortal);
+            table.records.insert_new(position, New { key: key.bytes, used, deadline_ms: joined_ms, payload });
         });
     }
     /// Sets a record's expiry (`i64::MAX`: none), and takes note of it.
@@ -270,9 +307,10 @@ impl Shard {
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
         self.change_table(slot, |table| {
-            table.volatile -= usize::from(table.records.at(at).deadline_ms() != i64::MAX);
+            table.volatile -= usize::from(key_deadline_ms(&table.records.at(at)) != i64::MAX);
             table.volatile += usize::from(deadline_ms != i64::MAX);
-            table.records.set_deadline(at, key.bytes, deadline_ms);
+            let joined_ms = table.records.change_outside(at, |value| value.joined_deadline_ms(deadline_ms));
+            table.records.set_deadline(at, key.bytes, joined_ms.unwrap_or(deadline_ms));
         });
     }
     /// Replaces the value and the expiry (`None`: keeps it) of a record, marks it used and takes note of it; the former
@@ -292,12 +330,14 @@ impl Shard {
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
-            let before_ms = item.deadline_ms();
+            let before_ms = key_deadline_ms(&item);
             let used = Some(now.access(&mut random).again(Usage(item.used())).0);
             let deadline_ms = deadline_ms.unwrap_or(before_ms);
-            table.volatile -= usize::from(before_ms != i64::MAX);
+            table.uncount(at);
+            let (payload, joined_ms, mortal) = joined(payload, deadline_ms);
             table.volatile += usize::from(deadline_ms != i64::MAX);
-            table.records.replace(at, New { key: key.bytes, used, deadline_ms, payload })
+            table.mortal += usize::from(mortal);
+            table.records.replace(at, New { key: key.bytes, used, deadline_ms: joined_ms, payload })
         });
         self.random = random;
         former
@@ -373,9 +413,14 @@ impl Shard {
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
         let mut watchers = std::mem::take(&mut self.watchers);
+        let mut in_part = Vec::new();
         let (looked_at, next) = self.change_table(slot, |table| {
-            let step = table.records.expire_step(from, now_ms, &mut |key, position, value| {
+            let (mut volatile, mut mortal) = (0, 0);
+            let gone = &mut |key: &[u8], position, value: Option<Value>| {
                 removed += 1;
+                volatile += 1;
+                mortal +=
+                    usize::from(value.as_ref().is_some_and(|value| value.field_deadline_ms() != i64::MAX));
                 garbage.extend(value);
                 gone(key);
                 if watchers.any() {
@@ -384,12 +429,67 @@ impl Shard {
                 if slot == 0 {
                     notes.note(position, key);
                 }
-            });
-            table.volatile -= removed;
+            };
+            let step = table.records.expire_step(from, now_ms, gone, &mut in_part);
+            table.volatile -= volatile;
+            table.mortal -= mortal;
             step
         });
         (self.notes, self.watchers) = (notes, watchers);
+        for key in in_part {
+            let position = self.positions.position(&key);
+            let key = Key { bytes: &key, hash: self.positions.hash(&key) };
+            let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
+            let Some(at) = at else { continue };
+            let (at, stays) = self.expire_fields(slot, at, &key, now_ms);
+            if !stays {
+                removed += 1;
+                garbage.extend(self.remove(slot, at, &key));
+            }
+        }
         (removed, looked_at, next)
+    }
+    /// Has fields be gone of the hash at `at`, whose record's deadline has come. Where the record is then, and whether it stays:
+    /// it does not when the key's own time has come, or no field is left.
+    pub(crate) fn expire_fields(&mut self, slot: usize, at: At, key: &Key<'_>, now_ms: i64) -> (At, bool) {
+        self.keep(slot, position_of(key.hash.0), key.bytes);
+        let expired = self.change_table(slot, |table| {
+            if key_deadline_ms(&table.records.at(at)) <= now_ms {
+                return None;
+            }
+            table.records.change_outside(at, |value| match value {
+                Value::Hash(hash) => Some((hash.expire(now_ms), hash.is_empty())),
+                Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
+            })
+        });
+        let Some((gone, is_empty)) = expired.flatten() else { return (at, false) };
+        if gone > 0 {
+            self.note_key(slot, key);
+        }
+        self.settle(slot, at, key, true);
+        let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
+        (found.unwrap_or(at), !is_empty)
+    }
+    /// Has the place of a hash's record hold what comes first: the end of the key or of a field. `was_mortal`: some field
+    /// expired before the hash was changed. The record has moved.
+    pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
+        self.change_table(slot, |table| {
+            let before_ms = table.records.at(at).deadline_ms();
+            let settled = table.records.change_outside(at, |value| match value {
+                Value::Hash(hash) => {
+                    let key_deadline_ms = if was_mortal { hash.key_deadline_ms() } else { before_ms };
+                    hash.set_key_deadline_ms(key_deadline_ms);
+                    let next_ms = hash.next_deadline_ms();
+                    Some((next_ms.min(key_deadline_ms), next_ms != i64::MAX))
+                }
+                Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
+            });
+            let Some((deadline_ms, is_mortal)) = settled.flatten() else { return };
+            table.mortal = table.mortal + usize::from(is_mortal) - usize::from(was_mortal);
+            if deadline_ms != before_ms {
+                table.records.set_deadline(at, key.bytes, deadline_ms);
+            }
+        });
     }
     /// Takes note that the value at `key` changed.
     pub(crate) fn note_key(&mut self, slot: usize, key: &Key<'_>) {

@@ -19,14 +19,30 @@ use strand_wire::client::Value;
 const RANDOM_COMMANDS: usize = 12_000;
 /// Not in redis-server 7.0, or not comparable as documentation: left out of the comparison of COMMAND INFO.
 const NOT_IN_REDIS: &[&str] = &[
+    "delex",
     "delif",
+    "delifeq",
+    "digest",
     "ft._list",
     "ft.create",
     "ft.dropindex",
     "ft.info",
     "ft.search",
+    "hexpire",
+    "hexpireat",
+    "hexpiretime",
+    "hgetdel",
+    "hgetex",
+    "hpersist",
+    "hpexpire",
+    "hpexpireat",
+    "hpexpiretime",
+    "hpttl",
+    "hsetex",
+    "httl",
     "hreplace",
     "import.version",
+    "msetex",
     "rx.captures",
     "rx.check",
     "rx.del",
@@ -41,6 +57,8 @@ const NOT_IN_REDIS: &[&str] = &[
     "rx.stream",
     "setif",
     "waitaof",
+    "xackdel",
+    "xdelex",
 ];
 /// With arguments of 7.2: their arity is another.
 const NEWER_THAN_REDIS: &[&str] = &["zrank", "zrevrank"];
@@ -140,6 +158,10 @@ fn random_sorts_get_the_same_replies() {
         let mut generator = Generator::of(seed + u64::from(protocol), 1_700_000_000, weight);
         for n in 0..commands / 4 {
             let args = generator.command();
+            // What is beyond a double fails in later sorts of redis-server, too; that is in docs/differences.md.
+            if args.iter().any(|arg| arg == b"1e400") {
+                continue;
+            }
             all.extend(
                 pair.compare(&args, Policy::of(&args))
                     .unwrap_or_else(|e| panic!("seed {seed}, command {n}: {e}")),

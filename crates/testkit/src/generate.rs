@@ -13,6 +13,10 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("command", "compared as a whole by its own test"),
     ("config", "changes the server; corpus and own tests"),
     ("dbsize", "counts keys that have expired and are not removed yet; corpus, and compared with the data"),
+    ("delex", "of redis-server 8.4; own tests"),
+    ("delifeq", "of Valkey 9.0; own tests"),
+    ("digest", "of redis-server 8.4; own tests"),
+    ("msetex", "of redis-server 8.4; own tests"),
     ("delif", "not in redis-server; own tests"),
     ("debug", "a tool for developers; own tests"),
     ("dump", "a value has many serializations; own tests exchange them"),
@@ -31,6 +35,18 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("ft.search", "not in redis-server; own tests"),
     ("function", "as eval"),
     ("hello", "changes the session; own tests"),
+    ("hexpire", "of redis-server 7.4, as all on fields that expire; own tests"),
+    ("hexpireat", "as hexpire: own tests"),
+    ("hexpiretime", "as hexpire: own tests"),
+    ("hgetdel", "as hexpire: own tests"),
+    ("hgetex", "as hexpire: own tests"),
+    ("hpersist", "as hexpire: own tests"),
+    ("hpexpire", "as hexpire: own tests"),
+    ("hpexpireat", "as hexpire: own tests"),
+    ("hpexpiretime", "as hexpire: own tests"),
+    ("hpttl", "as hexpire: own tests"),
+    ("hsetex", "as hexpire: own tests"),
+    ("httl", "as hexpire: own tests"),
     ("hreplace", "not in redis-server; own tests"),
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
@@ -68,6 +84,8 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("slowlog", "what is slow is each server's own; corpus and own tests"),
     ("unsubscribe", "as punsubscribe: own tests"),
     ("waitaof", "of redis-server 7.2; own tests"),
+    ("xackdel", "of redis-server 8.2; own tests"),
+    ("xdelex", "of redis-server 8.2; own tests"),
     ("zrank", "WITHSCORE is of redis-server 7.2; corpus and own tests"),
     ("zrevrank", "as zrank"),
 ];
@@ -239,7 +257,7 @@ impl Generator {
     }
 
     fn arg(&mut self, arg: &Arg, out: &mut Vec<Vec<u8>>, depth: usize) {
-        if arg.optional && self.rng.u8(0..10) < 6 {
+        if arg.optional && self.rng.u8(0..10) < 6 || arg.since.is_some_and(is_newer) {
             return;
         }
         let times = if arg.multiple { self.rng.usize(1..4) } else { 1 };
@@ -362,6 +380,11 @@ impl Generator {
             _ => (0..self.rng.usize(0..12)).map(|_| self.rng.alphanumeric() as u8).collect(),
         }
     }
+}
+
+/// True of what redis-server 7.0 does not have.
+fn is_newer(since: &str) -> bool {
+    !since.starts_with(|c: char| ('1'..='6').contains(&c)) && !since.starts_with("7.0.")
 }
 
 /// Moves expiries in the near future to the far one: two servers would reach them at different commands of the run.

@@ -1,11 +1,17 @@
-//! The hash commands that read and write fields. HRANDFIELD is in [`random`], HSCAN in [`scan`].
+//! The hash commands that read and write fields. Fields that expire are in [`expiry`], HRANDFIELD in
+//! [`random`], HSCAN in [`scan`].
 //!
 //! Reads and writes go through [`super::collection`], which makes the key with the first field and removes the key with the
 //! last field.
 
+mod expiry;
 mod random;
 mod scan;
 
+pub(crate) use expiry::{
+    hexpire, hexpireat, hexpiretime, hgetdel, hgetex, hpersist, hpexpire, hpexpireat, hpexpiretime, hpttl,
+    hsetex, httl,
+};
 pub(crate) use random::hrandfield;
 pub(crate) use scan::{hscan, hscan_long};
 
@@ -77,7 +83,7 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
             None => 0,
         };
         let sum = old.checked_add(increment).ok_or(errors::OVERFLOW)?;
-        hash.set(field, sum.to_string().as_bytes(), settings);
+        hash.update(field, sum.to_string().as_bytes(), settings);
         Ok((sum, Changed::Yes))
     })
 }
@@ -103,7 +109,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, Text> {
             None => LongDouble::ZERO,
         };
         let sum = old.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
-        hash.set(field, sum.as_bytes(), settings);
+        hash.update(field, sum.as_bytes(), settings);
         Ok((sum, Changed::Yes))
     })
 }

@@ -10,6 +10,7 @@ mod info;
 mod pending;
 mod range;
 mod read;
+mod remove;
 
 pub(crate) use add::{xadd, xdel, xlen, xsetid, xtrim};
 pub(crate) use group::{
@@ -19,6 +20,7 @@ pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
 pub(crate) use pending::{xack, xautoclaim, xclaim, xpending};
 pub(crate) use range::{xrange, xrevrange};
 pub(crate) use read::{may_wait, xread, xreadgroup};
+pub(crate) use remove::{delete_elements, xackdel, xdelex};
 
 use crate::errors;
 use strand_keyspace::types::stream::{Entry, Id, Item};

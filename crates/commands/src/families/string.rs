@@ -1,11 +1,14 @@
-//! The string family: reading and setting whole values. `number` counts, `range` works on parts, `lcs` compares.
+//! The string family: reading and setting whole values. `number` counts, `range` works on parts, `lcs` compares two,
+//! `compare` compares before it acts.
 //!
 //! A large argument becomes the value without being copied and a large value is shared with the reply.
 
+mod compare;
 mod lcs;
 mod number;
 mod range;
 
+pub(crate) use compare::{delex, delifeq, digest, msetex};
 pub(crate) use lcs::lcs;
 pub(crate) use number::{decr, decrby, incr, incrby, incrbyfloat};
 pub(crate) use range::{append, getrange, setrange, strlen, substr};
@@ -56,7 +59,7 @@ pub(crate) fn mget(call: &mut Call<'_, '_>) {
     }
 }
 
-/// `SET key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
+/// `SET key value [NX | XX | IFEQ value] [GET] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`
 pub(crate) fn set(call: &mut Call<'_, '_>) {
     if call.args.len() == 3 {
         call.txn.db(call.db).set_str(&call.keys[0], value_of(call.args, 2), None);
@@ -207,6 +210,8 @@ struct Options {
     get: bool,
     keep_ttl: bool,
     persist: bool,
+    /// The argument that the old value must be equal to.
+    compared: Option<usize>,
     /// The unit and the argument that holds the number.
     expiry: Option<(ExpiryUnit, usize)>,
 }
@@ -220,9 +225,9 @@ impl Options {
             let (word, o) = (args.at(at), &mut options);
             let is = |w: &str| word.eq_ignore_ascii_case(w.as_bytes());
             let no_expiry = o.expiry.is_none() && !o.persist;
-            if of_set && is("NX") && !o.xx {
+            if of_set && is("NX") && !o.xx && o.compared.is_none() {
                 o.nx = true;
-            } else if of_set && is("XX") && !o.nx {
+            } else if of_set && is("XX") && !o.nx && o.compared.is_none() {
                 o.xx = true;
             } else if of_set && is("GET") {
                 o.get = true;
@@ -237,6 +242,9 @@ impl Options {
                 && at + 1 < args.len()
             {
                 o.expiry = Some((unit, at + 1));
+                at += 1;
+            } else if of_set && is("IFEQ") && !o.nx && !o.xx && o.compared.is_none() && at + 1 < args.len() {
+                o.compared = Some(at + 1);
                 at += 1;
             } else {
                 return Err(errors::SYNTAX.into());
@@ -256,6 +264,8 @@ impl Options {
 fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(call.args, 3, true)?;
     let mut expire_at_ms = options.expiry_ms(call, "set")?;
+    let compared = options.compared.map(|at| call.args.at(at));
+    compared.map_or(Ok(()), compare::check_compared)?;
     let key = &call.keys[0];
     let mut db = call.txn.db(call.db);
     if options.get {
@@ -263,6 +273,14 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
             Some(s) => write(call.reply, s),
             None => call.reply.null(),
         }
+    }
+    if let Some(compared) = compared
+        && !string_of(db.peek(key))?.is_some_and(|s| compare::is_equal(s, compared))
+    {
+        if !options.get {
+            call.reply.null();
+        }
+        return Ok(());
     }
     if options.nx || options.xx || options.keep_ttl {
         let old = db.peek(key);

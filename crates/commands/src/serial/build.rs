@@ -58,13 +58,16 @@ impl Builder {
     pub fn add(&mut self, part: Part<'_>, settings: &Settings) -> Result<(), BadValue> {
         match (&mut self.0, part) {
             (Form::Str(value), Part::String(text)) => *value = string(text),
-            (Form::Hash(hash), Part::Field { field, value, expires_at_ms: None }) => {
+            (Form::Hash(hash), Part::Field { field, value, expires_at_ms }) => {
                 let new = match value {
                     Text::Owned(bytes) => hash.set(&field, &Blob::from(bytes), settings),
                     value => hash.set(&field, &*value, settings),
                 };
                 if !new {
                     return Err(BadValue("a hash with a field twice"));
+                }
+                if expires_at_ms.is_some() {
+                    hash.set_deadline(&field, expires_at_ms, settings);
                 }
             }
             (Form::Set(set), Part::Member(member)) => {
@@ -76,7 +79,6 @@ impl Builder {
             (Form::ZSet(zset), Part::Scored { member, score }) => {
                 zset::add(zset, member, score, settings)?;
             }
-            (Form::Hash(_), Part::Field { .. }) => return Err(BadValue("a field that expires")),
             (Form::Stream(stream), part) => stream.add(part)?,
             _ => return Err(MISPLACED),
         }

@@ -1,19 +1,30 @@
-//! Hashes: packed while OBJECT ENCODING says so, else field by field.
+//! Hashes: packed while OBJECT ENCODING says so, else field by field; with the fields' expiries where some expire.
 
 use strand_keyspace::{Collection, HashValue};
 use strand_rdb::packed::Listpack;
-use strand_rdb::value_type::{HASH, HASH_LISTPACK};
+use strand_rdb::value_type::{HASH, HASH_LISTPACK, HASH_METADATA};
 use strand_rdb::write::Writer;
 
 /// A packed hash of more bytes is written field by field: a listpack is made in memory.
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn value_type(hash: &HashValue) -> u8 {
+    if hash.next_deadline_ms() != i64::MAX {
+        return HASH_METADATA;
+    }
     let packed = hash.encoding() == "listpack" && hash.heap_bytes() <= LISTPACK_BYTES_MAX;
     if packed { HASH_LISTPACK } else { HASH }
 }
 
 pub(super) fn write(hash: &HashValue, writer: &mut Writer<'_>) {
+    if value_type(hash) == HASH_METADATA {
+        let smallest_ms = hash.deadlines().next().map_or(0, |(_, deadline_ms)| deadline_ms);
+        let base = writer.hash_metadata(smallest_ms, hash.len() as u64);
+        for (field, value) in hash.iter() {
+            writer.field_with_expiry(base, &field, &value, hash.deadline_ms(&field).flatten());
+        }
+        return;
+    }
     if value_type(hash) == HASH_LISTPACK {
         let mut listpack = Listpack::new();
         for (field, value) in hash.iter() {

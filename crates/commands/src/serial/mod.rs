@@ -22,7 +22,7 @@ use digest::{DatasetDigest, Digest, Type, ValueDigest};
 use strand_keyspace::{Keyspace, Settings, Value, ValueRef};
 use strand_rdb::value::StreamEntries;
 use strand_rdb::write::Writer;
-use strand_rdb::{VERSION_WRITTEN, dump};
+use strand_rdb::{VERSION_FIELD_EXPIRY, VERSION_WRITTEN, dump};
 
 /// The number of the form in which [`write()`] writes `value`; it stands before the value, and before the key in a file.
 pub fn value_type(value: ValueRef<'_>) -> u8 {
@@ -51,9 +51,11 @@ pub fn write(value: ValueRef<'_>, writer: &mut Writer<'_>) {
 /// The DUMP payload of `value`. `pause` is called between pieces of work.
 pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     let mut writer = Writer::pausing(true, pause);
-    writer.value_type(value_type(value));
+    let value_type = value_type(value);
+    writer.value_type(value_type);
     write(value, &mut writer);
-    dump::seal(writer, VERSION_WRITTEN)
+    let has_deadlines = value_type == strand_rdb::value_type::HASH_METADATA;
+    dump::seal(writer, if has_deadlines { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
 }
 
 /// Parts of a value that are taken up between two pauses.
@@ -137,7 +139,8 @@ pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) ->
         }
         ValueRef::Hash(hash) => {
             let mut digest = start(Type::Hash);
-            hash.iter().for_each(|(field, value)| digest.field(&field, &value, false));
+            let expires = |field: &[u8]| hash.deadline_ms(field).flatten().is_some();
+            hash.iter().for_each(|(field, value)| digest.field(&field, &value, expires(&field)));
             digest
         }
         ValueRef::Set(set) => {

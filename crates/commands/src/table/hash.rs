@@ -4,6 +4,14 @@ use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, hash};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
+const FIELDS: Arg =
+    Arg::block("fields", &[Arg::integer("numfields"), Arg::string("field").multiple()]).token("FIELDS");
+const EXPIRY_CONDITION: Arg = Arg::oneof(
+    "condition",
+    &[Arg::word("nx", "NX"), Arg::word("xx", "XX"), Arg::word("gt", "GT"), Arg::word("lt", "LT")],
+)
+.optional();
+
 /// Group hash, by name.
 pub(crate) static HASH: &[CommandSpec] = &[
     CommandSpec::new(
@@ -18,6 +26,167 @@ pub(crate) static HASH: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::string("field").multiple()])
     .history(&[("2.4.0", "Takes several fields.")])
     .exec(Exec::Estimated(hash::hdel, Cost::Arguments, SlowPath::fields(Merge::Sum))),
+    CommandSpec::new(
+        "hexpire",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Has fields of a hash expire after some seconds.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("seconds"), EXPIRY_CONDITION, FIELDS])
+    .exec(Exec::Estimated(hash::hexpire, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hexpireat",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Has fields of a hash expire at a unix time in seconds.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-seconds"), EXPIRY_CONDITION, FIELDS])
+    .exec(Exec::Estimated(hash::hexpireat, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hexpiretime",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Tells at which unix time in seconds fields of a hash expire.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .exec(Exec::Estimated(hash::hexpiretime, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "hgetdel",
+        "hash",
+        "8.0.0",
+        "O(N) with the number of fields given",
+        "Returns the values of fields and deletes the fields.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .exec(Exec::Estimated(hash::hgetdel, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hgetex",
+        "hash",
+        "8.0.0",
+        "O(N) with the number of fields given",
+        "Returns the values of fields and says when the fields expire.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::oneof(
+            "expiration",
+            &[
+                Arg::integer("seconds").token("EX"),
+                Arg::integer("milliseconds").token("PX"),
+                Arg::unix_time("unix-time-seconds").token("EXAT"),
+                Arg::unix_time("unix-time-milliseconds").token("PXAT"),
+                Arg::word("persist", "PERSIST"),
+            ],
+        )
+        .optional(),
+        FIELDS,
+    ])
+    .exec(Exec::Estimated(hash::hgetex, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hpersist",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Has fields of a hash not expire any more.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .exec(Exec::Estimated(hash::hpersist, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hpexpire",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Has fields of a hash expire after some milliseconds.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::integer("milliseconds"), EXPIRY_CONDITION, FIELDS])
+    .exec(Exec::Estimated(hash::hpexpire, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hpexpireat",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Has fields of a hash expire at a unix time in milliseconds.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("key", 0), Arg::unix_time("unix-time-milliseconds"), EXPIRY_CONDITION, FIELDS])
+    .exec(Exec::Estimated(hash::hpexpireat, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "hpexpiretime",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Tells at which unix time in milliseconds fields of a hash expire.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .exec(Exec::Estimated(hash::hpexpiretime, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "hpttl",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Tells how many milliseconds fields of a hash have left.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(hash::hpttl, Cost::Arguments, SlowPath::Snapshot)),
+    CommandSpec::new(
+        "hsetex",
+        "hash",
+        "8.0.0",
+        "O(N) with the number of fields given",
+        "Sets fields of a hash and says when the fields expire.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
+    .args(&[
+        Arg::key("key", 0),
+        conditional::CONDITION,
+        Arg::oneof("field-condition", &[Arg::word("fnx", "FNX"), Arg::word("fxx", "FXX")]).optional(),
+        conditional::EXPIRATION,
+        Arg::block(
+            "fields",
+            &[
+                Arg::integer("numfields"),
+                Arg::block("data", &[Arg::string("field"), Arg::string("value")]).multiple(),
+            ],
+        )
+        .token("FIELDS"),
+    ])
+    .exec(Exec::Estimated(hash::hsetex, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
+        "httl",
+        "hash",
+        "7.4.0",
+        "O(N) with the number of fields given",
+        "Tells how many seconds fields of a hash have left.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0), FIELDS])
+    .tips(&["nondeterministic_output"])
+    .exec(Exec::Estimated(hash::httl, Cost::Arguments, SlowPath::Snapshot)),
     CommandSpec::new("hexists", "hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])

@@ -22,6 +22,26 @@ pub(crate) static STREAM: &[CommandSpec] = &[
         SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, one_key: true, anew: false }),
     )),
     CommandSpec::new(
+        "xackdel",
+        "stream",
+        "8.2.0",
+        "O(N*M) with the number of IDs given and of groups",
+        "Acknowledges entries of a consumer group and deletes them.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::string("group"),
+        Arg::oneof(
+            "condition",
+            &[Arg::word("keepref", "KEEPREF"), Arg::word("delref", "DELREF"), Arg::word("acked", "ACKED")],
+        )
+        .optional(),
+        Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS"),
+    ])
+    .exec(Exec::Estimated(stream::xackdel, Cost::InData(stream::delete_elements), SlowPath::Held)),
+    CommandSpec::new(
         "xadd",
         "stream",
         "5.0.0",
@@ -109,6 +129,25 @@ pub(crate) static STREAM: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::string("id").multiple()])
     .exec(Exec::Estimated(stream::xdel, Cost::Arguments, SlowPath::fields(Merge::Sum))),
+    CommandSpec::new(
+        "xdelex",
+        "stream",
+        "8.2.0",
+        "O(N*M) with the number of IDs given and of groups",
+        "Deletes entries of a stream, or those that no group needs.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::oneof(
+            "condition",
+            &[Arg::word("keepref", "KEEPREF"), Arg::word("delref", "DELREF"), Arg::word("acked", "ACKED")],
+        )
+        .optional(),
+        Arg::block("ids", &[Arg::integer("numids"), Arg::string("id").multiple()]).token("IDS"),
+    ])
+    .exec(Exec::Estimated(stream::xdelex, Cost::InData(stream::delete_elements), SlowPath::Held)),
     CommandSpec::container(
         "xgroup",
         "stream",

@@ -2,7 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, string};
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `string`, by name.
 pub(crate) static STRING: &[CommandSpec] = &[
@@ -27,6 +27,51 @@ pub(crate) static STRING: &[CommandSpec] = &[
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
         .args(&[Arg::key("key", 0), Arg::integer("decrement")])
         .exec(Exec::Inline(string::decrby)),
+    CommandSpec::new(
+        "delex",
+        "string",
+        "8.4.0",
+        "O(N), N the length of the string where it is compared",
+        "Removes a key, or removes it if its string is, or is not, as said.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[
+        Arg::key("key", 0),
+        Arg::oneof(
+            "condition",
+            &[
+                Arg::string("ifeq-value").token("IFEQ"),
+                Arg::string("ifne-value").token("IFNE"),
+                Arg::string("ifdeq-digest").token("IFDEQ"),
+                Arg::string("ifdne-digest").token("IFDNE"),
+            ],
+        )
+        .optional(),
+    ])
+    .exec(Exec::Estimated(string::delex, Cost::Digest, SlowPath::Held)),
+    CommandSpec::new(
+        "delifeq",
+        "string",
+        "8.4.0",
+        "O(N), N the length of the string",
+        "Removes a key if its string is the given one.",
+    )
+    .flags(&[F::WRITE, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
+    .args(&[Arg::key("key", 0), Arg::string("value")])
+    .exec(Exec::Estimated(string::delifeq, Cost::Digest, SlowPath::Held)),
+    CommandSpec::new(
+        "digest",
+        "string",
+        "8.4.0",
+        "O(N), N the length of the string",
+        "Returns the hash of a string as hexadecimal digits.",
+    )
+    .flags(&[F::READONLY, F::FAST])
+    .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("key", 0)])
+    .exec(Exec::Estimated(string::digest, Cost::Digest, SlowPath::Snapshot)),
     CommandSpec::new("get", "string", "1.0.0", "O(1)", "Reads the string at a key.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -138,6 +183,26 @@ pub(crate) static STRING: &[CommandSpec] = &[
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
         .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::key_pairs(Merge::Any))),
     CommandSpec::new(
+        "msetex",
+        "string",
+        "8.4.0",
+        "O(N), N keys",
+        "Sets several keys at once, with one expiry for all of them.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
+    .keys(&[KeySpec::new(
+        &[K::OW, K::UPDATE],
+        BeginSearch::Index(1),
+        FindKeys::KeyNumber { number: 0, first: 1, step: 2 },
+    )])
+    .args(&[
+        Arg::integer("numkeys"),
+        Arg::block("data", &[Arg::key("key", 0), Arg::string("value")]).multiple(),
+        conditional::CONDITION,
+        conditional::EXPIRATION,
+    ])
+    .exec(Exec::Estimated(string::msetex, Cost::Arguments, SlowPath::Held)),
+    CommandSpec::new(
         "msetnx",
         "string",
         "1.0.1",
@@ -172,9 +237,16 @@ pub(crate) static STRING: &[CommandSpec] = &[
         .args(&[
             Arg::key("key", 0),
             Arg::string("value"),
-            Arg::oneof("condition", &[Arg::word("nx", "NX"), Arg::word("xx", "XX")])
-                .optional()
-                .since("2.6.12"),
+            Arg::oneof(
+                "condition",
+                &[
+                    Arg::word("nx", "NX"),
+                    Arg::word("xx", "XX"),
+                    Arg::string("comparison-value").token("IFEQ").since("8.1.0"),
+                ],
+            )
+            .optional()
+            .since("2.6.12"),
             Arg::word("get", "GET").optional().since("6.2.0"),
             Arg::oneof(
                 "expiration",
@@ -193,6 +265,7 @@ pub(crate) static STRING: &[CommandSpec] = &[
             ("6.0.0", "`KEEPTTL`."),
             ("6.2.0", "`GET`, `EXAT` and `PXAT`."),
             ("7.0.0", "`NX` and `GET` together."),
+            ("8.1.0", "`IFEQ`, as in Valkey."),
         ])
         .exec(Exec::Inline(string::set)),
     CommandSpec::new("setex", "string", "2.0.0", "O(1)", "Sets a string that expires after some seconds.")

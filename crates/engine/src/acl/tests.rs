@@ -43,7 +43,7 @@ fn users_are_described_as_redis_server_describes_them() {
         ("+@all -@dangerous", "off resetchannels +@all -@dangerous"),
         ("+@all -@dangerous +@dangerous", "off resetchannels +@all"),
         ("+@all -get +get", "off resetchannels +@all"),
-        ("+@hash +@string", "off resetchannels -@all +@string +@hash"),
+        ("+@hyperloglog +@string", "off resetchannels -@all +@string +@hyperloglog"),
         ("+@all -config", "off resetchannels +@all -config"),
         ("+config|get", "off resetchannels -@all +config|get"),
         ("+select|0 +SELECT|0", "off resetchannels -@all +select|0"),

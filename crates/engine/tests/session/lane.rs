@@ -96,7 +96,7 @@ fn info_of_many_shards_runs_on_the_lane() {
     let job = peer.job.take().unwrap();
     peer.session.lane_done(job.run(server.now, &|| {}));
     assert_eq!(peer.drive(&server), Stop::Read);
-    assert!(peer.replies().contains("|db0:keys=1,expires=0,avg_ttl=0|"));
+    assert!(peer.replies().contains("|db0:keys=1,expires=0,avg_ttl=0,subexpiry=0|"));
 }
 
 #[test]

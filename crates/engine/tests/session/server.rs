@@ -56,7 +56,7 @@ fn info_has_redis_s_sections_and_fields() {
         ("cmdstat_hget", "calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"),
         ("errorstat_ERR", "count=1"),
         ("errorstat_WRONGTYPE", "count=1"),
-        ("db3", "keys=1,expires=0,avg_ttl=0"),
+        ("db3", "keys=1,expires=0,avg_ttl=0,subexpiry=0"),
     ] {
         assert_eq!(field(&info, name), want, "{name}");
     }

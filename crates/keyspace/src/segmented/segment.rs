@@ -28,6 +28,10 @@ const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 pub(crate) trait Outlying: Clone {
     /// Bytes of heap behind it. Costs nothing that grows with it.
     fn heap_bytes(&self) -> usize;
+    /// When the item expires as a whole, where its place holds this deadline: a part of the value may expire before.
+    fn key_deadline_ms(&self, deadline_ms: i64) -> i64 {
+        deadline_ms
+    }
     /// An integer whose key is too long for the heap.
     fn from_int(n: i64) -> Self;
     /// Bytes that, or whose key, are too long for the heap; `edited`: a command changed them in place.

@@ -246,7 +246,7 @@ fn expiry_opens_only_segments_with_something_due() {
         let mut expired = 0;
         let mut next = Some(0);
         while let Some(from) = next {
-            next = table.expire_step(from, now_ms, &mut |_, _, _| expired += 1).1;
+            next = table.expire_step(from, now_ms, &mut |_, _, _| expired += 1, &mut Vec::new()).1;
         }
         let later = due.split_off(&(now_ms + 1));
         assert_eq!(expired, due.values().sum::<usize>(), "at {now_ms}");
@@ -255,7 +255,10 @@ fn expiry_opens_only_segments_with_something_due() {
         assert!(table.iter().all(|i| i.deadline_ms() > now_ms));
         // Now that it was walked to the end, nothing is due before the earliest deadline that is left.
         assert_eq!(table.deadline_ms(), *due.keys().next().expect("some never expire"));
-        assert_eq!(table.expire_step(0, now_ms, &mut |_, _, _| panic!("nothing is due")), (0, None));
+        assert_eq!(
+            table.expire_step(0, now_ms, &mut |_, _, _| panic!("nothing is due"), &mut Vec::new()),
+            (0, None)
+        );
     }
     assert_eq!(table.len(), 2000);
 }
@@ -321,7 +324,9 @@ fn a_crowded_segment_loses_nothing() {
     let mut gone = BTreeSet::new();
     let mut next = Some(0);
     while let Some(from) = next {
-        next = table.expire_step(from, 1, &mut |key, _, _| assert!(gone.insert(key.to_vec()))).1;
+        next = table
+            .expire_step(from, 1, &mut |key, _, _| assert!(gone.insert(key.to_vec())), &mut Vec::new())
+            .1;
     }
     assert_eq!((gone, table.len()), (keys.into_iter().collect(), 0));
     assert_eq!(table.heap_bytes(), 0);
@@ -360,7 +365,7 @@ fn long_keys_are_hashed_by_who_brings_them_only() {
     let mut expired = 0;
     let mut next = Some(0);
     while let Some(from) = next {
-        next = table.expire_step(from, 1, &mut |_, _, _| expired += 1).1;
+        next = table.expire_step(from, 1, &mut |_, _, _| expired += 1, &mut Vec::new()).1;
     }
     assert_eq!((seen, expired, hashed.0.get()), (5000, 100, 0));
 }

@@ -59,13 +59,14 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         }
     }
     /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
-    /// has; `gone` gets the key, its position and the outside value of each. Returns how many items it looked at, and where to go on
-    /// (`None`: at the end).
+    /// has; `gone` gets the key, its position and the outside value of each. Items of which only a part has expired stay, and
+    /// their keys are added to `in_part`. Returns how many items it looked at, and where to go on (`None`: at the end).
     pub(crate) fn expire_step(
         &mut self,
         from: u64,
         now_ms: i64,
         gone: &mut impl FnMut(&[u8], u64, Option<V>),
+        in_part: &mut Vec<Vec<u8>>,
     ) -> (usize, Option<u64>) {
         let mut next = Some(from);
         while let Some(position) = next {
@@ -81,7 +82,14 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
                 let due = |item: &Item<'_, V>| {
                     looked_at += 1;
                     let deadline_ms = item.deadline_ms();
-                    let due = deadline_ms <= now_ms;
+                    let mut due = deadline_ms <= now_ms;
+                    if due
+                        && let Content::Outside(value) = item.content()
+                        && value.key_deadline_ms(deadline_ms) > now_ms
+                    {
+                        in_part.push(item.key().to_vec());
+                        due = false;
+                    }
                     rest_ms = if due { rest_ms } else { rest_ms.min(deadline_ms) };
                     due
                 };

@@ -67,6 +67,11 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
         count: usize,
         visit: &mut dyn FnMut(Option<Bytes<'_>>, Bytes<'_>),
     ) -> u64;
+    /// Nothing in the value expires by itself before this (unix milliseconds); `i64::MAX` when nothing ever does.
+    #[inline]
+    fn field_deadline_ms(&self) -> i64 {
+        i64::MAX
+    }
     /// Hands out all memory of the value in pieces. A value that is freed quickly is one piece or none.
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece));
     /// Asks for the memory that a look-up in the value needs. Each `step` reads what the step before has asked for; true

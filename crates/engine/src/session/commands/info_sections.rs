@@ -221,7 +221,8 @@ pub(super) fn keyspace(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Keyspace\r\n");
     for (db, keys) in f.engine.keyspace.in_use() {
         if keys.all > 0 {
-            *out += &format!("db{db}:keys={},expires={},avg_ttl=0\r\n", keys.all, keys.volatile);
+            let (all, expires, subexpiry) = (keys.all, keys.volatile, keys.mortal);
+            *out += &format!("db{db}:keys={all},expires={expires},avg_ttl=0,subexpiry={subexpiry}\r\n");
         }
     }
 }

@@ -1,0 +1,399 @@
+//! Fields that expire: HEXPIRE and kin, HTTL and kin, HPERSIST, and what reads or writes fields together with their
+//! expiry: HGETEX, HSETEX, HGETDEL.
+//!
+//! A field whose time has come is gone for every command: the keyspace sees to that when it finds the hash.
+
+use super::collection::{argument, read, send_or_null, update_existing};
+use super::update;
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{self, ExpiryUnit, Text};
+use strand_keyspace::types::hash::DEADLINE_MS_MAX;
+use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Changed, HashValue, Settings};
+use strand_wire::args::Args;
+
+/// What is answered for a field.
+const NO_FIELD: i64 = -2;
+const NO_EXPIRY: i64 = -1;
+const CONDITION_FAILED: i64 = 0;
+const DONE: i64 = 1;
+const REMOVED: i64 = 2;
+
+const NO_FIELDS: &str = "ERR Mandatory argument FIELDS is missing or not at the right position";
+const OTHER_NUMBER: &str = "ERR The `numfields` parameter must match the number of arguments";
+const NOT_A_NUMBER: &str = "ERR Number of fields must be a positive integer";
+const NOT_A_NUMBER_TO_EXPIRE: &str = "ERR Parameter `numFields` should be greater than 0";
+const NEGATIVE: &str = "ERR invalid expire time, must be >= 0";
+
+/// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`. Reply: for each field -2 when it is not
+/// there, 0 when the condition does not hold, 1 when it expires then, 2 when it is gone because that time is over.
+pub(crate) fn hexpire(call: &mut Call<'_, '_>) {
+    expire(call, ExpiryUnit::Seconds, "hexpire");
+}
+/// `HPEXPIRE key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(crate) fn hpexpire(call: &mut Call<'_, '_>) {
+    expire(call, ExpiryUnit::Millis, "hpexpire");
+}
+/// `HEXPIREAT key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(crate) fn hexpireat(call: &mut Call<'_, '_>) {
+    expire(call, ExpiryUnit::UnixSeconds, "hexpireat");
+}
+/// `HPEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(crate) fn hpexpireat(call: &mut Call<'_, '_>) {
+    expire(call, ExpiryUnit::UnixMillis, "hpexpireat");
+}
+
+/// `HTTL key FIELDS numfields field [field ...]`. Reply: the seconds that each field has left, -1 when it does not expire, -2
+/// when it is not there.
+pub(crate) fn httl(call: &mut Call<'_, '_>) {
+    let now_ms = call.now_ms;
+    tell(call, move |at_ms| seconds(at_ms - now_ms));
+}
+/// `HPTTL key FIELDS numfields field [field ...]`
+pub(crate) fn hpttl(call: &mut Call<'_, '_>) {
+    let now_ms = call.now_ms;
+    tell(call, move |at_ms| at_ms - now_ms);
+}
+/// `HEXPIRETIME key FIELDS numfields field [field ...]`
+pub(crate) fn hexpiretime(call: &mut Call<'_, '_>) {
+    tell(call, seconds);
+}
+/// `HPEXPIRETIME key FIELDS numfields field [field ...]`
+pub(crate) fn hpexpiretime(call: &mut Call<'_, '_>) {
+    tell(call, |at_ms| at_ms);
+}
+
+/// `HPERSIST key FIELDS numfields field [field ...]`. Reply: for each field 1 when it does not expire any more, -1 when it
+/// did not, -2 when it is not there.
+pub(crate) fn hpersist(call: &mut Call<'_, '_>) {
+    if let Err(text) = persist(call) {
+        call.reply.error(&text);
+    }
+}
+
+/// `HGETDEL key FIELDS numfields field [field ...]`: reads fields and removes them. Reply: their values, null for none.
+pub(crate) fn hgetdel(call: &mut Call<'_, '_>) {
+    if let Err(text) = get_and_remove(call) {
+        call.reply.error(&text);
+    }
+}
+
+/// `HGETEX key [EX seconds | PX milliseconds | EXAT time | PXAT time | PERSIST] FIELDS numfields field [field ...]`: reads
+/// fields and says when they expire. Reply: their values, null for none.
+pub(crate) fn hgetex(call: &mut Call<'_, '_>) {
+    if let Err(text) = get_and_expire(call) {
+        call.reply.error(&text);
+    }
+}
+
+/// `HSETEX key [NX | XX] [FNX | FXX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]
+/// FIELDS numfields field value [field value ...]`. Reply: 1 when all are set, 0 when the condition does not hold.
+pub(crate) fn hsetex(call: &mut Call<'_, '_>) {
+    match set_and_expire(call) {
+        Ok(set) => call.reply.int(set.into()),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// When an expiry may be set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    None,
+    Nx,
+    Xx,
+    Gt,
+    Lt,
+}
+
+impl Condition {
+    fn of(args: Args<'_>, at: usize) -> Option<Condition> {
+        let words =
+            [("NX", Condition::Nx), ("XX", Condition::Xx), ("GT", Condition::Gt), ("LT", Condition::Lt)];
+        words.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, condition)| condition)
+    }
+    /// Whether a field that expires at `before_ms` may expire at `at_ms`. One that does not expire does so later than all.
+    fn holds(self, before_ms: Option<i64>, at_ms: i64) -> bool {
+        match self {
+            Condition::None => true,
+            Condition::Nx => before_ms.is_none(),
+            Condition::Xx => before_ms.is_some(),
+            Condition::Gt => before_ms.is_some_and(|before_ms| at_ms > before_ms),
+            Condition::Lt => before_ms.is_none_or(|before_ms| at_ms < before_ms),
+        }
+    }
+}
+
+fn expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
+    if let Err(text) = try_expire(call, unit, command) {
+        call.reply.error(&text);
+    }
+}
+
+fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Result<(), Text> {
+    let (args, now_ms) = (call.args, call.now_ms);
+    check_type(call)?;
+    let given = parse::integer(args.at(2))?;
+    if given < 0 {
+        return Err(NEGATIVE.into());
+    }
+    let at_ms = deadline(given, unit, now_ms, command)?;
+    let condition = Condition::of(args, 3).unwrap_or(Condition::None);
+    let from = if condition == Condition::None { 3 } else { 4 };
+    let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
+    let codes = update_existing(call, |hash: &mut HashValue, settings| {
+        let mut changed = false;
+        let codes: Vec<i64> = fields
+            .iter()
+            .map(|field| {
+                let code = expire_field(hash, field, at_ms, condition, now_ms, settings);
+                changed |= code > CONDITION_FAILED;
+                code
+            })
+            .collect();
+        (codes, changed.into())
+    })?;
+    call.reply.array(fields.len());
+    match codes {
+        Some(codes) => codes.iter().for_each(|code| call.reply.int(*code)),
+        None => (0..fields.len()).for_each(|_| call.reply.int(NO_FIELD)),
+    }
+    Ok(())
+}
+
+fn expire_field(
+    hash: &mut HashValue,
+    field: &[u8],
+    at_ms: i64,
+    condition: Condition,
+    now_ms: i64,
+    settings: &Settings,
+) -> i64 {
+    let Some(before_ms) = hash.deadline_ms(field) else { return NO_FIELD };
+    if !condition.holds(before_ms, at_ms) {
+        return CONDITION_FAILED;
+    }
+    if at_ms <= now_ms {
+        hash.remove(field);
+        return REMOVED;
+    }
+    hash.set_deadline(field, Some(at_ms), settings);
+    DONE
+}
+
+/// Answers for each field with `number` of when it expires.
+fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
+    let fields = match check_type(call).and_then(|()| fields_from(call.args, 2, 1, NOT_A_NUMBER)) {
+        Ok(fields) => fields,
+        Err(text) => return call.reply.error(&text),
+    };
+    read(call, |hash: Option<&HashValue>, reply| {
+        reply.array(fields.len());
+        for field in fields.iter() {
+            reply.int(match hash.and_then(|hash| hash.deadline_ms(field)) {
+                None => NO_FIELD,
+                Some(None) => NO_EXPIRY,
+                Some(Some(at_ms)) => number(at_ms),
+            });
+        }
+    });
+}
+
+/// Whole seconds, rounded up.
+fn seconds(ms: i64) -> i64 {
+    (ms + 999) / 1000
+}
+
+fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    check_type(call)?;
+    let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
+    let codes = update_existing(call, |hash: &mut HashValue, settings| {
+        let mut changed = false;
+        let codes: Vec<i64> = fields
+            .iter()
+            .map(|field| match hash.deadline_ms(field) {
+                None => NO_FIELD,
+                Some(None) => NO_EXPIRY,
+                Some(Some(_)) => {
+                    changed |= hash.set_deadline(field, None, settings);
+                    DONE
+                }
+            })
+            .collect();
+        (codes, changed.into())
+    })?;
+    call.reply.array(fields.len());
+    match codes {
+        Some(codes) => codes.iter().for_each(|code| call.reply.int(*code)),
+        None => (0..fields.len()).for_each(|_| call.reply.int(NO_FIELD)),
+    }
+    Ok(())
+}
+
+fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    check_type(call)?;
+    let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
+    // One after the other: a field named twice is there once.
+    call.reply.array(fields.len());
+    for field in fields.iter() {
+        send_field(call, field);
+        update_existing(call, |hash: &mut HashValue, _| ((), hash.remove(field).into()))?;
+    }
+    Ok(())
+}
+
+fn send_field(call: &mut Call<'_, '_>, field: &[u8]) {
+    read(call, |hash: Option<&HashValue>, reply| send_or_null(reply, hash.and_then(|hash| hash.get(field))));
+}
+
+fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    let (args, now_ms) = (call.args, call.now_ms);
+    check_type(call)?;
+    let options = Options::read(args, 2, false)?;
+    let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
+    let at_ms = options.deadline_ms(args, now_ms, "hgetex")?;
+    call.reply.array(fields.len());
+    for field in fields.iter() {
+        send_field(call, field);
+        if at_ms.is_some() || options.persist {
+            update_existing(call, |hash: &mut HashValue, settings| {
+                let changed = match (at_ms, hash.deadline_ms(field)) {
+                    (_, None) | (None, Some(None)) => false,
+                    (Some(at_ms), Some(_)) if at_ms <= now_ms => hash.remove(field),
+                    (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
+                };
+                ((), changed.into())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
+    let (args, now_ms) = (call.args, call.now_ms);
+    check_type(call)?;
+    let options = Options::read(args, 2, true)?;
+    let pairs = fields_from(args, options.end, 2, NOT_A_NUMBER)?;
+    let at_ms = options.deadline_ms(args, now_ms, "hsetex")?;
+    let first = args.len() - pairs.len();
+    let is_there = call.txn.db(call.db).peek(&call.keys[0]).is_some();
+    if (options.nx && is_there) || (options.xx && !is_there) {
+        return Ok(false);
+    }
+    update(call, |hash, settings| {
+        let fields = || (first..args.len()).step_by(2);
+        let some = fields().any(|at| hash.get(args.at(at)).is_some());
+        let all = !options.fxx || fields().all(|at| hash.get(args.at(at)).is_some());
+        if (options.fnx && some) || !all {
+            return Ok((false, Changed::No));
+        }
+        for at in fields() {
+            let (field, value) = (args.at(at), argument(args, at + 1));
+            match at_ms {
+                Some(at_ms) if at_ms <= now_ms => {
+                    hash.remove(field);
+                    continue;
+                }
+                _ if options.keep_ttl => hash.update(field, value, settings),
+                _ => hash.set(field, value, settings),
+            };
+            if at_ms.is_some() {
+                hash.set_deadline(field, at_ms, settings);
+            }
+        }
+        Ok((true, Changed::Yes))
+    })
+}
+
+/// The options of HGETEX and HSETEX.
+#[derive(Default)]
+struct Options {
+    nx: bool,
+    xx: bool,
+    fnx: bool,
+    fxx: bool,
+    keep_ttl: bool,
+    persist: bool,
+    /// The unit and the argument that holds the number.
+    expiry: Option<(ExpiryUnit, usize)>,
+    /// Where FIELDS should stand.
+    end: usize,
+}
+
+impl Options {
+    fn read(args: Args<'_>, from: usize, of_set: bool) -> Result<Options, Text> {
+        let mut o = Options { end: from, ..Options::default() };
+        while o.end < args.len() && !args.is(o.end, "FIELDS") {
+            let no_expiry = o.expiry.is_none() && !o.keep_ttl && !o.persist;
+            let is = |word: &str| args.is(o.end, word);
+            let (no_key, no_field) = (of_set && !o.nx && !o.xx, of_set && !o.fnx && !o.fxx);
+            match () {
+                () if is("NX") && no_key => o.nx = true,
+                () if is("XX") && no_key => o.xx = true,
+                () if is("FNX") && no_field => o.fnx = true,
+                () if is("FXX") && no_field => o.fxx = true,
+                () if is("KEEPTTL") && of_set && no_expiry => o.keep_ttl = true,
+                () if is("PERSIST") && !of_set && no_expiry => o.persist = true,
+                () => match ExpiryUnit::from_option(args.at(o.end)) {
+                    Some(unit) if no_expiry && o.end + 1 < args.len() => {
+                        o.expiry = Some((unit, o.end + 1));
+                        o.end += 1;
+                    }
+                    _ => return Err(errors::SYNTAX.into()),
+                },
+            }
+            o.end += 1;
+        }
+        Ok(o)
+    }
+    fn deadline_ms(&self, args: Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, Text> {
+        let Some((unit, at)) = self.expiry else { return Ok(None) };
+        let given = parse::integer(args.at(at))?;
+        if given < 0 {
+            return Err(errors::invalid_expire_time(command).into());
+        }
+        deadline(given, unit, now_ms, command).map(Some)
+    }
+}
+
+/// When `given` is, which is not negative, in unix milliseconds.
+fn deadline(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
+    let at_ms = match unit {
+        ExpiryUnit::Seconds => given.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)),
+        ExpiryUnit::Millis => given.checked_add(now_ms),
+        ExpiryUnit::UnixSeconds => given.checked_mul(1000),
+        ExpiryUnit::UnixMillis => Some(given),
+    };
+    let at_ms = at_ms.filter(|at_ms| *at_ms <= DEADLINE_MS_MAX);
+    at_ms.ok_or_else(|| errors::invalid_expire_time(command).into())
+}
+
+/// `FIELDS number` at argument `at`, and what follows: `number` times `each` arguments.
+fn fields_from<'a>(
+    args: Args<'a>,
+    at: usize,
+    each: usize,
+    not_a_number: &'static str,
+) -> Result<Args<'a>, Text> {
+    if at + 1 >= args.len() || !args.is(at, "FIELDS") {
+        return Err(NO_FIELDS.into());
+    }
+    let number = parse_int(args.at(at + 1)).filter(|n| *n > 0).ok_or(not_a_number)?;
+    let fields = args.skip(at + 2);
+    match usize::try_from(number).ok().and_then(|number| number.checked_mul(each)) == Some(fields.len()) {
+        true => Ok(fields),
+        false => Err(OTHER_NUMBER.into()),
+    }
+}
+
+/// WRONGTYPE comes before what is wrong with the arguments.
+fn check_type(call: &mut Call<'_, '_>) -> Result<(), Text> {
+    let mut db = call.txn.db(call.db);
+    match db.peek_at::<HashValue>(&call.keys[0]) {
+        Ok(_) => Ok(()),
+        Err(other) => Err(parse::wrong_type(other).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

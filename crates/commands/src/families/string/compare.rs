@@ -1,0 +1,216 @@
+//! What compares a string before it acts: DELIFEQ, DELEX and SET's IFEQ; DIGEST; and MSETEX.
+
+use super::{Options, value_of};
+use crate::call::Call;
+use crate::errors;
+use crate::parse::{Text, string_of};
+use strand_keyspace::StrRef;
+use strand_keyspace::types::string::parse_int;
+
+/// Digits of a digest.
+const DIGITS: usize = 16;
+/// SET compares values of up to so many bytes: it runs on a worker whatever its options are.
+pub(super) const COMPARED_BYTES_MAX: usize = crate::cost::LONG_BYTES;
+
+const BAD_DIGEST: &str = "ERR a digest has exactly 16 hexadecimal digits";
+const BAD_NUMBER: &str = "ERR invalid numkeys value";
+const TOO_FEW: &str = "ERR wrong number of key-value pairs";
+
+/// `DELIFEQ key value`: removes a key whose string is the given one. Reply: 1 when it was removed.
+pub(crate) fn delifeq(call: &mut Call<'_, '_>) {
+    let value = call.args.at(2);
+    remove_if(call, |s| s.is_some_and(|s| is_equal(s, value)));
+}
+
+/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`: removes a key of whatever type, or one whose string
+/// is so. Reply: 1 when it was removed.
+pub(crate) fn delex(call: &mut Call<'_, '_>) {
+    let args = call.args;
+    if args.len() == 2 {
+        let removed = call.txn.db(call.db).delete(&call.keys[0]);
+        return call.reply.int(removed.into());
+    }
+    let given = if args.len() == 4 { args.at(3) } else { return call.reply.error(errors::SYNTAX) };
+    let is = |word: &str| args.is(2, word);
+    if is("IFEQ") || is("IFNE") {
+        let equal = is("IFEQ");
+        return remove_if(call, |s| s.is_some_and(|s| is_equal(s, given) == equal));
+    }
+    if !is("IFDEQ") && !is("IFDNE") {
+        return call.reply.error(errors::SYNTAX);
+    }
+    if given.len() != DIGITS || !given.iter().all(u8::is_ascii_hexdigit) {
+        return call.reply.error(BAD_DIGEST);
+    }
+    let equal = is("IFDEQ");
+    remove_if(call, |s| s.is_some_and(|s| digest_of(s).as_bytes().eq_ignore_ascii_case(given) == equal));
+}
+
+/// `DIGEST key`. Reply: the XXH3 hash of the string, 16 hexadecimal digits; null when there is none.
+pub(crate) fn digest(call: &mut Call<'_, '_>) {
+    match string_of(call.txn.db(call.db).get(&call.keys[0])) {
+        Ok(Some(s)) => {
+            let digest = digest_of(s);
+            call.reply.bulk(digest.as_bytes());
+        }
+        Ok(None) => call.reply.null(),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// `MSETEX numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT time | PXAT time | KEEPTTL]`.
+/// Reply: 1 when all keys were set, 0 when none was because some (NX), or not all (XX), are there.
+pub(crate) fn msetex(call: &mut Call<'_, '_>) {
+    match set_many(call) {
+        Ok(set) => call.reply.int(set.into()),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
+    let args = call.args;
+    let pairs = parse_int(args.at(1)).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+    let pairs = pairs.ok_or(BAD_NUMBER)?;
+    if pairs > (args.len() - 2) / 2 {
+        return Err(TOO_FEW.into());
+    }
+    let options = Options::read(args, 2 + 2 * pairs, true)?;
+    if options.get || options.compared.is_some() {
+        return Err(errors::SYNTAX.into());
+    }
+    let expire_at_ms = options.expiry_ms(call, "msetex")?;
+    let mut db = call.txn.db(call.db);
+    if options.nx || options.xx {
+        let wanted = |is_there: bool| is_there == options.xx;
+        if !call.keys.iter().all(|key| wanted(db.peek(key).is_some())) {
+            return Ok(false);
+        }
+    }
+    for (i, key) in call.keys.iter().enumerate() {
+        let kept_ms =
+            if options.keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
+        db.set_str(key, value_of(args, 3 + 2 * i), expire_at_ms.or(kept_ms));
+    }
+    Ok(true)
+}
+
+/// Removes the key if `is` says so of its string.
+fn remove_if(call: &mut Call<'_, '_>, is: impl FnOnce(Option<StrRef<'_>>) -> bool) {
+    let mut db = call.txn.db(call.db);
+    match string_of(db.peek(&call.keys[0])).map(is) {
+        Ok(removed) => call.reply.int((removed && db.delete(&call.keys[0])).into()),
+        Err(text) => call.reply.error(text),
+    }
+}
+
+/// True when the string has these bytes.
+pub(super) fn is_equal(s: StrRef<'_>, bytes: &[u8]) -> bool {
+    s.len() == bytes.len() && s.bytes(&mut Default::default()) == bytes
+}
+
+fn digest_of(s: StrRef<'_>) -> String {
+    strand_digest::xxh3_text(s.bytes(&mut Default::default()))
+}
+
+/// Checks what SET is to compare with.
+pub(super) fn check_compared(bytes: &[u8]) -> Result<(), Text> {
+    match bytes.len() > COMPARED_BYTES_MAX {
+        true => Err(format!("ERR IFEQ compares values of at most {COMPARED_BYTES_MAX} bytes").into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::Fixture;
+
+    const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+
+    #[test]
+    fn keys_are_removed_if_their_string_is_so() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("MSET a x b 12 c x", "+OK|"),
+            ("RPUSH l 1", ":1|"),
+            ("DELIFEQ a y", ":0|"),
+            ("DELIFEQ a x", ":1|"),
+            ("DELIFEQ a x", ":0|"),
+            ("DELIFEQ b 12", ":1|"),
+            ("DELIFEQ l 1", WRONG_TYPE),
+            ("DELEX c IFNE x", ":0|"),
+            ("DELEX c IFEQ y", ":0|"),
+            ("DELEX c IFNE y", ":1|"),
+            ("DELEX c IFNE y", ":0|"),
+            ("DELEX l IFNE y", WRONG_TYPE),
+            ("DELEX l", ":1|"),
+            ("DELEX l", ":0|"),
+            ("DELEX l IFEQ", "-ERR syntax error|"),
+            ("DELEX l FOO 1", "-ERR syntax error|"),
+        ]);
+    }
+
+    #[test]
+    fn digests_are_those_of_xxh3() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("DIGEST none", "$-1|"),
+            ("SET e ''", "+OK|"),
+            // The published test value of XXH3 of nothing with seed 0.
+            ("DIGEST e", "$16|2d06800538d394c2|"),
+            ("DELEX e IFDEQ 2D06800538D394C3", ":0|"),
+            ("DELEX e IFDNE 2D06800538D394C2", ":0|"),
+            ("DELEX e IFDEQ 2d0", "-ERR a digest has exactly 16 hexadecimal digits|"),
+            ("DELEX e IFDEQ 2D06800538D394C2", ":1|"),
+            ("RPUSH l 1", ":1|"),
+            ("DIGEST l", WRONG_TYPE),
+        ]);
+    }
+
+    #[test]
+    fn set_compares() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("SET a 2 IFEQ 1", "$-1|"),
+            ("EXISTS a", ":0|"),
+            ("SET a 2 IFEQ 1 GET", "$-1|"),
+            ("SET a 1", "+OK|"),
+            ("SET a 2 IFEQ 3", "$-1|"),
+            ("SET a 2 IFEQ 3 GET", "$1|1|"),
+            ("SET a 2 IFEQ 1 EX 100", "+OK|"),
+            ("TTL a", ":100|"),
+            ("SET a x KEEPTTL IFEQ 2 GET", "$1|2|"),
+            ("GET a", "$1|x|"),
+            ("TTL a", ":100|"),
+            ("SET a 1 IFEQ x NX", "-ERR syntax error|"),
+            ("SET a 1 XX IFEQ x", "-ERR syntax error|"),
+            ("SET a 1 IFEQ", "-ERR syntax error|"),
+            ("RPUSH l 1", ":1|"),
+            ("SET l 1 IFEQ 1", WRONG_TYPE),
+        ]);
+        let long = "x".repeat(super::COMPARED_BYTES_MAX + 1);
+        let reply = f.run_args(&["SET", "a", "1", "IFEQ", &long]);
+        assert_eq!(reply, b"-ERR IFEQ compares values of at most 1048576 bytes\r\n");
+    }
+
+    #[test]
+    fn many_are_set_together() {
+        let mut f = Fixture::new();
+        f.script(&[
+            ("MSETEX 2 a 1 b 2 EX 10", ":1|"),
+            ("TTL b", ":10|"),
+            ("MSETEX 2 a 3 c 3 NX", ":0|"),
+            ("MSETEX 2 a 3 c 3 XX", ":0|"),
+            ("MGET a b c", "*3|$1|1|$1|2|$-1|"),
+            ("MSETEX 2 a 3 b 3 XX KEEPTTL", ":1|"),
+            ("TTL a", ":10|"),
+            ("MSETEX 1 a 4", ":1|"),
+            ("TTL a", ":-1|"),
+            ("MSETEX 0 a 4", "-ERR invalid numkeys value|"),
+            ("MSETEX x a 4", "-ERR invalid numkeys value|"),
+            ("MSETEX 2 a 4", "-ERR wrong number of key-value pairs|"),
+            ("MSETEX 2 a 4 b", "-ERR wrong number of key-value pairs|"),
+            ("MSETEX 1 a 4 GET", "-ERR syntax error|"),
+            ("MSETEX 1 a 4 EX 0", "-ERR invalid expire time in 'msetex' command|"),
+        ]);
+    }
+}
