@@ -6,6 +6,7 @@
 use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
+use crate::tracking::{Mode, Tracked};
 use crate::{Now, PeerInfo, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) unread_bytes: Arc<AtomicU64>,
     /// What others have sent it.
     pub(crate) inbox: Inbox,
+    /// How it is told of keys that change.
+    pub(crate) tracked: Tracked,
 }
 
 /// What a client says about itself.
@@ -102,6 +105,10 @@ impl Client {
             self.wake.wake();
         }
     }
+    /// As CLIENT GETREDIR has it: whom invalidations are sent to, 0 for itself, -1 while it is not tracked.
+    pub(crate) fn redirect(&self) -> i64 {
+        if self.tracked.mode().has(Mode::ON) { self.tracked.redirect() as i64 } else { -1 }
+    }
     /// Its class, as CLIENT LIST and CLIENT KILL know it.
     pub(crate) fn class(&self) -> &'static str {
         if self.inbox.is_subscriber() { "pubsub" } else { "normal" }
@@ -142,10 +149,14 @@ impl Client {
         let seconds_since = |us: u64| now.mono_us.saturating_sub(us) / 1_000_000;
         let mut flags = String::new();
         let queued = m.queued.load(Relaxed);
+        let mode = self.tracked.mode();
         for (set, letter) in [
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
             (self.ticket.lock().is_some(), 'b'),
+            (mode.has(Mode::ON), 't'),
+            (mode.has(Mode::BROKEN), 'R'),
+            (mode.has(Mode::BCAST), 'B'),
             (m.no_evict.load(Relaxed), 'e'),
             (m.no_touch.load(Relaxed), 'T'),
         ] {
@@ -168,7 +179,7 @@ impl Client {
             line,
             " age={age} idle={idle} flags={flags} db={} sub={channels} psub={patterns} ssub={shard_channels} multi={} \
              qbuf={} qbuf-free=0 argv-mem={} multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} \
-             user={} redir=-1 resp={} \
+             user={} redir={} resp={} \
              lib-name={} lib-ver={}",
             m.db.load(Relaxed),
             queued as i64 - 1,
@@ -177,6 +188,7 @@ impl Client {
             self.held_bytes(),
             ids.name(m.command.load(Relaxed)),
             texts.user,
+            self.redirect(),
             if m.resp3.load(Relaxed) { 3 } else { 2 },
             texts.lib_name,
             texts.lib_ver,
@@ -243,6 +255,7 @@ impl Clients {
             ticket: Mutex::default(),
             unread_bytes: Arc::default(),
             inbox: Inbox::default(),
+            tracked: Tracked::default(),
         });
         by_id.insert(id, client.clone());
         self.open.store(by_id.len() as u64, Relaxed);

@@ -13,10 +13,14 @@ use crate::room::{Desk, desks};
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
+use crate::tracking::Tracking;
 use crate::{Config, Host, Now, ServerFacts};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use strand_commands::dispatch;
 use strand_keyspace::Keyspace;
 use strand_wire::args::Argv;
@@ -32,7 +36,8 @@ pub struct Engine {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) facts: ServerFacts,
     pub(crate) acl: Acl,
-    pub(crate) clients: Clients,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) tracking: Arc<Tracking>,
     pub(crate) stats: Stats,
     pub(crate) slow_log: SlowLog,
     pub(crate) pause: Pause,
@@ -51,6 +56,8 @@ pub struct Engine {
     pub(crate) active_expire: AtomicBool,
     /// Held by a CONFIG SET of `tls-*` options, on a helper thread: what it tries and takes back is no other's.
     pub(crate) tls_change: Mutex<()>,
+    /// Held by who looks who listens.
+    listening: Mutex<()>,
 }
 
 impl Engine {
@@ -66,8 +73,10 @@ impl Engine {
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
         let pubsub = Arc::new(PubSub::new(facts.workers));
         let memory = Arc::new(Memory::new(host.allocated_bytes()));
+        let clients = Arc::<Clients>::default();
+        let tracking = Arc::new(Tracking::new(clients.clone()));
         let engine = Engine {
-            notices: Arc::new(Notices::new(pubsub.clone())),
+            notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
             run_id: id(),
             replication_id: id(),
@@ -79,7 +88,8 @@ impl Engine {
             host,
             facts,
             acl: Acl::new(),
-            clients: Clients::default(),
+            clients,
+            tracking,
             stats: Stats::new(),
             slow_log: SlowLog::default(),
             pause: Pause::default(),
@@ -88,6 +98,7 @@ impl Engine {
             started: now,
             active_expire: true.into(),
             tls_change: Mutex::new(()),
+            listening: Mutex::new(()),
         };
         engine.keyspace.set_listener(engine.notices.clone());
         engine.apply_config();
@@ -193,6 +204,12 @@ impl Engine {
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
         self.keyspace.expire_slice(now.unix_ms(), keys_max).more
     }
+    /// Has the keyspace tell what happens to its keys while anybody wants to know. To be called after who does has changed.
+    pub(crate) fn look_who_listens(&self) {
+        // One after the other: the last to look has seen everything.
+        let _looking = self.listening.lock();
+        self.keyspace.settings().listens.store(self.notices.listens().into(), SeqCst);
+    }
     /// Gives the keyspace the tunables that are its own.
     pub(crate) fn apply_config(&self) {
         let (config, settings) = (&self.config, self.keyspace.settings());
@@ -210,8 +227,9 @@ impl Engine {
         settings.lfu_decay_time.store(number(Opt::LfuDecayTime), Relaxed);
         let policy = config.choice(Opt::MaxMemoryPolicy);
         settings.lfu.store(u64::from(policy.ends_with("-lfu")), Relaxed);
-        let tells = self.notices.set_letters(&config.text(Opt::NotifyKeyspaceEvents));
-        settings.listens.store(tells.into(), Relaxed);
+        self.notices.set_letters(&config.text(Opt::NotifyKeyspaceEvents));
+        self.tracking.set_keys_max(config.number(Opt::TrackingTableMaxKeys) as usize);
+        self.look_who_listens();
         self.memory.set_limit(number(Opt::MaxMemory));
         self.look_at_memory();
         self.forget_spare();

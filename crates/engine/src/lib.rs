@@ -23,6 +23,7 @@ mod scripts;
 mod session;
 mod slowlog;
 mod stats;
+mod tracking;
 
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};

@@ -1,9 +1,11 @@
-//! [`Notices`]: what the keyspace tells of its keys, sent to whoever wants to know: keyspace notifications.
+//! [`Notices`]: what the keyspace tells of its keys, sent to whoever wants to know: keyspace notifications, and clients that
+//! keep copies.
 //!
 //! Told with the key's shard held, so the events of a key are published in the order of its changes. One message goes to each
 //! worker that has a subscriber of the channel, or of any pattern: patterns are matched there.
 
 use crate::pubsub::{CHANNEL_BYTES_MAX, Payload, PubSub};
+use crate::tracking::Tracking;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_keyspace::{KeyEvent, Listener};
@@ -11,6 +13,7 @@ use strand_keyspace::{KeyEvent, Listener};
 /// Sends messages about keys.
 pub(crate) struct Notices {
     pubsub: Arc<PubSub>,
+    tracking: Arc<Tracking>,
     /// `notify-keyspace-events`: a bit for each letter.
     letters: AtomicU64,
 }
@@ -32,15 +35,18 @@ fn bit(letter: u8) -> u64 {
 }
 
 impl Notices {
-    pub(crate) fn new(pubsub: Arc<PubSub>) -> Notices {
-        Notices { pubsub, letters: AtomicU64::new(0) }
+    pub(crate) fn new(pubsub: Arc<PubSub>, tracking: Arc<Tracking>) -> Notices {
+        Notices { pubsub, tracking, letters: AtomicU64::new(0) }
     }
-    /// Sets the value of `notify-keyspace-events`; true when there is anything to be told.
-    pub(crate) fn set_letters(&self, letters: &[u8]) -> bool {
+    /// Sets the value of `notify-keyspace-events`.
+    pub(crate) fn set_letters(&self, letters: &[u8]) {
         let bits_of = |letter: &u8| if *letter == b'A' { (1 << ALL) - 1 } else { bit(*letter) };
         let bits = letters.iter().fold(0, |bits, letter| bits | bits_of(letter));
         self.letters.store(bits, Relaxed);
-        bits & (bit(b'K') | bit(b'E')) != 0
+    }
+    /// True while anybody wants to be told.
+    pub(crate) fn listens(&self) -> bool {
+        self.letters.load(Relaxed) & (bit(b'K') | bit(b'E')) != 0 || self.tracking.clients_len() > 0
     }
     fn notify(&self, db: usize, key: &[u8], event: KeyEvent) {
         let letters = self.letters.load(Relaxed);
@@ -61,8 +67,13 @@ impl Notices {
 }
 
 impl Listener for Notices {
-    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, _changed: bool, _by: u64) {
+    fn tell(&self, db: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         self.notify(db, key, event);
+        if changed && self.tracking.clients_len() > 0 {
+            self.tracking.changed(key, by);
+        }
     }
-    fn tell_all(&self) {}
+    fn tell_all(&self) {
+        self.tracking.all_changed();
+    }
 }

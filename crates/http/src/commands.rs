@@ -187,7 +187,8 @@ fn next_step(
 /// Sends a command to the session, unless it is not one for here.
 fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
-    if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && is(1, b"REPLY")) {
+    if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && (is(1, b"REPLY") || is(1, b"TRACKING")))
+    {
         let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
         return Waiting::Refused(format!(
             "ERR {name} cannot be used over HTTP: it changes the connection or has no reply"

@@ -315,7 +315,8 @@ impl Db<'_, '_> {
             None => {
                 shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
-                    self.tell(key, KeyEvent::NEW, true);
+                    // The change itself is told behind it.
+                    self.tell(key, KeyEvent::NEW, false);
                 }
             }
         }

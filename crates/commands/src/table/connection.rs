@@ -26,6 +26,16 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
     .acl(&["slow"])
     .subcommands(&[
         CommandSpec::sub(
+            "caching",
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Says whether keys that the next command reads are tracked.",
+        )
+        .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
+        .args(&[Arg::oneof("mode", &[Arg::word("yes", "YES"), Arg::word("no", "NO")])])
+        .exec(Exec::Session(S::ClientCaching)),
+        CommandSpec::sub(
             "getname",
             "connection",
             "2.6.9",
@@ -34,6 +44,15 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
         )
         .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
         .exec(Exec::Session(S::ClientGetName)),
+        CommandSpec::sub(
+            "getredir",
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Tells which connection is sent this one's invalidations.",
+        )
+        .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
+        .exec(Exec::Session(S::ClientGetRedir)),
         CommandSpec::sub("help", "connection", "5.0.0", "O(1)", "Lists the subcommands of CLIENT.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(S::ClientHelp)),
@@ -187,6 +206,33 @@ pub(crate) static CONNECTION: &[CommandSpec] = &[
             .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
             .args(&[Arg::string("connection-name")])
             .exec(Exec::Session(S::ClientSetName)),
+        CommandSpec::sub(
+            "tracking",
+            "connection",
+            "6.0.0",
+            "O(N), N prefixes",
+            "Tells this connection when keys change of which it keeps copies.",
+        )
+        .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
+        .args(&[
+            Arg::oneof("status", &[Arg::word("on", "ON"), Arg::word("off", "OFF")]),
+            Arg::integer("client-id").token("REDIRECT").optional(),
+            Arg::string("prefix").token("PREFIX").optional().multiple().multiple_token(),
+            Arg::word("bcast", "BCAST").optional(),
+            Arg::word("optin", "OPTIN").optional(),
+            Arg::word("optout", "OPTOUT").optional(),
+            Arg::word("noloop", "NOLOOP").optional(),
+        ])
+        .exec(Exec::Session(S::ClientTracking)),
+        CommandSpec::sub(
+            "trackinginfo",
+            "connection",
+            "6.2.0",
+            "O(N), N prefixes",
+            "Tells how this connection is told of keys that change.",
+        )
+        .flags(&[F::NOSCRIPT, F::LOADING, F::STALE])
+        .exec(Exec::Session(S::ClientTrackingInfo)),
         CommandSpec::sub(
             "unblock",
             "connection",

@@ -44,7 +44,6 @@ const NO_MODULES: &str = "modules are not loaded";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
-const NO_TRACKING: &str = "CLIENT TRACKING is not there in this version";
 const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
 const NO_LATENCY: &str = "latencies are not kept; SLOWLOG and /metrics are there";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
@@ -420,7 +419,7 @@ options! {
         "Seconds for which a TLS session is kept";
     TlsSessionCaching "tls-session-caching", Kind::Bool, "yes", Anytime, "Keep TLS sessions for resumption";
     TrackingTableMaxKeys "tracking-table-max-keys", Kind::Integer(0, LONG), "1000000", Anytime,
-        "Keys that are remembered for clients' caches", no effect: NO_TRACKING;
+        "Keys that are remembered for clients' caches; 0 is no limit";
     UnixSocket "unixsocket", Kind::Text, "", Startup, "Unix socket to listen on", no effect: NO_UNIX_SOCKET;
     UnixSocketPerm "unixsocketperm", Kind::Octal(0, 0o777), "0", Startup,
         "Permissions of the Unix socket", no effect: NO_UNIX_SOCKET;

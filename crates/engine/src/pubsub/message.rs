@@ -68,7 +68,7 @@ impl Message {
         };
         Message {
             kind,
-            frame: Frame { head, body },
+            frame: Frame { head, body, shape: Shape::Message },
             rest_at,
             channel: channel_at..channel_at + channel.len(),
         }
@@ -97,7 +97,7 @@ impl Message {
         head.extend_from_slice(pattern);
         head.extend_from_slice(b"\r\n");
         head.extend_from_slice(rest);
-        Frame { head, body: self.frame.body.clone() }
+        Frame { head, body: self.frame.body.clone(), shape: Shape::Message }
     }
 }
 
@@ -117,15 +117,74 @@ pub(crate) struct Frame {
     head: Blob,
     /// A long text at the end; its line end follows.
     body: Option<Blob>,
+    shape: Shape,
 }
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// A message.
+    Message,
+    /// Which keys have changed, as an array in RESP; empty: all. `redirected`: those that another client has read.
+    Invalidation { redirected: bool },
+    /// The client to which invalidations are redirected is gone. In RESP3 alone.
+    BrokenRedirect,
+}
+
+/// What comes before the keys in RESP2: it is a message to whoever listens to this channel, or to any.
+const INVALIDATED: &[u8] = b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n";
 
 impl Frame {
     /// Bytes on the wire, without the first.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.len() + 2)
     }
-    pub(crate) fn write(&self, out: &mut Chain, protocol: Protocol) {
-        out.push_slice(if protocol == Protocol::Resp3 { b">" } else { b"*" });
+    /// `key` has changed.
+    pub(crate) fn invalidation(key: &[u8]) -> Frame {
+        let mut head = Blob::with_capacity(key.len() + HEADER_BYTES);
+        head.extend_from_slice(b"*1\r\n");
+        header(&mut head, key.len());
+        head.extend_from_slice(key);
+        head.extend_from_slice(b"\r\n");
+        Frame { head, body: None, shape: Shape::Invalidation { redirected: false } }
+    }
+    /// All keys have.
+    pub(crate) fn invalidation_of_all() -> Frame {
+        Frame { head: Blob::new(), body: None, shape: Shape::Invalidation { redirected: false } }
+    }
+    /// The same invalidation for the client that gets it in the other's place.
+    pub(crate) fn redirected(self) -> Frame {
+        Frame { shape: Shape::Invalidation { redirected: true }, ..self }
+    }
+    /// Invalidations cannot be sent to this client any more.
+    pub(crate) fn broken_redirect(client: u64) -> Frame {
+        let mut head = Blob::from("2\r\n$21\r\ntracking-redir-broken\r\n:");
+        head.extend_from_slice(Digits::unsigned(client).as_slice());
+        head.extend_from_slice(b"\r\n");
+        Frame { head, body: None, shape: Shape::BrokenRedirect }
+    }
+    /// Writes it for a client that speaks `protocol` and has subscribed to something, or not. An invalidation is nothing to a
+    /// client of RESP2, unless it is another's and the client is in subscriber mode.
+    pub(crate) fn write(&self, out: &mut Chain, protocol: Protocol, subscribed: bool) {
+        match (self.shape, protocol) {
+            (Shape::Message, Protocol::Resp3) | (Shape::BrokenRedirect, Protocol::Resp3) => {
+                out.push_slice(b">")
+            }
+            (Shape::Message, Protocol::Resp2) => out.push_slice(b"*"),
+            (Shape::Invalidation { .. }, Protocol::Resp3) => {
+                out.push_slice(b">2\r\n$10\r\ninvalidate\r\n");
+                if self.head.is_empty() {
+                    out.push_slice(b"_\r\n");
+                }
+            }
+            (Shape::Invalidation { redirected: true }, Protocol::Resp2) if subscribed => {
+                out.push_slice(INVALIDATED);
+                if self.head.is_empty() {
+                    out.push_slice(b"$-1\r\n");
+                }
+            }
+            _ => return,
+        }
         if self.head.len() < SHARE_BYTES_MIN {
             out.push_slice(&self.head);
         } else {

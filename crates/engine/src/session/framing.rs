@@ -152,9 +152,9 @@ impl Replies {
         }
     }
     /// Appends a push. Between two replies only.
-    pub(super) fn push(&mut self, frame: &Frame, protocol: Protocol) {
-        frame.write(self.push_target(), protocol);
-        if self.framing != Framing::Resp {
+    pub(super) fn push(&mut self, frame: &Frame, protocol: Protocol, subscribed: bool) {
+        frame.write(self.push_target(), protocol, subscribed);
+        if self.framing != Framing::Resp && !self.reply.is_empty() {
             seal(&mut self.out, &mut self.reply);
         }
     }

@@ -8,6 +8,7 @@ use crate::memory::OUT_OF_MEMORY;
 use crate::persist::Verdict;
 use crate::room::Room;
 use crate::scripts::busy_text;
+use crate::tracking::Mode;
 use smallvec::SmallVec;
 use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::dispatch::Resolved;
@@ -101,6 +102,7 @@ impl Session {
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Parked));
         }
+        self.look_at_tracking(found.spec);
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))
     }
 
@@ -136,6 +138,25 @@ impl Session {
         wait(Some(&shards))
     }
 
+    /// The command in hand is about to run: a client that keeps copies is remembered for the keys that it reads.
+    fn look_at_tracking(&mut self, spec: &'static CommandSpec) {
+        if self.client.tracked.mode() == Mode::OFF {
+            return;
+        }
+        use SessionCommand as S;
+        let args = self.argv.args();
+        if args.len() > LONG_ELEMENTS {
+            // On a helper thread, and so is this.
+            return;
+        }
+        self.engine.remember(&self.client, self.caching, spec, args);
+        let stays = match spec.exec {
+            // CLIENT CACHING is about what comes after CLIENT commands, and about a transaction as a whole.
+            Exec::Session(S::Multi | S::Exec) => true,
+            _ => args.is(0, "CLIENT"),
+        };
+        self.caching &= stays;
+    }
     /// True when a command with these flags may send messages to subscribers.
     fn may_publish(&self, flags: Flags) -> bool {
         let publishes = flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT);

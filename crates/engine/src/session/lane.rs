@@ -56,6 +56,8 @@ pub struct LaneJob {
     pub(super) place: Place,
     /// It matches a pattern that takes long.
     pub(super) hard_pattern: bool,
+    /// CLIENT CACHING was called before it.
+    pub(super) caching: bool,
     /// What EXEC runs.
     pub(super) transaction: Option<Transaction>,
     /// The script that EVAL or FCALL runs, where the session has found it.
@@ -162,6 +164,9 @@ impl LaneJob {
                 }
             }
         };
+        if verdict != Verdict::Denied && (self.unchecked || args.len() > LONG_ELEMENTS) {
+            engine.remember(&self.client, self.caching, spec, args);
+        }
         let mut served = Served::Done;
         match spec.exec {
             _ if verdict == Verdict::Denied => {}
@@ -384,6 +389,7 @@ impl Session {
             unchecked: false,
             place,
             hard_pattern,
+            caching: std::mem::take(&mut self.caching),
             transaction: self.leaving.take(),
             script: self.leaving_script.take(),
         }

@@ -30,6 +30,7 @@ use blocked::Blocked;
 use framing::{Replies, Requests};
 use multi::{Queue, Transaction, Watch};
 use settings::SessionSettings;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use strand_chain::Chain;
@@ -156,6 +157,10 @@ pub struct Session {
     /// The commands of a transaction are running.
     in_exec: bool,
     subscriptions: Subscriptions,
+    /// Its prefixes of CLIENT TRACKING BCAST.
+    prefixes: BTreeSet<Vec<u8>>,
+    /// CLIENT CACHING was called for the next command.
+    caching: bool,
     /// How far the SUBSCRIBE or UNSUBSCRIBE in hand has come.
     progress: Progress,
     /// It waited for data and was told to come and get it: its turn, until it has.
@@ -278,6 +283,8 @@ impl Session {
             leaving: None,
             in_exec: false,
             subscriptions: Subscriptions::default(),
+            prefixes: BTreeSet::new(),
+            caching: false,
             progress: Progress::default(),
             coming: None,
             leaving_script: None,
@@ -432,6 +439,7 @@ impl Drop for Session {
         }
         self.unwatch_all();
         self.end_subscriptions();
+        self.end_tracking();
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }

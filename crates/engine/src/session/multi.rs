@@ -232,6 +232,7 @@ impl Session {
         self.lookups.misses += lookups.misses;
         drop(txn);
         self.in_exec = false;
+        self.caching = false;
         self.guard();
         if !unchanged {
             self.reply().null_array();
@@ -290,6 +291,7 @@ impl Session {
                 }
                 Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
                 _ => {
+                    self.engine.remember(&self.client, self.caching, spec, argv.args());
                     let rights = rights_beyond(&self.user, spec, argv.args());
                     let context = Context {
                         db: self.db,
@@ -395,6 +397,7 @@ impl Transaction {
                 Reply::new(&mut out, job.protocol).error(&no_longer_allowed(denied));
                 continue;
             }
+            engine.remember(&job.client, job.caching, spec, argv.args());
             let rights = rights_beyond(&job.user, spec, argv.args());
             let context = Context {
                 db: job.db,

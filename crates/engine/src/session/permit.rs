@@ -5,6 +5,7 @@ use super::{OUTPUT_BYTES_MAX, Session, UNAUTHENTICATED_OUTPUT_BYTES_MAX};
 use crate::acl::{Denial, Denied, Reason, TABLE, User};
 use crate::clients::Client;
 use crate::config::Opt;
+use crate::tracking::Mode;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::cost::LONG_ELEMENTS;
@@ -152,7 +153,8 @@ impl Session {
         self.guarded = !self.authenticated
             || !self.user.is_all_powerful()
             || self.queue.is_some()
-            || self.only_listens();
+            || self.only_listens()
+            || self.client.tracked.mode() != Mode::OFF;
         self.output_bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
             false => OUTPUT_BYTES_MAX,

@@ -204,7 +204,10 @@ impl Session {
             return;
         }
         match self.client.inbox.take() {
-            Ok(frames) => frames.iter().for_each(|frame| self.replies.push(frame, self.protocol)),
+            Ok(frames) => {
+                let subscribed = self.is_subscriber();
+                frames.iter().for_each(|frame| self.replies.push(frame, self.protocol, subscribed));
+            }
             Err(_over) => self.over_output_limit(),
         }
     }

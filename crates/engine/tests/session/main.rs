@@ -14,5 +14,6 @@ mod pack4;
 mod pubsub;
 mod server;
 mod slowlog;
+mod tracking;
 mod transactions;
 mod turns;

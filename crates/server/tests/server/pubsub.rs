@@ -58,7 +58,7 @@ const STEPS: &[(usize, &str)] = &[
 
 /// Runs the steps; the lines that each connection was sent. The last message is followed by steps without any, so it has come
 /// by the end.
-fn transcript(address: std::net::SocketAddr, protocol: u8) -> Vec<String> {
+fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str)]) -> Vec<String> {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
         if protocol == 3 {
@@ -67,20 +67,24 @@ fn transcript(address: std::net::SocketAddr, protocol: u8) -> Vec<String> {
             while client.line() != "*0" {}
         }
     }
+    let id = clients[1].line_of("CLIENT ID", 0);
     let mut out = vec![String::new(); clients.len()];
-    for (i, (who, words)) in STEPS.iter().enumerate() {
-        if *words == "QUIT" {
+    for (i, (who, words)) in steps.iter().enumerate() {
+        if *words == "QUIT" && steps.iter().any(|(_, words)| words.ends_with(" left")) {
             // A message on its way from another worker would be lost with the connection.
             comes_true(|| {
                 answers(&mut clients[*who], "mark-q", &mut out[*who]);
-                out[*who].contains("left\n")
+                out[*who].contains(
+                    "left
+",
+                )
             });
         }
-        clients[*who].send(&command(words));
+        words.split(';').for_each(|words| clients[*who].send(&command(&words.replace("{1}", &id[1..]))));
         // A mark at each connection that still takes commands: by its answer the step is done.
         for (at, client) in clients.iter_mut().enumerate() {
-            let gone = at == 1 && STEPS[..=i].contains(&(1, "QUIT"));
-            let last = |word: &str| STEPS[..=i].iter().rposition(|step| step.1 == word);
+            let gone = at == 1 && steps[..=i].contains(&(1, "QUIT"));
+            let last = |word: &str| steps[..=i].iter().rposition(|step| step.1 == word);
             let queues = at == 2 && last("MULTI") > last("EXEC");
             if gone || queues {
                 continue;
@@ -153,7 +157,8 @@ fn subscribers_are_sent_what_redis_server_sends() {
         for protocol in [2, 3] {
             let ours = Process::strand(Path::new(crate::harness::STRAND), &["--workers", workers], None)
                 .expect("strand starts");
-            let (a, b) = (transcript(ours.address, protocol), transcript(theirs.address, protocol));
+            let (a, b) =
+                (transcript(ours.address, protocol, STEPS), transcript(theirs.address, protocol, STEPS));
             for (at, (a, b)) in a.iter().zip(&b).enumerate() {
                 let (mut a, mut b) = (without_pings(a), without_pings(b));
                 if workers != "1" {
@@ -558,4 +563,91 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     client.call("CONFIG SET maxmemory 1", "+OK\r\n");
     client.send(&command("SET more v"));
     assert_eq!(next(&mut listener), "__keyevent@3__:evicted victim");
+}
+
+/// Steps of clients that keep copies, in RESP3 and with a second connection that is told in RESP2. `{1}` is the number of
+/// connection 1.
+const COPIES: &[(usize, &str)] = &[
+    (0, "CLIENT TRACKING ON"),
+    (0, "GET a;MGET a b;HGETALL h"),
+    (2, "SET a 1"),
+    (2, "SET a 2"),
+    (2, "MSET b 1 c 1"),
+    (2, "HSET h f v"),
+    (0, "GET a"),
+    (2, "EXPIRE a 100"),
+    (0, "GET a"),
+    (2, "RENAME a d"),
+    (0, "GET d"),
+    (2, "DEL nosuch"),
+    (2, "DEL d"),
+    (0, "GET a;SET a own"),
+    (0, "CLIENT TRACKING ON NOLOOP"),
+    (0, "GET a;SET a own"),
+    (0, "GET a"),
+    (2, "SET a theirs"),
+    (0, "MULTI;GET a;EXEC"),
+    (2, "SET a again"),
+    (0, "EXISTS a;TTL a;TYPE b"),
+    (2, "SET b x"),
+    (2, "SET a x"),
+    (0, "SADD s 1;SMEMBERS s;LRANGE l 0 -1"),
+    (2, "SREM s 1"),
+    (2, "RPUSH l 1"),
+    (0, "CLIENT TRACKING OFF;GET a"),
+    (2, "SET a y"),
+    (0, "CLIENT TRACKING ON OPTIN"),
+    (0, "GET a"),
+    (2, "SET a z"),
+    (0, "CLIENT CACHING YES;GET a;GET b"),
+    (2, "SET a z"),
+    (2, "SET b z"),
+    (0, "CLIENT CACHING YES;MULTI;GET a;GET b;EXEC;GET c"),
+    (2, "SET a z"),
+    (2, "SET b z"),
+    (2, "SET c z"),
+    (0, "CLIENT TRACKING OFF;CLIENT TRACKING ON OPTOUT;GET a;CLIENT CACHING NO;GET b"),
+    (2, "SET a z"),
+    (2, "SET b z"),
+    (0, "CLIENT TRACKING OFF;CLIENT TRACKING ON BCAST PREFIX user: PREFIX obj:"),
+    (2, "SET user:1 x"),
+    (2, "SET none x"),
+    (2, "DEL user:1"),
+    (2, "SET obj: x"),
+    (0, "SET user:2 own"),
+    (0, "CLIENT TRACKING OFF;CLIENT TRACKING ON BCAST NOLOOP"),
+    (0, "SET user:2 own"),
+    (2, "SET anything x"),
+    (0, "CLIENT TRACKING OFF;CLIENT TRACKING ON;GET a"),
+    (2, "FLUSHALL"),
+    (0, "CLIENT TRACKING OFF"),
+    (1, "SUBSCRIBE __redis__:invalidate"),
+    (0, "CLIENT TRACKING ON REDIRECT {1}"),
+    (0, "GET a;GET b"),
+    (2, "SET a x"),
+    (0, "GET a;SET a own"),
+    (2, "FLUSHALL"),
+    (0, "GET b"),
+    (1, "QUIT"),
+    (2, "PING"),
+];
+
+#[test]
+fn clients_that_keep_copies_are_told_what_redis_server_tells() {
+    let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
+    for workers in ["1", "3"] {
+        for protocol in [3, 2] {
+            let ours = Process::strand(Path::new(crate::harness::STRAND), &["--workers", workers], None);
+            let ours = ours.expect("strand starts");
+            let (a, b) =
+                (transcript(ours.address, protocol, COPIES), transcript(theirs.address, protocol, COPIES));
+            for (at, (a, b)) in a.iter().zip(&b).enumerate() {
+                assert_eq!(
+                    without_pings(a),
+                    without_pings(b),
+                    "connection {at}, {workers} workers, RESP{protocol}"
+                );
+            }
+        }
+    }
 }

@@ -177,8 +177,12 @@ fn on_or_off(args: Args<'_>, i: usize) -> Result<bool, Vec<u8>> {
 }
 
 const HELP: &[&str] = &[
+    "CACHING (YES|NO)",
+    "    Keep, or do not keep, copies of the keys that the next command reads.",
     "GETNAME",
     "    Return the name of this connection.",
+    "GETREDIR",
+    "    Return the client that invalidations are sent to.",
     "ID",
     "    Return the id of this connection.",
     "INFO",
@@ -213,6 +217,10 @@ const HELP: &[&str] = &[
     "    Tell which library this connection uses.",
     "SETNAME <name>",
     "    Name this connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]] [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell this connection, or another, when keys change of which it keeps copies.",
+    "TRACKINGINFO",
+    "    Return how this connection is told.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    End a client's wait in a blocking command.",
     "UNPAUSE",

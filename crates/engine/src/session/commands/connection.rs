@@ -124,6 +124,7 @@ impl Session {
             return Ok(Next::GoOn);
         }
         self.end_transaction();
+        self.end_tracking();
         self.db = 0;
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();

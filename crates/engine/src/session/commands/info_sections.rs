@@ -63,7 +63,7 @@ pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
         "client_recent_max_input_buffer": clients.iter().map(|c| c.input_bytes()).max().unwrap_or(0),
         "client_recent_max_output_buffer": clients.iter().map(|c| c.output_bytes()).max().unwrap_or(0),
         "blocked_clients": f.engine.clients.blocked_len(),
-        "tracking_clients": 0,
+        "tracking_clients": f.engine.tracking.clients_len(),
         "clients_in_timeout_table": f.engine.clients.timed_len(),
     );
 }
@@ -135,6 +135,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         let rates = stats.rates.lock();
         (rates.commands.per_second(), rates.input_bytes.per_second(), rates.output_bytes.per_second())
     };
+    let (keys, items) = f.engine.tracking.remembered();
     let (over_us, over_now_us) = f.engine.memory.over_us(f.now.mono_us);
     fields!(out, "Stats",
         "total_connections_received": stats.get(Stat::Connections),
@@ -155,6 +156,9 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "pubsub_channels": f.engine.pubsub.channels_len(Kind::Channel),
         "pubsub_patterns": f.engine.pubsub.patterns_len(),
         "pubsubshard_channels": f.engine.pubsub.channels_len(Kind::Shard),
+        "tracking_total_keys": keys,
+        "tracking_total_items": items,
+        "tracking_total_prefixes": f.engine.tracking.prefixes_len(),
         "latest_fork_usec": 0,
         "total_forks": 0,
         "total_error_replies": stats.get(Stat::Errors),

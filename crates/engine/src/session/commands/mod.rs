@@ -5,6 +5,7 @@
 mod acl;
 mod client;
 mod client_kill;
+mod client_tracking;
 mod config;
 mod connection;
 mod debug;
@@ -143,7 +144,9 @@ impl Session {
             C::Quit => self.quit(),
             C::Reset => self.reset(),
             C::Select => self.select(args),
+            C::ClientCaching => self.client_caching(args),
             C::ClientGetName => self.client_get_name(),
+            C::ClientGetRedir => self.client_get_redir(),
             C::ClientHelp => self.client_help(),
             C::ClientId => self.client_id(),
             C::ClientInfo => self.client_info(now),
@@ -155,6 +158,8 @@ impl Session {
             C::ClientReply => self.client_reply(args),
             C::ClientSetInfo => self.client_set_info(args),
             C::ClientSetName => self.client_set_name(args),
+            C::ClientTracking => self.client_tracking(args),
+            C::ClientTrackingInfo => self.client_tracking_info(),
             C::ClientUnblock => self.client_unblock(args),
             C::ClientUnpause => self.client_unpause(),
             C::Command

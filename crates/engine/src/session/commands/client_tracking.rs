@@ -1,0 +1,206 @@
+//! CLIENT TRACKING, CACHING, GETREDIR, TRACKINGINFO.
+
+use super::{DONE, Outcome, SYNTAX, Session};
+use crate::tracking::{Mode, PREFIX_BYTES_MAX, PREFIXES_MAX};
+use std::collections::BTreeSet;
+use strand_commands::errors;
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
+
+const CACHING_UNTRACKED: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
+    OPTOUT mode enabled";
+const CACHING_YES: &str = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.";
+const CACHING_NO: &str = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.";
+
+/// What CLIENT TRACKING asks for.
+#[derive(Default)]
+struct Asked<'a> {
+    mode: Mode,
+    redirect: Option<u64>,
+    prefixes: Vec<&'a [u8]>,
+}
+
+impl Session {
+    /// `CLIENT TRACKING ON|OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]`. Reply: OK.
+    pub(super) fn client_tracking(&mut self, args: Args<'_>) -> Outcome {
+        let asked = self.parse_tracking(args)?;
+        if args.is(2, "OFF") {
+            self.end_tracking();
+        } else if args.is(2, "ON") {
+            self.begin_tracking(&asked)?;
+        } else {
+            return Err(SYNTAX.into());
+        }
+        self.ok()
+    }
+    fn parse_tracking<'a>(&self, args: Args<'a>) -> Result<Asked<'a>, Vec<u8>> {
+        let mut asked = Asked::default();
+        let mut at = 3;
+        while at < args.len() {
+            let value = args.get(at + 1);
+            match value {
+                Some(value) if args.is(at, "REDIRECT") => {
+                    if asked.redirect.is_some() {
+                        return Err("ERR A client can only redirect to a single other client".into());
+                    }
+                    let id = parse_int(value).ok_or(errors::NOT_AN_INTEGER)?;
+                    let known = u64::try_from(id).ok().filter(|id| self.engine.clients.get(*id).is_some());
+                    let known = known.ok_or("ERR The client ID you want redirect to does not exist")?;
+                    asked.redirect = Some(known);
+                    at += 1;
+                }
+                Some(value) if args.is(at, "PREFIX") => {
+                    asked.prefixes.push(value);
+                    at += 1;
+                }
+                _ if args.is(at, "BCAST") => asked.mode = asked.mode.and(Mode::BCAST),
+                _ if args.is(at, "OPTIN") => asked.mode = asked.mode.and(Mode::OPTIN),
+                _ if args.is(at, "OPTOUT") => asked.mode = asked.mode.and(Mode::OPTOUT),
+                _ if args.is(at, "NOLOOP") => asked.mode = asked.mode.and(Mode::NOLOOP),
+                _ => return Err(SYNTAX.into()),
+            }
+            at += 1;
+        }
+        Ok(asked)
+    }
+    fn begin_tracking(&mut self, asked: &Asked<'_>) -> Result<(), Vec<u8>> {
+        let (new, old) = (asked.mode, self.client.tracked.mode());
+        let bcast = new.has(Mode::BCAST);
+        if !bcast && !asked.prefixes.is_empty() {
+            return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
+        }
+        if old.has(Mode::ON) && old.has(Mode::BCAST) != bcast {
+            return Err(
+                "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+                        re-enabling it with a different mode."
+                    .into(),
+            );
+        }
+        if bcast && (new.has(Mode::OPTIN) || new.has(Mode::OPTOUT)) {
+            return Err("ERR OPTIN and OPTOUT are not compatible with BCAST".into());
+        }
+        if new.has(Mode::OPTIN) && new.has(Mode::OPTOUT) {
+            return Err("ERR You can't specify both OPTIN mode and OPTOUT mode".into());
+        }
+        if (new.has(Mode::OPTIN) && old.has(Mode::OPTOUT)) || (new.has(Mode::OPTOUT) && old.has(Mode::OPTIN))
+        {
+            return Err(
+                "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+                        re-enabling it with a different mode."
+                    .into(),
+            );
+        }
+        let mut prefixes: Vec<&[u8]> = asked.prefixes.clone();
+        if bcast {
+            check_prefixes(&self.prefixes, &prefixes)?;
+            if prefixes.is_empty() {
+                prefixes.push(b"");
+            }
+        }
+        let redirect = asked.redirect.unwrap_or(0);
+        self.engine.tracking.turn_on(&self.client, new, redirect, prefixes.iter().copied());
+        self.prefixes.extend(prefixes.into_iter().map(Vec::from));
+        self.engine.look_who_listens();
+        self.guard();
+        Ok(())
+    }
+    /// The client keeps no copies any more.
+    pub(in crate::session) fn end_tracking(&mut self) {
+        if self.client.tracked.mode().has(Mode::ON) {
+            let prefixes = std::mem::take(&mut self.prefixes);
+            self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
+            self.caching = false;
+            self.engine.look_who_listens();
+            self.guard();
+        }
+    }
+    /// `CLIENT CACHING YES|NO`: about the next command. Reply: OK.
+    pub(super) fn client_caching(&mut self, args: Args<'_>) -> Outcome {
+        let mode = self.client.tracked.mode();
+        if !mode.has(Mode::ON) {
+            return Err(CACHING_UNTRACKED.into());
+        }
+        let (wants, error) = if args.is(2, "YES") {
+            (Mode::OPTIN, CACHING_YES)
+        } else if args.is(2, "NO") {
+            (Mode::OPTOUT, CACHING_NO)
+        } else {
+            return Err(SYNTAX.into());
+        };
+        if !mode.has(wants) {
+            return Err(error.into());
+        }
+        self.caching = true;
+        self.ok()
+    }
+    /// `CLIENT GETREDIR`. Reply: the client that invalidations go to; 0 is this one, -1 is none.
+    pub(super) fn client_get_redir(&mut self) -> Outcome {
+        let redirect = self.redirect();
+        self.reply().int(redirect);
+        DONE
+    }
+    fn redirect(&self) -> i64 {
+        self.client.redirect()
+    }
+    /// `CLIENT TRACKINGINFO`. Reply: a map of flags, redirection and prefixes.
+    pub(super) fn client_tracking_info(&mut self) -> Outcome {
+        let (mode, caching) = (self.client.tracked.mode(), self.caching);
+        let mut flags = vec![if mode.has(Mode::ON) { "on" } else { "off" }];
+        for (flag, name, with_caching) in [
+            (Mode::BCAST, "bcast", None),
+            (Mode::OPTIN, "optin", Some("caching-yes")),
+            (Mode::OPTOUT, "optout", Some("caching-no")),
+            (Mode::NOLOOP, "noloop", None),
+            (Mode::BROKEN, "broken_redirect", None),
+        ] {
+            if mode.has(flag) {
+                flags.push(name);
+                flags.extend(with_caching.filter(|_| caching));
+            }
+        }
+        let (redirect, prefixes) = (self.redirect(), self.prefixes.clone());
+        let mut reply = self.reply();
+        reply.map(3);
+        reply.bulk(b"flags");
+        reply.set(flags.len());
+        flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+        reply.bulk(b"redirect");
+        reply.int(redirect);
+        reply.bulk(b"prefixes");
+        reply.array(prefixes.len());
+        prefixes.iter().for_each(|prefix| reply.bulk(prefix));
+        DONE
+    }
+}
+
+/// New prefixes of a client must not overlap with each other or with those that it has.
+fn check_prefixes(old: &BTreeSet<Vec<u8>>, new: &[&[u8]]) -> Result<(), Vec<u8>> {
+    if old.len() + new.len() > PREFIXES_MAX {
+        return Err(format!("ERR a client may have at most {PREFIXES_MAX} prefixes").into());
+    }
+    if new.iter().any(|prefix| prefix.len() > PREFIX_BYTES_MAX) {
+        return Err(format!("ERR a prefix may have at most {PREFIX_BYTES_MAX} bytes").into());
+    }
+    let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+    let refuse = |new: &[u8], what: &str, other: &[u8]| {
+        [
+            b"ERR Prefix '",
+            new,
+            b"' overlaps with ",
+            what.as_bytes(),
+            b" prefix '",
+            other,
+            b"'. Prefixes for a single client must not overlap.",
+        ]
+        .concat()
+    };
+    for (i, prefix) in new.iter().enumerate() {
+        if let Some(other) = old.iter().find(|other| overlap(prefix, other)) {
+            return Err(refuse(prefix, "an existing", other));
+        }
+        if let Some(other) = new[i + 1..].iter().find(|other| overlap(prefix, other)) {
+            return Err(refuse(prefix, "another provided", other));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! [`Tracking`]: which clients keep copies of keys (CLIENT TRACKING), and telling them when a key changes.
+//!
+//! By default the keys that a client reads are remembered, just before it reads them; the first change of a key tells all who
+//! have read it, and forgets them. With BCAST a client is told of every key under its prefixes. Whoever changes a key does so
+//! with its shard held and says so there ([`crate::notices`]): a client that read the old value is remembered by then, since it
+//! was before it held the shard. What it is told goes into its inbox, which its session opens between two commands and not
+//! while a reply is on its way from a helper thread: so an invalidation never overtakes the reply that it is about.
+//!
+//! Bounds: `tracking-table-max-keys`; a key that is too long to be remembered ([`KEY_BYTES_MAX`]) is told of at once, behind the
+//! reply, so that nobody keeps a copy of it.
+
+use crate::Engine;
+use crate::clients::{Client, Clients};
+use crate::pubsub::Frame;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use strand_commands::introspect::key_accesses;
+use strand_commands::spec::{CommandSpec, Flags};
+use strand_wire::args::Args;
+
+/// Parts of the table, each with a lock of its own.
+const PARTS: usize = 64;
+/// Longer keys are not remembered.
+const KEY_BYTES_MAX: usize = 1024;
+/// When so many clients have read a key, and each time their number has doubled, those that are gone are forgotten.
+const READERS_MIN: usize = 64;
+/// Most prefixes of a client, and most bytes of one.
+pub(crate) const PREFIXES_MAX: usize = 1024;
+pub(crate) const PREFIX_BYTES_MAX: usize = 1024;
+
+/// How a client wants to be told, in bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mode(u32);
+
+#[allow(missing_docs)]
+impl Mode {
+    pub(crate) const OFF: Mode = Mode(0);
+    pub(crate) const ON: Mode = Mode(1);
+    pub(crate) const BCAST: Mode = Mode(1 << 1);
+    pub(crate) const OPTIN: Mode = Mode(1 << 2);
+    pub(crate) const OPTOUT: Mode = Mode(1 << 3);
+    pub(crate) const NOLOOP: Mode = Mode(1 << 4);
+    /// The client that it redirects to is gone.
+    pub(crate) const BROKEN: Mode = Mode(1 << 5);
+
+    pub(crate) fn has(self, other: Mode) -> bool {
+        self.0 & other.0 == other.0
+    }
+    pub(crate) fn and(self, other: Mode) -> Mode {
+        Mode(self.0 | other.0)
+    }
+}
+
+/// One client's part, which everybody may read.
+#[derive(Debug, Default)]
+pub(crate) struct Tracked {
+    mode: AtomicU32,
+    /// Whom to tell in its place; 0 is nobody.
+    redirect: AtomicU64,
+}
+
+impl Tracked {
+    pub(crate) fn mode(&self) -> Mode {
+        Mode(self.mode.load(Relaxed))
+    }
+    pub(crate) fn redirect(&self) -> u64 {
+        self.redirect.load(Relaxed)
+    }
+}
+
+impl Engine {
+    /// `client` is about to run this command, by which it may read keys. `caching`: CLIENT CACHING was called before it.
+    pub(crate) fn remember(
+        &self,
+        client: &Client,
+        caching: bool,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+    ) {
+        let mode = client.tracked.mode();
+        let reads = spec.flags.has(Flags::READONLY) && mode.has(Mode::ON) && !mode.has(Mode::BCAST);
+        let wanted = (!mode.has(Mode::OPTIN) || caching) && !(mode.has(Mode::OPTOUT) && caching);
+        if reads && wanted {
+            for (at, _) in key_accesses(spec, args) {
+                self.tracking.remember(client, args.at(at));
+            }
+        }
+    }
+}
+
+/// Who has read which keys.
+type Part = HashMap<Box<[u8]>, SmallVec<[u64; 2]>>;
+
+/// The clients with prefixes.
+#[derive(Default)]
+struct Prefixes {
+    clients: HashMap<Box<[u8]>, BTreeSet<u64>>,
+    /// How many prefixes have so many bytes.
+    lens: BTreeMap<usize, usize>,
+}
+
+/// All clients that keep copies.
+pub(crate) struct Tracking {
+    clients: Arc<Clients>,
+    parts: Vec<Mutex<Part>>,
+    hasher: RandomState,
+    prefixes: RwLock<Prefixes>,
+    on: AtomicUsize,
+    keys: AtomicUsize,
+    items: AtomicUsize,
+    keys_max: AtomicUsize,
+}
+
+impl Tracking {
+    pub(crate) fn new(clients: Arc<Clients>) -> Tracking {
+        Tracking {
+            clients,
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            prefixes: RwLock::default(),
+            on: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            items: AtomicUsize::new(0),
+            keys_max: AtomicUsize::new(0),
+        }
+    }
+    /// `tracking-table-max-keys`; 0 is no limit.
+    pub(crate) fn set_keys_max(&self, keys_max: usize) {
+        self.keys_max.store(keys_max, Relaxed);
+    }
+    /// Clients that are tracked.
+    pub(crate) fn clients_len(&self) -> usize {
+        self.on.load(Relaxed)
+    }
+    /// Keys that are remembered, and how often in all.
+    pub(crate) fn remembered(&self) -> (usize, usize) {
+        (self.keys.load(Relaxed), self.items.load(Relaxed))
+    }
+    /// Different prefixes.
+    pub(crate) fn prefixes_len(&self) -> usize {
+        self.prefixes.read().clients.len()
+    }
+
+    /// Tracks a client from now on, or tracks it in another way. With BCAST `prefixes` are those that come to its others.
+    pub(crate) fn turn_on<'a>(
+        &self,
+        client: &Client,
+        mode: Mode,
+        redirect: u64,
+        prefixes: impl Iterator<Item = &'a [u8]>,
+    ) {
+        if !client.tracked.mode().has(Mode::ON) {
+            self.on.fetch_add(1, Relaxed);
+        }
+        client.tracked.redirect.store(redirect, Relaxed);
+        client.tracked.mode.store(mode.and(Mode::ON).0, Relaxed);
+        let mut all = self.prefixes.write();
+        for prefix in prefixes {
+            if !all.clients.contains_key(prefix) {
+                *all.lens.entry(prefix.len()).or_default() += 1;
+            }
+            all.clients.entry(prefix.into()).or_default().insert(client.id);
+        }
+    }
+    /// Tracks a client, which had these prefixes, no more.
+    pub(crate) fn turn_off<'a>(&self, client: &Client, prefixes: impl Iterator<Item = &'a [u8]>) {
+        if client.tracked.mode().has(Mode::ON) {
+            self.on.fetch_sub(1, Relaxed);
+        }
+        client.tracked.redirect.store(0, Relaxed);
+        client.tracked.mode.store(Mode::OFF.0, Relaxed);
+        let all = &mut *self.prefixes.write();
+        for prefix in prefixes {
+            let Some(clients) = all.clients.get_mut(prefix) else { continue };
+            clients.remove(&client.id);
+            if clients.is_empty() {
+                all.clients.remove(prefix);
+                if let Some(n) = all.lens.get_mut(&prefix.len()) {
+                    *n -= 1;
+                }
+                all.lens.retain(|_, n| *n > 0);
+            }
+        }
+    }
+    /// The client is about to read `key`.
+    pub(crate) fn remember(&self, client: &Client, key: &[u8]) {
+        if key.len() > KEY_BYTES_MAX {
+            return self.send(client.id, &Frame::invalidation(key), 0);
+        }
+        let at = self.part_of(key);
+        let mut part = self.parts[at].lock();
+        let readers = match part.get_mut(key) {
+            Some(readers) => readers,
+            None => {
+                self.keys.fetch_add(1, Relaxed);
+                part.entry(key.into()).or_default()
+            }
+        };
+        if readers.contains(&client.id) {
+            return;
+        }
+        if readers.len() >= READERS_MIN && readers.len().is_power_of_two() {
+            let before = readers.len();
+            readers.retain(|id| self.clients.get(*id).is_some());
+            self.items.fetch_sub(before - readers.len(), Relaxed);
+        }
+        readers.push(client.id);
+        self.items.fetch_add(1, Relaxed);
+        drop(part);
+        self.forget_some(at);
+    }
+    /// Makes room: tells of keys as if they had changed, while there are too many.
+    fn forget_some(&self, from: usize) {
+        let keys_max = self.keys_max.load(Relaxed);
+        let mut at = from;
+        while keys_max > 0 && self.keys.load(Relaxed) > keys_max {
+            at = (at + 1) % PARTS;
+            let mut part = self.parts[at].lock();
+            let Some(key) = part.keys().next().cloned() else { continue };
+            let readers = part.remove(&key).unwrap_or_default();
+            drop(part);
+            self.tell_readers(&key, &readers, 0);
+        }
+    }
+    /// `key` was changed by client `by` (0: by none).
+    pub(crate) fn changed(&self, key: &[u8], by: u64) {
+        if self.keys.load(Relaxed) > 0 {
+            let readers = self.parts[self.part_of(key)].lock().remove(key);
+            if let Some(readers) = readers {
+                self.tell_readers(key, &readers, by);
+            }
+        }
+        let prefixes = self.prefixes.read();
+        if prefixes.clients.is_empty() {
+            return;
+        }
+        let frame = Frame::invalidation(key);
+        for len in prefixes.lens.range(..=key.len()).map(|(len, _)| *len) {
+            for client in prefixes.clients.get(&key[..len]).into_iter().flatten() {
+                self.send(*client, &frame, by);
+            }
+        }
+    }
+    /// Whole databases were flushed or swapped.
+    pub(crate) fn all_changed(&self) {
+        for part in &self.parts {
+            let old = std::mem::take(&mut *part.lock());
+            self.keys.fetch_sub(old.len(), Relaxed);
+            self.items.fetch_sub(old.values().map(SmallVec::len).sum(), Relaxed);
+        }
+        let frame = Frame::invalidation_of_all();
+        for client in self.clients.all().iter().filter(|client| client.tracked.mode().has(Mode::ON)) {
+            self.send(client.id, &frame, 0);
+        }
+    }
+    fn tell_readers(&self, key: &[u8], readers: &[u64], by: u64) {
+        self.keys.fetch_sub(1, Relaxed);
+        self.items.fetch_sub(readers.len(), Relaxed);
+        let frame = Frame::invalidation(key);
+        for client in readers {
+            self.send(*client, &frame, by);
+        }
+    }
+    /// Sends a client what it is to be told, or the one that it redirects to.
+    fn send(&self, client: u64, frame: &Frame, by: u64) {
+        let Some(client) = self.clients.get(client) else { return };
+        let mode = client.tracked.mode();
+        if !mode.has(Mode::ON) || (mode.has(Mode::NOLOOP) && by == client.id) {
+            return;
+        }
+        match client.tracked.redirect() {
+            0 => client.post(frame.clone()),
+            to => match self.clients.get(to) {
+                Some(target) => target.post(frame.clone().redirected()),
+                None => {
+                    client.tracked.mode.fetch_or(Mode::BROKEN.0, Relaxed);
+                    client.post(Frame::broken_redirect(to));
+                }
+            },
+        }
+    }
+    fn part_of(&self, key: &[u8]) -> usize {
+        self.hasher.hash_one(key) as usize % PARTS
+    }
+}

@@ -1,0 +1,130 @@
+//! Clients that keep copies of keys: what they are told, when, and what is remembered.
+
+use crate::fixture::{Peer, Server};
+
+fn tracked(server: &mut Server, how: &str) -> Peer {
+    let mut peer = server.connect();
+    peer.run(server, "HELLO 3");
+    assert_eq!(peer.run(server, how), "+OK|", "{how}");
+    peer
+}
+
+fn told(key: &str) -> String {
+    format!(">2|$10|invalidate|*1|${}|{key}|", key.len())
+}
+
+#[test]
+fn the_first_change_of_a_key_that_was_read_is_told_once() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    b.run(&server, "MSET k 1 m 1");
+    assert_eq!(a.run(&server, "MGET k m"), "*2|$1|1|$1|1|");
+    for (change, tells) in [
+        ("SET k 2", true),
+        ("SET k 3", false),
+        ("APPEND m x", true),
+        ("GETEX k PX 50", true),
+        ("PERSIST k", true),
+        ("SET k 4 NX", false),
+        ("DEL k", true),
+        ("SET k 5", true),
+    ] {
+        if change != "SET k 3" {
+            a.run(&server, "MGET k m");
+        }
+        assert!(!b.run(&server, change).starts_with('-'));
+        let key = if change.contains(" m ") { "m" } else { "k" };
+        assert_eq!(a.hears(&server), if tells { told(key) } else { String::new() }, "{change}");
+    }
+    // Nobody looks when it expires.
+    b.run(&server, "SET k v PX 10");
+    a.run(&server, "GET k");
+    server.advance_ms(20);
+    server.engine.tick(server.now);
+    assert!(a.hears(&server).contains(&told("k")));
+    a.run(&server, "MGET k m");
+    b.run(&server, "FLUSHALL");
+    assert_eq!(a.hears(&server), ">2|$10|invalidate|_|");
+    assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:0|tracking_total_items:0|"));
+}
+
+#[test]
+fn an_invalidation_never_overtakes_the_reply_it_is_about() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    let keys: Vec<String> = (0..5000).map(|i| format!("k{i}")).collect();
+    a.hold_jobs = true;
+    assert_eq!(a.run(&server, &format!("MGET {}", keys.join(" "))), "");
+    let job = a.job.take().expect("so many keys are read on a helper thread");
+    let done = job.run(server.now, &|| {});
+    // It has been read, and its reply has not come yet.
+    b.run(&server, "SET k7 new");
+    assert_eq!(a.hears(&server), "");
+    a.session.lane_done(done);
+    let all = a.hears(&server);
+    assert!(all.starts_with("*5000|_|") && all.ends_with(&told("k7")), "{}", &all[all.len() - 60..]);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let mut server = Server::with("tracking-table-max-keys 100");
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    let mut told = 0;
+    for i in 0..1000 {
+        a.run(&server, &format!("GET key:{i}"));
+        told += a.hears(&server).matches("invalidate").count();
+    }
+    // What was forgotten was told of, so nobody keeps a copy of it.
+    assert_eq!(told + a.received_bytes().len(), 900);
+    assert!(b.run(&server, "INFO stats").contains("tracking_total_keys:100|tracking_total_items:100|"));
+    // A key too long to be remembered is told of at once, behind its reply.
+    let long = "k".repeat(2000);
+    assert_eq!(a.run(&server, &format!("GET {long}")), "_|");
+    assert_eq!(a.hears(&server), format!(">2|$10|invalidate|*1|$2000|{long}|"));
+    // Readers that are gone are forgotten when there are many.
+    for _ in 0..300 {
+        drop_after(&mut server, "GET shared");
+    }
+    let items = b.run(&server, "INFO stats");
+    let items =
+        items.split("tracking_total_items:").nth(1).and_then(|rest| rest.split('|').next()).unwrap_or("0");
+    assert!(items.parse::<usize>().is_ok_and(|items| items < 200), "{items}");
+    drop(a);
+    assert!(b.run(&server, "INFO clients").contains("tracking_clients:0|"));
+}
+
+fn drop_after(server: &mut Server, line: &str) {
+    let mut peer = tracked(server, "CLIENT TRACKING ON");
+    peer.run(server, line);
+}
+
+#[test]
+fn prefixes_have_limits_and_many_clients_hear_of_theirs() {
+    let mut server = Server::new();
+    let mut peers: Vec<_> = (0..20)
+        .map(|i| tracked(&mut server, &format!("CLIENT TRACKING ON BCAST PREFIX p{}: PREFIX all", i % 2)))
+        .collect();
+    let mut b = server.connect();
+    b.run(&server, "MSET p0:x 1 p1:x 1 other 1 allnew 1");
+    for (i, peer) in peers.iter_mut().enumerate() {
+        let heard = peer.hears(&server);
+        let want = [told(&format!("p{}:x", i % 2)), told("allnew")];
+        assert!(
+            want.iter().all(|want| heard.contains(want)) && heard.matches("invalidate").count() == 2,
+            "{heard}"
+        );
+    }
+    let long = "x".repeat(1025);
+    let mut c = tracked(&mut server, "CLIENT TRACKING ON BCAST PREFIX a");
+    assert_eq!(
+        c.run(&server, &format!("CLIENT TRACKING ON BCAST PREFIX {long}")),
+        "-ERR a prefix may have at most 1024 bytes|"
+    );
+    let many: Vec<String> = (0..1024).map(|i| format!("PREFIX p{i:04}")).collect();
+    assert_eq!(
+        c.run(&server, &format!("CLIENT TRACKING ON BCAST {}", many.join(" "))),
+        "-ERR a client may have at most 1024 prefixes|"
+    );
+    drop((peers, c));
+    assert!(b.run(&server, "INFO stats").contains("tracking_total_prefixes:0|"));
+}
