@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn lists_filter() {
-        assert_eq!(run2("COMMAND LIST FILTERBY PATTERN cLient|G*"), "*1|$14|client|getname|");
+        assert_eq!(run2("COMMAND LIST FILTERBY PATTERN cLient|Getn*"), "*1|$14|client|getname|");
         assert_eq!(run2("COMMAND LIST FILTERBY MODULE x"), "*0|");
         assert_eq!(run2("COMMAND LIST FILTERBY ACLCAT nope"), "*0|");
         assert!(run2("COMMAND LIST FILTERBY ACLCAT STRING").contains("|$3|get|"));

@@ -142,7 +142,8 @@ pub(crate) static SCRIPTING: &[CommandSpec] = &[
                 "response_policy:special",
             ]),
         ],
-    ),
+    )
+    .acl(&["slow"]),
     CommandSpec::container(
         "script",
         "scripting",
@@ -182,5 +183,6 @@ pub(crate) static SCRIPTING: &[CommandSpec] = &[
                 .args(&[Arg::string("script")])
                 .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
         ],
-    ),
+    )
+    .acl(&["slow"]),
 ];
