@@ -221,10 +221,11 @@ fn hot_keys_stay_and_the_limit_holds() {
 fn the_soonest_to_expire_go_first_and_only_they() {
     for mut peer in both(&["--maxmemory-policy", "volatile-ttl"]) {
         for i in 0..300 {
-            assert!(peer.set(&format!("ttl{i}"), 10_000) && peer.set(&format!("stays{i}"), 1000));
+            assert!(peer.set(&format!("ttl{i}"), 40_000) && peer.set(&format!("stays{i}"), 1000));
             peer.int(&format!("EXPIRE ttl{i} {}", 1000 + i * 100));
         }
-        peer.limit(-(1 << 20));
+        // Much beside what a busy machine's threads may still take for themselves.
+        peer.limit(-(4 << 20));
         peer.comes_true(|peer| peer.set("one more", 1) && peer.info("evicted_keys") >= 90);
         let left: Vec<usize> = (0..300).filter(|i| peer.exists(&format!("ttl{i}"))).collect();
         assert!(left.len() < 220, "{}: {}", peer.name, left.len());
@@ -267,8 +268,8 @@ fn one_command_larger_than_the_limit_is_denied() {
 #[test]
 fn a_lower_limit_evicts_at_once_without_a_write() {
     for mut peer in both(&["--maxmemory-policy", "allkeys-random"]) {
-        (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 10_000)));
-        let limit = peer.limit(-(2 << 20));
+        (0..500).for_each(|i| assert!(peer.set(&format!("key{i}"), 40_000)));
+        let limit = peer.limit(-(8 << 20));
         peer.comes_true(|peer| {
             peer.info("evicted_keys") > 150 && peer.info("used_memory") <= limit + (1 << 20)
         });
