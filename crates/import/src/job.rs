@@ -21,6 +21,7 @@ use crate::connection::{Connection, Target};
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
+use crate::filter::{Filter, Filtered};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
@@ -46,7 +47,11 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     let started = Instant::now();
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
-    let source = source::open(&options.source).map_err(source_error)?;
+    let filter = Filter::new(&options.filter).map_err(ImportError::Options)?;
+    let mut source = source::open(&options.source).map_err(source_error)?;
+    if let Some(filter) = filter {
+        source = Box::new(Filtered::new(source, filter));
+    }
     let mut connection = Connection::open(&Target {
         address: &options.address,
         username: options.username.as_deref(),
@@ -334,8 +339,10 @@ impl Job<'_> {
         }
         let is_clean = is_clean(view(&blob));
         let token = if is_clean { new.token.to_vec() } else { Vec::new() };
-        // A tree does not tell what is in the archives in it.
-        let is_recallable = is_clean && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
+        // A tree does not tell what is in the archives in it, nor what a filter left of it.
+        let is_whole = new.token.len() > size_of::<Digest>();
+        let is_recallable =
+            is_clean && is_whole && view(&blob).iter().all(|entry| entry.get(INNER_NOTE).is_none());
         Ok(Child { token, documents, is_recallable })
     }
 

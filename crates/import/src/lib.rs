@@ -7,11 +7,13 @@
 //!
 //! **Invariant:** knows no engine and no keyspace: it is a client like any other and reaches the server by commands only.
 
+pub mod compare;
 pub mod connection;
 pub mod container;
 pub mod diff;
 pub mod document;
 pub mod fields;
+pub mod filter;
 #[cfg(test)]
 mod fixture;
 mod index;
@@ -21,6 +23,8 @@ pub mod source;
 mod summary;
 pub mod versions;
 
+pub use compare::compare;
+pub use filter::FilterOptions;
 pub use job::{MaxDelete, run};
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
@@ -49,6 +53,8 @@ pub struct ImportOptions {
     pub attachments: bool,
     /// Stop before anything is removed when more than this would be.
     pub max_delete: MaxDelete,
+    /// Which documents are wanted; the others are removed, when an earlier run imported them.
+    pub filter: FilterOptions,
 }
 
 impl ImportOptions {
@@ -65,6 +71,7 @@ impl ImportOptions {
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),
+            filter: FilterOptions::default(),
         }
     }
 }

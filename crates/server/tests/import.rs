@@ -113,10 +113,67 @@ fn the_samples_are_imported_read_and_searched() {
     };
     assert_eq!(keys.len(), 10);
 
-    assert_eq!(import(&server, &samples(), &["--strict", "--quiet"]).status.code(), Some(1));
+    assert_eq!(import(&server, &samples(), &["--strict", "--quiet"]).status.code(), Some(3));
     let again = import(&server, &samples(), &["--verbose"]);
     assert_eq!(last_line(&again), "mail: 0 added, 0 updated, 0 removed, 39 unchanged, 1 failed");
     assert!(text(&again.stderr).contains("opened 0 documents (0 bytes), listed 5 folders, recorded 0"));
+}
+
+/// The lines of a run with `--json`.
+#[track_caller]
+fn json_lines(output: &Output) -> Vec<serde_json::Value> {
+    let out = text(&output.stdout);
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn every_line_is_json_and_every_exit_code_has_its_cause() {
+    let (server, folder) = (server(), Folder::of_mails(300));
+    std::fs::write(folder.0.join("00/bad.eml"), "no mail\n").expect("writable");
+    let first = import(&server, &folder.0, &["--json", "--exclude", "*9.eml", "--max-size", "1M"]);
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let lines = json_lines(&first);
+    let of = |event: &str| lines.iter().filter(|l| l["event"] == event).collect::<Vec<_>>();
+    assert_eq!((of("index").len(), of("container").len(), of("document").len()), (1, 2, 271));
+    let failed: Vec<_> = of("document").into_iter().filter(|d| d["outcome"] == "failed").collect();
+    assert!(failed.len() == 1 && failed[0]["path"] == "00/bad.eml", "{failed:?}");
+    assert_eq!(failed[0]["reason"], "there is no header field");
+    let summary = lines.last().expect("a summary");
+    assert_eq!(summary["event"], "summary");
+    for (name, number) in [("added", 270), ("failed", 1), ("removed", 0), ("skipped_by_filter", 30)] {
+        assert_eq!(summary[name], number, "{summary}");
+    }
+    let strict = import(&server, &folder.0, &["--json", "--strict", "--exclude", "*9.eml"]);
+    assert_eq!(strict.status.code(), Some(3));
+    let stopped = import(&server, &folder.0, &["--json", "--type", "html"]);
+    assert_eq!(stopped.status.code(), Some(4), "{}", text(&stopped.stderr));
+    let error = json_lines(&stopped).pop().expect("an error");
+    assert!(error["event"] == "error" && error["exit_code"] == 4, "{error}");
+    assert!(error["message"].as_str().is_some_and(|m| m.contains("270 of 270")), "{error}");
+    assert_eq!(import(&server, &folder.0, &["--type", "no-such"]).status.code(), Some(2));
+    assert_eq!(import(&server, &folder.0.join("none"), &[]).status.code(), Some(5));
+    assert_eq!(command("127.0.0.1:1", &folder.0, &[]).output().expect("it runs").status.code(), Some(1));
+}
+
+#[test]
+fn two_sources_are_compared_without_a_server() {
+    let (one, two) = (Folder::of_mails(3), Folder::of_mails(4));
+    let diff = |more: &[&str]| {
+        let mut command = Command::new(STRAND);
+        command.arg("diff").args([&one.0, &two.0]).args(more).stdin(Stdio::null());
+        command.output().expect("the built binary runs")
+    };
+    let output = diff(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "+ 00/00003.eml\n1 added, 0 updated, 0 removed, 3 unchanged, 0 failed\n";
+    assert_eq!(text(&output.stdout), expected);
+    let same = diff(&["--exclude", "00003.eml", "--quiet"]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    let lines = json_lines(&diff(&["--json"]));
+    assert!(lines[lines.len() - 2]["outcome"] == "added" && lines[lines.len() - 1]["added"] == 1);
+    std::fs::remove_dir_all(&two.0).expect("it is there");
+    assert_eq!(diff(&[]).status.code(), Some(6));
+    std::fs::create_dir_all(&two.0).expect("writable");
 }
 
 #[test]

@@ -145,6 +145,11 @@ impl Source for Git {
         Ok(Box::new(Blob { bytes, token: entry.token.to_vec() }))
     }
 
+    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
+        let id = ObjectId::try_from(entry.token).ok()?;
+        Some(self.repository.try_find_header(id).ok()??.size())
+    }
+
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         let Ok(id) = ObjectId::try_from(token) else { return Ok(None) };
         let shown = self.shown.join(format!("{id}"));

@@ -41,6 +41,11 @@ pub trait Source {
     /// [`ReadError`].
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError>;
 
+    /// The document's size in bytes, where that costs less than opening it; `None` when it is not known.
+    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
+        Some(entry.size)
+    }
+
     /// The container that had this token when it was imported by extractor version `producer`, with every document in it
     /// as held by the server. `None` when the source does not keep what it once was, or does not have this one.
     ///
@@ -126,12 +131,14 @@ pub struct Skipped {
     pub maildir: u64,
     /// Submodules of a git repository: repositories of their own.
     pub submodules: u64,
+    /// Folders and documents that the run's filter left out.
+    pub filtered: u64,
 }
 
 impl Skipped {
     /// All together.
     pub fn total(&self) -> u64 {
-        self.links + self.special + self.maildir + self.submodules
+        self.links + self.special + self.maildir + self.submodules + self.filtered
     }
     /// Adds those of another listing.
     pub fn add(&mut self, other: Skipped) {
@@ -139,6 +146,7 @@ impl Skipped {
         self.special += other.special;
         self.maildir += other.maildir;
         self.submodules += other.submodules;
+        self.filtered += other.filtered;
     }
 }
 

@@ -26,18 +26,18 @@ fn line(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).expect("ASCII").trim().to_owned()
 }
 
-fn init(tree: &Tree) {
+pub fn init(tree: &Tree) {
     git(tree.path(), &["init", "-q", "-b", "main"]);
 }
 
 /// Commits what lies in the folder; the commit's id.
-fn commit(tree: &Tree) -> String {
+pub fn commit(tree: &Tree) -> String {
     git(tree.path(), &["add", "-A"]);
     git(tree.path(), &["commit", "-q", "--allow-empty", "-m", "c"]);
     line(git(tree.path(), &["rev-parse", "HEAD"]))
 }
 
-fn source(repository: &Path, revision: &str) -> PathBuf {
+pub fn source(repository: &Path, revision: &str) -> PathBuf {
     PathBuf::from(format!("git+file://{}@{revision}", repository.display()))
 }
 

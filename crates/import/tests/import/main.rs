@@ -8,6 +8,7 @@ mod changes;
 mod failures;
 mod fake;
 mod files;
+mod filters;
 mod git;
 mod interruptions;
 mod nested;

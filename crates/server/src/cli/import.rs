@@ -3,13 +3,13 @@
 //! The job itself is `strand_import::run`. The last line on the standard output is the summary; everything else that is
 //! said (progress, skipped files, dead letters, errors) goes to the standard error, except the changes a dry run lists.
 
+use super::display::{Display, print_line, printable, safe};
+use super::filters::FilterArgs;
+use super::json::{self, JsonLines};
 use clap::{ArgAction, Args};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use strand_import::{ImportOptions, MaxDelete, Outcome, Progress, Summary};
+use strand_import::{ImportError, ImportOptions, MaxDelete, Summary};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
@@ -24,10 +24,14 @@ mailbox) and size. A file that claims to be mail (.eml, in a Maildir, or by its 
 cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
 go on.
 
-Exit codes: 0 done; 1 stopped by an error, or (with --strict) documents failed; 2 wrong usage.";
+The filters choose among the source's files; what is in an archive that is taken is taken whole. What they leave out is \
+removed when an earlier run imported it.
 
-/// The least time between two plain progress lines.
-const LINE_EVERY: Duration = Duration::from_secs(2);
+Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed; 4 stopped by --max-delete, \
+nothing was changed; 5 SOURCE cannot be opened or listed.";
+
+/// The exit code of `--strict` when documents failed.
+const DOCUMENTS_FAILED: u8 = 3;
 
 /// Options of `strand import`.
 #[derive(Debug, Args)]
@@ -54,7 +58,7 @@ pub struct ImportArgs {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Exit with 1 when a document failed
+    /// Exit with 3 when a document failed
     #[arg(long)]
     pub strict: bool,
     /// Do not create the text index
@@ -67,6 +71,11 @@ pub struct ImportArgs {
     /// are held (a share allows up to 100 documents in any case)
     #[arg(long, value_name = "NUMBER or SHARE", default_value = "20%")]
     pub max_delete: MaxDelete,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    /// Print one JSON object a line: containers, changes (with --verbose unchanged documents too), and a summary
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
     /// Print no progress, only the summary, dead letters and errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
@@ -89,36 +98,51 @@ pub fn run(args: ImportArgs) -> ExitCode {
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,
+        filter: args.filters.into(),
     };
-    let mut display = Display::new(&options, args.quiet, args.verbose);
-    let result = strand_import::run(&options, &mut display);
-    display.finish();
+    let result = if args.json {
+        strand_import::run(&options, &mut JsonLines { unchanged: args.verbose })
+    } else {
+        let changes = args.verbose || options.dry_run;
+        let mut display = Display::new(&options.into, args.quiet, changes, options.dry_run);
+        let result = strand_import::run(&options, &mut display);
+        display.finish();
+        result
+    };
     match result {
         Ok(summary) => {
-            report(&summary, args.verbose);
-            ExitCode::from(u8::from(args.strict && summary.failed > 0))
-        }
-        Err(error @ strand_import::ImportError::Options(_)) => {
-            eprintln!("strand import: {}", safe(&error.to_string()));
-            ExitCode::from(2)
+            if args.json {
+                json::print_summary(&summary, options.dry_run);
+            } else {
+                report(&summary, args.verbose);
+            }
+            let failed = args.strict && summary.failed > 0;
+            ExitCode::from(if failed { DOCUMENTS_FAILED } else { 0 })
         }
         Err(error) => {
-            eprintln!("strand import: {}", safe(&error.to_string()));
-            ExitCode::FAILURE
+            let (message, code) = (safe(&error.to_string()), exit_code(&error));
+            if args.json {
+                json::print_error(&message, code);
+            }
+            eprintln!("strand import: {message}");
+            ExitCode::from(code)
         }
+    }
+}
+
+/// The exit code of a run that had to stop.
+pub fn exit_code(error: &ImportError) -> u8 {
+    match error {
+        ImportError::Options(_) => 2,
+        ImportError::TooManyDeletions { .. } => 4,
+        ImportError::Source { .. } | ImportError::List(_) => 5,
+        _ => 1,
     }
 }
 
 /// What is said at the end.
 fn report(summary: &Summary, verbose: bool) {
-    let skipped = summary.skipped;
-    if skipped.links + skipped.special + skipped.submodules > 0 {
-        let submodules = match skipped.submodules {
-            0 => String::new(),
-            n => format!(", {n} submodules"),
-        };
-        eprintln!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
-    }
+    report_skipped(summary);
     if verbose {
         eprintln!(
             "opened {} documents ({} bytes), listed {} folders, recorded {}",
@@ -128,147 +152,36 @@ fn report(summary: &Summary, verbose: bool) {
             eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
         }
     }
-    if summary.failed > 0 {
-        eprintln!("failed:");
-        for letter in &summary.dead_letters {
-            eprintln!("  {}: {}", printable(&letter.path), safe(&letter.reason));
-        }
-        let unlisted = summary.failed - summary.dead_letters.len() as u64;
-        if unlisted > 0 {
-            eprintln!("  and {unlisted} more");
-        }
-    }
+    report_dead_letters(summary);
     print_line(&summary.to_string());
 }
 
-/// Prints to the standard output; a reader that has gone away is no reason to panic.
-fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
-}
-
-/// A path for people: what is not UTF-8 is replaced, the rest made [`safe`].
-fn printable(path: &[u8]) -> String {
-    if path.is_empty() {
-        return ".".to_owned();
-    }
-    safe(&String::from_utf8_lossy(path))
-}
-
-/// Text from outside (a server's words, a file's name) as it may go to a terminal: control characters, and those that
-/// turn the direction of writing or break lines, are escaped.
-fn safe(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.extend(c.escape_default())
-            }
-            c if c.is_control() => out.extend(c.escape_default()),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Progress: a bar on a terminal, a plain line now and then elsewhere, nothing when quiet.
-struct Display {
-    into: String,
-    dry_run: bool,
-    verbose: bool,
-    bar: Option<ProgressBar>,
-    lines: bool,
-    listed: u64,
-    done: u64,
-    last_line: Instant,
-}
-
-impl Display {
-    fn new(options: &ImportOptions, quiet: bool, verbose: bool) -> Display {
-        let terminal = std::io::stderr().is_terminal();
-        let bar = (terminal && !quiet).then(|| {
-            let style =
-                ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} documents, {rate} {wide_msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-            let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                let _ = write!(out, "{:.0}/s", state.per_sec());
-            });
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_style(style);
-            bar.set_prefix(options.into.clone());
-            bar
-        });
-        Display {
-            into: options.into.clone(),
-            dry_run: options.dry_run,
-            verbose,
-            lines: !quiet && !terminal,
-            bar,
-            listed: 0,
-            done: 0,
-            last_line: Instant::now(),
-        }
-    }
-    /// A line on the standard output that the bar does not overwrite.
-    fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| print_line(line)),
-            None => print_line(line),
-        }
-    }
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Progress for Display {
-    fn listed(&mut self, path: &[u8], documents: u64) {
-        self.listed += documents;
-        if let Some(bar) = &self.bar {
-            bar.set_length(self.listed);
-            bar.set_message(if path.is_empty() { String::new() } else { printable(path) });
-        }
-    }
-    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
-        let sign = match outcome {
-            Outcome::Added => "+",
-            Outcome::Updated => "~",
-            Outcome::Removed => "-",
-            Outcome::Failed(_) => "!",
-            Outcome::Unchanged => "",
+/// What the listings left out.
+pub fn report_skipped(summary: &Summary) {
+    let skipped = summary.skipped;
+    if skipped.links + skipped.special + skipped.submodules > 0 {
+        let submodules = match skipped.submodules {
+            0 => String::new(),
+            n => format!(", {n} submodules"),
         };
-        if (self.dry_run || self.verbose) && !sign.is_empty() {
-            self.say(&format!("{sign} {}", printable(path)));
-        }
-        if outcome != Outcome::Removed {
-            self.done += 1;
-            if let Some(bar) = &self.bar {
-                bar.inc(1);
-            }
-        }
-        if self.lines && self.last_line.elapsed() >= LINE_EVERY {
-            self.last_line = Instant::now();
-            eprintln!("{}: {} of {} documents listed so far", self.into, self.done, self.listed);
-        }
+        eprintln!("skipped: {} symbolic links, {} special files{submodules}", skipped.links, skipped.special);
     }
-    fn index_created(&mut self, name: &str) {
-        if self.dry_run {
-            self.say(&format!("+ index {name}"));
-        } else if self.lines {
-            eprintln!("{name}: created the text index {name}");
-        }
+    if skipped.filtered > 0 {
+        eprintln!("left out by the filters: {} files and folders", skipped.filtered);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn paths_are_safe_to_print() {
-        assert_eq!(printable(b"a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
-        assert_eq!(printable(b"caf\xe9"), "caf\u{fffd}");
-        assert_eq!(printable(b""), ".");
-        assert_eq!(printable("a\u{202e}fdp.exe\u{9b}1m".as_bytes()), "a\\u{202e}fdp.exe\\u{9b}1m");
+/// What failed, and why.
+pub fn report_dead_letters(summary: &Summary) {
+    if summary.failed == 0 {
+        return;
+    }
+    eprintln!("failed:");
+    for letter in &summary.dead_letters {
+        eprintln!("  {}: {}", printable(&letter.path), safe(&letter.reason));
+    }
+    let unlisted = summary.failed - summary.dead_letters.len() as u64;
+    if unlisted > 0 {
+        eprintln!("  and {unlisted} more");
     }
 }

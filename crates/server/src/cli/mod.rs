@@ -1,10 +1,14 @@
-//! The command line: `strand serve`, `strand import` and `strand check`, their help and their exit codes.
+//! The command line: `strand serve`, `strand import`, `strand diff` and `strand check`, their help and their exit codes.
 //!
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine: clap hands
 //! them through unread. What a subcommand does lives in its own module.
 
 pub mod check;
+pub mod diff;
+pub mod display;
+pub mod filters;
 pub mod import;
+pub mod json;
 pub mod serve;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -31,6 +35,8 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Make a running server hold the documents of a folder or Maildir, and keep it so at each further run
     Import(import::ImportArgs),
+    /// Say what differs between two sources: what an import of the one would change after an import of the other
+    Diff(diff::DiffArgs),
     /// Read a data file to its end and say what is in it, or where it is damaged
     Check(check::CheckArgs),
 }
@@ -47,6 +53,7 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Import(args) => import::run(args),
+        Command::Diff(args) => diff::run(args),
         Command::Check(args) => check::run(args),
     }
 }

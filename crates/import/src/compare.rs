@@ -1,0 +1,177 @@
+//! The comparison of two sources, without a server: what an import of the one would change after an import of the other.
+//!
+//! [`compare`] walks both side by side, container by container, and tells each difference to a [`Progress`]. Where both
+//! sides' tokens are made of content, equal tokens cut the walk short; everything else is compared byte by byte. Archives
+//! are documents here: they are equal or not.
+
+use crate::container::{Builder, Container, Entry, Kind};
+use crate::diff::{Change, diff};
+use crate::filter::{Filter, FilterOptions, Filtered};
+use crate::job::{DEPTH_MAX, join};
+use crate::source::{self, Object, ReadError, Source, Tokens};
+use crate::{ImportError, Outcome, Progress, Summary};
+use std::path::Path;
+use std::time::Instant;
+
+/// Bytes of both documents that are compared at a time.
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// Compares `before` with `after`, both as a user calls them. In the summary `added` is what only `after` has.
+///
+/// # Errors
+/// [`ImportError`], when one of them cannot be listed. A document or a folder below that cannot be read is a dead letter.
+pub fn compare(
+    before: &Path,
+    after: &Path,
+    filter: &FilterOptions,
+    progress: &mut dyn Progress,
+) -> Result<Summary, ImportError> {
+    let started = Instant::now();
+    let open = |path: &Path| {
+        let filter = Filter::new(filter).map_err(ImportError::Options)?;
+        let opened = source::open(path);
+        let source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
+        Ok::<Box<dyn Source>, ImportError>(match filter {
+            Some(filter) => Box::new(Filtered::new(source, filter)),
+            None => source,
+        })
+    };
+    let (before, after) = (open(before)?, open(after)?);
+    let is_content = before.tokens() == Tokens::Content && after.tokens() == Tokens::Content;
+    let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
+    pair.container(b"", Sides::Both, 0)?;
+    let mut summary = pair.summary;
+    summary.took = started.elapsed();
+    Ok(summary)
+}
+
+/// Which of the two has a container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sides {
+    Before,
+    After,
+    Both,
+}
+
+struct Pair<'a> {
+    before: Box<dyn Source>,
+    after: Box<dyn Source>,
+    is_content: bool,
+    progress: &'a mut dyn Progress,
+    summary: Summary,
+}
+
+impl Pair<'_> {
+    fn container(&mut self, path: &[u8], sides: Sides, depth: usize) -> Result<(), ImportError> {
+        if depth > DEPTH_MAX {
+            self.count(path, Outcome::Failed(&format!("folders are nested more than {DEPTH_MAX} deep")));
+            return Ok(());
+        }
+        let mut blobs = [Vec::new(), Vec::new()];
+        let wanted = [sides != Sides::After, sides != Sides::Before];
+        for i in 0..2 {
+            if !wanted[i] {
+                blobs[i] = Builder::new(0).finish().expect("nothing in it");
+                continue;
+            }
+            let source = if i == 0 { &mut self.before } else { &mut self.after };
+            match source.list(path, false) {
+                Ok(listing) => {
+                    self.summary.skipped.add(listing.skipped);
+                    blobs[i] = listing.blob;
+                }
+                Err(error) if depth == 0 => return Err(ImportError::List(error)),
+                Err(error) => {
+                    self.count(path, Outcome::Failed(&error.to_string()));
+                    return Ok(());
+                }
+            }
+            self.summary.containers += 1;
+        }
+        let view = |blob| Container::parse(blob).expect("built by a source");
+        let (old, new) = (view(&blobs[0]), view(&blobs[1]));
+        let documents = new.iter().filter(|entry| entry.kind == Kind::Document).count();
+        self.progress.listed(path, documents as u64);
+        for change in diff(old, new) {
+            let entry = change.entry();
+            let at = join(path, entry.name);
+            if entry.kind == Kind::Container {
+                let sides = match change {
+                    Change::Added(_) => Sides::After,
+                    Change::Removed(_) => Sides::Before,
+                    Change::Unchanged { .. } | Change::Metadata { .. } if self.is_content => {
+                        self.summary.containers_skipped += 1;
+                        continue;
+                    }
+                    _ => Sides::Both,
+                };
+                self.container(&at, sides, depth + 1)?;
+                continue;
+            }
+            match change {
+                Change::Added(_) => self.count(&at, Outcome::Added),
+                Change::Removed(_) => self.count(&at, Outcome::Removed),
+                Change::Unchanged { .. } | Change::Metadata { .. } => self.count(&at, Outcome::Unchanged),
+                Change::Updated { .. } if self.is_content => self.count(&at, Outcome::Updated),
+                Change::Updated { old, new } => {
+                    self.summary.opened += 1;
+                    match self.is_same(path, &old, &new) {
+                        Ok(true) => self.count(&at, Outcome::Unchanged),
+                        Ok(false) => self.count(&at, Outcome::Updated),
+                        Err(error) => self.count(&at, Outcome::Failed(&error.to_string())),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when both sides hold the same bytes.
+    fn is_same(&mut self, path: &[u8], old: &Entry<'_>, new: &Entry<'_>) -> Result<bool, ReadError> {
+        if let (Some(before), Some(after)) = (self.before.size(old), self.after.size(new))
+            && before != after
+        {
+            return Ok(false);
+        }
+        let (before, after) = (self.before.open(path, old)?, self.after.open(path, new)?);
+        let mut blocks = [vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]];
+        let mut at = 0;
+        loop {
+            let [left, right] = &mut blocks;
+            let got = [fill(&*before, at, left)?, fill(&*after, at, right)?];
+            self.summary.bytes_read += (got[0] + got[1]) as u64;
+            if left[..got[0]] != right[..got[1]] {
+                return Ok(false);
+            }
+            if got[0] < BLOCK_BYTES {
+                return Ok(true);
+            }
+            at += got[0] as u64;
+        }
+    }
+
+    fn count(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        match outcome {
+            Outcome::Added => self.summary.added += 1,
+            Outcome::Updated => self.summary.updated += 1,
+            Outcome::Removed => self.summary.removed += 1,
+            Outcome::Unchanged => self.summary.unchanged += 1,
+            Outcome::Failed(reason) => self.summary.fail(path, reason),
+        }
+        self.progress.document(path, outcome);
+    }
+}
+
+/// Reads until `into` is full or the object ends; gives how many bytes.
+fn fill(object: &dyn Object, at: u64, into: &mut [u8]) -> Result<usize, ReadError> {
+    let mut done = 0;
+    while done < into.len() {
+        match object.read_at(at + done as u64, &mut into[done..]) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,327 @@
+//! Filters: which documents of a source belong to a dataset.
+//!
+//! [`FilterOptions`] is what a user asks for; [`Filter`] is the same, checked and compiled; [`Filtered`] is a source that
+//! lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files of exclusions
+//! have gitignore's syntax and ripgrep's file types (the `ignore` crate).
+//!
+//! The filter decides about the files of the source. What is in an archive that is taken is taken whole.
+//!
+//! Where tokens are made of content, a container's token says what is below it. The same tree under another filter is
+//! another container. So [`Filtered`] makes a token of the tree's token and the filter's digest.
+
+mod size;
+
+pub use size::ByteSize;
+
+use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
+use crate::source::{FLAGS_KEY, ListError, Listing, Object, ReadError, Source, Tokens};
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::types::{Types, TypesBuilder};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Most globs of all options and files together.
+pub const GLOBS_MAX: usize = 10_000;
+/// Largest file of exclusions in bytes.
+pub const EXCLUDE_FILE_BYTES_MAX: u64 = 4 << 20;
+/// File types beside ripgrep's: name and globs.
+pub const TYPES: [(&str, &[&str]); 4] = [
+    ("mail", &["*.eml", "*.emlx", "*.mbox", "*.mbx"]),
+    ("archive", &["*.zip", "*.jar", "*.tar", "*.tgz", "*.gz", "*.txz", "*.xz", "*.tzst", "*.zst"]),
+    ("office", &["*.docx", "*.xlsx", "*.pptx", "*.odt", "*.ods", "*.odp"]),
+    ("text", &["*.txt", "*.text", "*.md", "*.rst", "*.csv", "*.tsv", "*.log"]),
+];
+
+/// Which documents are wanted. Without any option: all.
+#[derive(Clone, Debug, Default)]
+pub struct FilterOptions {
+    /// Only documents that match one of these globs, when there are any.
+    pub include: Vec<String>,
+    /// No document or folder that matches one of these globs; stronger than `include`.
+    pub exclude: Vec<String>,
+    /// Files of exclusions in gitignore's syntax, relative to the source's root.
+    pub exclude_from: Vec<PathBuf>,
+    /// Only documents of these file types, when there are any.
+    pub types: Vec<String>,
+    /// No document of these file types.
+    pub types_not: Vec<String>,
+    /// No document with fewer bytes.
+    pub min_size: Option<ByteSize>,
+    /// No document with more bytes.
+    pub max_size: Option<ByteSize>,
+}
+
+/// A filter, ready to be asked.
+#[derive(Debug)]
+pub struct Filter {
+    globs: Override,
+    ignored: Gitignore,
+    types: Types,
+    sizes: std::ops::RangeInclusive<u64>,
+    digest: Digest,
+}
+
+impl Filter {
+    /// The filter of these options; `None` when they want every document.
+    ///
+    /// # Errors
+    /// What is wrong with them, for a person.
+    pub fn new(options: &FilterOptions) -> Result<Option<Filter>, String> {
+        let mut seen = Vec::new();
+        let mut globs = OverrideBuilder::new("");
+        for (option, sign, list) in
+            [("--include", "", &options.include), ("--exclude", "!", &options.exclude)]
+        {
+            for glob in list {
+                if glob.is_empty() || glob.starts_with('!') {
+                    return Err(format!("{option} {glob:?}: a glob is not empty and has no '!' in front"));
+                }
+                let glob = format!("{sign}{glob}");
+                globs.add(&glob).map_err(|error| format!("{option} {glob:?}: {error}"))?;
+                seen.push(glob);
+            }
+        }
+        let mut ignored = GitignoreBuilder::new("");
+        for file in &options.exclude_from {
+            for line in read_lines(file)? {
+                let added = ignored.add_line(Some(file.clone()), &line);
+                added.map_err(|error| format!("--exclude-from {}: {error}", file.display()))?;
+                seen.push(format!("#{line}"));
+            }
+        }
+        let mut types = TypesBuilder::new();
+        types.add_defaults();
+        for (name, globs) in TYPES {
+            types.clear(name);
+            for glob in globs {
+                types.add(name, glob).expect("the table has good names and globs");
+            }
+        }
+        for (sign, list) in [("t", &options.types), ("T", &options.types_not)] {
+            for name in list {
+                if sign == "t" {
+                    types.select(name)
+                } else {
+                    types.negate(name)
+                };
+                seen.push(format!("{sign}{name}"));
+            }
+        }
+        let least = options.min_size.map_or(0, |size| size.0);
+        let most = options.max_size.map_or(u64::MAX, |size| size.0);
+        if seen.is_empty() && (least, most) == (0, u64::MAX) {
+            return Ok(None);
+        }
+        if seen.len() > GLOBS_MAX {
+            return Err(format!("more than {GLOBS_MAX} globs and lines of exclusions"));
+        }
+        seen.push(format!("{least}-{most}"));
+        Ok(Some(Filter {
+            globs: globs.build().map_err(|error| format!("--include, --exclude: {error}"))?,
+            ignored: ignored.build().map_err(|error| format!("--exclude-from: {error}"))?,
+            types: types.build().map_err(|error| format!("--type, --type-not: {error}"))?,
+            sizes: least..=most,
+            digest: digest(seen.join("\0").as_bytes()),
+        }))
+    }
+
+    /// True for a folder that is to be listed.
+    fn takes_folder(&self, path: &[u8]) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        !self.globs.matched(path, true).is_ignore() && !self.ignored.matched(path, true).is_ignore()
+    }
+
+    /// True for a document that is wanted by its name. `in_maildir`: it is a mail whatever it is called.
+    fn takes_name(&self, path: &[u8], in_maildir: bool) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        let named;
+        let typed = match in_maildir {
+            true => {
+                named = path.with_extension("eml");
+                &named
+            }
+            false => path,
+        };
+        !self.globs.matched(path, false).is_ignore()
+            && !self.ignored.matched(path, false).is_ignore()
+            && !self.types.matched(typed, false).is_ignore()
+    }
+
+    fn asks_for_sizes(&self) -> bool {
+        self.sizes != (0..=u64::MAX)
+    }
+}
+
+fn read_lines(file: &Path) -> Result<Vec<String>, String> {
+    let failed = |error: std::io::Error| format!("--exclude-from {}: {error}", file.display());
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    let mut text = Vec::new();
+    let mut limited = std::io::Read::take(opened, EXCLUDE_FILE_BYTES_MAX + 1);
+    std::io::Read::read_to_end(&mut limited, &mut text).map_err(failed)?;
+    if text.len() as u64 > EXCLUDE_FILE_BYTES_MAX {
+        return Err(format!("--exclude-from {}: more than {EXCLUDE_FILE_BYTES_MAX} bytes", file.display()));
+    }
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.trim_start_matches('\u{feff}').lines().map(str::to_owned).collect())
+}
+
+/// A source of which only a part is wanted.
+pub struct Filtered {
+    source: Box<dyn Source>,
+    filter: Filter,
+}
+
+impl Filtered {
+    /// What `filter` takes of `source`.
+    pub fn new(source: Box<dyn Source>, filter: Filter) -> Filtered {
+        Filtered { source, filter }
+    }
+
+    fn takes(&mut self, path: &[u8], entry: &Entry<'_>) -> bool {
+        let at = crate::job::join(path, entry.name);
+        match entry.kind {
+            Kind::Container => self.filter.takes_folder(&at),
+            Kind::Document => {
+                self.filter.takes_name(&at, entry.get(FLAGS_KEY).is_some())
+                    // What has no size now is a dead letter when it is read.
+                    && (!self.filter.asks_for_sizes()
+                        || self.source.size(entry).is_none_or(|size| self.filter.sizes.contains(&size)))
+            }
+        }
+    }
+
+    /// `listing` without what is not wanted.
+    fn filtered(&mut self, path: &[u8], mut listing: Listing) -> Result<Listing, ContainerError> {
+        let all = Container::parse(&listing.blob)?;
+        let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
+        let is_content = self.source.tokens() == Tokens::Content;
+        for entry in all.iter() {
+            if !self.takes(path, &entry) {
+                listing.skipped.filtered += 1;
+                continue;
+            }
+            let marked = digest(&[&self.filter.digest[..], entry.token].concat());
+            let token = if is_content && entry.kind == Kind::Container { &marked[..] } else { entry.token };
+            builder.push(entry.kind, entry.name, entry.size, token, entry.pairs())?;
+        }
+        listing.blob = builder.finish()?;
+        listing.refused.retain(|(name, _)| self.filter.takes_name(&crate::job::join(path, name), false));
+        Ok(listing)
+    }
+}
+
+impl Source for Filtered {
+    fn tokens(&self) -> Tokens {
+        self.source.tokens()
+    }
+
+    fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError> {
+        let listing = self.source.list(path, distrust)?;
+        let shown = || PathBuf::from(OsStr::from_bytes(path));
+        self.filtered(path, listing).map_err(|error| ListError::Container { path: shown(), error })
+    }
+
+    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        self.source.open(path, entry)
+    }
+
+    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
+        self.source.size(entry)
+    }
+
+    /// What was imported without a filter is recalled. What a filter listed is recorded at the server.
+    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
+        self.source.recall(token, producer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(change: impl FnOnce(&mut FilterOptions)) -> Filter {
+        let mut options = FilterOptions::default();
+        change(&mut options);
+        Filter::new(&options).expect("good options").expect("a filter")
+    }
+
+    fn list(words: &[&str]) -> Vec<String> {
+        words.iter().map(|w| w.to_string()).collect()
+    }
+
+    #[test]
+    fn without_options_there_is_no_filter() {
+        assert!(Filter::new(&FilterOptions::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn globs_choose_documents_and_cut_off_folders() {
+        let f = filter(|o| {
+            o.include = list(&["*.eml", "docs/**/*.txt"]);
+            o.exclude = list(&["old/", "*-draft.eml", "/top"]);
+        });
+        for (path, taken) in [
+            ("a.eml", true),
+            ("in/b.eml", true),
+            ("a-draft.eml", false),
+            ("a.txt", false),
+            ("docs/x/a.txt", true),
+        ] {
+            assert_eq!(f.takes_name(path.as_bytes(), false), taken, "{path}");
+        }
+        for (path, taken) in
+            [("in", true), ("old", false), ("in/old", false), ("top", false), ("in/top", true)]
+        {
+            assert_eq!(f.takes_folder(path.as_bytes()), taken, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_exclusions_speaks_gitignore() {
+        let dir = crate::fixture::TempDir::new("ignored");
+        dir.write("list", b"# a comment\n\n*.log\n!keep.log\n/build/\n");
+        let f = filter(|o| o.exclude_from = vec![dir.path().join("list")]);
+        for (path, taken) in [("a.log", false), ("x/keep.log", true), ("a.txt", true), ("#", true)] {
+            assert_eq!(f.takes_name(path.as_bytes(), false), taken, "{path}");
+        }
+        assert!(!f.takes_folder(b"build") && f.takes_folder(b"x/build"));
+        let missing =
+            FilterOptions { exclude_from: vec![dir.path().join("none")], ..FilterOptions::default() };
+        assert!(Filter::new(&missing).unwrap_err().contains("none"));
+    }
+
+    #[test]
+    fn types_are_ripgreps_and_a_few_more() {
+        let f = filter(|o| o.types = list(&["mail", "html"]));
+        for (path, taken) in [("a.eml", true), ("a.html", true), ("a.txt", false), ("a", false)] {
+            assert_eq!(f.takes_name(path.as_bytes(), false), taken, "{path}");
+        }
+        assert!(f.takes_name(b"cur/1700.M1.host", true), "what lies in a Maildir is mail");
+        let not = filter(|o| o.types_not = list(&["mail"]));
+        assert!(not.takes_name(b"a.txt", false) && !not.takes_name(b"a.eml", false));
+        assert!(!not.takes_name(b"1700.M1", true));
+        let unknown = FilterOptions { types: list(&["no-such"]), ..FilterOptions::default() };
+        assert!(Filter::new(&unknown).unwrap_err().contains("no-such"));
+    }
+
+    #[test]
+    fn bad_globs_are_refused_and_other_options_have_another_digest() {
+        for bad in ["", "!a", "a[", "{a"] {
+            let options = FilterOptions { include: list(&[bad]), ..FilterOptions::default() };
+            assert!(Filter::new(&options).is_err(), "{bad:?}");
+        }
+        let digests = [
+            filter(|o| o.include = list(&["a"])).digest,
+            filter(|o| o.exclude = list(&["a"])).digest,
+            filter(|o| o.types = list(&["c"])).digest,
+            filter(|o| o.types_not = list(&["c"])).digest,
+            filter(|o| o.min_size = Some(ByteSize(1))).digest,
+            filter(|o| o.max_size = Some(ByteSize(1))).digest,
+        ];
+        for (i, digest) in digests.iter().enumerate() {
+            assert!(!digests[..i].contains(digest), "{i}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `strand diff`: what an import of one source would change after an import of another. No server is asked.
+
+use super::display::{Display, print_line, safe};
+use super::filters::FilterArgs;
+use super::import::{exit_code, report_dead_letters, report_skipped};
+use super::json::{self, JsonLines};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What `strand diff --help` says below the options.
+const AFTER_HELP: &str = "\
+A source is what strand import takes: a folder, a Maildir, git+file:///repository@revision. One line a document: '+' only \
+AFTER has it, '-' only BEFORE has it, '~' both have it with other bytes. Archives are compared whole.
+
+Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
+
+/// The exit code when the comparison had to stop: 1 says that there are differences.
+const STOPPED: u8 = 6;
+
+/// Options of `strand diff`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct DiffArgs {
+    /// The source as it was
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The source as it is
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    /// Print the last line only
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print one JSON object a line, a summary at the end
+    #[arg(long, conflicts_with = "quiet")]
+    pub json: bool,
+}
+
+/// Compares; the value is the process's exit code.
+pub fn run(args: DiffArgs) -> ExitCode {
+    let filter = args.filters.into();
+    let result = if args.json {
+        strand_import::compare(&args.before, &args.after, &filter, &mut JsonLines { unchanged: false })
+    } else {
+        let mut display = Display::new("diff", args.quiet, !args.quiet, true);
+        let result = strand_import::compare(&args.before, &args.after, &filter, &mut display);
+        display.finish();
+        result
+    };
+    let summary = match result {
+        Ok(summary) => summary,
+        Err(error) => {
+            let code = if exit_code(&error) == 2 { 2 } else { STOPPED };
+            let message = safe(&error.to_string());
+            if args.json {
+                json::print_error(&message, code);
+            }
+            eprintln!("strand diff: {message}");
+            return ExitCode::from(code);
+        }
+    };
+    if args.json {
+        json::print_summary(&summary, true);
+    } else {
+        report_skipped(&summary);
+        report_dead_letters(&summary);
+        let trees = match summary.containers_skipped {
+            0 => String::new(),
+            n => format!(", {n} trees alike"),
+        };
+        print_line(&format!(
+            "{} added, {} updated, {} removed, {} unchanged{trees}, {} failed",
+            summary.added, summary.updated, summary.removed, summary.unchanged, summary.failed
+        ));
+    }
+    match summary.added + summary.updated + summary.removed {
+        _ if summary.failed > 0 => ExitCode::from(3),
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(1),
+    }
+}

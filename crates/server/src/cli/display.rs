@@ -1,0 +1,143 @@
+//! What the importer says while it runs: a progress bar on a terminal, lines elsewhere, and text made safe to print.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use strand_import::{Outcome, Progress};
+
+/// The least time between two plain progress lines.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// Progress: a bar on a terminal, a plain line now and then elsewhere, nothing when quiet.
+pub struct Display {
+    into: String,
+    dry_run: bool,
+    changes: bool,
+    bar: Option<ProgressBar>,
+    lines: bool,
+    listed: u64,
+    done: u64,
+    last_line: Instant,
+}
+
+impl Display {
+    /// For `into`. `changes`: each change is printed.
+    pub fn new(into: &str, quiet: bool, changes: bool, dry_run: bool) -> Display {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(|| {
+            let style =
+                ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} documents, {rate} {wide_msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                let _ = write!(out, "{:.0}/s", state.per_sec());
+            });
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_style(style);
+            bar.set_prefix(into.to_owned());
+            bar
+        });
+        Display {
+            into: into.to_owned(),
+            dry_run,
+            changes,
+            lines: !quiet && !terminal,
+            bar,
+            listed: 0,
+            done: 0,
+            last_line: Instant::now(),
+        }
+    }
+    /// A line on the standard output that the bar does not overwrite.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print_line(line)),
+            None => print_line(line),
+        }
+    }
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for Display {
+    fn listed(&mut self, path: &[u8], documents: u64) {
+        self.listed += documents;
+        if let Some(bar) = &self.bar {
+            bar.set_length(self.listed);
+            bar.set_message(if path.is_empty() { String::new() } else { printable(path) });
+        }
+    }
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        let sign = match outcome {
+            Outcome::Added => "+",
+            Outcome::Updated => "~",
+            Outcome::Removed => "-",
+            Outcome::Failed(_) => "!",
+            Outcome::Unchanged => "",
+        };
+        if self.changes && !sign.is_empty() {
+            self.say(&format!("{sign} {}", printable(path)));
+        }
+        if outcome != Outcome::Removed {
+            self.done += 1;
+            if let Some(bar) = &self.bar {
+                bar.inc(1);
+            }
+        }
+        if self.lines && self.last_line.elapsed() >= LINE_EVERY {
+            self.last_line = Instant::now();
+            eprintln!("{}: {} of {} documents listed so far", self.into, self.done, self.listed);
+        }
+    }
+    fn index_created(&mut self, name: &str) {
+        if self.dry_run {
+            self.say(&format!("+ index {name}"));
+        } else if self.lines {
+            eprintln!("{name}: created the text index {name}");
+        }
+    }
+}
+
+/// Prints to the standard output; a reader that has gone away is no reason to panic.
+pub fn print_line(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A path for people: what is not UTF-8 is replaced, the rest made [`safe`].
+pub fn printable(path: &[u8]) -> String {
+    if path.is_empty() {
+        return ".".to_owned();
+    }
+    safe(&String::from_utf8_lossy(path))
+}
+
+/// Text from outside (a server's words, a file's name) as it may go to a terminal: control characters, and those that
+/// turn the direction of writing or break lines, are escaped.
+pub fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                out.extend(c.escape_default())
+            }
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn paths_are_safe_to_print() {
+        assert_eq!(printable(b"a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
+        assert_eq!(printable(b"caf\xe9"), "caf\u{fffd}");
+        assert_eq!(printable(b""), ".");
+        assert_eq!(printable("a\u{202e}fdp.exe\u{9b}1m".as_bytes()), "a\\u{202e}fdp.exe\\u{9b}1m");
+    }
+}

@@ -1,0 +1,115 @@
+//! `--json`: all that a run of the importer tells, one JSON object a line on the standard output (NDJSON).
+//!
+//! Each line has `event`: `container`, `document`, `index`, and at the end `summary` or `error`. A path that is not UTF-8
+//! stands in `path` with its bad bytes replaced, and whole in `path_hex`. The lines are described in docs/importing.md.
+
+use super::display::print_line;
+use serde_json::{Map, Value};
+use strand_import::{Outcome, Progress, Summary};
+
+/// A [`Progress`] that prints lines of JSON.
+pub struct JsonLines {
+    /// Documents that are left alone get a line too.
+    pub unchanged: bool,
+}
+
+impl Progress for JsonLines {
+    fn listed(&mut self, path: &[u8], documents: u64) {
+        let mut line = event("container");
+        put_path(&mut line, path);
+        line.insert("documents".to_owned(), documents.into());
+        print(line);
+    }
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        let word = match outcome {
+            Outcome::Added => "added",
+            Outcome::Updated => "updated",
+            Outcome::Removed => "removed",
+            Outcome::Unchanged if !self.unchanged => return,
+            Outcome::Unchanged => "unchanged",
+            Outcome::Failed(_) => "failed",
+        };
+        let mut line = event("document");
+        put_path(&mut line, path);
+        line.insert("outcome".to_owned(), word.into());
+        if let Outcome::Failed(reason) = outcome {
+            line.insert("reason".to_owned(), reason.into());
+        }
+        print(line);
+    }
+    fn index_created(&mut self, name: &str) {
+        let mut line = event("index");
+        line.insert("name".to_owned(), name.into());
+        print(line);
+    }
+}
+
+/// The last line of a run that came to its end.
+pub fn print_summary(summary: &Summary, dry_run: bool) {
+    let mut line = event("summary");
+    line.insert("dataset".to_owned(), summary.into.as_str().into());
+    line.insert("dry_run".to_owned(), dry_run.into());
+    let skipped = summary.skipped;
+    for (name, number) in [
+        ("added", summary.added),
+        ("updated", summary.updated),
+        ("removed", summary.removed),
+        ("unchanged", summary.unchanged),
+        ("failed", summary.failed),
+        ("opened", summary.opened),
+        ("bytes_read", summary.bytes_read),
+        ("containers", summary.containers),
+        ("containers_skipped", summary.containers_skipped),
+        ("recorded", summary.recorded),
+        ("skipped_links", skipped.links),
+        ("skipped_special", skipped.special),
+        ("skipped_maildir", skipped.maildir),
+        ("skipped_submodules", skipped.submodules),
+        ("skipped_by_filter", skipped.filtered),
+    ] {
+        line.insert(name.to_owned(), number.into());
+    }
+    line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
+    print(line);
+}
+
+/// The last line of a run that had to stop.
+pub fn print_error(message: &str, exit_code: u8) {
+    let mut line = event("error");
+    line.insert("message".to_owned(), message.into());
+    line.insert("exit_code".to_owned(), exit_code.into());
+    print(line);
+}
+
+fn event(name: &str) -> Map<String, Value> {
+    Map::from_iter([("event".to_owned(), name.into())])
+}
+
+fn put_path(line: &mut Map<String, Value>, path: &[u8]) {
+    let text = String::from_utf8_lossy(path);
+    if text.as_bytes() != path {
+        let hex: String = path.iter().map(|b| format!("{b:02x}")).collect();
+        line.insert("path_hex".to_owned(), hex.into());
+    }
+    line.insert("path".to_owned(), text.into_owned().into());
+}
+
+fn print(line: Map<String, Value>) {
+    print_line(&Value::Object(line).to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_no_text_is_whole_in_hexadecimal() {
+        let mut line = event("document");
+        put_path(&mut line, b"caf\xe9");
+        let line = Value::Object(line).to_string();
+        assert_eq!(line, "{\"event\":\"document\",\"path\":\"caf\u{fffd}\",\"path_hex\":\"636166e9\"}");
+        let mut line = event("document");
+        put_path(&mut line, "caf\u{e9}\n".as_bytes());
+        assert_eq!(Value::Object(line).to_string(), "{\"event\":\"document\",\"path\":\"caf\u{e9}\\n\"}");
+    }
+}
