@@ -57,7 +57,7 @@ pub enum Cost {
     Sort,
     /// As many as the number in this argument says, whatever its sign.
     CountArgument(usize),
-    /// As many as the number behind the word COUNT says; the options come in pairs from this argument on.
+    /// As many as the number behind the word COUNT says; the options begin with this argument, in pairs but for NOVALUES.
     CountOption(usize),
     /// One for each shard.
     Shards,
@@ -159,8 +159,15 @@ impl Cost {
             Cost::CountArgument(at) => args.get(at).map_or(0, count),
             Cost::Text(at) => args.get(at).map_or(0, |text| text.len().div_ceil(ELEMENT_BYTES)),
             Cost::CountOption(from) => {
-                let counts = (from..args.len()).step_by(2).filter(|at| args.is(*at, "COUNT"));
-                counts.filter_map(|at| args.get(at + 1)).map(count).max().unwrap_or(0)
+                let (mut at, mut most) = (from, 0);
+                while at < args.len() {
+                    if args.is(at, "COUNT") {
+                        most = most.max(args.get(at + 1).map_or(0, count));
+                    }
+                    // The one option without a value.
+                    at += if args.is(at, "NOVALUES") { 1 } else { 2 };
+                }
+                most
             }
             Cost::Shards => shards,
             Cost::Keyspace | Cost::Budget => usize::MAX,
@@ -298,6 +305,7 @@ mod tests {
         assert!(is_long(Cost::CountOption(2), "scan 0 count 4097"));
         assert!(is_long(Cost::CountOption(2), "scan 0 MATCH count COUNT 9223372036854775807"));
         assert!(!is_long(Cost::CountOption(2), "scan 0 MATCH COUNT 5000 x"), "a pattern, and a wrong word");
+        assert!(is_long(Cost::CountOption(3), "hscan h 0 NOVALUES COUNT 5000"));
         assert!(is_long(Cost::CountArgument(2), "hrandfield h -9223372036854775808"));
         assert!(!is_long(Cost::CountArgument(2), "hrandfield h 4096"));
         assert!(!is_long(Cost::CountArgument(2), "hrandfield h many"));

@@ -120,6 +120,9 @@ fn tells_misses(spec: &CommandSpec) -> bool {
 pub(crate) mod named {
     use strand_keyspace::{Class, KeyEvent};
     pub(crate) const CREATE_CONSUMER: KeyEvent = KeyEvent::of(Class::Stream, "xgroup-createconsumer");
+    pub(crate) const HDEL: KeyEvent = KeyEvent::of(Class::Hash, "hdel");
+    pub(crate) const HEXPIRE: KeyEvent = KeyEvent::of(Class::Hash, "hexpire");
+    pub(crate) const HPERSIST: KeyEvent = KeyEvent::of(Class::Hash, "hpersist");
     pub(crate) const LPOP: KeyEvent = KeyEvent::of(Class::List, "lpop");
     pub(crate) const LPUSH: KeyEvent = KeyEvent::of(Class::List, "lpush");
     pub(crate) const MOVE_FROM: KeyEvent = KeyEvent::of(Class::Generic, "move_from");
@@ -142,7 +145,7 @@ mod tests {
     use crate::table::COMMANDS;
 
     /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
-    const ELSEWHERE: [&str; 20] = [
+    const ELSEWHERE: [&str; 21] = [
         "createconsumer",
         "del",
         "delex",
@@ -151,6 +154,7 @@ mod tests {
         "getex",
         "import.version",
         "lmove",
+        "lmovem",
         "lmpop",
         "move",
         "pfdebug",

@@ -77,7 +77,11 @@ pub(crate) fn sliced(name: &str, slices: Slices, call: &mut LaneCall<'_>) {
     in_slices(spec, run, slices, call);
 }
 
-fn row_of(name: &str) -> (&'static CommandSpec, Run) {
+/// The row of a command on keys, and its handler.
+///
+/// # Panics
+/// When there is none of this name.
+pub(crate) fn row_of(name: &str) -> (&'static CommandSpec, Run) {
     let row = lookup(name.as_bytes()).and_then(|spec| Some((spec, spec.exec.on_keys()?)));
     row.expect("the row of a command on keys")
 }
@@ -365,9 +369,13 @@ fn at_once(
     if let Some(done) = done {
         return done;
     }
-    // `-text\r\n`; an error is the whole of a reply.
+    Err(Stop::Error(error_text(out)))
+}
+
+/// The text of an error reply, which is the whole of `out`: `-text\r\n`.
+pub(crate) fn error_text(out: &Chain) -> Vec<u8> {
     let line: Vec<u8> = out.slices().flatten().copied().collect();
-    Err(Stop::Error(line[1..].trim_ascii_end().to_vec()))
+    line[1..].trim_ascii_end().to_vec()
 }
 
 /// Runs the handler; `None` when it answered with an error. Then whether it found nothing and would wait.

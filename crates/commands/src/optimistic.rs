@@ -3,10 +3,16 @@
 //! What the result depends on is cloned (large values share their parts, so that costs little), the result is computed, and
 //! it is stored if nothing of that was written meanwhile: the command is as atomic as in redis-server, and nobody waits for
 //! the computing. Where something was written all begins anew; after some tries the shards are held, announced.
+//! [`on_copy`] does that with the ordinary handler of a command that changes one collection.
 
-use crate::call::LaneCall;
-use crate::parse::Text;
-use strand_keyspace::{Db, KeyHash};
+use crate::call::{Call, LaneCall};
+use crate::long;
+use crate::parse::{Text, wrong_type};
+use std::cell::RefCell;
+use strand_chain::Chain;
+use strand_keyspace::{Changed, Collection, Db, Key, KeyHash, Keyspace};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
 
 /// Times that a long call begins anew because what it depends on has changed meanwhile.
 const TRIES: usize = 4;
@@ -75,4 +81,141 @@ pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Res
     drop(source);
     write.store(db, &outcome);
     Ok(outcome)
+}
+
+/// Runs a long call of a command that changes the collection at its first and only key: its handler changes a copy, which then
+/// takes the value's place. For commands whose handler depends on nothing but the value.
+///
+/// # Panics
+/// When the handler of the command does not run on keys.
+pub(crate) fn on_copy<T: Collection>(call: &mut LaneCall<'_>) {
+    let name = String::from_utf8_lossy(call.args.at(0));
+    let key = call.keyspace.key(call.args.at(1));
+    if call.lock(&[key.hash]).db(call.db).peek_at::<T>(&key).is_err() {
+        // The handler says what is wrong, and that costs nothing.
+        return long::whole_of(&name, call);
+    }
+    let mut changing = OnCopy::<T> {
+        args: call.args,
+        key,
+        run: long::row_of(&name).1,
+        protocol: call.reply.protocol(),
+        reply_bytes_max: call.reply.room_left(),
+        rng: call.rng.fork(),
+        now_ms: call.now_ms,
+        replaced: RefCell::default(),
+    };
+    let done = apply(call, &[key.hash], &mut changing);
+    if let Some(replaced) = changing.replaced.take() {
+        call.keyspace.dispose(replaced.into_value());
+    }
+    match done {
+        Ok(copied) => call.reply.raw(copied.reply),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// A command at work on a copy.
+struct OnCopy<'a, T> {
+    args: Args<'a>,
+    key: Key<'a>,
+    run: fn(&mut Call<'_, '_>),
+    protocol: Protocol,
+    reply_bytes_max: usize,
+    rng: fastrand::Rng,
+    now_ms: i64,
+    /// What was at the key: freed when no shard is held.
+    replaced: RefCell<Option<T>>,
+}
+
+/// What the handler has done.
+struct Copied<T> {
+    reply: Chain,
+    /// What is to be at the key; `None` where nothing has changed.
+    changed: Option<T>,
+}
+
+impl<T: Collection> Write for OnCopy<'_, T> {
+    type Source = Option<T>;
+    type Outcome = Copied<T>;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<T>, Text> {
+        Ok(db.read::<T>(&self.key).map_err(wrong_type)?.cloned())
+    }
+    fn is_same(&self, before: &Option<T>, now: &Option<T>) -> bool {
+        match (before, now) {
+            (Some(before), Some(now)) => now.is_unchanged(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+    fn compute(&mut self, source: &Option<T>, pause: &dyn Fn()) -> Result<Copied<T>, Text> {
+        let seed = std::array::from_fn(|_| self.rng.u64(..));
+        let copies = Keyspace::new(1, 1, seed);
+        let key = copies.key(self.key.bytes);
+        let mut txn = copies.lock_shard(0, self.now_ms);
+        if let Some(source) = source {
+            txn.db(0).insert(&key, source.clone().into_value(), None);
+        }
+        let mut out = Chain::new();
+        let go_on = || {
+            pause();
+            true
+        };
+        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max).pausing(&go_on);
+        let keys = [key];
+        let mut call = Call {
+            args: self.args,
+            keys: &keys,
+            db: 0,
+            now_ms: self.now_ms,
+            txn: &mut txn,
+            reply: &mut reply,
+            rng: &mut self.rng,
+            rights: None,
+            wait: None,
+        };
+        (self.run)(&mut call);
+        if call.reply.error_code().is_some() {
+            return Err(String::from_utf8_lossy(&long::error_text(&out)).into_owned().into());
+        }
+        let after = txn.db(0).read::<T>(&key).map_err(wrong_type)?.cloned();
+        let changed = match (source, after) {
+            (Some(source), Some(after)) => (!after.is_unchanged(source)).then_some(after),
+            (Some(_), None) => Some(T::default()),
+            (None, after) => after,
+        };
+        Ok(Copied { reply: out, changed })
+    }
+    fn store(&self, db: &mut Db<'_, '_>, copied: &Copied<T>) {
+        let Some(changed) = &copied.changed else { return };
+        let replaced =
+            db.change(&self.key, |value: &mut T| (std::mem::replace(value, changed.clone()), Changed::Yes));
+        *self.replaced.borrow_mut() = replaced.ok().flatten();
+    }
+}
+
+/// Members looked at between two pauses: some 50 us.
+const PAUSE_MEMBERS: usize = 256;
+
+/// Calls `rest` each [`PAUSE_MEMBERS`] members.
+pub(crate) struct Pauses<'a> {
+    rest: &'a mut dyn FnMut() -> bool,
+    left: usize,
+}
+
+impl<'a> Pauses<'a> {
+    /// With nothing visited yet.
+    pub(crate) fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
+        Pauses { rest, left: PAUSE_MEMBERS }
+    }
+    /// After each member: false when nobody wants the rest.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return true;
+        }
+        self.left = PAUSE_MEMBERS;
+        (self.rest)()
+    }
 }

@@ -353,16 +353,16 @@ impl Db<'_, '_> {
     fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
         let (slot, now_ms) = (self.slot, self.txn.clock.now_ms);
         let shard = self.changed(key);
-        let (at, stays) = shard.expire_fields(slot, at, key, now_ms);
-        if stays {
-            return Some(at);
-        }
-        let value = shard.remove(slot, at, key);
+        let expired = shard.expire_fields(slot, at, key, now_ms);
+        let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
-        self.txn.keyspace.count_expired(1);
         if self.txn.listens() {
-            self.tell(key, KeyEvent::EXPIRED, true);
+            expired.events().for_each(|event| self.tell(key, event, true));
         }
+        if expired.stays {
+            return Some(expired.at);
+        }
+        self.txn.keyspace.count_expired(1);
         None
     }
 }

@@ -3,7 +3,8 @@
 //! Whoever changes a record tells the listener where it notes the change for WATCH, with the key's shard held: so events of a key
 //! come in the order of its changes. While nobody listens, that is one branch on a number ([`crate::Settings::listens`]).
 //! What a change is called, the command says beforehand ([`crate::Txn::call_changes`]); the record layer itself knows only that a
-//! key was made (`new`), removed (`del`), expired or evicted, or was looked for in vain (`keymiss`).
+//! key was made (`new`), removed (`del`), expired or evicted, was looked for in vain (`keymiss`), or that fields of a hash expired
+//! (`hexpired`).
 
 use std::fmt::Debug;
 
@@ -40,6 +41,7 @@ impl KeyEvent {
     pub const DEL: KeyEvent = KeyEvent::of(Class::Generic, "del");
     pub const EXPIRE: KeyEvent = KeyEvent::of(Class::Generic, "expire");
     pub const PERSIST: KeyEvent = KeyEvent::of(Class::Generic, "persist");
+    pub const FIELDS_EXPIRED: KeyEvent = KeyEvent::of(Class::Hash, "hexpired");
     pub const NEW: KeyEvent = KeyEvent::of(Class::New, "new");
     pub const EXPIRED: KeyEvent = KeyEvent::of(Class::Expired, "expired");
     pub const EVICTED: KeyEvent = KeyEvent::of(Class::Evicted, "evicted");

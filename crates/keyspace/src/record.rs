@@ -51,6 +51,14 @@ macro_rules! types {
                     $(Value::$variant(collection) => ValueRef::$variant(collection),)*
                 }
             }
+            /// True when it was not changed since `since` was cloned from it: as [`Collection::is_unchanged`].
+            pub fn is_unchanged(&self, since: &Value) -> bool {
+                match (self, since) {
+                    (Value::Str(now), Value::Str(since)) => now.is_same(since),
+                    $((Value::$variant(now), Value::$variant(since)) => now.is_unchanged(since),)*
+                    (Value::Str(_), _) $(| (Value::$variant(_), _))* => false,
+                }
+            }
             /// Hands out the memory of the value in pieces, each of which is freed quickly.
             pub fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
                 match self {

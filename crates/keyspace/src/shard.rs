@@ -7,7 +7,7 @@ use crate::tracking::Notes;
 use crate::types::Collection;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
-use crate::{Key, KeyHash, RecordRef, Settings, ValueRef};
+use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -156,6 +156,25 @@ impl Table {
             0 => Sums { bytes, records: self.records.len(), volatile: self.volatile },
             _ => Sums { bytes, ..Sums::default() },
         }
+    }
+}
+
+/// What became of a hash whose record's deadline has come.
+pub(crate) struct FieldsExpired {
+    /// Where the record is now.
+    pub(crate) at: At,
+    /// It stays; else the caller removes it.
+    pub(crate) stays: bool,
+    /// Fields expired.
+    any: bool,
+}
+
+impl FieldsExpired {
+    /// What has happened to the key: a hash that loses its last field is deleted, it has not expired.
+    pub(crate) fn events(&self) -> impl Iterator<Item = KeyEvent> + use<> {
+        let fields = self.any.then_some(KeyEvent::FIELDS_EXPIRED);
+        let key = if self.any { KeyEvent::DEL } else { KeyEvent::EXPIRED };
+        fields.into_iter().chain((!self.stays).then_some(key))
     }
 }
 
@@ -401,7 +420,7 @@ impl Shard {
         due
     }
     /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
-    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `gone` is called with each key.
+    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event.
     /// Returns how many it removed, how many it looked at, and where to go on.
     pub(crate) fn expire_step(
         &mut self,
@@ -409,7 +428,7 @@ impl Shard {
         from: u64,
         now_ms: i64,
         garbage: &mut Vec<Value>,
-        gone: &mut dyn FnMut(&[u8]),
+        tell: &mut dyn FnMut(&[u8], KeyEvent),
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
         let mut watchers = std::mem::take(&mut self.watchers);
@@ -422,7 +441,7 @@ impl Shard {
                 mortal +=
                     usize::from(value.as_ref().is_some_and(|value| value.field_deadline_ms() != i64::MAX));
                 garbage.extend(value);
-                gone(key);
+                tell(key, KeyEvent::EXPIRED);
                 if watchers.any() {
                     watchers.raise(slot, key);
                 }
@@ -441,17 +460,18 @@ impl Shard {
             let key = Key { bytes: &key, hash: self.positions.hash(&key) };
             let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
             let Some(at) = at else { continue };
-            let (at, stays) = self.expire_fields(slot, at, &key, now_ms);
-            if !stays {
+            let expired = self.expire_fields(slot, at, &key, now_ms);
+            if !expired.stays {
                 removed += 1;
-                garbage.extend(self.remove(slot, at, &key));
+                garbage.extend(self.remove(slot, expired.at, &key));
             }
+            expired.events().for_each(|event| tell(key.bytes, event));
         }
         (removed, looked_at, next)
     }
-    /// Has fields be gone of the hash at `at`, whose record's deadline has come. Where the record is then, and whether it stays:
-    /// it does not when the key's own time has come, or no field is left.
-    pub(crate) fn expire_fields(&mut self, slot: usize, at: At, key: &Key<'_>, now_ms: i64) -> (At, bool) {
+    /// Has fields be gone of the hash at `at`, whose record's deadline has come. The record does not stay when the key's own time
+    /// has come, or no field is left.
+    pub(crate) fn expire_fields(&mut self, slot: usize, at: At, key: &Key<'_>, now_ms: i64) -> FieldsExpired {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         let expired = self.change_table(slot, |table| {
             if key_deadline_ms(&table.records.at(at)) <= now_ms {
@@ -462,13 +482,15 @@ impl Shard {
                 Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
             })
         });
-        let Some((gone, is_empty)) = expired.flatten() else { return (at, false) };
+        let Some((gone, is_empty)) = expired.flatten() else {
+            return FieldsExpired { at, stays: false, any: false };
+        };
         if gone > 0 {
             self.note_key(slot, key);
         }
         self.settle(slot, at, key, true);
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
-        (found.unwrap_or(at), !is_empty)
+        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0 }
     }
     /// Has the place of a hash's record hold what comes first: the end of the key or of a field. `was_mortal`: some field
     /// expired before the hash was changed. The record has moved.

@@ -65,9 +65,9 @@ impl Keyspace {
                 if due != slot {
                     (slot, from) = (due, self.start_of(shard_index));
                 }
-                let mut tell = |key: &[u8]| {
+                let mut tell = |key: &[u8], event: KeyEvent| {
                     if self.listens() {
-                        self.tell(slot, key, KeyEvent::EXPIRED, true, 0);
+                        self.tell(slot, key, event, true, 0);
                     }
                 };
                 let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage, &mut tell);

@@ -42,6 +42,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "httl",
     "hreplace",
     "import.version",
+    "lmovem",
     "msetex",
     "rx.captures",
     "rx.check",

@@ -51,6 +51,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
     ("lastsave", "a time; own tests"),
+    ("lmovem", "of redis-server 8.10; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
     ("multi", "inside EXEC no order of members can be forgiven; corpus and own tests"),

@@ -19,6 +19,7 @@ use strand_keyspace::types::bits;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, Key, Settings, StrRef};
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
 const BIT_VALUE: &str = "ERR bit is not an integer or out of range";
@@ -77,7 +78,9 @@ pub(crate) fn bitcount(call: &mut Call<'_, '_>) {
         Ok(Some(s)) => {
             let mut buffer = [0; 20];
             let bytes = s.bytes(&mut buffer);
-            count_range(call.args, bytes.len()).map(|range| bits::count_within(bytes, range))
+            let count =
+                |range| pieces(range, call.reply).map(|piece| bits::count_within(bytes, piece)).sum::<u64>();
+            count_range(call.args, bytes.len()).map(count)
         }
         Err(text) => Err(text),
     };
@@ -138,7 +141,23 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
     let range = bits_between(start, end, bytes.len(), unit);
     let all = range.end;
     let is_open = args.len() < 5 && !bit && !range.is_empty();
-    Ok(bits::find(bytes, bit, range).map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
+    let found = pieces(range, call.reply).find_map(|piece| bits::find(bytes, bit, piece));
+    Ok(found.map_or(if is_open { all as i64 } else { -1 }, |at| at as i64))
+}
+
+/// A range of bits in pieces of some 50 us. Between two of them it pauses, where that was asked for; the last piece is the one
+/// after which nobody wants the reply any more.
+fn pieces<'r>(range: Range<u64>, reply: &'r mut Reply<'_>) -> impl Iterator<Item = Range<u64>> {
+    const PIECE_BITS: u64 = 8 * 512 * 1024;
+    let mut from = range.start;
+    std::iter::from_fn(move || {
+        if from >= range.end || (from > range.start && !reply.rest()) {
+            return None;
+        }
+        let piece = from..range.end.min(from + PIECE_BITS);
+        from = piece.end;
+        Some(piece)
+    })
 }
 
 /// Bits in the unit that an argument names.
@@ -264,6 +283,21 @@ mod tests {
             ("BITPOS none 0", ":0|"),
             ("BITPOS none 1", ":-1|"),
         ]);
+    }
+
+    #[test]
+    fn a_long_string_is_counted_and_searched_in_pieces() {
+        let mut f = Fixture::new();
+        f.script(&[("SETBIT a 33554432 1", ":0|"), ("SETBIT a 12345678 1", ":0|")]);
+        f.pauses.take();
+        f.script(&[
+            ("BITCOUNT a", ":2|"),
+            ("BITCOUNT a 12345678 33554432 BIT", ":2|"),
+            ("BITPOS a 1", ":12345678|"),
+            ("BITPOS a 1 12345679 -1 BIT", ":33554432|"),
+            ("BITPOS a 0 33554432 33554432 BIT", ":-1|"),
+        ]);
+        assert!(f.pauses.take() >= 2 * 8 + 2 + 5, "{}", f.pauses.get());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A type says by [`Scanned`] how its elements are visited and encoded. SCAN, over keys, is in [`super::keyspace_wide`].
 
 use super::collection::read;
-use super::keyspace_wide::{Found, SLICE_KEYS, ScanOptions, cursor};
+use super::keyspace_wide::{Found, SLICE_KEYS, ScanOf, ScanOptions, cursor};
 use crate::call::{Call, LaneCall};
 use crate::parse::wrong_type;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,8 @@ use strand_keyspace::Collection;
 
 /// A collection whose elements a cursor walks.
 pub(super) trait Scanned: Collection {
+    /// Which options the type's command has.
+    const OPTIONS: ScanOf = ScanOf::Members;
     /// Visits about `count` elements from `from` on and encodes those that pass the options' filter. Returns the next
     /// cursor, 0 at the end, and the number of elements visited.
     fn scan_into(
@@ -29,7 +31,7 @@ pub(super) fn scan<T: Scanned>(call: &mut Call<'_, '_>) {
         Ok(from) => from,
         Err(text) => return call.reply.error(text),
     };
-    let options = ScanOptions::parse(call.args.skip(3), false);
+    let options = ScanOptions::parse(call.args.skip(3), T::OPTIONS);
     read(call, |collection: Option<&T>, reply| {
         let mut found = Found::new(reply);
         let next = match (collection, options) {
@@ -50,7 +52,7 @@ pub(super) fn scan_long<T: Scanned>(call: &mut LaneCall<'_>) {
         Ok(from) => from,
         Err(text) => return call.reply.error(text),
     };
-    let options = ScanOptions::parse(call.args.skip(3), false);
+    let options = ScanOptions::parse(call.args.skip(3), T::OPTIONS);
     let key = call.keyspace.key(call.args.at(1));
     let mut txn = call.lock(&[key.hash]);
     txn.set_no_touch(call.no_touch);

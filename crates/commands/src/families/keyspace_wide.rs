@@ -116,7 +116,7 @@ pub(crate) fn scan_long(call: &mut LaneCall<'_>) {
 }
 
 fn scan_arguments(args: Args<'_>) -> Result<(u64, ScanOptions<'_>), &'static str> {
-    Ok((cursor(args.at(1))?, ScanOptions::parse(args.skip(2), true)?))
+    Ok((cursor(args.at(1))?, ScanOptions::parse(args.skip(2), ScanOf::Keys)?))
 }
 
 /// `RANDOMKEY`. Reply: a key, or null in an empty database.
@@ -228,13 +228,38 @@ pub(super) struct ScanOptions<'a> {
     pub(super) count: usize,
     /// TYPE, SCAN's alone.
     pub(super) type_name: Option<&'a [u8]>,
+    /// NOVALUES, HSCAN's alone.
+    pub(super) no_values: bool,
 }
+
+/// Which of the scans the options belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScanOf {
+    /// SCAN: TYPE is allowed.
+    Keys,
+    /// HSCAN: NOVALUES is allowed.
+    Fields,
+    /// SSCAN and ZSCAN.
+    Members,
+}
+
+const NO_VALUES_ELSEWHERE: &str = "ERR NOVALUES option can only be used in HSCAN";
 
 impl<'a> ScanOptions<'a> {
     /// From the arguments behind the cursor; the last of a repeated option counts.
-    pub(super) fn parse(args: Args<'a>, with_type: bool) -> Result<ScanOptions<'a>, &'static str> {
-        let mut options = ScanOptions { filter: Filter(None), count: SCAN_COUNT, type_name: None };
-        for at in (0..args.len()).step_by(2) {
+    pub(super) fn parse(args: Args<'a>, of: ScanOf) -> Result<ScanOptions<'a>, &'static str> {
+        let mut options =
+            ScanOptions { filter: Filter(None), count: SCAN_COUNT, type_name: None, no_values: false };
+        let mut at = 0;
+        while at < args.len() {
+            if args.is(at, "NOVALUES") {
+                if of != ScanOf::Fields {
+                    return Err(NO_VALUES_ELSEWHERE);
+                }
+                options.no_values = true;
+                at += 1;
+                continue;
+            }
             let Some(value) = args.get(at + 1) else { return Err(errors::SYNTAX) };
             if args.is(at, "COUNT") {
                 let count = parse::integer(value)?;
@@ -244,11 +269,12 @@ impl<'a> ScanOptions<'a> {
                 options.count = usize::try_from(count).unwrap_or(usize::MAX);
             } else if args.is(at, "MATCH") {
                 options.filter = Filter::new(value);
-            } else if with_type && args.is(at, "TYPE") {
+            } else if of == ScanOf::Keys && args.is(at, "TYPE") {
                 options.type_name = Some(value);
             } else {
                 return Err(errors::SYNTAX);
             }
+            at += 2;
         }
         Ok(options)
     }

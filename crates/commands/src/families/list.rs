@@ -1,8 +1,10 @@
-//! The list commands. [`pop`] takes elements off the ends, [`search`] looks for elements by their bytes.
+//! The list commands. [`pop`] takes elements off the ends, [`move_many`] is LMOVEM, [`search`] looks for elements by their bytes.
 
+mod move_many;
 mod pop;
 mod search;
 
+pub(crate) use move_many::{lmovem, movem_elements};
 pub(crate) use pop::{
     blmove, blmpop, blmpop_elements, blpop, brpop, brpoplpush, counted_keys, lmove, lmpop, lmpop_elements,
     lpop, pop_elements, rpop, rpoplpush,

@@ -8,7 +8,8 @@ mod range;
 mod scan;
 
 pub(crate) use combine::{
-    source_elements, zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore,
+    source_elements, zdiff, zdiffstore, zdiffstore_long, zinter, zintercard, zinterstore, zinterstore_long,
+    zunion, zunionstore, zunionstore_long,
 };
 pub(crate) use pop::{
     bzmpop, bzmpop_elements, bzpopmax, bzpopmin, pop_elements, zmpop, zmpop_elements, zpopmax, zpopmin,

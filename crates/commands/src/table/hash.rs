@@ -298,8 +298,10 @@ pub(crate) static HASH: &[CommandSpec] = &[
         Arg::integer("cursor"),
         Arg::pattern("pattern").token("MATCH").optional(),
         Arg::integer("count").token("COUNT").optional(),
+        Arg::word("novalues", "NOVALUES").optional().since("7.4.0"),
     ])
     .tips(&["nondeterministic_output"])
+    .history(&[("7.4.0", "`NOVALUES`.")])
     .exec(Exec::Estimated(hash::hscan, Cost::CountOption(3), SlowPath::Own(hash::hscan_long))),
     CommandSpec::new(
         "hreplace",

@@ -2,7 +2,9 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::list;
+use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use strand_keyspace::ListValue;
 
 /// Group list, by name.
 pub(crate) static LIST: &[CommandSpec] = &[
@@ -103,7 +105,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::string("pivot"),
         Arg::string("element"),
     ])
-    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::Held)),
+    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::Own(on_copy::<ListValue>))),
     CommandSpec::new("llen", "list", "1.0.0", "O(1)", "Returns the number of elements of a list.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -125,6 +127,33 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
     ])
     .exec(Exec::Inline(list::lmove)),
+    CommandSpec::new(
+        "lmovem",
+        "list",
+        "8.10.0",
+        "O(N) with the number of elements moved",
+        "Takes elements off an end of a list and adds them to an end of another one.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
+    .args(&[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::oneof("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::block(
+            "how-many",
+            &[
+                Arg::oneof(
+                    "selector",
+                    &[Arg::integer("count").token("COUNT"), Arg::integer("exactly").token("EXACTLY")],
+                ),
+                Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),
+            ],
+        )
+        .optional(),
+    ])
+    .exec(Exec::Estimated(list::lmovem, Cost::InData(list::movem_elements), SlowPath::Held)),
     CommandSpec::new(
         "lmpop",
         "list",
@@ -152,7 +181,11 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("6.2.0")])
     .history(&[("6.2.0", "Takes a count.")])
-    .exec(Exec::Estimated(list::lpop, Cost::InData(list::pop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        list::lpop,
+        Cost::InData(list::pop_elements),
+        SlowPath::Own(on_copy::<ListValue>),
+    )),
     CommandSpec::new(
         "lpos",
         "list",
@@ -215,7 +248,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count"), Arg::string("element")])
-    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::Held)),
+    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::Own(on_copy::<ListValue>))),
     CommandSpec::new(
         "lset",
         "list",
@@ -237,7 +270,11 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")])
-    .exec(Exec::Estimated(list::ltrim, Cost::InData(list::trim_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        list::ltrim,
+        Cost::InData(list::trim_elements),
+        SlowPath::Own(on_copy::<ListValue>),
+    )),
     CommandSpec::new(
         "rpop",
         "list",
@@ -249,7 +286,11 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count").optional().since("6.2.0")])
     .history(&[("6.2.0", "Takes a count.")])
-    .exec(Exec::Estimated(list::rpop, Cost::InData(list::pop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        list::rpop,
+        Cost::InData(list::pop_elements),
+        SlowPath::Own(on_copy::<ListValue>),
+    )),
     CommandSpec::new(
         "rpoplpush",
         "list",

@@ -2,7 +2,17 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::zset;
+use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use strand_keyspace::ZSetValue;
+
+/// How scores of one member become one.
+const AGGREGATES: &[Arg] = &[
+    Arg::word("sum", "SUM"),
+    Arg::word("min", "MIN"),
+    Arg::word("max", "MAX"),
+    Arg::word("count", "COUNT").since("8.8.0"),
+];
 
 /// Group sorted-set, by name.
 pub(crate) static ZSET: &[CommandSpec] = &[
@@ -117,7 +127,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::DENYOOM, F::MOVABLEKEYS])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE]), KeySpec::counted(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("destination", 0), Arg::integer("numkeys"), Arg::key("key", 1).multiple()])
-    .exec(Exec::Estimated(zset::zdiffstore, Cost::InData(zset::source_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::zdiffstore,
+        Cost::InData(zset::source_elements),
+        SlowPath::Own(zset::zdiffstore_long),
+    )),
     CommandSpec::new("zincrby", "sorted-set", "1.2.0", "O(log N)", "Adds to the score of a member.")
         .flags(&[F::WRITE, F::DENYOOM, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])
@@ -136,11 +150,10 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::oneof("aggregate", &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")])
-            .token("AGGREGATE")
-            .optional(),
+        Arg::oneof("aggregate", AGGREGATES).token("AGGREGATE").optional(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
+    .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
     .exec(Exec::Estimated(zset::zinter, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
     CommandSpec::new(
         "zintercard",
@@ -171,11 +184,14 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::integer("numkeys"),
         Arg::key("key", 1).multiple(),
         Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::oneof("aggregate", &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")])
-            .token("AGGREGATE")
-            .optional(),
+        Arg::oneof("aggregate", AGGREGATES).token("AGGREGATE").optional(),
     ])
-    .exec(Exec::Estimated(zset::zinterstore, Cost::InData(zset::source_elements), SlowPath::Held)),
+    .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
+    .exec(Exec::Estimated(
+        zset::zinterstore,
+        Cost::InData(zset::source_elements),
+        SlowPath::Own(zset::zinterstore_long),
+    )),
     CommandSpec::new(
         "zlexcount",
         "sorted-set",
@@ -224,7 +240,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
-    .exec(Exec::Estimated(zset::zpopmax, Cost::InData(zset::pop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::zpopmax,
+        Cost::InData(zset::pop_elements),
+        SlowPath::Own(on_copy::<ZSetValue>),
+    )),
     CommandSpec::new(
         "zpopmin",
         "sorted-set",
@@ -235,7 +255,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .flags(&[F::WRITE, F::FAST])
     .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
-    .exec(Exec::Estimated(zset::zpopmin, Cost::InData(zset::pop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::zpopmin,
+        Cost::InData(zset::pop_elements),
+        SlowPath::Own(on_copy::<ZSetValue>),
+    )),
     CommandSpec::new(
         "zrandmember",
         "sorted-set",
@@ -345,7 +369,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
             .token("LIMIT")
             .optional(),
     ])
-    .exec(Exec::Estimated(zset::zrangestore, Cost::InData(zset::rangestore_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::zrangestore,
+        Cost::InData(zset::rangestore_elements),
+        SlowPath::Own(zset::zrangestore_long),
+    )),
     CommandSpec::new("zrank", "sorted-set", "2.0.0", "O(log N)", "Returns how many members come before one.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -381,7 +409,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebylex,
         Cost::InData(zset::remove_by_lex_elements),
-        SlowPath::Held,
+        SlowPath::Own(on_copy::<ZSetValue>),
     )),
     CommandSpec::new(
         "zremrangebyrank",
@@ -396,7 +424,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyrank,
         Cost::InData(zset::remove_by_rank_elements),
-        SlowPath::Held,
+        SlowPath::Own(on_copy::<ZSetValue>),
     )),
     CommandSpec::new(
         "zremrangebyscore",
@@ -411,7 +439,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyscore,
         Cost::InData(zset::remove_by_score_elements),
-        SlowPath::Held,
+        SlowPath::Own(on_copy::<ZSetValue>),
     )),
     CommandSpec::new(
         "zrevrange",
@@ -529,11 +557,10 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::integer("numkeys"),
         Arg::key("key", 0).multiple(),
         Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::oneof("aggregate", &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")])
-            .token("AGGREGATE")
-            .optional(),
+        Arg::oneof("aggregate", AGGREGATES).token("AGGREGATE").optional(),
         Arg::word("withscores", "WITHSCORES").optional(),
     ])
+    .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
     .exec(Exec::Estimated(zset::zunion, Cost::InData(zset::source_elements), SlowPath::Snapshot)),
     CommandSpec::new(
         "zunionstore",
@@ -549,9 +576,12 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::integer("numkeys"),
         Arg::key("key", 1).multiple(),
         Arg::integer("weight").token("WEIGHTS").optional().multiple(),
-        Arg::oneof("aggregate", &[Arg::word("sum", "SUM"), Arg::word("min", "MIN"), Arg::word("max", "MAX")])
-            .token("AGGREGATE")
-            .optional(),
+        Arg::oneof("aggregate", AGGREGATES).token("AGGREGATE").optional(),
     ])
-    .exec(Exec::Estimated(zset::zunionstore, Cost::InData(zset::source_elements), SlowPath::Held)),
+    .history(&[("8.8.0", "`AGGREGATE COUNT`.")])
+    .exec(Exec::Estimated(
+        zset::zunionstore,
+        Cost::InData(zset::source_elements),
+        SlowPath::Own(zset::zunionstore_long),
+    )),
 ];

@@ -72,6 +72,9 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     fn field_deadline_ms(&self) -> i64 {
         i64::MAX
     }
+    /// True when neither was changed since one was cloned from the other. A small one is compared; a large one may be said to
+    /// be another although it is equal. Costs a pointer for each part at most.
+    fn is_unchanged(&self, since: &Self) -> bool;
     /// Hands out all memory of the value in pieces. A value that is freed quickly is one piece or none.
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece));
     /// Asks for the memory that a look-up in the value needs. Each `step` reads what the step before has asked for; true

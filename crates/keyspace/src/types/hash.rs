@@ -300,6 +300,17 @@ impl Collection for HashValue {
     fn field_deadline_ms(&self) -> i64 {
         self.next_deadline_ms()
     }
+    fn is_unchanged(&self, since: &HashValue) -> bool {
+        match (&self.0, &since.0) {
+            (Form::Packed(a), Form::Packed(b)) => a.is_same(b),
+            (Form::Boxed(a), Form::Boxed(b)) => match (&**a, &**b) {
+                (Boxed::Table(a), Boxed::Table(b)) => a.is_same(b),
+                (Boxed::Mortal(a), Boxed::Mortal(b)) => a.is_same(b),
+                (Boxed::Table(_), Boxed::Mortal(_)) | (Boxed::Mortal(_), Boxed::Table(_)) => false,
+            },
+            (Form::Packed(_), Form::Boxed(_)) | (Form::Boxed(_), Form::Packed(_)) => false,
+        }
+    }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         match self.0 {
             Form::Packed(_) => {}

@@ -242,6 +242,9 @@ impl Collection for ListValue {
         let next = from.saturating_add(count.max(1));
         if next >= len { 0 } else { next as u64 }
     }
+    fn is_unchanged(&self, since: &ListValue) -> bool {
+        self.is_same(since)
+    }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         match self.0 {
             Form::Packed(_) => {}

@@ -56,6 +56,10 @@ pub(super) struct Place {
 }
 
 impl Packed {
+    /// True when both have the same bytes, the room for more included: a clone that was not changed.
+    pub(super) fn is_same(&self, other: &Packed) -> bool {
+        self.bytes == other.bytes
+    }
     pub(super) fn len(&self) -> usize {
         (self.number(4) & !OUTGROWN) as usize
     }

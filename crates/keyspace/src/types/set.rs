@@ -223,6 +223,9 @@ impl Collection for SetValue {
     ) -> u64 {
         self.scan(cursor, count, &mut |member| visit(None, Bytes::Slice(member.bytes(&mut [0; 20]))))
     }
+    fn is_unchanged(&self, since: &SetValue) -> bool {
+        self.is_same(since)
+    }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         match self.0 {
             Form::Small(_) => {}

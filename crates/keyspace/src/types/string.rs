@@ -35,6 +35,22 @@ impl Str {
             Str::Edited(blob) => StrRef::Blob { blob, edited: true },
         }
     }
+    /// True when neither was changed since one was cloned from the other. A short one is compared; a long one may be said to
+    /// be another although it is equal.
+    pub fn is_same(&self, other: &Str) -> bool {
+        /// Strings of no more bytes may lie in a table, from where each look at them is a copy.
+        const COPIED_BYTES_MAX: usize = 4096;
+        match (self, other) {
+            (Str::Int(a), Str::Int(b)) => a == b,
+            (Str::Raw(a) | Str::Edited(a), Str::Raw(b) | Str::Edited(b)) => {
+                a.as_ptr() == b.as_ptr()
+                    || (a.len().max(b.len()) <= COPIED_BYTES_MAX && a.as_slice() == b.as_slice())
+            }
+            (Str::Int(_), Str::Raw(_) | Str::Edited(_)) | (Str::Raw(_) | Str::Edited(_), Str::Int(_)) => {
+                false
+            }
+        }
+    }
     /// Length in bytes.
     pub fn len(&self) -> usize {
         match self {

@@ -303,6 +303,9 @@ impl Collection for ZSetValue {
     ) -> u64 {
         self.scan(cursor, count, &mut |member, _| visit(None, member))
     }
+    fn is_unchanged(&self, since: &ZSetValue) -> bool {
+        self.is_same(since)
+    }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         match self.0 {
             Form::Packed(_) => {}

@@ -559,6 +559,43 @@ fn keys_that_expire_or_are_evicted_are_told_of() {
     assert_eq!(next(&mut listener), "__keyevent@3__:evicted victim");
 }
 
+/// Steps on hashes of which fields expire, and the events that Redis 7.4 has for them.
+const FIELDS: &[(&str, &str)] = &[
+    ("HSET h a 1 b 2 c 3", "hset"),
+    ("HPEXPIREAT h 4152300156125 FIELDS 2 a b", "hexpire"),
+    ("HPERSIST h FIELDS 1 a", "hpersist"),
+    ("HPEXPIREAT h 1 FIELDS 1 a", "hdel"),
+    ("HGETEX h EX 1000 FIELDS 2 b c", "hexpire"),
+    ("HGETEX h PERSIST FIELDS 2 b nosuch", "hpersist"),
+    ("HGETEX h PXAT 1 FIELDS 2 b b", "hdel"),
+    ("HGETEX h FIELDS 1 c", ""),
+    ("HSETEX h EX 1000 FIELDS 2 d 1 e 2", "hset hexpire"),
+    ("HSETEX h FIELDS 1 d 1", "hset"),
+    ("HSETEX h PXAT 1 FIELDS 1 d 1", "hset hdel"),
+    ("HGETDEL h FIELDS 2 e e", "hdel"),
+    ("HPEXPIRE h 0 FIELDS 1 c", "hdel del"),
+    ("HSETEX h PX 1 FIELDS 2 a 1 b 2", "hset hexpire hexpired del"),
+    ("HSET h lasting v", "hset"),
+    ("HSETEX h PX 1 FIELDS 2 a 1 b 2", "hset hexpire hexpired"),
+];
+
+#[test]
+fn fields_that_expire_are_told_of() {
+    let server = Server::start(&["--workers", "2", "--notify-keyspace-events", "KEA"]);
+    let (mut listener, mut client) = (server.connect(), server.connect());
+    listener.send(&command("PSUBSCRIBE __keyspace@0__:h"));
+    (0..6).for_each(|_| _ = listener.line());
+    for (step, events) in FIELDS {
+        client.send(&command(step));
+        for event in events.split(' ').filter(|event| !event.is_empty()) {
+            assert_eq!((0..9).map(|_| listener.line()).last().as_deref(), Some(event), "{step}");
+        }
+    }
+    // Nothing came that was not expected.
+    client.send(&command("DEL h"));
+    assert_eq!((0..9).map(|_| listener.line()).last().as_deref(), Some("del"));
+}
+
 /// Steps of clients that keep copies, in RESP3 and with a second connection that is told in RESP2. `{1}` is the number of
 /// connection 1.
 const COPIES: &[(usize, &str)] = &[

@@ -62,14 +62,7 @@ impl Write for Combining<'_> {
         self.keys[1..].iter().map(string).collect()
     }
     fn is_same(&self, before: &Vec<Str>, now: &Vec<Str>) -> bool {
-        before.iter().zip(now).all(|pair| match pair {
-            (Str::Int(a), Str::Int(b)) => a == b,
-            (Str::Raw(a) | Str::Edited(a), Str::Raw(b) | Str::Edited(b)) => {
-                a.as_ptr() == b.as_ptr()
-                    || (a.len().max(b.len()) <= COPIED_BYTES_MAX && a.as_slice() == b.as_slice())
-            }
-            _ => false,
-        })
+        before.iter().zip(now).all(|(before, now)| before.is_same(now))
     }
     fn compute(&mut self, sources: &Vec<Str>, pause: &dyn Fn()) -> Result<Blob, Text> {
         let mut buffers = vec![[0; 20]; sources.len()];
@@ -92,9 +85,6 @@ impl Write for Combining<'_> {
         }
     }
 }
-
-/// Strings of no more bytes may lie in a table, from where each look at them is a copy.
-const COPIED_BYTES_MAX: usize = 4096;
 
 fn operation(args: Args<'_>) -> Result<Operation, Text> {
     let operation = Operation::from_word(args.at(1)).ok_or(errors::SYNTAX)?;

@@ -7,10 +7,11 @@ use super::collection::{argument, read, send_or_null, update_existing};
 use super::update;
 use crate::call::Call;
 use crate::errors;
+use crate::events::named;
 use crate::parse::{self, ExpiryUnit, Text};
 use strand_keyspace::types::hash::DEADLINE_MS_MAX;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, HashValue, Settings};
+use strand_keyspace::{Changed, Collection, HashValue, Settings};
 use strand_wire::args::Args;
 
 /// What is answered for a field.
@@ -141,6 +142,9 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     let condition = Condition::of(args, 3).unwrap_or(Condition::None);
     let from = if condition == Condition::None { 3 } else { 4 };
     let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
+    if at_ms <= now_ms {
+        call.txn.call_next(named::HDEL);
+    }
     let codes = update_existing(call, |hash: &mut HashValue, settings| {
         let mut changed = false;
         let codes: Vec<i64> = fields
@@ -233,17 +237,31 @@ fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
 fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
     let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
-    // One after the other: a field named twice is there once.
-    call.reply.array(fields.len());
-    for field in fields.iter() {
-        send_field(call, field);
-        update_existing(call, |hash: &mut HashValue, _| ((), hash.remove(field).into()))?;
-    }
-    Ok(())
+    send_and_change(call, fields, |hash, field, _| hash.remove(field))
 }
 
-fn send_field(call: &mut Call<'_, '_>, field: &[u8]) {
-    read(call, |hash: Option<&HashValue>, reply| send_or_null(reply, hash.and_then(|hash| hash.get(field))));
+/// Sends the values of `fields` and has `change` change each behind that; whether it did is its result. One after the other: a
+/// field that is named twice and removed is there once.
+fn send_and_change(
+    call: &mut Call<'_, '_>,
+    fields: Args<'_>,
+    mut change: impl FnMut(&mut HashValue, &[u8], &Settings) -> bool,
+) -> Result<(), Text> {
+    let settings = call.txn.keyspace().settings();
+    let reply = &mut *call.reply;
+    reply.array(fields.len());
+    let sent = call.txn.db(call.db).change(&call.keys[0], |hash: &mut HashValue| {
+        let mut changed = false;
+        for field in fields.iter() {
+            send_or_null(reply, hash.get(field));
+            changed |= change(hash, field, settings);
+        }
+        ((), changed.into())
+    });
+    if sent.map_err(parse::wrong_type)?.is_none() {
+        fields.iter().for_each(|_| call.reply.null());
+    }
+    Ok(())
 }
 
 fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
@@ -252,21 +270,24 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(args, 2, false)?;
     let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
     let at_ms = options.deadline_ms(args, now_ms, "hgetex")?;
-    call.reply.array(fields.len());
-    for field in fields.iter() {
-        send_field(call, field);
-        if at_ms.is_some() || options.persist {
-            update_existing(call, |hash: &mut HashValue, settings| {
-                let changed = match (at_ms, hash.deadline_ms(field)) {
-                    (_, None) | (None, Some(None)) => false,
-                    (Some(at_ms), Some(_)) if at_ms <= now_ms => hash.remove(field),
-                    (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
-                };
-                ((), changed.into())
-            })?;
-        }
+    let is_over = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    if at_ms.is_none() && !options.persist {
+        read(call, |hash: Option<&HashValue>, reply| {
+            reply.array(fields.len());
+            fields.iter().for_each(|field| send_or_null(reply, hash.and_then(|hash| hash.get(field))));
+        });
+        return Ok(());
     }
-    Ok(())
+    if options.persist {
+        call.txn.call_next(named::HPERSIST);
+    } else if is_over {
+        call.txn.call_next(named::HDEL);
+    }
+    send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.deadline_ms(field)) {
+        (_, None) | (None, Some(None)) => false,
+        (Some(_), Some(_)) if is_over => hash.remove(field),
+        (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
+    })
 }
 
 fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
@@ -280,7 +301,9 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     if (options.nx && is_there) || (options.xx && !is_there) {
         return Ok(false);
     }
-    update(call, |hash, settings| {
+    let is_over = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let mut emptied = false;
+    let set = update(call, |hash, settings| {
         let fields = || (first..args.len()).step_by(2);
         let some = fields().any(|at| hash.get(args.at(at)).is_some());
         let all = !options.fxx || fields().all(|at| hash.get(args.at(at)).is_some());
@@ -290,7 +313,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         for at in fields() {
             let (field, value) = (args.at(at), argument(args, at + 1));
             match at_ms {
-                Some(at_ms) if at_ms <= now_ms => {
+                Some(_) if is_over => {
                     hash.remove(field);
                     continue;
                 }
@@ -301,8 +324,15 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
                 hash.set_deadline(field, at_ms, settings);
             }
         }
+        emptied = hash.is_empty();
         Ok((true, Changed::Yes))
-    })
+    })?;
+    // A hash without fields is deleted, and that has been told.
+    if set && at_ms.is_some() && !emptied {
+        let event = if is_over { named::HDEL } else { named::HEXPIRE };
+        call.txn.db(call.db).tell_event(&call.keys[0], event);
+    }
+    Ok(set)
 }
 
 /// The options of HGETEX and HSETEX.

@@ -3,10 +3,11 @@
 use super::send;
 use crate::call::{Call, LaneCall};
 use crate::families::element_scan::{self, Scanned};
-use crate::families::keyspace_wide::{Found, ScanOptions};
+use crate::families::keyspace_wide::{Found, ScanOf, ScanOptions};
 use strand_keyspace::HashValue;
 
-/// `HSCAN key cursor [MATCH pattern] [COUNT n]`. Reply: the next cursor (0 at the end) and a flat array of fields and values.
+/// `HSCAN key cursor [MATCH pattern] [COUNT n] [NOVALUES]`. Reply: the next cursor (0 at the end) and a flat array of fields
+/// and values; with NOVALUES of fields alone.
 pub(crate) fn hscan(call: &mut Call<'_, '_>) {
     element_scan::scan::<HashValue>(call);
 }
@@ -17,6 +18,8 @@ pub(crate) fn hscan_long(call: &mut LaneCall<'_>) {
 }
 
 impl Scanned for HashValue {
+    const OPTIONS: ScanOf = ScanOf::Fields;
+
     fn scan_into(
         &self,
         from: u64,
@@ -29,7 +32,9 @@ impl Scanned for HashValue {
             visited += 1;
             if found.wants(&options.filter, &field) {
                 found.encode(|reply| send(reply, field));
-                found.encode(|reply| send(reply, value));
+                if !options.no_values {
+                    found.encode(|reply| send(reply, value));
+                }
             }
         });
         (next, visited)
@@ -48,6 +53,12 @@ mod tests {
             ("HSCAN h 0", "*2|$1|0|*2|$1|a|$1|1|"),
             ("HSCAN h 0 MATCH b*", "*2|$1|0|*0|"),
             ("HSCAN h 0 COUNT 1 MATCH a", "*2|$1|0|*2|$1|a|$1|1|"),
+            ("HSCAN h 0 NOVALUES", "*2|$1|0|*1|$1|a|"),
+            ("HSCAN h 0 novalues COUNT 5 NOVALUES", "*2|$1|0|*1|$1|a|"),
+            ("HSCAN h 0 MATCH NOVALUES", "*2|$1|0|*0|"),
+            ("SADD s a", ":1|"),
+            ("SSCAN s 0 NOVALUES", "-ERR NOVALUES option can only be used in HSCAN|"),
+            ("SCAN 0 NOVALUES", "-ERR NOVALUES option can only be used in HSCAN|"),
             ("HSCAN none 0 FOO", "*2|$1|0|*0|"),
             ("HSCAN none x", "-ERR invalid cursor|"),
             ("HSCAN h 0 FOO", "-ERR syntax error|"),
@@ -99,6 +110,9 @@ mod tests {
         assert!(f.pauses.take() >= 4500 / 512);
         let reply = f.run("HSCAN h 0 COUNT 9223372036854775807 MATCH field:1*");
         assert!(reply.starts_with("*2|$1|0|*2222|"), "{reply:.40}");
+        let reply = f.run("HSCAN h 0 NOVALUES COUNT 9223372036854775807 MATCH field:1*");
+        assert!(reply.starts_with("*2|$1|0|*1111|"), "{reply:.40}");
+        assert!(f.pauses.take() >= 2 * (5000 / 512));
         assert_eq!(f.run("HSCAN h 0 COUNT 5000 FOO"), "-ERR syntax error|");
         assert_eq!(f.run("HSCAN none 0 COUNT 5000 FOO"), "*2|$1|0|*0|");
     }

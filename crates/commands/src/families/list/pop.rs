@@ -21,19 +21,19 @@ use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
 /// An element on its way from one list to another; short ones without an allocation.
-enum Moved {
+pub(super) enum Moved {
     Short(SmallVec<[u8; 64]>),
     Shared(Blob),
 }
 
 impl Moved {
-    fn of(bytes: Bytes<'_>) -> Moved {
+    pub(super) fn of(bytes: Bytes<'_>) -> Moved {
         match bytes {
             Bytes::Slice(slice) => Moved::Short(SmallVec::from_slice(slice)),
             Bytes::Shared(blob) => Moved::Shared(blob.clone()),
         }
     }
-    fn bytes(&self) -> Bytes<'_> {
+    pub(super) fn bytes(&self) -> Bytes<'_> {
         match self {
             Moved::Short(short) => Bytes::Slice(short),
             Moved::Shared(blob) => Bytes::Shared(blob),
@@ -287,12 +287,12 @@ fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, 
 }
 
 /// What taking an element off this end is called.
-fn popped_at(end: End) -> KeyEvent {
+pub(super) fn popped_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPOP } else { named::RPOP }
 }
 
 /// What adding one there is called.
-fn pushed_at(end: End) -> KeyEvent {
+pub(super) fn pushed_at(end: End) -> KeyEvent {
     if end == End::Front { named::LPUSH } else { named::RPUSH }
 }
 
@@ -313,7 +313,7 @@ pub(crate) fn blmpop_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
 }
 
 /// The places of so many elements at an end.
-fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
+pub(super) fn taken(list: &ListValue, from: End, count: usize) -> Range<usize> {
     let (len, count) = (list.len(), count.min(list.len()));
     match from {
         End::Front => 0..count,

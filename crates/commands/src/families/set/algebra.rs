@@ -6,14 +6,11 @@
 use super::{send, send_all};
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::optimistic::{self, Write};
+use crate::optimistic::{self, Pauses, Write};
 use crate::parse::{self, Text, wrong_type};
 use strand_keyspace::{Collection, Db, Key, KeyHash, Member, SetValue, Settings, Value};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
-
-/// Members looked at between two pauses: some 50 us.
-const PAUSE_MEMBERS: usize = 256;
 
 const NO_NUMKEYS: &str = "ERR numkeys should be greater than 0";
 const TOO_MANY_KEYS: &str = "ERR Number of keys can't be greater than number of args";
@@ -288,27 +285,6 @@ fn subtract(
             result.remove(member.bytes(&mut [0; 20]));
             pauses.goes_on()
         })
-}
-
-/// Calls `rest` each [`PAUSE_MEMBERS`] members.
-struct Pauses<'a> {
-    rest: &'a mut dyn FnMut() -> bool,
-    left: usize,
-}
-
-impl<'a> Pauses<'a> {
-    fn new(rest: &'a mut dyn FnMut() -> bool) -> Pauses<'a> {
-        Pauses { rest, left: PAUSE_MEMBERS }
-    }
-    /// After each member: false when nobody wants the rest.
-    fn goes_on(&mut self) -> bool {
-        self.left -= 1;
-        if self.left > 0 {
-            return true;
-        }
-        self.left = PAUSE_MEMBERS;
-        (self.rest)()
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! Unions, intersections and differences of sorted sets (and sets, whose members count with score 1): replied, stored,
 //! counted.
+//!
+//! Sources are cloned, which shares what large ones are made of, and combined from there. The STORE forms compute on the lane
+//! with nothing held where much is to be looked at ([`crate::optimistic`]).
 
 use super::range::{announce, send_member};
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
+use crate::optimistic::{self, Pauses, Write};
 use crate::parse::{self, Text};
 use crate::strtod;
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Collection, SetValue, Settings, Value, ValueRef, ZSetValue};
+use strand_keyspace::{Collection, Db, Key, KeyHash, SetValue, Settings, Value, ValueRef, ZSetValue};
 use strand_wire::args::Args;
 
 const NOT_A_WEIGHT: &str = "ERR weight value is not a float";
@@ -36,13 +40,22 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// A source counts with its weight, whatever the member's score is there.
+    Count,
 }
 
 impl Aggregate {
+    /// What a member's score in one source counts.
+    fn weighted(self, score: f64, weight: f64) -> f64 {
+        match self {
+            Aggregate::Count => weight,
+            Aggregate::Sum | Aggregate::Min | Aggregate::Max => score * weight,
+        }
+    }
     /// Of an infinity and its opposite the sum is 0, as in redis-server.
     fn of(self, score: f64, other: f64) -> f64 {
         match self {
-            Aggregate::Sum => number_or_zero(score + other),
+            Aggregate::Sum | Aggregate::Count => number_or_zero(score + other),
             Aggregate::Min => {
                 if other < score {
                     other
@@ -118,11 +131,11 @@ struct Options {
     limit: usize,
 }
 
-/// `ZUNION numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]`. Reply: an array of members.
+/// `ZUNION numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX|COUNT] [WITHSCORES]`. Reply: an array of members.
 pub(crate) fn zunion(call: &mut Call<'_, '_>) {
     run(call, Operation::Union, Wanted::Reply, "zunion");
 }
-/// `ZINTER numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]`. Reply: an array of members.
+/// `ZINTER numkeys key [key ...] [WEIGHTS ...] [AGGREGATE SUM|MIN|MAX|COUNT] [WITHSCORES]`. Reply: an array of members.
 pub(crate) fn zinter(call: &mut Call<'_, '_>) {
     run(call, Operation::Inter, Wanted::Reply, "zinter");
 }
@@ -152,6 +165,19 @@ pub(crate) fn source_elements(_: Args<'_>, value: ValueRef<'_>) -> usize {
     part_elements(value.elements(), value)
 }
 
+/// ZUNIONSTORE of many members.
+pub(crate) fn zunionstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Union, "zunionstore");
+}
+/// ZINTERSTORE of many members.
+pub(crate) fn zinterstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Inter, "zinterstore");
+}
+/// ZDIFFSTORE of many members.
+pub(crate) fn zdiffstore_long(call: &mut LaneCall<'_>) {
+    store_long(call, Operation::Diff, "zdiffstore");
+}
+
 fn run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, command: &str) {
     if let Err(text) = try_run(call, operation, wanted, command) {
         call.reply.error(&text);
@@ -160,55 +186,123 @@ fn run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, command: &
 
 fn try_run(call: &mut Call<'_, '_>, operation: Operation, wanted: Wanted, command: &str) -> Result<(), Text> {
     let args = call.args;
+    let count = number_of_keys(args, wanted, command)?;
+    let settings = call.txn.keyspace().settings();
+    let mut db = call.txn.db(call.db);
+    if wanted == Wanted::Stored {
+        let mut storing = Storing { operation, args, keys: call.keys, count, settings };
+        let stored = optimistic::apply_at_once(&mut db, &mut storing)?;
+        call.reply.int(stored.len() as i64);
+        return Ok(());
+    }
+    let values = values(&mut db, &call.keys[..count])?;
+    let options = Options::parse(args, 2 + count, count, operation, wanted)?;
+    let mut sources = sources(&values, &options)?;
+    let reply = &mut *call.reply;
+    if wanted == Wanted::Number {
+        let number = intersection(&mut sources, &options, &mut || reply.rest(), &mut |_, _| {});
+        reply.int(number as i64);
+        return Ok(());
+    }
+    let result = combine(operation, &mut sources, &options, settings, &mut || reply.rest());
+    announce(reply, result.len(), options.with_scores);
+    for (member, score) in result.iter(0) {
+        if reply.is_over() {
+            break;
+        }
+        send_member(reply, member, options.with_scores.then_some(score));
+    }
+    Ok(())
+}
+
+fn store_long(call: &mut LaneCall<'_>, operation: Operation, command: &str) {
+    let count = match number_of_keys(call.args, Wanted::Stored, command) {
+        Ok(count) => count,
+        Err(text) => return call.reply.error(&text),
+    };
+    let args = call.args;
+    let keys: Vec<Key<'_>> =
+        std::iter::once(1).chain(3..3 + count).map(|at| call.keyspace.key(args.at(at))).collect();
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+    let mut storing = Storing { operation, args, keys: &keys, count, settings: call.keyspace.settings() };
+    match optimistic::apply(call, &hashes, &mut storing) {
+        Ok(stored) => call.reply.int(stored.len() as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// How many sources the call says it has; there are as many arguments.
+fn number_of_keys(args: Args<'_>, wanted: Wanted, command: &str) -> Result<usize, Text> {
     let number_at = if wanted == Wanted::Stored { 2 } else { 1 };
     let count = parse::integer(args.at(number_at))?;
     if count < 1 {
         return Err(format!("ERR at least 1 input key is needed for '{command}' command").into());
     }
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if count > args.len() - number_at - 1 {
-        return Err(errors::SYNTAX.into());
+    match usize::try_from(count) {
+        Ok(count) if count < args.len() - number_at => Ok(count),
+        _ => Err(errors::SYNTAX.into()),
     }
-    let keys = &call.keys[number_at - 1..];
-    let settings = call.txn.keyspace().settings();
-    let mut values = Vec::with_capacity(count);
-    for key in &keys[..count] {
-        let value = call
-            .txn
-            .db(call.db)
-            .get(key)
-            .map(|record| Source::of(record.value()).map(|_| record.value().to_value()));
-        values.push(value.transpose()?);
-    }
-    let options = Options::parse(args, number_at + 1 + count, count, operation, wanted)?;
-    let mut sources = Vec::with_capacity(count);
-    for (value, weight) in values.iter().zip(&options.weights) {
-        let source = value.as_ref().map(|value| Source::of(value.view())).transpose()?;
-        sources.push((source, *weight));
-    }
-    if wanted == Wanted::Number {
-        call.reply.int(intersection(&mut sources, &options, &mut |_, _| {}) as i64);
-        return Ok(());
-    }
-    let result = combine(operation, &mut sources, &options, settings);
-    if wanted == Wanted::Reply {
-        announce(call.reply, result.len(), options.with_scores);
-        for (member, score) in result.iter(0) {
-            if call.reply.is_over() {
-                break;
-            }
-            send_member(call.reply, member, options.with_scores.then_some(score));
-        }
-        return Ok(());
-    }
-    let stored = result.len();
-    let mut db = call.txn.db(call.db);
-    let _ = match stored {
-        0 => db.delete(&call.keys[0]),
-        _ => db.insert(&call.keys[0], Value::ZSet(result), None),
+}
+
+/// Shares of the sources; `None` where there is no key.
+fn values(db: &mut Db<'_, '_>, keys: &[Key<'_>]) -> Result<Vec<Option<Value>>, Text> {
+    let value = |key| {
+        let record = db.get(key);
+        record.map(|record| Source::of(record.value()).map(|_| record.value().to_value())).transpose()
     };
-    call.reply.int(stored as i64);
-    Ok(())
+    Ok(keys.iter().map(value).collect::<Result<_, _>>()?)
+}
+
+fn sources<'a>(
+    values: &'a [Option<Value>],
+    options: &Options,
+) -> Result<Vec<(Option<Source<'a>>, f64)>, Text> {
+    let weighed = values.iter().zip(&options.weights).map(|(value, weight)| {
+        Ok((value.as_ref().map(|value| Source::of(value.view())).transpose()?, *weight))
+    });
+    weighed.collect()
+}
+
+/// A STORE form: the destination and the sources.
+struct Storing<'a> {
+    operation: Operation,
+    args: Args<'a>,
+    keys: &'a [Key<'a>],
+    /// How many sources there are.
+    count: usize,
+    settings: &'a Settings,
+}
+
+impl Write for Storing<'_> {
+    type Source = Vec<Option<Value>>;
+    type Outcome = ZSetValue;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Vec<Option<Value>>, Text> {
+        values(db, &self.keys[1..=self.count])
+    }
+    fn is_same(&self, before: &Vec<Option<Value>>, now: &Vec<Option<Value>>) -> bool {
+        before.iter().zip(now).all(|pair| match pair {
+            (Some(before), Some(now)) => now.is_unchanged(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        })
+    }
+    fn compute(&mut self, values: &Vec<Option<Value>>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
+        let options = Options::parse(self.args, 3 + self.count, self.count, self.operation, Wanted::Stored)?;
+        let mut sources = sources(values, &options)?;
+        let mut rest = || {
+            pause();
+            true
+        };
+        Ok(combine(self.operation, &mut sources, &options, self.settings, &mut rest))
+    }
+    fn store(&self, db: &mut Db<'_, '_>, result: &ZSetValue) {
+        if result.is_empty() {
+            db.delete(&self.keys[0]);
+        } else {
+            db.insert(&self.keys[0], Value::ZSet(result.clone()), None);
+        }
+    }
 }
 
 impl Options {
@@ -235,6 +329,7 @@ impl Options {
                     () if args.is(at + 1, "SUM") => Aggregate::Sum,
                     () if args.is(at + 1, "MIN") => Aggregate::Min,
                     () if args.is(at + 1, "MAX") => Aggregate::Max,
+                    () if args.is(at + 1, "COUNT") => Aggregate::Count,
                     () => return Err(errors::SYNTAX.into()),
                 };
                 at += 2;
@@ -256,68 +351,74 @@ impl Options {
 /// Sources in the order of the keys, each with its weight; `None` where there is no key.
 type Sources<'a> = [(Option<Source<'a>>, f64)];
 
+/// The sorted set that the operation makes. Where `rest`, which is called now and then, says false, nobody wants it any more and
+/// it is not whole.
 fn combine(
     operation: Operation,
     sources: &mut Sources<'_>,
     options: &Options,
     settings: &Settings,
+    rest: &mut dyn FnMut() -> bool,
 ) -> ZSetValue {
     let mut result = ZSetValue::new();
     match operation {
         Operation::Union => {
             sort(sources);
+            let mut pauses = Pauses::new(rest);
             for (source, weight) in sources.iter() {
                 let Some(source) = source else { continue };
                 source.visit(&mut |member, score| {
-                    let score = number_or_zero(score * weight);
+                    let score = number_or_zero(options.aggregate.weighted(score, *weight));
                     let score = match result.score(&member) {
                         Some(so_far) => options.aggregate.of(so_far, score),
                         None => score,
                     };
                     result.set(member, score, settings);
-                    true
+                    pauses.goes_on()
                 });
             }
         }
         Operation::Inter => {
-            intersection(sources, options, &mut |member, score| {
+            intersection(sources, options, rest, &mut |member, score| {
                 result.set(member, score, settings);
             });
         }
         Operation::Diff => {
             let Some(((Some(first), _), others)) = sources.split_first() else { return result };
+            let mut pauses = Pauses::new(rest);
             first.visit(&mut |member, score| {
                 let mut others = others.iter().filter_map(|(source, _)| source.as_ref());
                 if !others.any(|other| other.score(&member).is_some()) {
                     result.set(member, score, settings);
                 }
-                true
+                pauses.goes_on()
             });
         }
     }
     result
 }
 
-/// Visits the members that all sources have; how many there are, the limit at most.
+/// Visits the members that all sources have; how many there are, the limit at most. Ends when `rest` says false.
 fn intersection(
     sources: &mut Sources<'_>,
     options: &Options,
+    rest: &mut dyn FnMut() -> bool,
     visit: &mut dyn FnMut(Bytes<'_>, f64),
 ) -> usize {
     sort(sources);
     let Some(((Some(smallest), weight), others)) = sources.split_first() else { return 0 };
-    let mut found = 0;
+    let (mut found, mut pauses) = (0, Pauses::new(rest));
     smallest.visit(&mut |member, score| {
-        let mut score = number_or_zero(score * weight);
+        let mut score = number_or_zero(options.aggregate.weighted(score, *weight));
         for (source, weight) in others {
             let Some(other) = source.as_ref().and_then(|source| source.score(&member)) else {
-                return true;
+                return pauses.goes_on();
             };
-            score = options.aggregate.of(score, other * weight);
+            score = options.aggregate.of(score, options.aggregate.weighted(other, *weight));
         }
         visit(member, score);
         found += 1;
-        found != options.limit
+        found != options.limit && pauses.goes_on()
     });
     found
 }

@@ -3,15 +3,16 @@
 //! Every command's arguments become a [`Query`], and a query on a sorted set is a range of ranks.
 
 use super::super::collection::{read, send, update_existing};
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
 use crate::families::list::range as between;
+use crate::optimistic::{self, Pauses, Write};
 use crate::parse::{self, Text, wrong_type};
 use crate::strtod::Number;
 use std::ops::Range;
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Changed, Collection, Value, ValueRef, ZSetValue};
+use strand_keyspace::{Changed, Collection, Db, Key, Settings, Value, ValueRef, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -279,28 +280,76 @@ pub(super) fn send_member(reply: &mut Reply<'_>, member: Bytes<'_>, score: Optio
 
 /// `ZRANGESTORE destination source min max [BYSCORE|BYLEX] [REV] [LIMIT offset count]`. Reply: how many members it stored.
 pub(crate) fn zrangestore(call: &mut Call<'_, '_>) {
-    match store(call) {
-        Ok(stored) => call.reply.int(stored as i64),
+    let settings = call.txn.keyspace().settings();
+    let stored = Storing::new(call.args, call.keys, settings)
+        .and_then(|mut storing| optimistic::apply_at_once(&mut call.txn.db(call.db), &mut storing));
+    match stored {
+        Ok(stored) => call.reply.int(stored.len() as i64),
         Err(text) => call.reply.error(&text),
     }
 }
 
-fn store(call: &mut Call<'_, '_>) -> Result<usize, Text> {
-    let query = Query::parse(call.args, Form { key: 2, stores: true, ..RANGE })?;
-    let settings = call.txn.keyspace().settings();
-    let mut db = call.txn.db(call.db);
-    let mut stored = ZSetValue::new();
-    if let Some(zset) = db.read::<ZSetValue>(&call.keys[1]).map_err(wrong_type)? {
-        for (member, score) in members(zset, &query.ranks(zset), query.reverse) {
-            stored.set(member, score, settings);
+/// ZRANGESTORE of many members.
+pub(crate) fn zrangestore_long(call: &mut LaneCall<'_>) {
+    let keys = [1, 2].map(|at| call.keyspace.key(call.args.at(at)));
+    let settings = call.keyspace.settings();
+    let stored = Storing::new(call.args, &keys, settings)
+        .and_then(|mut storing| optimistic::apply(call, &keys.map(|key| key.hash), &mut storing));
+    match stored {
+        Ok(stored) => call.reply.int(stored.len() as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// ZRANGESTORE: the destination and the source, and what of it.
+struct Storing<'a> {
+    query: Query<'a>,
+    keys: &'a [Key<'a>],
+    settings: &'a Settings,
+}
+
+impl<'a> Storing<'a> {
+    fn new(args: Args<'a>, keys: &'a [Key<'a>], settings: &'a Settings) -> Result<Storing<'a>, Text> {
+        let query = Query::parse(args, Form { key: 2, stores: true, ..RANGE })?;
+        Ok(Storing { query, keys, settings })
+    }
+}
+
+impl Write for Storing<'_> {
+    type Source = Option<ZSetValue>;
+    type Outcome = ZSetValue;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<ZSetValue>, Text> {
+        Ok(db.read::<ZSetValue>(&self.keys[1]).map_err(wrong_type)?.cloned())
+    }
+    fn is_same(&self, before: &Option<ZSetValue>, now: &Option<ZSetValue>) -> bool {
+        match (before, now) {
+            (Some(before), Some(now)) => now.is_same(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    let len = stored.len();
-    let _ = match len {
-        0 => db.delete(&call.keys[0]),
-        _ => db.insert(&call.keys[0], Value::ZSet(stored), None),
-    };
-    Ok(len)
+    fn compute(&mut self, source: &Option<ZSetValue>, pause: &dyn Fn()) -> Result<ZSetValue, Text> {
+        let mut stored = ZSetValue::new();
+        let Some(zset) = source else { return Ok(stored) };
+        let mut rest = || {
+            pause();
+            true
+        };
+        let mut pauses = Pauses::new(&mut rest);
+        for (member, score) in members(zset, &self.query.ranks(zset), self.query.reverse) {
+            stored.set(member, score, self.settings);
+            pauses.goes_on();
+        }
+        Ok(stored)
+    }
+    fn store(&self, db: &mut Db<'_, '_>, stored: &ZSetValue) {
+        if stored.is_empty() {
+            db.delete(&self.keys[0]);
+        } else {
+            db.insert(&self.keys[0], Value::ZSet(stored.clone()), None);
+        }
+    }
 }
 
 /// `ZCOUNT key min max`. Reply: how many members have such a score.

@@ -113,6 +113,10 @@ fn several_sorted_sets() {
         f.script(&[
             ("ZUNION 2 a b WITHSCORES", "*8|$1|x|$1|1|$1|y|$2|12|$1|z|$2|23|$1|w|$2|30|"),
             ("ZINTER 2 a b WEIGHTS 2 1 AGGREGATE MIN WITHSCORES", "*4|$1|y|$1|4|$1|z|$1|6|"),
+            ("ZUNION 2 a b AGGREGATE COUNT WITHSCORES", "*8|$1|w|$1|1|$1|x|$1|1|$1|y|$1|2|$1|z|$1|2|"),
+            ("ZINTER 2 a b WEIGHTS 2 5 AGGREGATE count WITHSCORES", "*4|$1|y|$1|7|$1|z|$1|7|"),
+            ("ZUNIONSTORE d 2 a b WEIGHTS inf -inf AGGREGATE COUNT", ":4|"),
+            ("ZRANGE d 0 -1 WITHSCORES", "*8|$1|w|$4|-inf|$1|y|$1|0|$1|z|$1|0|$1|x|$3|inf|"),
             ("ZINTER 2 a none", "*0|"),
             ("ZDIFF 2 a b WITHSCORES", "*2|$1|x|$1|1|"),
             ("ZDIFF 2 none b", "*0|"),

@@ -125,6 +125,12 @@ impl Mortal {
     pub(super) fn plain(&self) -> &HashValue {
         &self.plain
     }
+    /// As [`Collection::is_unchanged`]; the end of the key counts, too.
+    pub(super) fn is_same(&self, other: &Mortal) -> bool {
+        self.plain.is_unchanged(&other.plain)
+            && self.deadlines.is_same(&other.deadlines)
+            && self.key_deadline_ms == other.key_deadline_ms
+    }
     pub(super) fn heap_bytes(&self) -> usize {
         self.plain.heap_bytes() + self.deadlines.heap_bytes()
     }

@@ -188,6 +188,9 @@ impl Collection for StreamValue {
         }
         0
     }
+    fn is_unchanged(&self, since: &StreamValue) -> bool {
+        Arc::ptr_eq(&self.0, &since.0)
+    }
     fn into_pieces(self, hand_out: &mut dyn FnMut(Piece)) {
         // Shared with a snapshot: that one frees it.
         let Ok(stream) = Arc::try_unwrap(self.0) else { return };

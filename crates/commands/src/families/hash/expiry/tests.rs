@@ -55,7 +55,6 @@ fn run(f: &mut Fixture, command: &str) -> Option<Vec<u8>> {
     let args = words(command);
     match args[0].as_slice() {
         b"DEBUG" => None,
-        _ if args.last().is_some_and(|last| last == b"NOVALUES") => None,
         b"SELECT" => {
             f.db = std::str::from_utf8(&args[1]).ok()?.parse().ok()?;
             None
