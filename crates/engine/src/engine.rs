@@ -13,6 +13,7 @@ use crate::room::{Desk, desks};
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
+use crate::timing::Event;
 use crate::tracking::Tracking;
 use crate::{Config, Host, Now, ServerFacts};
 use parking_lot::Mutex;
@@ -69,6 +70,7 @@ impl Engine {
         facts: ServerFacts,
         now: Now,
     ) -> Arc<Engine> {
+        let workers = facts.workers;
         let mut rng = fastrand::Rng::with_seed(facts.run_id_seed);
         let mut id = || (0..40).map(|_| char::from(b"0123456789abcdef"[rng.usize(0..16)])).collect();
         let pubsub = Arc::new(PubSub::new(facts.workers));
@@ -90,7 +92,7 @@ impl Engine {
             acl: Acl::new(),
             clients,
             tracking,
-            stats: Stats::new(),
+            stats: Stats::new(workers),
             slow_log: SlowLog::default(),
             pause: Pause::default(),
             holds: Holds::default(),
@@ -202,7 +204,12 @@ impl Engine {
             return false;
         }
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
-        self.keyspace.expire_slice(now.unix_ms(), keys_max).more
+        let began_us = self.host.mono_us();
+        let more = self.keyspace.expire_slice(now.unix_ms(), keys_max).more;
+        let took_us = self.host.mono_us().saturating_sub(began_us);
+        self.stats.add(0, Stat::ExpireCycleUs, took_us);
+        self.stats.events.note(Event::ExpireCycle, took_us, now.unix_s());
+        more
     }
     /// Has the keyspace tell what happens to its keys while anybody wants to know. To be called after who does has changed.
     pub(crate) fn look_who_listens(&self) {
@@ -227,6 +234,9 @@ impl Engine {
         settings.lfu_decay_time.store(number(Opt::LfuDecayTime), Relaxed);
         let policy = config.choice(Opt::MaxMemoryPolicy);
         settings.lfu.store(u64::from(policy.ends_with("-lfu")), Relaxed);
+        self.slow_log.set_slow_us(config.number(Opt::SlowlogLogSlowerThan));
+        self.stats.set_tracking(number(Opt::LatencyTracking) == 1);
+        self.stats.events.set_threshold_ms(number(Opt::LatencyMonitorThreshold));
         self.notices.set_letters(&config.text(Opt::NotifyKeyspaceEvents));
         self.tracking.set_keys_max(config.number(Opt::TrackingTableMaxKeys) as usize);
         self.look_who_listens();

@@ -67,9 +67,13 @@ pub trait Host: Send + Sync {
     fn multiplexing_api(&self) -> &'static str {
         "epoll"
     }
-    /// The time on the clock of [`Now::mono_us`], read now: asked before and after a command that may be slow.
+    /// The time on the clock of [`Now::mono_us`], read now.
     fn mono_us(&self) -> u64 {
         0
+    }
+    /// The same in nanoseconds: asked where one command ends and another begins.
+    fn mono_ns(&self) -> u64 {
+        self.mono_us() * 1000
     }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;

@@ -23,6 +23,7 @@ mod scripts;
 mod session;
 mod slowlog;
 mod stats;
+mod timing;
 mod tracking;
 
 pub use config::Config;

@@ -7,11 +7,12 @@
 use crate::config::Opt;
 use crate::memory::{Charge, Purpose, Shares};
 use crate::stats::Stat;
+use crate::timing::Event;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use strand_keyspace::{Evictor, Order, Policy, Value};
+use strand_keyspace::{Evicted, Evictor, Order, Policy, Value};
 
 /// Records that a command evicts at most, with the default tenacity.
 const RECORDS_PER_COMMAND: usize = 16;
@@ -103,7 +104,7 @@ impl Engine {
             if let Some(mut evictor) = desk.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
                 let wanted = over + slack(self.memory.limit_bytes());
-                let done = self.keyspace.evict(&mut evictor, policy, records_max, wanted, now.unix_ms());
+                let done = self.evict(&mut evictor, policy, records_max, wanted, now);
                 self.reclaim();
                 if done.none_left && done.records == 0 && self.garbage_bytes() == 0 {
                     return Room::None;
@@ -144,10 +145,24 @@ impl Engine {
         let Some(policy) = self.eviction_policy() else { return PAUSE_NEAR_US };
         let mut evictor = self.desks[SLOTS].evictor.lock();
         let wanted = over + slack(limit);
-        let done = self.keyspace.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now.unix_ms());
+        let done = self.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now);
         self.reclaim();
         // Without a victim there may be some further on: a slice looks at a bounded number of records.
         if done.none_left { PAUSE_NEAR_US } else { PAUSE_OVER_US }
+    }
+    fn evict(
+        &self,
+        evictor: &mut Evictor,
+        policy: Policy,
+        records_max: usize,
+        wanted: u64,
+        now: Now,
+    ) -> Evicted {
+        let began_us = self.host.mono_us();
+        let done = self.keyspace.evict(evictor, policy, records_max, wanted, now.unix_ms());
+        let took_us = self.host.mono_us().saturating_sub(began_us);
+        self.stats.events.note(Event::EvictionCycle, took_us, now.unix_s());
+        done
     }
     /// Keeps to `maxmemory-clients`; true when there is such a limit.
     fn evict_clients(&self) -> bool {

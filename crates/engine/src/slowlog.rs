@@ -9,6 +9,7 @@ use crate::config::{Config, Opt};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strand_wire::args::Args;
 
 /// Arguments of a command that are kept, a note on the others included.
@@ -28,26 +29,43 @@ pub(crate) struct Entry {
 }
 
 /// All of them, the newest first.
-#[derive(Default)]
 pub(crate) struct SlowLog {
     entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
+    /// `slowlog-log-slower-than`; the largest number is never.
+    slow_us: AtomicU64,
+}
+
+impl Default for SlowLog {
+    fn default() -> SlowLog {
+        SlowLog { entries: Mutex::default(), slow_us: u64::MAX.into() }
+    }
 }
 
 impl SlowLog {
-    /// A command of `client` took `took_us` microseconds: it is kept if that is slow.
+    /// Sets `slowlog-log-slower-than`; below 0 is never.
+    pub(crate) fn set_slow_us(&self, slow_us: i64) {
+        self.slow_us.store(u64::try_from(slow_us).unwrap_or(u64::MAX), Relaxed);
+    }
+    /// `slowlog-log-slower-than`; `None` is never.
+    pub(crate) fn slow_us(&self) -> Option<u64> {
+        Some(self.slow_us.load(Relaxed)).filter(|us| *us < u64::MAX)
+    }
+    /// True when a command that took so long is kept.
+    #[inline]
+    pub(crate) fn is_slow(&self, took_us: u64) -> bool {
+        took_us >= self.slow_us.load(Relaxed)
+    }
+    /// A command of `client` took `took_us` microseconds: it is kept.
     #[cold]
     pub(crate) fn note(&self, config: &Config, client: &Client, args: Args<'_>, now: Now, took_us: u64) {
-        let slow = u64::try_from(config.number(Opt::SlowlogLogSlowerThan));
-        if slow.is_ok_and(|slow_us| took_us >= slow_us) {
-            let (args, name) = (shown(args), client.texts().name);
-            let (entries, next) = &mut *self.entries.lock();
-            let id = *next;
-            *next += 1;
-            let unix_s = now.unix_us.div_euclid(1_000_000);
-            let addr = client.peer.addr.clone();
-            entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name }));
-            entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
-        }
+        let (args, name) = (shown(args), client.texts().name);
+        let (entries, next) = &mut *self.entries.lock();
+        let id = *next;
+        *next += 1;
+        let unix_s = now.unix_us.div_euclid(1_000_000);
+        let addr = client.peer.addr.clone();
+        entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name }));
+        entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
     }
     /// The newest.
     pub(crate) fn newest(&self, count: usize) -> Vec<Arc<Entry>> {

@@ -1,9 +1,11 @@
 //! What is counted: [`Stats`] for all workers, and [`Tally`], a session's own counts of one turn, which cost no atomic
 //! operation until the turn ends.
 
+use crate::timing::{Event, Events, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use strand_commands::spec::CommandSpec;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strand_commands::spec::{CommandSpec, Flags};
 use strand_commands::table::COMMANDS;
 use strand_diag::{Counters, Rate};
 
@@ -30,10 +32,12 @@ pub(crate) enum Stat {
     IdleCloses,
     KeyspaceHits,
     KeyspaceMisses,
+    /// Microseconds of active expiry.
+    ExpireCycleUs,
 }
 
 /// Number of [`Stat`]s.
-const STATS: usize = Stat::KeyspaceMisses as usize + 1;
+const STATS: usize = Stat::ExpireCycleUs as usize + 1;
 
 /// Counted of each command.
 #[derive(Clone, Copy, Debug)]
@@ -41,28 +45,33 @@ pub(crate) enum PerCommand {
     Calls,
     Rejected,
     Failed,
+    /// Nanoseconds that they took.
+    Ns,
 }
 
 /// Number of [`PerCommand`]s.
-const PER_COMMAND: usize = 3;
+const PER_COMMAND: usize = PerCommand::Ns as usize + 1;
 
 /// Every row of the command table, subcommands included, by a dense number.
 pub(crate) struct CommandIds {
     names: Vec<String>,
+    fast: Vec<bool>,
     subcommands: HashMap<usize, u32>,
 }
 
 impl CommandIds {
     pub(crate) fn new() -> CommandIds {
         let mut names: Vec<String> = COMMANDS.iter().map(|c| c.name.to_string()).collect();
+        let mut fast: Vec<bool> = COMMANDS.iter().map(|c| c.flags.has(Flags::FAST)).collect();
         let mut subcommands = HashMap::new();
         for container in COMMANDS {
             for sub in container.subcommands {
                 subcommands.insert(address(sub), names.len() as u32);
                 names.push(format!("{}|{}", container.name, sub.name));
+                fast.push(sub.flags.has(Flags::FAST));
             }
         }
-        CommandIds { names, subcommands }
+        CommandIds { names, fast, subcommands }
     }
     /// The number of a row of the table.
     pub(crate) fn of(&self, spec: &'static CommandSpec) -> u32 {
@@ -76,6 +85,10 @@ impl CommandIds {
     pub(crate) fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("NULL", |n| n)
     }
+    /// How many numbers there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.names.len() as u32
+    }
 }
 
 fn address(spec: &'static CommandSpec) -> usize {
@@ -88,6 +101,10 @@ pub(crate) struct Stats {
     counters: Counters,
     commands: Counters,
     errors: Mutex<BTreeMap<Vec<u8>, u64>>,
+    /// `latency-tracking`.
+    tracks: AtomicBool,
+    pub(crate) histograms: Histograms,
+    pub(crate) events: Events,
     pub(crate) rates: Mutex<Rates>,
 }
 
@@ -100,10 +117,13 @@ pub(crate) struct Rates {
 }
 
 impl Stats {
-    pub(crate) fn new() -> Stats {
+    pub(crate) fn new(workers: usize) -> Stats {
         let ids = CommandIds::new();
         let commands = Counters::new(ids.names.len() * PER_COMMAND, SLOTS);
         Stats {
+            histograms: Histograms::new(ids.names.len(), workers),
+            events: Events::default(),
+            tracks: true.into(),
             ids,
             counters: Counters::new(STATS, SLOTS),
             commands,
@@ -119,6 +139,25 @@ impl Stats {
     }
     pub(crate) fn command(&self, slot: usize, id: u32, what: PerCommand, n: u64) {
         self.commands.add(slot, id as usize * PER_COMMAND + what as usize, n);
+    }
+    /// `n` calls of command `id`, one after the other, took `ns` nanoseconds together, until `unix_s`.
+    pub(crate) fn took(&self, slot: usize, id: u32, n: u64, ns: u64, unix_s: i64) {
+        if n == 0 {
+            return;
+        }
+        self.command(slot, id, PerCommand::Ns, ns);
+        if self.tracks.load(Relaxed) {
+            self.histograms.add(slot, id, ns / n, n);
+        }
+        let is_fast = self.ids.fast.get(id as usize).is_some_and(|fast| *fast);
+        self.events.note(if is_fast { Event::FastCommand } else { Event::Command }, ns / 1000, unix_s);
+    }
+    /// `latency-tracking`: what was kept before stays.
+    pub(crate) fn set_tracking(&self, tracks: bool) {
+        self.tracks.store(tracks, Relaxed);
+    }
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.tracks.load(Relaxed)
     }
     /// An error reply; `code` is its first word.
     #[cold]
@@ -136,7 +175,7 @@ impl Stats {
         let own = |(code, n): (&Vec<u8>, &u64)| (String::from_utf8_lossy(code).into_owned(), *n);
         self.errors.lock().iter().map(own).collect()
     }
-    /// Commands that were called or rejected: name, calls, rejected, failed.
+    /// Commands that were called or rejected: name, calls, rejected, failed, nanoseconds.
     pub(crate) fn commands(&self) -> Vec<(&str, [u64; PER_COMMAND])> {
         let get = |id: usize, what: usize| self.commands.get(id * PER_COMMAND + what);
         let rows = self.ids.names.iter().enumerate();
@@ -148,6 +187,7 @@ impl Stats {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
         self.errors.lock().clear();
+        self.histograms.reset();
         *self.rates.lock() = Rates::default();
     }
 }
@@ -192,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_tally_loses_no_call() {
-        let stats = Stats::new();
+        let stats = Stats::new(3);
         let mut tally = Tally::default();
         let ids = (stats.ids.names.len() as u32).min(20);
         for i in 0..1000 {
@@ -201,8 +241,11 @@ mod tests {
         assert_eq!(tally.fold(3, &stats), 1000);
         assert_eq!(tally.fold(3, &stats), 0);
         assert_eq!(stats.commands().iter().map(|(_, n)| n[0]).sum::<u64>(), 1000);
+        stats.took(3, 0, 2, 7, 0);
+        assert_eq!(stats.commands()[0].1[3], 7);
+        assert_eq!(stats.histograms.of(0).map(|spread| spread.total()), Some(2));
         stats.reset();
-        assert!(stats.commands().is_empty());
+        assert!(stats.commands().is_empty() && stats.histograms.of(0).is_none());
     }
 
     #[test]

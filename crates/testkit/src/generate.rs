@@ -50,6 +50,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("hreplace", "not in redis-server; own tests"),
     ("import.version", "not in redis-server; own tests"),
     ("info", "free text; own tests"),
+    ("latency", "times differ; corpus server.txt and own tests"),
     ("lastsave", "a time; own tests"),
     ("lmovem", "of redis-server 8.10; own tests"),
     ("lolwut", "art; corpus"),

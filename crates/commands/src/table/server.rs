@@ -4,6 +4,9 @@ use crate::cost::{Cost, SlowPath};
 use crate::families::{keyspace_wide, memory};
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
 
+const LATENCY_TIPS: &[&str] =
+    &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+
 /// Group `server`, by name.
 pub(crate) static SERVER: &[CommandSpec] = &[
     CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
@@ -202,6 +205,51 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         .acl(&["admin", "fast", "dangerous"])
         .tips(&["nondeterministic_output"])
         .exec(Exec::Session(S::LastSave)),
+    CommandSpec::container(
+        "latency",
+        "server",
+        "2.8.13",
+        "Groups the commands about what takes long.",
+        &[
+            CommandSpec::sub("doctor", "server", "2.8.13", "O(1)", "Says in words what has taken long.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(S::LatencyDoctor)),
+            CommandSpec::sub("graph", "server", "2.8.13", "O(1)", "Draws the samples of an event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event")])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(S::LatencyGraph)),
+            CommandSpec::sub("help", "server", "2.8.13", "O(1)", "Lists the subcommands of LATENCY.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(S::LatencyHelp)),
+            CommandSpec::sub(
+                "histogram",
+                "server",
+                "7.0.0",
+                "O(N), N commands that were called",
+                "Tells how many calls of commands took how long.",
+            )
+            .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+            .args(&[Arg::string("command").optional().multiple()])
+            .tips(LATENCY_TIPS)
+            .exec(Exec::Session(S::LatencyHistogram)),
+            CommandSpec::sub("history", "server", "2.8.13", "O(1)", "Lists the samples of an event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event")])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(S::LatencyHistory)),
+            CommandSpec::sub("latest", "server", "2.8.13", "O(1)", "Lists the newest sample of every event.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .tips(LATENCY_TIPS)
+                .exec(Exec::Session(S::LatencyLatest)),
+            CommandSpec::sub("reset", "server", "2.8.13", "O(1)", "Forgets the samples of events.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+                .args(&[Arg::string("event").optional().multiple()])
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .exec(Exec::Session(S::LatencyReset)),
+        ],
+    ),
     CommandSpec::new("lolwut", "server", "5.0.0", "O(1)", "Draws something and tells the version.")
         .flags(&[F::READONLY, F::FAST])
         .args(&[Arg::integer("version").token("VERSION").optional()])

@@ -45,7 +45,6 @@ const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const NO_SCRIPTS: &str = "there are no scripts in this version";
 const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
-const NO_LATENCY: &str = "latencies are not kept; SLOWLOG and /metrics are there";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
 const NO_UNIX_SOCKET: &str = "only TCP ports are listened on; `bind 127.0.0.1` keeps them on this machine";
 const NO_SYSLOG: &str = "the log goes to `logfile` or the standard error";
@@ -225,11 +224,11 @@ options! {
     KeyLoadDelay "key-load-delay", Kind::Integer(i32::MIN as i64, INT), "0", Anytime,
         "Microseconds of waiting for each key that is loaded";
     LatencyMonitorThreshold "latency-monitor-threshold", Kind::Integer(0, LONG), "0", Anytime,
-        "Milliseconds from which LATENCY notes an event", no effect: NO_LATENCY;
+        "Milliseconds from which LATENCY notes an event";
     LatencyTracking "latency-tracking", Kind::Bool, "yes", Anytime,
-        "Keep the latencies of each command", no effect: NO_LATENCY;
+        "Keep the latencies of each command";
     LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
-        "Percentiles that INFO latencystats shows", no effect: NO_LATENCY;
+        "Percentiles that INFO latencystats shows";
     LazyfreeLazyEviction "lazyfree-lazy-eviction", Kind::Bool, "no", Anytime,
         "Free in the background what is evicted", no effect: ALWAYS_LAZY;
     LazyfreeLazyExpire "lazyfree-lazy-expire", Kind::Bool, "no", Anytime,

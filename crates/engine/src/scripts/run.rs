@@ -248,10 +248,13 @@ impl Run<'_, '_> {
         let (stats, slot) = (&self.engine.stats, self.client.peer.worker);
         let id = stats.ids.of(spec);
         stats.command(slot, id, PerCommand::Calls, 1);
+        let began_ns = self.engine.host.mono_ns();
         if let Some(code) = run::whole(spec, args, self.txn, out, context) {
             stats.error(slot, &code);
             stats.command(slot, id, PerCommand::Failed, 1);
         }
+        let took_ns = self.engine.host.mono_ns().saturating_sub(began_ns);
+        self.engine.note_lap(self.client, spec, args, self.now, took_ns);
         if self.is_on_worker() && out.len() > LONG_BYTES {
             return self.stopped(Stop::Overrun);
         }

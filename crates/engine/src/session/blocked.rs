@@ -226,13 +226,14 @@ impl Session {
         // Of a session that was told to come: its turn.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
-        let began_us = self.begins(true);
+        self.lap_begins(spec, now);
         let elements = self.elements(spec);
         self.work_left -= elements.min(LONG_ELEMENTS) as isize;
         if coming.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
         if elements > LONG_ELEMENTS {
+            self.laps.take_back();
             self.coming = coming;
             return Next::Stop(Turn::Lane(self.park(spec)));
         }
@@ -244,6 +245,7 @@ impl Session {
         let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
         let Some(mut txn) = lock(&engine, &client, &keyspace.shards_of(&hashes), now) else {
             drop(keys);
+            self.laps.take_back();
             (self.argv, self.coming, self.state) = (in_hand, coming, State::Postponed);
             return Next::Stop(Turn::Parked);
         };
@@ -251,6 +253,7 @@ impl Session {
         drop(keys);
         if too_long {
             drop(txn);
+            self.laps.take_back();
             (self.argv, self.coming) = (in_hand, coming);
             return Next::Stop(Turn::Lane(self.park(spec)));
         }
@@ -292,7 +295,7 @@ impl Session {
         self.lookups.misses += lookups.misses;
         drop(txn);
         self.argv = in_hand;
-        began_us.into_iter().for_each(|began_us| self.note_slow(began_us, now));
+        self.lap_ends(spec, now);
         self.argv.clear();
         if !self.take_reply(out, ran.error, ran.is_over) {
             return Next::Stop(Turn::Abort);

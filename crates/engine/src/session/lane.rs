@@ -6,7 +6,6 @@ use super::multi::Transaction;
 use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
-use crate::config::Opt;
 use crate::memory::{Charge, Purpose};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -118,7 +117,7 @@ impl LaneJob {
                 charge: None,
             });
         };
-        let began_us = (engine.config.number(Opt::SlowlogLogSlowerThan) >= 0).then(|| engine.host.mono_us());
+        let began_ns = engine.host.mono_ns();
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
@@ -202,9 +201,9 @@ impl LaneJob {
             error = reply.error_code().map(<[u8]>::to_vec);
             waits = false;
         }
-        if let Some(began_us) = began_us {
-            let took_us = engine.host.mono_us().saturating_sub(began_us);
-            engine.slow_log.note(&engine.config, &self.client, args, now, took_us);
+        if verdict != Verdict::Denied && !waits {
+            let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+            engine.note_lap(&self.client, spec, args, now, took_ns);
         }
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();

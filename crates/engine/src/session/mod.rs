@@ -10,6 +10,7 @@ mod data;
 mod framing;
 mod gates;
 mod lane;
+mod laps;
 mod multi;
 mod permit;
 mod run;
@@ -28,6 +29,7 @@ use crate::stats::{Stat, Tally};
 use crate::{Engine, Now, PeerInfo, Wake};
 use blocked::Blocked;
 use framing::{Replies, Requests};
+use laps::Laps;
 use multi::{Queue, Transaction, Watch};
 use settings::SessionSettings;
 use std::collections::BTreeSet;
@@ -117,6 +119,7 @@ pub struct Session {
     settings: SessionSettings,
     rng: fastrand::Rng,
     tally: Tally,
+    laps: Laps,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
     /// Bytes received since the last whole command: what `client-query-buffer-limit` bounds.
@@ -260,6 +263,7 @@ impl Session {
             settings,
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
+            laps: Laps::default(),
             last_command: u32::MAX,
             frame_bytes: 0,
             reading_body: false,

@@ -8,6 +8,7 @@
 use super::commands;
 use super::data::lock_taken_shards;
 use super::lane::{LaneJob, is_hard_pattern};
+use super::laps::{Laps, may_be_slow};
 use super::run::Next;
 use super::{Session, Turn, script};
 use crate::acl::{Denied, Rights, User};
@@ -245,8 +246,11 @@ impl Session {
                 Part::Later(at, db) => {
                     let Queued { spec, argv } = &transaction.commands[at];
                     let Exec::Session(command) = spec.exec else { continue };
+                    let began_ns = engine.host.mono_ns();
                     let mut reply = self.reply();
                     commands::detached(&engine, command, argv.args(), db, now, &mut reply);
+                    let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+                    engine.note_lap(&client, spec, argv.args(), now, took_ns);
                 }
             }
         }
@@ -258,6 +262,7 @@ impl Session {
     fn run_queued(&mut self, commands: &[Queued], txn: &mut Txn<'_>, now: Now) -> Vec<Part> {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
+        let (mut laps, slot) = (Laps::default(), self.slot());
         for (at, Queued { spec, argv }) in commands.iter().enumerate() {
             let id = self.engine.stats.ids.of(spec);
             if let Err(denied) = self.user.check(spec, argv.args(), &mut || true) {
@@ -266,6 +271,8 @@ impl Session {
                 continue;
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
+            let alone = self.settings.shared_lap_bytes_max == 0 || may_be_slow(spec, argv.args().len());
+            laps.begin(&self.engine, slot, id, alone, now);
             match spec.exec {
                 Exec::Session(command) if script::runs_script(spec) => {
                     let (engine, client, user) =
@@ -287,6 +294,7 @@ impl Session {
                     }
                 }
                 Exec::Session(command) if is_later(command) => {
+                    laps.take_back();
                     parts.extend([Part::Encoded(std::mem::take(&mut out)), Part::Later(at, self.db)]);
                 }
                 Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
@@ -307,7 +315,11 @@ impl Session {
                     }
                 }
             }
+            if alone {
+                laps.end_noted(&self.engine, &self.client, spec, argv.args(), now);
+            }
         }
+        laps.pause(&self.engine, slot, now);
         parts.push(Part::Encoded(out));
         parts
     }
@@ -410,6 +422,7 @@ impl Transaction {
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
             engine.stats.command(slot, id, PerCommand::Calls, 1);
+            let began_ns = engine.host.mono_ns();
             let failed = match spec.exec {
                 Exec::Session(command) => {
                     let user = &job.user;
@@ -421,6 +434,8 @@ impl Transaction {
                 }
                 _ => run::whole(spec, argv.args(), &mut txn, &mut out, context),
             };
+            let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+            engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
             if let Some(code) = failed {
                 engine.stats.error(slot, &code);
                 engine.stats.command(slot, id, PerCommand::Failed, 1);

@@ -1,7 +1,8 @@
 //! A turn: decode, find the row, check the gates ([`super::gates`]), lock, call the handler; again, within bounds.
 //!
-//! What every command passes is here and small: no clock, no shared counter, one lock. Gates look at the table's flags
-//! only, never at which command it is.
+//! What every command passes is here and small: no shared counter, one lock, and a clock that neighbours share
+//! ([`super::laps`]). Gates look at the table's flags only, never at
+//! which command it is.
 
 use super::blocked::Pointless;
 use super::data::Ran;
@@ -20,9 +21,6 @@ use strand_wire::resp::{Progress, UNAUTHENTICATED_REQUEST_BYTES_MAX};
 const WORK_PER_TURN: isize = 2 * LONG_ELEMENTS as isize;
 /// What every command counts as.
 const COMMAND_WORK: isize = WORK_PER_TURN / COMMANDS_PER_TURN_MAX as isize;
-/// A command whose cost is that of its arguments is as good as one of constant cost up to so many: the clock would be read
-/// twice for every small HSET and MGET.
-const UNTIMED_ARGUMENTS: usize = 16;
 /// Of a reply about the server itself, so many bytes count as an element: they are formatted.
 const TEXT_BYTES: usize = 16;
 
@@ -92,6 +90,7 @@ impl Session {
         let out_before = self.replies.out.len();
         self.look_for_post();
         let turn = self.work(now);
+        self.laps.pause(&self.engine, self.client.peer.worker, now);
         // A command that ends the session has replied, too.
         self.replies.seal();
         let turn = self.check_output(turn, now);
@@ -254,26 +253,25 @@ impl Session {
         }
         self.last_command = self.engine.stats.ids.of(spec);
         if let Some(run) = spec.exec.on_keys() {
-            let began_us = self.begins(match spec.cost() {
-                Cost::Fixed => false,
-                Cost::Arguments => self.argv.len() > UNTIMED_ARGUMENTS,
-                _ => true,
-            });
+            let alone = self.lap_begins(spec, now);
             let ran = if matches!(spec.cost(), Cost::Fixed) {
                 self.data::<false>(spec, run, now)
             } else {
                 self.estimated(spec, run, now)
             };
             if ran == Ran::Taken {
+                self.laps.take_back();
                 self.state = State::Postponed;
                 return Next::Stop(Turn::Parked);
             }
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             if ran == Ran::TooLong {
+                self.laps.take_back();
                 return Next::Stop(Turn::Lane(self.park(spec)));
             }
-            if let Some(began_us) = began_us {
-                self.note_slow(began_us, now);
+            // Nothing follows: the turn's last reading of the clock is made while the arguments are there.
+            if alone || self.input.is_empty() {
+                self.lap_ends(spec, now);
             }
             self.argv.clear();
             self.command_ends();
@@ -282,13 +280,16 @@ impl Session {
         match spec.exec {
             Exec::Inline(_) | Exec::Estimated(..) => unreachable!("seen to above"),
             Exec::Session(command) => {
-                let began_us = self.begins(!spec.flags.has(Flags::FAST));
+                let alone = self.lap_begins(spec, now);
                 let argv = std::mem::take(&mut self.argv);
                 let held = self.replies.len();
                 let outcome = self.session_command(command, argv.args(), now);
                 let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
+                if let Ok(Next::Taken | Next::GoOn | Next::Postpone(_) | Next::Detach) = outcome {
+                    self.laps.take_back();
+                }
                 if let Ok(Next::Taken) = outcome {
                     self.state = State::Postponed;
                     return Next::Stop(Turn::Parked);
@@ -302,16 +303,20 @@ impl Session {
                     return Next::Stop(Turn::Sleep { until_mono_us });
                 }
                 if let Ok(Next::Block(wait)) = &outcome {
+                    self.lap_ends(spec, now);
                     self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                     return self.block_for(spec, wait, now);
                 }
-                match (began_us, &outcome) {
-                    (Some(_), Ok(Next::Detach)) | (None, _) => {}
+                match &outcome {
+                    Ok(Next::Detach) => {}
                     // It is noted here, where its arguments are known, and not when it wakes.
-                    (Some(_), Ok(Next::Stop(Turn::Sleep { until_mono_us }))) => {
-                        self.note_took(until_mono_us.saturating_sub(now.mono_us), now);
+                    Ok(Next::Stop(Turn::Sleep { until_mono_us })) => {
+                        self.laps.take_back();
+                        let took_ns = until_mono_us.saturating_sub(now.mono_us) * 1000;
+                        self.engine.note_lap(&self.client, spec, self.argv.args(), now, took_ns);
                     }
-                    (Some(began_us), _) => self.note_slow(began_us, now),
+                    _ if alone || self.input.is_empty() => self.lap_ends(spec, now),
+                    _ => {}
                 }
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 match outcome {
@@ -327,11 +332,17 @@ impl Session {
             }
             Exec::ServiceOnText(command, _) => {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-                let began_us = self.begins(true);
+                self.lap_begins(spec, now);
                 match self.serve(spec, command, now) {
-                    Served::Done => began_us.into_iter().for_each(|began_us| self.note_slow(began_us, now)),
-                    Served::Lane => return Next::Stop(Turn::Lane(self.park(spec))),
-                    Served::Hard => return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard))),
+                    Served::Done => self.lap_ends(spec, now),
+                    Served::Lane => {
+                        self.laps.take_back();
+                        return Next::Stop(Turn::Lane(self.park(spec)));
+                    }
+                    Served::Hard => {
+                        self.laps.take_back();
+                        return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard)));
+                    }
                 }
             }
             Exec::Walk(_) | Exec::Heavy(_) | Exec::Service(_) => {
@@ -343,25 +354,6 @@ impl Session {
         self.argv.clear();
         self.command_ends();
         Next::Go
-    }
-
-    /// The time, for a command that is timed.
-    #[inline]
-    pub(super) fn begins(&self, may_be_slow: bool) -> Option<u64> {
-        let is_timed = match may_be_slow {
-            true => self.settings.times_some,
-            false => self.frame_bytes - self.input.len() > self.settings.untimed_bytes_max,
-        };
-        if is_timed { Some(self.engine.host.mono_us()) } else { None }
-    }
-    /// The command in hand has run since `began_us`.
-    #[inline(never)]
-    pub(super) fn note_slow(&self, began_us: u64, now: Now) {
-        self.note_took(self.engine.host.mono_us().saturating_sub(began_us), now);
-    }
-    fn note_took(&self, took_us: u64, now: Now) {
-        let engine = &self.engine;
-        engine.slow_log.note(&engine.config, &self.client, self.argv.args(), now, took_us);
     }
 
     #[cold]

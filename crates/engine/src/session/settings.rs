@@ -5,12 +5,12 @@ use crate::config::Opt;
 use strand_wire::pack4;
 use strand_wire::resp::Limits;
 
-/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments are not timed: they take a
-/// microsecond or two, and reading the clock would add a twentieth of one to each.
-const TIMED_US_MIN: i64 = 1000;
+/// From this `slowlog-log-slower-than` on, commands of constant cost with small arguments may be timed together: they take a
+/// microsecond or two.
+const SHARED_LAP_US_MIN: i64 = 1000;
 
 /// The most bytes of a command that, at constant cost, takes no longer than others.
-const UNTIMED_BYTES_MAX: usize = 1 << 20;
+const SHARED_LAP_BYTES_MAX: usize = 1 << 20;
 
 /// What every turn needs of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +31,8 @@ pub(crate) struct SessionSettings {
     /// The hard limit of class normal as the bound of a reply: one command alone must not go past it either.
     pub(crate) reply_bytes_max: usize,
     bulk_bytes_max: usize,
-    /// Commands that may be slow are timed.
-    pub(crate) times_some: bool,
-    /// Commands of constant cost, and session commands marked FAST, with more bytes than this are timed.
-    pub(crate) untimed_bytes_max: usize,
+    /// Commands with more bytes than this are timed by themselves.
+    pub(crate) shared_lap_bytes_max: usize,
 }
 
 /// One class of `client-output-buffer-limit`; 0 is no limit.
@@ -72,11 +70,9 @@ impl SessionSettings {
             query_bytes_max: config.number(Opt::ClientQueryBufferLimit) as usize,
             output: [normal, pubsub],
             reply_bytes_max: if normal.hard_bytes == 0 { usize::MAX } else { normal.hard_bytes },
-            times_some: slow_us >= 0,
-            untimed_bytes_max: match slow_us {
-                ..0 => usize::MAX,
-                0..TIMED_US_MIN => 0,
-                _ => UNTIMED_BYTES_MAX,
+            shared_lap_bytes_max: match slow_us {
+                0..SHARED_LAP_US_MIN => 0,
+                _ => SHARED_LAP_BYTES_MAX,
             },
             bulk_bytes_max: config.number(Opt::ProtoMaxBulkLen) as usize,
         }

@@ -1,6 +1,6 @@
 //! SLOWLOG: what is timed, what is kept, what is shown.
 
-use crate::fixture::Server;
+use crate::fixture::{Server, command};
 use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
@@ -21,12 +21,22 @@ fn what_may_be_slow_is_timed_and_the_newest_are_shown_first() {
             ("KEYS *", "*1|$1|k|"),
         ],
     );
-    let want = "*3|*6|:3|:1700000000|:20000|*2|$4|KEYS|$1|*|$15|127.0.0.1:40001|$2|me|\
-                *6|:2|:1700000000|:20000|*17|$4|MGET|KEYS$15|127.0.0.1:40001|$2|me|\
-                *6|:1|:1700000000|:20000|*2|$7|SLOWLOG|$5|RESET|$15|127.0.0.1:40001|$2|me|";
-    let want = want.replace("MGET|KEYS", &format!("MGET|{}", "$1|k|".repeat(16)));
-    assert_eq!(peer.run(&server, "SLOWLOG GET"), want);
-    assert_eq!(peer.run(&server, "SLOWLOG LEN"), ":4|");
+    // Each of these came alone, so each was timed by itself.
+    let keys = values.replace("$1|v|", "$1|k|").replace("*16|", "");
+    let want: Vec<String> = [
+        "*2|$4|KEYS|$1|*|",
+        &format!("*17|$4|MGET|{keys}"),
+        "*1|$4|PING|",
+        "*3|$4|MGET|$1|k|$1|k|",
+        "*3|$3|SET|$1|k|$1|v|",
+        "*2|$7|SLOWLOG|$5|RESET|",
+    ]
+    .iter()
+    .enumerate()
+    .map(|(i, args)| format!("*6|:{}|:1700000000|:20000|{args}$15|127.0.0.1:40001|$2|me|", 6 - i))
+    .collect();
+    assert_eq!(peer.run(&server, "SLOWLOG GET"), format!("*6|{}", want.concat()));
+    assert_eq!(peer.run(&server, "SLOWLOG LEN"), ":7|");
     // With a low threshold every command is timed; with none, nothing is.
     peer.script(
         &server,
@@ -65,4 +75,93 @@ fn a_fast_command_is_not_kept() {
         &server,
         &[("MGET k", "*1|$-1|"), ("CONFIG SET slowlog-max-len 0", "+OK|"), ("SLOWLOG LEN", ":0|")],
     );
+}
+
+#[test]
+fn neighbours_in_a_pipeline_share_a_reading_of_the_clock() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.script(&server, &[("SET k v", "+OK|"), ("CONFIG RESETSTAT", "+OK|")]);
+    server.step_us.store(1600, Relaxed);
+    let pipeline = [command("GET k").repeat(40), command("SET k v"), command("HGETALL h"), command("GET k")];
+    peer.send(&server, &pipeline.concat());
+    server.step_us.store(0, Relaxed);
+    let stats = peer.run(&server, "INFO commandstats");
+    // Forty of one command: twice sixteen and eight together.
+    for line in [
+        "cmdstat_get:calls=41,usec=6400,usec_per_call=156.10,",
+        "cmdstat_set:calls=1,usec=1600,",
+        "cmdstat_hgetall:calls=1,usec=1600,",
+    ] {
+        assert!(stats.contains(line), "no {line} in {stats}");
+    }
+    let stats = peer.run(&server, "INFO latencystats");
+    assert!(
+        stats.contains("latency_percentiles_usec_get:p50=100.351,p99=1605.631,p99.9=1605.631|"),
+        "{stats}"
+    );
+    assert_eq!(
+        peer.run(&server, "LATENCY HISTOGRAM get nosuch"),
+        "*2|$3|get|*4|$5|calls|:41|$14|histogram_usec|*6|:132|:32|:264|:40|:2113|:41|"
+    );
+    // A transaction is timed as a whole, and what is in it one by one.
+    peer.run(&server, "CONFIG RESETSTAT");
+    server.step_us.store(1000, Relaxed);
+    let transaction =
+        [command("MULTI"), command("GET k"), command("GET k"), command("INCR n"), command("EXEC")];
+    peer.send(&server, &transaction.concat());
+    server.step_us.store(0, Relaxed);
+    let stats = peer.run(&server, "INFO commandstats");
+    for line in [
+        "cmdstat_get:calls=2,usec=1000,",
+        "cmdstat_incr:calls=1,usec=1000,",
+        "cmdstat_exec:calls=1,usec=4000,",
+    ] {
+        assert!(stats.contains(line), "no {line} in {stats}");
+    }
+}
+
+#[test]
+fn what_is_not_tracked_is_not_shown() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.script(&server, &[("GET k", "$-1|"), ("CONFIG SET latency-tracking no", "+OK|")]);
+    assert!(!peer.run(&server, "INFO latencystats").contains("usec"));
+    peer.script(
+        &server,
+        &[
+            ("GET k", "$-1|"),
+            ("CONFIG SET latency-tracking yes latency-tracking-info-percentiles 100", "+OK|"),
+        ],
+    );
+    assert!(peer.run(&server, "INFO latencystats").contains("usec_get:p100=0.001|"));
+    assert!(peer.run(&server, "LATENCY HISTOGRAM GET").contains("|calls|:1|"));
+}
+
+#[test]
+fn long_events_are_kept_by_their_kind() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    server.step_us.store(7_000, Relaxed);
+    peer.script(&server, &[("GET k", "$-1|"), ("LATENCY LATEST", "*0|")]);
+    peer.script(
+        &server,
+        &[("CONFIG SET latency-monitor-threshold 7", "+OK|"), ("GET k", "$-1|"), ("KEYS *", "*0|")],
+    );
+    server.step_us.store(6_999, Relaxed);
+    peer.script(
+        &server,
+        &[
+            ("GET k", "$-1|"),
+            ("LATENCY LATEST", "*2|*4|$7|command|:1700000000|:7|:7|*4|$12|fast-command|:1700000000|:7|:7|"),
+            ("LATENCY HISTORY command", "*1|*2|:1700000000|:7|"),
+            ("LATENCY HISTORY nosuch", "*0|"),
+            ("LATENCY GRAPH expire-cycle", "-ERR No samples available for event 'expire-cycle'|"),
+            ("LATENCY RESET nosuch", ":0|"),
+            ("LATENCY RESET fast-command nosuch", ":1|"),
+            ("LATENCY RESET", ":1|"),
+            ("LATENCY RESET", ":0|"),
+        ],
+    );
+    assert!(peer.run(&server, "LATENCY DOCTOR").contains("Nothing has taken 7 ms"));
 }

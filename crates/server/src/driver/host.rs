@@ -233,6 +233,9 @@ impl Host for ServerHost {
     fn mono_us(&self) -> u64 {
         self.clock.mono_us()
     }
+    fn mono_ns(&self) -> u64 {
+        self.clock.mono_ns()
+    }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let total_us = total.tv_sec as u64 * 1_000_000 + total.tv_nsec as u64 / 1000;

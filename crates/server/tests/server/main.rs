@@ -14,6 +14,7 @@ mod http_hostile;
 mod http_limits;
 mod http_update;
 mod http_writes;
+mod introspection;
 mod linearizable;
 mod measuring;
 mod neighbours;

@@ -22,6 +22,7 @@ const SECTIONS: &[Section] = &[
     ("modules", true, sections::modules),
     ("commandstats", false, sections::commandstats),
     ("errorstats", true, sections::errorstats),
+    ("latencystats", false, sections::latencystats),
     ("cluster", true, sections::cluster),
     ("keyspace", true, sections::keyspace),
     ("search", true, sections::search),

@@ -147,6 +147,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": stats.get(Stat::Rejected),
         "expired_keys": f.engine.keyspace.expired_total(),
+        "expire_cycle_cpu_milliseconds": stats.get(Stat::ExpireCycleUs) / 1000,
         "keyspace_hits": stats.get(Stat::KeyspaceHits),
         "keyspace_misses": stats.get(Stat::KeyspaceMisses),
         "evicted_keys": f.engine.keyspace.evicted_total(),
@@ -202,11 +203,25 @@ pub(super) fn modules(_: &Facts<'_>, out: &mut String) {
 
 pub(super) fn commandstats(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Commandstats\r\n");
-    for (name, [calls, rejected, failed]) in f.engine.stats.commands() {
-        // Commands are not timed one by one: that would cost two readings of the clock each.
+    for (name, [calls, rejected, failed, ns]) in f.engine.stats.commands() {
+        let (us, us_each) = (ns / 1000, if calls == 0 { 0.0 } else { ns as f64 / 1000.0 / calls as f64 });
         *out += &format!(
-            "cmdstat_{name}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls={rejected},failed_calls={failed}\r\n"
+            "cmdstat_{name}:calls={calls},usec={us},usec_per_call={us_each:.2},rejected_calls={rejected},failed_calls={failed}\r\n"
         );
+    }
+}
+
+pub(super) fn latencystats(f: &Facts<'_>, out: &mut String) {
+    out.push_str("# Latencystats\r\n");
+    let stats = &f.engine.stats;
+    let percentiles = f.engine.config.text(Opt::LatencyTrackingInfoPercentiles);
+    let percentiles = String::from_utf8_lossy(&percentiles).into_owned();
+    let percentiles: Vec<f64> = percentiles.split_ascii_whitespace().flat_map(str::parse).collect();
+    let ids = if stats.is_tracking() { 0..stats.ids.len() } else { 0..0 };
+    for (id, spread) in ids.filter_map(|id| Some((id, stats.histograms.of(id)?))) {
+        let shown = |p: &f64| format!("p{p}={:.3}", spread.percentile(*p) as f64 / 1000.0);
+        let shown: Vec<String> = percentiles.iter().map(shown).collect();
+        *out += &format!("latency_percentiles_usec_{}:{}\r\n", stats.ids.name(id), shown.join(","));
     }
 }
 

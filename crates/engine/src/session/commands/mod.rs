@@ -12,6 +12,7 @@ mod debug;
 mod info;
 mod info_sections;
 mod introspection;
+mod latency;
 mod memory;
 mod pubsub;
 mod scripting;
@@ -87,6 +88,10 @@ pub(super) fn detached(
         }
         SessionCommand::Info => {
             info::info(engine, args, now, reply);
+            Ok(())
+        }
+        SessionCommand::LatencyHistogram => {
+            latency::histogram(engine, args, reply);
             Ok(())
         }
         SessionCommand::BgSave => server::bgsave_inside(engine, args, reply),
@@ -200,6 +205,13 @@ impl Session {
             C::WaitAof => self.wait_aof(args),
             C::Watch => self.watch(args, now),
             C::Info => self.info(args, now),
+            C::LatencyDoctor
+            | C::LatencyGraph
+            | C::LatencyHelp
+            | C::LatencyHistogram
+            | C::LatencyHistory
+            | C::LatencyLatest
+            | C::LatencyReset => self.latency(command, args, now),
             C::Lolwut => self.lolwut(args),
             C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
             C::Shutdown => self.shutdown(args, now),

@@ -1,0 +1,126 @@
+//! LATENCY: what took long, by event and by command.
+
+use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
+use crate::session::run::Next;
+use crate::timing::{Event, SAMPLES_MAX, Spread, doctor, graph};
+use crate::{Engine, Now};
+use strand_commands::spec::SessionCommand;
+use strand_commands::{dispatch, introspect};
+use strand_wire::args::Args;
+use strand_wire::reply::Reply;
+
+/// Most names that one LATENCY HISTOGRAM takes: several times as many as there are commands, and a name costs its sender a few
+/// bytes but its histogram hundreds.
+const NAMES_MAX: usize = 1024;
+
+impl Session {
+    pub(super) fn latency(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
+        use SessionCommand as C;
+        let engine = self.engine.clone();
+        let events = &engine.stats.events;
+        let found = || args.get(2).and_then(|name| Some((Event::named(name)?, events)));
+        let series = || found().and_then(|(event, events)| Some((event, events.of(event)?)));
+        match command {
+            C::LatencyHistogram if args.len() - 2 > NAMES_MAX => {
+                return Err("ERR too many command names".into());
+            }
+            C::LatencyDoctor => {
+                let text = doctor(events, engine.slow_log.slow_us());
+                self.reply().verbatim("txt", text.as_bytes());
+            }
+            C::LatencyGraph => {
+                let Some((event, series)) = series() else {
+                    return Err([b"ERR No samples available for event '", args.at(2), b"'"].concat());
+                };
+                self.reply().verbatim("txt", graph(event, &series, now.unix_s()).as_bytes());
+            }
+            C::LatencyHistogram if args.len() > 2 && args.len() <= ARGS_AT_ONCE_MAX => {
+                histogram(&engine, args, &mut self.reply());
+            }
+            C::LatencyHistogram => return Ok(Next::Detach),
+            C::LatencyHistory => {
+                let samples = series().map(|(_, series)| series.samples).unwrap_or_default();
+                debug_assert!(samples.len() <= SAMPLES_MAX);
+                let mut reply = self.reply();
+                reply.array(samples.len());
+                for sample in samples {
+                    reply.array(2);
+                    reply.int(sample.unix_s);
+                    reply.int(sample.took_ms as i64);
+                }
+            }
+            C::LatencyLatest => self.latency_latest(&engine),
+            C::LatencyReset => {
+                let named = args.skip(2);
+                let is_meant =
+                    |event: &Event| named.is_empty() || named.iter().any(|n| n == event.name().as_bytes());
+                let reset =
+                    Event::ALL.into_iter().filter(is_meant).filter(|event| events.reset(*event)).count();
+                self.reply().int(reset as i64);
+            }
+            _ => introspect::help(&mut self.reply(), "LATENCY", HELP),
+        }
+        DONE
+    }
+    fn latency_latest(&mut self, engine: &Engine) {
+        let all = Event::ALL.into_iter().filter_map(|event| Some((event, engine.stats.events.of(event)?)));
+        let all: Vec<_> = all.collect();
+        let mut reply = self.reply();
+        reply.array(all.len());
+        for (event, series) in all {
+            let last = series.samples.back();
+            reply.array(4);
+            reply.bulk(event.name().as_bytes());
+            reply.int(last.map_or(0, |sample| sample.unix_s));
+            reply.int(last.map_or(0, |sample| sample.took_ms as i64));
+            reply.int(series.most_ms as i64);
+        }
+    }
+}
+
+/// LATENCY HISTOGRAM: of the commands named, with their subcommands, or of all. Summing up a command's histogram takes some
+/// microseconds.
+pub(super) fn histogram(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) {
+    let stats = &engine.stats;
+    let mut found: Vec<(u32, Spread)> = Vec::new();
+    let mut add = |id| found.extend(stats.histograms.of(id).map(|spread| (id, spread)));
+    match args.len() {
+        2 => (0..stats.ids.len()).for_each(add),
+        _ => {
+            for name in args.skip(2).iter() {
+                let Some(command) = dispatch::lookup_full_name(name) else { continue };
+                add(stats.ids.of(command.spec));
+                command.spec.subcommands.iter().for_each(|sub| add(stats.ids.of(sub)));
+            }
+        }
+    }
+    reply.map(found.len());
+    for (id, spread) in found {
+        reply.bulk(stats.ids.name(id).as_bytes());
+        reply.map(2);
+        reply.bulk(b"calls");
+        reply.int(spread.total() as i64);
+        reply.bulk(b"histogram_usec");
+        let steps = spread.cumulative_us();
+        reply.map(steps.len());
+        for (us, calls) in steps {
+            reply.int(us as i64);
+            reply.int(calls as i64);
+        }
+    }
+}
+
+const HELP: &[&str] = &[
+    "DOCTOR",
+    "    Return in words what has taken long.",
+    "GRAPH <event>",
+    "    Return a picture of the samples of an event.",
+    "HISTORY <event>",
+    "    Return the samples of an event: Unix time and milliseconds.",
+    "LATEST",
+    "    Return of each event its name, its last sample, and the longest ever.",
+    "RESET [<event> ...]",
+    "    Forget the samples of these events, or of all.",
+    "HISTOGRAM [<command> ...]",
+    "    Return how many calls of these commands, or of all, took how long.",
+];

@@ -1,0 +1,130 @@
+//! [`Events`]: what took longer than `latency-monitor-threshold`, by kind: the newest samples of each, one a second.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Samples kept of a kind, as in redis-server.
+pub(crate) const SAMPLES_MAX: usize = 160;
+
+/// What may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A command that is not of constant or logarithmic cost.
+    Command,
+    /// One that is.
+    FastCommand,
+    /// A slice of active expiry.
+    ExpireCycle,
+    /// Making room under `maxmemory`.
+    EvictionCycle,
+}
+
+impl Event {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Event; 4] =
+        [Event::Command, Event::FastCommand, Event::ExpireCycle, Event::EvictionCycle];
+
+    /// The name, as LATENCY has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Event::Command => "command",
+            Event::FastCommand => "fast-command",
+            Event::ExpireCycle => "expire-cycle",
+            Event::EvictionCycle => "eviction-cycle",
+        }
+    }
+    /// The kind with this name.
+    pub(crate) fn named(name: &[u8]) -> Option<Event> {
+        Event::ALL.into_iter().find(|event| event.name().as_bytes() == name)
+    }
+}
+
+/// Something took long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) unix_s: i64,
+    pub(crate) took_ms: u64,
+}
+
+/// All that is known of a kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Series {
+    /// The oldest first, never empty where there is a series.
+    pub(crate) samples: VecDeque<Sample>,
+    /// The most there has been since the last LATENCY RESET.
+    pub(crate) most_ms: u64,
+}
+
+/// The series by kind.
+#[derive(Default)]
+pub(crate) struct Events {
+    series: Mutex<[Option<Series>; Event::ALL.len()]>,
+    /// `latency-monitor-threshold`; 0 is never.
+    threshold_ms: AtomicU64,
+}
+
+impl Events {
+    pub(crate) fn set_threshold_ms(&self, threshold_ms: u64) {
+        self.threshold_ms.store(threshold_ms, Relaxed);
+    }
+    pub(crate) fn threshold_ms(&self) -> u64 {
+        self.threshold_ms.load(Relaxed)
+    }
+    /// Something took `took_us` until `unix_s`: it is kept if that is long.
+    #[inline]
+    pub(crate) fn note(&self, event: Event, took_us: u64, unix_s: i64) {
+        let threshold_ms = self.threshold_ms.load(Relaxed);
+        if threshold_ms > 0 && took_us / 1000 >= threshold_ms {
+            self.keep(event, Sample { unix_s, took_ms: took_us / 1000 });
+        }
+    }
+    #[cold]
+    fn keep(&self, event: Event, sample: Sample) {
+        let mut all = self.series.lock();
+        let series = all[event as usize].get_or_insert_default();
+        series.most_ms = series.most_ms.max(sample.took_ms);
+        match series.samples.back_mut() {
+            // Of a second the longest.
+            Some(last) if last.unix_s == sample.unix_s => last.took_ms = last.took_ms.max(sample.took_ms),
+            _ => {
+                if series.samples.len() == SAMPLES_MAX {
+                    series.samples.pop_front();
+                }
+                series.samples.push_back(sample);
+            }
+        }
+    }
+    /// What is known of a kind.
+    pub(crate) fn of(&self, event: Event) -> Option<Series> {
+        self.series.lock()[event as usize].clone()
+    }
+    /// Forgets a kind; true when there was something.
+    pub(crate) fn reset(&self, event: Event) -> bool {
+        self.series.lock()[event as usize].take().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_second_the_longest_is_kept_and_of_all_the_newest() {
+        let events = Events::default();
+        events.note(Event::Command, 1_000_000, 1);
+        assert!(events.of(Event::Command).is_none(), "nothing is long while there is no threshold");
+        events.set_threshold_ms(10);
+        for (took_us, unix_s) in [(9_999, 1), (10_000, 1), (30_999, 1), (20_000, 1), (11_000, 2)] {
+            events.note(Event::Command, took_us, unix_s);
+        }
+        let series = events.of(Event::Command).expect("some were long");
+        let samples: Vec<_> = series.samples.iter().map(|s| (s.unix_s, s.took_ms)).collect();
+        assert_eq!((samples, series.most_ms), (vec![(1, 30), (2, 11)], 30));
+        (3..200).for_each(|s| events.note(Event::Command, 12_000, s));
+        let series = events.of(Event::Command).expect("they are there");
+        assert_eq!((series.samples.len(), series.samples[0].unix_s, series.most_ms), (SAMPLES_MAX, 40, 30));
+        assert!(events.reset(Event::Command) && !events.reset(Event::Command));
+        assert!(Event::ALL.into_iter().all(|e| Event::named(e.name().as_bytes()) == Some(e)));
+    }
+}

@@ -1,0 +1,49 @@
+//! How long commands take: [`Histograms`] for each command (INFO latencystats, LATENCY HISTOGRAM) and [`Events`] that took
+//! longer than `latency-monitor-threshold` (LATENCY LATEST and kin).
+//!
+//! Who runs commands reads the clock ([`crate::session`]) and hands over what it says.
+
+mod events;
+mod histogram;
+mod report;
+
+pub(crate) use events::{Event, Events, SAMPLES_MAX};
+pub(crate) use histogram::Spread;
+pub(crate) use report::{doctor, graph};
+
+use histogram::Histogram;
+use std::sync::OnceLock;
+
+/// Copies of a histogram at most; workers share them. Each is some 24 KiB, and there is one for every command that is called.
+const COPIES_MAX: usize = 4;
+
+/// A histogram for each command, made when it is called first.
+pub(crate) struct Histograms {
+    of_commands: Box<[OnceLock<Histogram>]>,
+    copies: usize,
+}
+
+impl Histograms {
+    pub(crate) fn new(commands: usize, workers: usize) -> Histograms {
+        let copies = workers.clamp(1, COPIES_MAX);
+        Histograms { of_commands: (0..commands * copies).map(|_| OnceLock::new()).collect(), copies }
+    }
+    /// `n` calls of command `id` took `ns` nanoseconds each.
+    #[inline]
+    pub(crate) fn add(&self, slot: usize, id: u32, ns: u64, n: u64) {
+        let at = id as usize * self.copies + slot % self.copies;
+        if let Some(histogram) = self.of_commands.get(at) {
+            histogram.get_or_init(Histogram::default).add(ns, n);
+        }
+    }
+    /// What is known of command `id`; `None` when it was not called.
+    pub(crate) fn of(&self, id: u32) -> Option<Spread> {
+        let from = id as usize * self.copies;
+        let copies = self.of_commands.get(from..from + self.copies)?;
+        let spread = Spread::of(copies.iter().filter_map(OnceLock::get));
+        (spread.total() > 0).then_some(spread)
+    }
+    pub(crate) fn reset(&self) {
+        self.of_commands.iter().filter_map(OnceLock::get).for_each(Histogram::reset);
+    }
+}
