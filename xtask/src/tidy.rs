@@ -15,12 +15,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("strand-ring", &["strand-chain"]),
     ("strand-wire", &["strand-chain"]),
     ("strand-rdb", &["strand-wire"]),
+    ("strand-aof", &["strand-chain", "strand-rdb", "strand-wire"]),
     ("strand-keyspace", &["strand-chain", "strand-diag"]),
     ("strand-commands", &["strand-chain", "strand-digest", "strand-wire", "strand-keyspace", "strand-rdb"]),
     ("strand-script", &["strand-chain", "strand-wire"]),
     (
         "strand-engine",
         &[
+            "strand-aof",
             "strand-chain",
             "strand-wire",
             "strand-rdb",
@@ -36,6 +38,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "strand-server",
         &[
+            "strand-aof",
             "strand-chain",
             "strand-wire",
             "strand-rdb",

@@ -44,6 +44,18 @@ pub struct Report {
 ///
 /// Every value's format is checked, streams' entries too; that elements of a collection differ is not.
 pub fn check<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Result<(), Error>) {
+    let (report, done) = check_file(reader, progress);
+    (report, done.map(drop))
+}
+
+/// As [`check`], for a file that something follows, which begins with the bytes that are given back and goes on in the
+/// reader.
+pub fn check_start<R: Read>(reader: R) -> (Report, Result<(R, Vec<u8>), Error>) {
+    let (report, done) = check_file(reader, &mut |_| {});
+    (report, done.map(|file| file.into_source().into_parts()))
+}
+
+fn check_file<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Result<FileReader<R>, Error>) {
     let mut report = Report::default();
     let mut file = match FileReader::new(reader, StreamEntries::Single) {
         Ok(file) => file,
@@ -53,7 +65,7 @@ pub fn check<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Resu
     report.valkey = file.dialect() == Dialect::Valkey;
     let done = read(&mut file, &mut report, progress);
     report.bytes = file.offset();
-    (report, done)
+    (report, done.map(|()| file))
 }
 
 fn read<R: Read>(

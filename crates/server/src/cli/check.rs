@@ -1,5 +1,7 @@
 //! `strand check rdb FILE`: reads a whole RDB file and says what is in it, or where it is damaged. Changes nothing.
+//! `strand check aof FILE` is in [`aof`](super::check_aof).
 
+use super::check_aof::{self, AofArgs};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -23,11 +25,16 @@ enum What {
         /// The file.
         file: PathBuf,
     },
+    /// An append-only file of redis-server, Valkey or Strand: its manifest, or one of its files
+    Aof(AofArgs),
 }
 
 /// Runs it; 0 when the file is whole, 1 when it is not or cannot be read.
 pub fn run(args: CheckArgs) -> ExitCode {
-    let What::Rdb { file } = args.what;
+    let file = match args.what {
+        What::Rdb { file } => file,
+        What::Aof(args) => return check_aof::run(&args),
+    };
     let opened = match File::open(&file) {
         Ok(opened) => opened,
         Err(e) => {
@@ -58,7 +65,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
 }
 
 /// What is in the file, a line each.
-fn text(file: &Path, report: &Report) -> String {
+pub(super) fn text(file: &Path, report: &Report) -> String {
     let mut out = String::new();
     let mut line = |text: std::fmt::Arguments<'_>| {
         // Writing to a string cannot fail.

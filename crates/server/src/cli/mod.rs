@@ -4,6 +4,7 @@
 //! them through unread. What a subcommand does lives in its own module.
 
 pub mod check;
+mod check_aof;
 pub mod diff;
 pub mod display;
 pub mod filters;

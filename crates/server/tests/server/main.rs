@@ -2,6 +2,7 @@
 
 mod blocking;
 mod budgets;
+mod check_aof;
 mod cli;
 mod crowds;
 mod doors;

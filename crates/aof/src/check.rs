@@ -1,0 +1,182 @@
+//! Checking a file: all of it is read and nothing kept but counts. What `strand check aof` prints.
+
+use crate::reader::{Broken, Commands, Item};
+use std::io::Read;
+use strand_rdb::check::{Report as RdbReport, check_start};
+use strand_wire::args::Argv;
+
+/// What a file has, as far as it was read.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The RDB in front of the commands, or alone.
+    pub rdb: Option<RdbReport>,
+    /// Commands, SELECT, MULTI and EXEC included.
+    pub commands: u64,
+    /// The times that the file tells, the first and the last, in unix seconds.
+    pub times: Option<(i64, i64)>,
+    /// Up to here all is as it should be, and no transaction is unfinished.
+    pub good_bytes: u64,
+    /// Where a file that is cut there ends with what was before the time that was asked for.
+    pub until_time: Option<u64>,
+    /// Why the file is not good to its end.
+    pub problem: Option<Problem>,
+}
+
+/// Why a file is not good to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The RDB at its beginning is damaged.
+    #[error("offset {offset}, in the RDB that the file begins with: {why}")]
+    Rdb {
+        /// Where it was noticed.
+        offset: u64,
+        /// What it is.
+        why: strand_rdb::Error,
+    },
+    /// A command is damaged or cut.
+    #[error(transparent)]
+    Command(#[from] Broken),
+    /// MULTI inside MULTI, or EXEC without.
+    #[error("offset {offset}: {name} where none may be")]
+    Transaction {
+        /// Of the command.
+        offset: u64,
+        /// MULTI or EXEC.
+        name: &'static str,
+    },
+    /// The file ends behind MULTI and before EXEC.
+    #[error("offset {0}: the file ends before the EXEC of a MULTI")]
+    Unfinished(u64),
+}
+
+/// Reads a whole file. `until_s`: also tell where the commands later than this unix second begin.
+pub fn check<R: Read>(mut reader: R, until_s: Option<i64>) -> Report {
+    let mut report = Report::default();
+    // Whether it begins as an RDB.
+    let mut head = Vec::new();
+    if let Err(e) = reader.by_ref().take(MAGIC_BYTES_MAX).read_to_end(&mut head) {
+        report.problem = Some(Broken { offset: 0, problem: e.into() }.into());
+        return report;
+    }
+    if !starts_as_rdb(&head) {
+        let commands = Commands::new(reader, &head, 0);
+        read(commands, until_s, &mut report);
+        return report;
+    }
+    let (rdb, rest) = check_start(head.as_slice().chain(reader));
+    let offset = rdb.bytes;
+    report.rdb = Some(rdb);
+    match rest {
+        Ok((reader, held)) => read(Commands::new(reader, &held, offset), until_s, &mut report),
+        Err(why) => report.problem = Some(Problem::Rdb { offset, why }),
+    }
+    report
+}
+
+const MAGICS: [&[u8]; 2] = [b"REDIS", b"VALKEY"];
+const MAGIC_BYTES_MAX: u64 = 6;
+
+/// True when a file that begins with these bytes begins with an RDB.
+pub fn starts_as_rdb(head: &[u8]) -> bool {
+    MAGICS.iter().any(|magic| head.starts_with(magic))
+}
+
+fn read<R: Read>(mut commands: Commands<R>, until_s: Option<i64>, report: &mut Report) {
+    let (mut argv, mut in_multi) = (Argv::new(), false);
+    loop {
+        let offset = commands.offset();
+        if !in_multi {
+            report.good_bytes = offset;
+        }
+        match commands.next(&mut argv) {
+            Ok(Item::Command) => {}
+            Ok(Item::Timestamp(at_s)) => {
+                let (first, last) = report.times.unwrap_or((at_s, at_s));
+                report.times = Some((first, last.max(at_s)));
+                if until_s.is_some_and(|until_s| at_s > until_s) {
+                    report.until_time.get_or_insert(offset);
+                }
+                continue;
+            }
+            Ok(Item::Annotation) => continue,
+            Ok(Item::End) if in_multi => {
+                report.problem = Some(Problem::Unfinished(offset));
+                return;
+            }
+            Ok(Item::End) => return,
+            Err(broken) => {
+                report.problem = Some(broken.into());
+                return;
+            }
+        }
+        report.commands += 1;
+        let args = argv.args();
+        let name = [(args.is(0, "MULTI"), "MULTI", true), (args.is(0, "EXEC"), "EXEC", false)];
+        if let Some((_, name, begins)) = name.into_iter().find(|(is, ..)| *is) {
+            if in_multi == begins {
+                report.problem = Some(Problem::Transaction { offset, name });
+                return;
+            }
+            in_multi = begins;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        let args = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!("*{}\r\n{}", words.len(), args.collect::<String>())
+    }
+    fn of(lines: &[&str], tail: &str) -> (String, Report) {
+        let file = lines.iter().map(|line| command(line)).collect::<String>() + tail;
+        let report = check(file.as_bytes(), None);
+        (file, report)
+    }
+
+    #[test]
+    fn a_file_is_good_up_to_where_it_is_whole() {
+        let (file, report) = of(&["SELECT 0", "MULTI", "SET a 1", "EXEC"], "");
+        assert!(report.problem.is_none());
+        assert_eq!((report.commands, report.good_bytes), (4, file.len() as u64));
+        let before = command("SET a 1").len() as u64;
+        let (_, report) = of(&["SET a 1", "MULTI", "SET a 1"], "");
+        assert!(matches!(report.problem, Some(Problem::Unfinished(_))), "{report:?}");
+        assert_eq!(report.good_bytes, before);
+        let (_, report) = of(&["SET a 1", "MULTI", "SET a 1"], "*1\r\n$4\r\nEX");
+        assert!(matches!(&report.problem, Some(Problem::Command(broken)) if broken.is_cut()), "{report:?}");
+        assert_eq!(report.good_bytes, before);
+        for (lines, name) in [(&["SET a 1", "EXEC"][..], "EXEC"), (&["SET a 1", "MULTI", "MULTI"], "MULTI")] {
+            let (_, report) = of(lines, "");
+            let problem = report.problem.expect("a problem").to_string();
+            assert!(problem.contains(name), "{problem}");
+            assert_eq!(report.good_bytes, before);
+        }
+        assert_eq!(check(&b""[..], None).good_bytes, 0);
+    }
+
+    #[test]
+    fn an_rdb_may_come_first() {
+        let rdb = b"REDIS0010\xff\0\0\0\0\0\0\0\0";
+        let file = [&rdb[..], command("SET a 1").as_bytes()].concat();
+        let report = check(&file[..], None);
+        assert!(report.problem.is_none() && report.rdb.is_some());
+        assert_eq!((report.commands, report.good_bytes), (1, file.len() as u64));
+        let report = check(&file[..5], None);
+        assert!(matches!(report.problem, Some(Problem::Rdb { .. })), "{report:?}");
+    }
+
+    #[test]
+    fn times_are_found() {
+        let file = ["#TS:10\r\n", &command("SET a 1"), "#TS:20\r\n", &command("SET a 2")].concat();
+        let report = check(file.as_bytes(), Some(10));
+        assert_eq!(report.times, Some((10, 20)));
+        assert_eq!(report.until_time, Some(8 + command("SET a 1").len() as u64));
+        assert_eq!(check(file.as_bytes(), Some(20)).until_time, None);
+        assert_eq!(check(file.as_bytes(), Some(5)).until_time, Some(0));
+    }
+}

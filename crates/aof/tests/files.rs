@@ -1,0 +1,82 @@
+//! Files of real servers: each is whole, but for the one that was cut.
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use strand_aof::check::{Problem, Report, check};
+use strand_aof::manifest::Manifest;
+
+fn folders() -> Vec<PathBuf> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let entries = std::fs::read_dir(data).expect("the data").flatten().map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The files of a folder, in the order in which they are loaded.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let old = folder.join("appendonly.aof");
+    if old.exists() {
+        return vec![old];
+    }
+    let folder = folder.join("appendonlydir");
+    let text = std::fs::read(folder.join("appendonly.aof.manifest")).expect("a manifest");
+    let manifest = Manifest::parse(&text).expect("as redis-server writes it");
+    assert_eq!(manifest.text().as_bytes(), text);
+    manifest.to_load().map(|file| folder.join(&file.name)).collect()
+}
+
+fn checked(path: &Path) -> Report {
+    check(BufReader::new(std::fs::File::open(path).expect("it is there")), None)
+}
+
+#[test]
+fn files_of_real_servers_are_whole() {
+    let (mut whole, mut cut, mut with_rdb, mut with_times) = (0, 0, 0, 0);
+    for folder in folders() {
+        for path in files(&folder) {
+            let report = checked(&path);
+            with_rdb += usize::from(report.rdb.is_some());
+            with_times += usize::from(report.times.is_some());
+            match &report.problem {
+                None => {
+                    assert_eq!(
+                        report.good_bytes,
+                        path.metadata().expect("there").len(),
+                        "{}",
+                        path.display()
+                    );
+                    whole += 1;
+                }
+                Some(Problem::Command(broken)) if broken.is_cut() => {
+                    assert!(path.to_string_lossy().contains("-cut/"), "{}: {broken}", path.display());
+                    cut += 1;
+                }
+                Some(problem) => panic!("{}: {problem}", path.display()),
+            }
+        }
+    }
+    assert_eq!((whole, cut, with_rdb), (20, 1, 6));
+    assert!(with_times >= 4, "{with_times}");
+}
+
+/// A real file cut anywhere is good up to some place before, and what comes before that place is whole.
+#[test]
+fn a_real_file_cut_anywhere_is_good_up_to_a_command() {
+    let folder =
+        folders().into_iter().find(|path| path.ends_with("redis-7.0.15-plain")).expect("it is there");
+    let path = files(&folder).pop().expect("an increment");
+    let bytes = std::fs::read(path).expect("it is there");
+    let mut places = std::collections::BTreeSet::new();
+    for cut in 0..bytes.len() {
+        let report = check(&bytes[..cut], None);
+        assert!(report.good_bytes <= cut as u64);
+        assert_eq!(report.problem.is_none(), report.good_bytes == cut as u64, "cut at {cut}");
+        places.insert(report.good_bytes);
+    }
+    assert!(places.len() > 20, "{}", places.len());
+    for good in places {
+        let report = check(&bytes[..good as usize], None);
+        assert!(report.problem.is_none(), "{good}: {:?}", report.problem);
+    }
+}
