@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -33,6 +34,18 @@ pub struct Call<'a, 'k> {
     pub rights: Option<&'a dyn KeyRights>,
     /// What a blocking command that found nothing would wait for; the handler fills it in.
     pub wait: Option<Wait>,
+}
+
+impl Call<'_, '_> {
+    /// True while changes are recorded. A command whose arguments do not say what it did (they name a duration, or leave a
+    /// choice to chance) is to say its effect then ([`Call::effect`]).
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.txn.is_recorded()
+    }
+    /// What the command did, in place of its arguments; a command may have several effects.
+    pub(crate) fn effect(&mut self, args: &[Arg<'_>]) {
+        self.txn.effect(self.db, args);
+    }
 }
 
 /// A lane call that meets a busy shard waits this often for it, and for this long at most; then it has its shards kept free.
@@ -178,15 +191,15 @@ impl<'a> LaneCall<'a> {
     /// Has the command's changes called by their name.
     fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
         if let Some(spec) = self.spec {
-            events::call_changes(spec, &mut txn, self.client);
+            events::begin(spec, &mut txn, self.client);
         }
         txn
     }
-    /// Announces that all shards will be held.
-    pub fn hold_all(&self) -> Box<dyn Hold + 'a> {
+    /// Locks every shard, which is announced before.
+    pub fn hold_every_shard(&self) -> LaneTxn<'a> {
         let hold = self.holds.begin(None);
         self.pause();
-        hold
+        self.named(LaneTxn { txn: self.keyspace.lock_all(self.now_ms), _hold: Some(hold) })
     }
     /// True when nobody waits for the reply any more, or it has become longer than the client may have waiting.
     pub fn cancelled(&self) -> bool {

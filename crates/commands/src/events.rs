@@ -80,11 +80,12 @@ const STREAMS: Names = &[
     ("xtrim", &["xtrim"]),
 ];
 
-/// Has the changes that `spec` is about to make called by their name, if somebody listens. `by` is the client; 0 is none.
+/// The command `spec` is about to run for client `by`, 0 for none: if somebody listens, what it changes is called by its name,
+/// and is its effect. [`Txn::end_command`] ends it.
 #[inline]
-pub fn call_changes(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
+pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     if txn.listens() {
-        txn.call_changes(of(spec), tells_misses(spec), by);
+        txn.begin_command(|| (of(spec), tells_misses(spec)), by);
     }
 }
 

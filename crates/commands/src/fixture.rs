@@ -1,11 +1,13 @@
 //! The tests' way in: run one command line against a small keyspace, get the reply bytes, advance the clock by hand.
 //!
-//! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run.
+//! It does what the engine does for `Data` and `Lane` handlers: resolve, find the keys, lock their shards, run. The journal is
+//! on: when a fixture goes, its journal is run again on another keyspace, which must then hold the fixture's data.
 
 use crate::call::{Alone, Call, LaneCall};
 use crate::cost::{LONG_ELEMENTS, elements_at};
+use crate::replay::tests::replayed;
 use crate::spec::{CommandSpec, Exec};
-use crate::{dispatch, long, run};
+use crate::{dispatch, long, run, serial};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,11 +36,35 @@ pub(crate) struct Fixture {
     pub(crate) pauses: Cell<usize>,
 }
 
+impl Drop for Fixture {
+    /// What the journal says makes the data once more.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // What is due goes by itself; what is gone so is in the journal, too.
+        while self.keyspace.expire_slice(self.now_ms, usize::MAX).more {}
+        let mut stream = Chain::new();
+        let taken = self.keyspace.journal().take(&mut stream);
+        assert_eq!(taken, self.keyspace.journal().tail());
+        let twin = Keyspace::new(4, 16, [5, 6, 7, 8]);
+        let shown: Vec<u8> = stream.slices().flatten().copied().take(4096).collect();
+        let shown = String::from_utf8_lossy(&shown).replace("\r\n", " ");
+        if let Err(why) = replayed(stream, &twin, self.now_ms) {
+            panic!("the journal cannot be run again: {why:?}; it begins with {shown}");
+        }
+        let digests = [&*self.keyspace, &twin].map(|k| serial::dataset_digest(k, self.now_ms).to_hex());
+        assert_eq!(digests[0], digests[1], "the journal makes other data; it begins with {shown}");
+    }
+}
+
 impl Fixture {
     /// 4 shards, 16 databases, RESP2, database 0, seed 7.
     pub(crate) fn new() -> Fixture {
+        let keyspace = Arc::new(Keyspace::new(4, 16, [1, 2, 3, 4]));
+        keyspace.switch_journal(true);
         Fixture {
-            keyspace: Arc::new(Keyspace::new(4, 16, [1, 2, 3, 4])),
+            keyspace,
             db: 0,
             now_ms: START_MS,
             protocol: Protocol::Resp2,
@@ -69,7 +95,7 @@ impl Fixture {
                         true => self.keyspace.lock_all(self.now_ms),
                         false => self.keyspace.lock(&hashes, self.now_ms),
                     };
-                    run(&mut Call {
+                    let mut call = Call {
                         args,
                         keys: &keys,
                         db: self.db,
@@ -79,12 +105,13 @@ impl Fixture {
                         rng: &mut self.rng,
                         rights: None,
                         wait: None,
-                    });
+                    };
+                    run::execute(found.spec, run, &mut call, 1);
                 }
                 Exec::Estimated(..) | Exec::Walk(_) | Exec::Heavy(_) => {
                     let pauses = &self.pauses;
                     let mut call = LaneCall {
-                        spec: None,
+                        spec: Some(found.spec),
                         args,
                         client: 1,
                         place: crate::call::Place::Lane,

@@ -22,6 +22,7 @@ mod long_double;
 mod lookup;
 mod optimistic;
 mod parse;
+pub mod replay;
 pub mod run;
 pub mod serial;
 pub mod spec;

@@ -3,17 +3,18 @@
 //! All of them run the command's one handler; a family writes no second form of it. What a call may hold and for how
 //! long is in `ARCHITECTURE.md`.
 
-use crate::call::{Call, LaneCall};
+use crate::call::{Call, KeyRights, LaneCall};
 use crate::cost::{Cost, LONG_ELEMENTS, Merge, Slices, SlowPath};
 use crate::dispatch;
 use crate::errors;
 use crate::lookup::lookup;
+use crate::run::execute;
 use crate::spec::{CommandSpec, Exec, Flags};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use strand_chain::Chain;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, KeyHash, Keyspace, Lookups};
+use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -321,50 +322,25 @@ fn at_once(
     if keys.len() <= SLICE_ARGUMENTS {
         keyspace.prefetch(db, &keys);
     }
-    let (now_ms, no_touch) = (call.now_ms, call.no_touch);
-    let done = match on {
-        On::Snapshot(snapshot) => {
-            let txn = &mut snapshot.lock(&hashes, now_ms);
-            once(
-                run,
-                Call {
-                    args,
-                    keys: &keys,
-                    db,
-                    now_ms,
-                    txn,
-                    reply: &mut reply,
-                    rng: call.rng,
-                    rights: call.rights,
-                    wait: None,
-                },
-            )
-        }
-        On::Slice | On::Further | On::Held => {
-            let held = matches!(on, On::Held) && !keys.is_empty();
-            let mut txn = if held { call.hold(&hashes) } else { call.lock(&hashes) };
+    let (now_ms, no_touch, client, rights) = (call.now_ms, call.no_touch, call.client, call.rights);
+    let held = || match matches!(on, On::Held) && !keys.is_empty() {
+        true => call.hold(&hashes),
+        false => call.lock(&hashes),
+    };
+    let held = if matches!(on, On::Snapshot(_)) { None } else { Some(held()) };
+    let (rng, reply) = (&mut *call.rng, &mut reply);
+    let ready = Ready { args, keys: &keys, db, now_ms, reply, rng, rights };
+    let (done, waits) = match (on, held) {
+        (On::Snapshot(snapshot), _) => once(spec, run, ready.on(&mut snapshot.lock(&hashes, now_ms)), client),
+        (_, Some(mut txn)) => {
             txn.set_no_touch(no_touch);
             if matches!(on, On::Further) && txn.db(db).peek(&keys[0]).is_none() {
                 return Err(Stop::Gone);
             }
-            let txn = &mut *txn;
-            once(
-                run,
-                Call {
-                    args,
-                    keys: &keys,
-                    db,
-                    now_ms,
-                    txn,
-                    reply: &mut reply,
-                    rng: call.rng,
-                    rights: call.rights,
-                    wait: None,
-                },
-            )
+            once(spec, run, ready.on(&mut txn), client)
         }
+        (On::Slice | On::Further | On::Held, None) => unreachable!("its shards were locked"),
     };
-    let (done, waits) = done;
     call.waits |= waits;
     if let Some(done) = done {
         return done;
@@ -378,9 +354,32 @@ pub(crate) fn error_text(out: &Chain) -> Vec<u8> {
     line[1..].trim_ascii_end().to_vec()
 }
 
+/// A call that lacks its transaction.
+struct Ready<'a> {
+    args: Args<'a>,
+    keys: &'a [Key<'a>],
+    db: usize,
+    now_ms: i64,
+    reply: &'a mut Reply<'a>,
+    rng: &'a mut fastrand::Rng,
+    rights: Option<&'a dyn KeyRights>,
+}
+
+impl<'a> Ready<'a> {
+    fn on<'k>(self, txn: &'a mut Txn<'k>) -> Call<'a, 'k> {
+        let Ready { args, keys, db, now_ms, reply, rng, rights } = self;
+        Call { args, keys, db, now_ms, txn, reply, rng, rights, wait: None }
+    }
+}
+
 /// Runs the handler; `None` when it answered with an error. Then whether it found nothing and would wait.
-fn once(run: Run, mut call: Call<'_, '_>) -> (Option<Result<Lookups, Stop>>, bool) {
-    run(&mut call);
+fn once(
+    spec: &CommandSpec,
+    run: Run,
+    mut call: Call<'_, '_>,
+    client: u64,
+) -> (Option<Result<Lookups, Stop>>, bool) {
+    execute(spec, run, &mut call, client);
     let waits = call.wait.is_some();
     if call.reply.is_over() && call.reply.counts_copies() {
         return (Some(Err(Stop::Copies)), waits);

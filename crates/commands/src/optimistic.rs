@@ -8,6 +8,7 @@
 use crate::call::{Call, LaneCall};
 use crate::long;
 use crate::parse::{Text, wrong_type};
+use crate::run::end;
 use std::cell::RefCell;
 use strand_chain::Chain;
 use strand_keyspace::{Changed, Collection, Db, Key, KeyHash, Keyspace};
@@ -36,7 +37,7 @@ pub(crate) trait Write {
     /// # Errors
     /// Those of the command.
     fn compute(&mut self, source: &Self::Source, pause: &dyn Fn()) -> Result<Self::Outcome, Text>;
-    /// Stores the result.
+    /// Stores the result. Unless it says what its effect is, that is the command as it was sent.
     fn store(&self, db: &mut Db<'_, '_>, outcome: &Self::Outcome);
 }
 
@@ -59,6 +60,7 @@ pub(crate) fn apply<W: Write>(
             // What is shared would be copied by the writing.
             drop((before, now));
             write.store(&mut db, &outcome);
+            end(&mut txn, call.db, call.args);
             return Ok(outcome);
         }
     }
@@ -68,6 +70,7 @@ pub(crate) fn apply<W: Write>(
     let outcome = write.compute(&source, &|| {})?;
     drop(source);
     write.store(&mut db, &outcome);
+    end(&mut txn, call.db, call.args);
     Ok(outcome)
 }
 

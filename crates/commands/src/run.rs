@@ -1,7 +1,8 @@
-//! Running a command whole, on a transaction that holds its shards: inside EXEC, and for who waits.
+//! Running commands on a transaction that holds their shards.
 //!
-//! A command that runs alone goes other ways, since it may be long: the session locks, runs and classifies
-//! (`engine`), and [`crate::long`] has the slow paths.
+//! [`execute`] is the one way to a handler. [`whole`] and [`once`] find the keys and run a command to its end: inside EXEC,
+//! in scripts, and for clients that wait. A command that runs alone may be long: the session (`engine`) classifies the command
+//! first, and [`crate::long`] has the slow paths.
 
 use crate::call::{Call, KeyRights};
 use crate::dispatch;
@@ -10,6 +11,7 @@ use crate::spec::{CommandSpec, KeySpec};
 use crate::wait::Wait;
 use smallvec::SmallVec;
 use strand_chain::Chain;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Key, Txn};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
@@ -44,6 +46,29 @@ pub struct Ran {
 /// How a command runs whole; `None`: it cannot.
 pub fn handler(spec: &CommandSpec) -> Option<fn(&mut Call<'_, '_>)> {
     spec.whole.or(spec.exec.on_keys())
+}
+
+/// Runs a handler: the one way in which a command meets data. The shards that it needs are held. `client` is the client's id, 0
+/// for none.
+#[inline]
+pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Call<'a, '_>, client: u64) {
+    // The only branch while nobody listens.
+    if !call.txn.listens() {
+        return run(call);
+    }
+    events::begin(spec, call.txn, client);
+    run(call);
+    end(call.txn, call.db, call.args);
+}
+
+/// A command has run: unless it said what its effect is, that is the command as it was sent.
+pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
+    txn.end_command(db, (0..args.len()).map(|at| arg(args, at)));
+}
+
+/// An argument, as a part of an effect.
+pub(crate) fn arg(args: Args<'_>, at: usize) -> Arg<'_> {
+    args.large(at).map_or(Arg::Bytes(args.at(at)), Arg::Blob)
 }
 
 /// True when the command needs more shards than those of the keys that its key specs find: every shard, then.
@@ -82,11 +107,10 @@ pub fn once(
     let keyspace = txn.keyspace();
     let keys: SmallVec<[Key<'_>; 4]> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
     let now_ms = txn.now_ms();
-    events::call_changes(spec, txn, context.client);
     let mut reply = Reply::bounded(out, context.protocol, context.reply_bytes_max);
     let (reply, rng, rights) = (&mut reply, context.rng, context.rights);
     let mut call = Call { args, keys: &keys, db: context.db, now_ms, txn, reply, rng, rights, wait: None };
-    run(&mut call);
+    execute(spec, run, &mut call, context.client);
     let error = call.reply.error_code().map(<[u8]>::to_vec);
     Ran { error, is_over: call.reply.is_over(), wait: call.wait }
 }

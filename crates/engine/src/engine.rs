@@ -23,7 +23,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use strand_commands::dispatch;
-use strand_keyspace::Keyspace;
+use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
 use strand_wire::args::Argv;
 
 /// Keys that active expiry looks at in one slice, for each step of `active-expire-effort`: some 0.1 ms, which a worker on the
@@ -103,6 +103,7 @@ impl Engine {
             listening: Mutex::new(()),
         };
         engine.keyspace.set_listener(engine.notices.clone());
+        engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
         Arc::new(engine)
@@ -215,7 +216,14 @@ impl Engine {
     pub(crate) fn look_who_listens(&self) {
         // One after the other: the last to look has seen everything.
         let _looking = self.listening.lock();
-        self.keyspace.settings().listens.store(self.notices.listens().into(), SeqCst);
+        let listener = if self.notices.listens() { LISTENER } else { 0 };
+        let journal = if self.keyspace.journal().is_on() { JOURNAL } else { 0 };
+        self.keyspace.settings().listens.store(listener | journal, SeqCst);
+    }
+    /// Begins to record all changes in the keyspace's journal, or ends it; the journal's offset then.
+    pub fn switch_journal(&self, on: bool) -> u64 {
+        let _looking = self.listening.lock();
+        self.keyspace.switch_journal(on)
     }
     /// Gives the keyspace the tunables that are its own.
     pub(crate) fn apply_config(&self) {

@@ -1,5 +1,6 @@
 //! [`Db`]: one database seen through the shards that a [`Txn`] holds. Every look-up and every change of a record is here.
 
+use crate::journal::Arg;
 use crate::segmented::{At, INLINE_BYTES_MAX, Payload, position_of};
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
@@ -233,6 +234,7 @@ impl Db<'_, '_> {
         let value = shard.remove(slot, at, key);
         self.txn.garbage(value);
         if self.txn.listens() {
+            self.txn.note_change(self.slot);
             self.tell(key, KeyEvent::DEL, true);
         }
         true
@@ -259,6 +261,18 @@ impl Db<'_, '_> {
     pub(crate) fn look(&mut self, key: &Key<'_>) {
         let _ = self.locate(key);
     }
+    /// As [`Txn::has_passed`].
+    pub fn has_passed(&self, at_ms: i64) -> bool {
+        self.txn.has_passed(at_ms)
+    }
+    /// As [`Txn::is_recorded`].
+    pub fn is_recorded(&self) -> bool {
+        self.txn.is_recorded()
+    }
+    /// As [`Txn::effect`], in this database.
+    pub fn effect(&mut self, args: &[Arg<'_>]) {
+        self.txn.effect(self.slot / 2, args);
+    }
     /// As [`Txn::call_next`].
     #[inline]
     pub fn txn_call_next(&mut self, event: KeyEvent) {
@@ -273,8 +287,9 @@ impl Db<'_, '_> {
     }
     /// The key changed: tells the listener, if there is one.
     #[inline]
-    fn tell_change(&self, key: &Key<'_>) {
+    fn tell_change(&mut self, key: &Key<'_>) {
         if self.txn.listens() {
+            self.txn.note_change(self.slot);
             self.tell(key, self.txn.caller.event, true);
         }
     }
@@ -339,11 +354,11 @@ impl Db<'_, '_> {
     /// Finds a record that has not expired; removes it when it has.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<At> {
-        let (slot, now_ms) = (self.slot, self.txn.clock.now_ms);
+        let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
         let position = position_of(key.hash.0);
         let table = self.shard(key).table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
-        if table.records.at(at).deadline_ms() <= now_ms {
+        if table.records.at(at).deadline_ms() <= expiry_ms {
             return self.expire(key, at);
         }
         Some(at)
@@ -351,13 +366,19 @@ impl Db<'_, '_> {
     /// Removes a record whose time has come. When that is the time of a hash's fields alone, says where the rest of it is.
     #[cold]
     fn expire(&mut self, key: &Key<'_>, at: At) -> Option<At> {
-        let (slot, now_ms) = (self.slot, self.txn.clock.now_ms);
+        let (slot, now_ms) = (self.slot, self.txn.clock.expiry_ms);
+        let names_fields = self.txn.listens();
         let shard = self.changed(key);
-        let expired = shard.expire_fields(slot, at, key, now_ms);
+        let expired = shard.expire_fields(slot, at, key, now_ms, names_fields);
         let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
         if self.txn.listens() {
-            expired.events().for_each(|event| self.tell(key, event, true));
+            for (event, gone) in expired.events() {
+                if let Some(fields) = gone {
+                    self.txn.note_gone(slot, key.bytes, fields);
+                }
+                self.tell(key, event, true);
+            }
         }
         if expired.stays {
             return Some(expired.at);

@@ -12,6 +12,7 @@
 //!
 //! One shard is held at a time, for a segment or for an eviction; one that somebody else holds is passed by.
 
+use crate::journal::Placed;
 use crate::record::key_deadline_ms;
 use crate::segmented::position_of;
 use crate::shard::Shard;
@@ -262,12 +263,16 @@ impl Keyspace {
         shard.trim(slot, position);
         let bytes = before.saturating_sub(shard.sums().bytes) as u64;
         place.publish(&shard);
+        let mut effects = None;
         if self.listens() {
             let event = if expired { KeyEvent::EXPIRED } else { KeyEvent::EVICTED };
+            self.note_gone(slot, key.bytes, &[], &mut effects);
             self.tell(slot, key.bytes, event, true, 0);
         }
+        let placed = effects.and_then(|effects| self.journal().place(effects));
         let is_waited_for = shard.watchers.waiters.has_signalled();
         drop(shard);
+        placed.into_iter().for_each(Placed::put);
         if is_waited_for {
             self.serve_signalled(self.shard_at(position), now_ms);
         }

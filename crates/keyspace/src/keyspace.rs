@@ -1,13 +1,18 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
+use crate::journal::Journal;
+use crate::journal::effects::Effects;
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
-use crate::{KeyEvent, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
+use crate::{JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -67,6 +72,7 @@ pub struct Keyspace {
     /// Big values that wait for [`Keyspace::take_garbage`].
     garbage: Mutex<Vec<Value>>,
     listener: OnceLock<Arc<dyn Listener>>,
+    journal: Journal,
     /// Of those, and of what [`Flushed`] holds.
     pub(crate) garbage_bytes: Arc<AtomicUsize>,
 }
@@ -131,6 +137,7 @@ impl Keyspace {
             evict_from: Mutex::new((0, 0)),
             garbage: Mutex::default(),
             listener: OnceLock::new(),
+            journal: Journal::new(),
             garbage_bytes: Arc::default(),
         }
     }
@@ -138,16 +145,51 @@ impl Keyspace {
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
         let _ = self.listener.set(listener);
     }
-    /// True while somebody wants to be told of events.
+    /// True while the listener wants to be told of events, or changes are recorded.
     #[inline]
-    pub fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.settings.listens.load(Relaxed) != 0
+    }
+    /// True while the listener wants to be told of events.
+    pub fn has_listener(&self) -> bool {
+        self.settings.listens.load(Relaxed) & LISTENER != 0
+    }
+    /// The stream of changes.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+    /// Begins to record changes, or ends it, between two transactions; the offset then. What is recorded is what
+    /// changes from that moment on.
+    pub fn switch_journal(&self, on: bool) -> u64 {
+        let _all = self.lock_all(0);
+        self.journal.switch(on);
+        match on {
+            true => self.settings.listens.fetch_or(JOURNAL, SeqCst),
+            false => self.settings.listens.fetch_and(!JOURNAL, SeqCst),
+        };
+        self.journal.tail()
+    }
+    /// A key, or `fields` of it if there are any, are gone by themselves, in a shard that is held without a [`Txn`]: an effect
+    /// of its own.
+    pub(crate) fn note_gone(
+        &self,
+        slot: usize,
+        key: &[u8],
+        fields: &[Vec<u8>],
+        effects: &mut Option<Box<Effects>>,
+    ) {
+        if slot.is_multiple_of(2) && self.journal.is_on() {
+            let effects = effects.get_or_insert_with(Journal::effects);
+            effects.set_apart();
+            effects.gone(slot / 2, key, fields);
+        }
     }
     /// Tells the listener; `slot` is the database's.
     #[cold]
     pub(crate) fn tell(&self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
         // Nobody listens to the systems' companions.
         if slot.is_multiple_of(2)
+            && self.has_listener()
             && let Some(listener) = self.listener.get()
         {
             listener.tell(slot / 2, key, event, changed, by);
@@ -155,7 +197,9 @@ impl Keyspace {
     }
     #[cold]
     pub(crate) fn tell_all(&self) {
-        if let Some(listener) = self.listener.get() {
+        if self.has_listener()
+            && let Some(listener) = self.listener.get()
+        {
             listener.tell_all();
         }
     }

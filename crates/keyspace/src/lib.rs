@@ -8,6 +8,7 @@
 mod db;
 mod event;
 mod evict;
+pub mod journal;
 mod keyspace;
 mod record;
 mod segmented;
@@ -28,7 +29,7 @@ pub use evict::{Evicted, Evictor, Order, Policy};
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use segmented::Shape;
-pub use settings::Settings;
+pub use settings::{JOURNAL, LISTENER, Settings};
 pub use snapshot::{SNAPSHOT_OVER, Saved, Snapshot, SnapshotLoad};
 pub use sweep::Expired;
 pub use tracking::{PrefixSet, TRACKED_PREFIX_BYTES_MAX, TRACKED_PREFIXES_MAX, Touched};

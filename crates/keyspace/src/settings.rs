@@ -2,6 +2,11 @@
 
 use std::sync::atomic::AtomicU64;
 
+/// In [`Settings::listens`]: the keyspace's listener wants to be told.
+pub const LISTENER: u64 = 1;
+/// In [`Settings::listens`]: changes are recorded in the journal.
+pub const JOURNAL: u64 = 2;
+
 /// Tunables by redis-server's names; read with `Relaxed`.
 #[derive(Debug)]
 pub struct Settings {
@@ -29,7 +34,7 @@ pub struct Settings {
     pub lfu_log_factor: AtomicU64,
     /// `lfu-decay-time` in minutes (default 1): the counter falls by one for each; 0 is never.
     pub lfu_decay_time: AtomicU64,
-    /// True (1) while the keyspace's listener wants to be told.
+    /// Who is told of changes: [`LISTENER`], [`JOURNAL`], both, or nobody (0).
     pub listens: AtomicU64,
 }
 

@@ -167,14 +167,17 @@ pub(crate) struct FieldsExpired {
     pub(crate) stays: bool,
     /// Fields expired.
     any: bool,
+    /// Their names, where those were asked for.
+    fields: Vec<Vec<u8>>,
 }
 
 impl FieldsExpired {
-    /// What has happened to the key: a hash that loses its last field is deleted, it has not expired.
-    pub(crate) fn events(&self) -> impl Iterator<Item = KeyEvent> + use<> {
-        let fields = self.any.then_some(KeyEvent::FIELDS_EXPIRED);
+    /// What has happened to the key: a hash that loses its last field is deleted, it has not expired. With each event what is
+    /// gone by it: these fields, without any the key, or nothing (`None`).
+    pub(crate) fn events(&self) -> impl Iterator<Item = (KeyEvent, Option<&[Vec<u8>]>)> {
+        let fields = self.any.then_some((KeyEvent::FIELDS_EXPIRED, self.stays.then_some(&self.fields[..])));
         let key = if self.any { KeyEvent::DEL } else { KeyEvent::EXPIRED };
-        fields.into_iter().chain((!self.stays).then_some(key))
+        fields.into_iter().chain((!self.stays).then_some((key, Some(&[][..]))))
     }
 }
 
@@ -420,7 +423,8 @@ impl Shard {
         due
     }
     /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
-    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event.
+    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event, and with
+    /// what is gone by it as [`FieldsExpired::events`] has that. It has no fields' names unless `names_fields`.
     /// Returns how many it removed, how many it looked at, and where to go on.
     pub(crate) fn expire_step(
         &mut self,
@@ -428,7 +432,8 @@ impl Shard {
         from: u64,
         now_ms: i64,
         garbage: &mut Vec<Value>,
-        tell: &mut dyn FnMut(&[u8], KeyEvent),
+        names_fields: bool,
+        tell: &mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>),
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
         let mut watchers = std::mem::take(&mut self.watchers);
@@ -441,7 +446,7 @@ impl Shard {
                 mortal +=
                     usize::from(value.as_ref().is_some_and(|value| value.field_deadline_ms() != i64::MAX));
                 garbage.extend(value);
-                tell(key, KeyEvent::EXPIRED);
+                tell(key, KeyEvent::EXPIRED, Some(&[]));
                 if watchers.any() {
                     watchers.raise(slot, key);
                 }
@@ -460,37 +465,49 @@ impl Shard {
             let key = Key { bytes: &key, hash: self.positions.hash(&key) };
             let at = self.table(slot).and_then(|table| table.records.locate(position, key.bytes));
             let Some(at) = at else { continue };
-            let expired = self.expire_fields(slot, at, &key, now_ms);
+            let expired = self.expire_fields(slot, at, &key, now_ms, names_fields);
             if !expired.stays {
                 removed += 1;
                 garbage.extend(self.remove(slot, expired.at, &key));
             }
-            expired.events().for_each(|event| tell(key.bytes, event));
+            expired.events().for_each(|(event, gone)| tell(key.bytes, event, gone));
         }
         (removed, looked_at, next)
     }
     /// Has fields be gone of the hash at `at`, whose record's deadline has come. The record does not stay when the key's own time
-    /// has come, or no field is left.
-    pub(crate) fn expire_fields(&mut self, slot: usize, at: At, key: &Key<'_>, now_ms: i64) -> FieldsExpired {
+    /// has come, or no field is left. The fields' names are told only if `names_fields`.
+    pub(crate) fn expire_fields(
+        &mut self,
+        slot: usize,
+        at: At,
+        key: &Key<'_>,
+        now_ms: i64,
+        names_fields: bool,
+    ) -> FieldsExpired {
         self.keep(slot, position_of(key.hash.0), key.bytes);
+        let mut fields = Vec::new();
+        let mut add = |field: &[u8]| fields.push(field.to_vec());
         let expired = self.change_table(slot, |table| {
             if key_deadline_ms(&table.records.at(at)) <= now_ms {
                 return None;
             }
             table.records.change_outside(at, |value| match value {
-                Value::Hash(hash) => Some((hash.expire(now_ms), hash.is_empty())),
+                Value::Hash(hash) => {
+                    let add: Option<&mut dyn FnMut(&[u8])> = if names_fields { Some(&mut add) } else { None };
+                    Some((hash.expire(now_ms, add), hash.is_empty()))
+                }
                 Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
             })
         });
         let Some((gone, is_empty)) = expired.flatten() else {
-            return FieldsExpired { at, stays: false, any: false };
+            return FieldsExpired { at, stays: false, any: false, fields };
         };
         if gone > 0 {
             self.note_key(slot, key);
         }
         self.settle(slot, at, key, true);
         let found = self.table(slot).and_then(|t| t.records.locate(position_of(key.hash.0), key.bytes));
-        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0 }
+        FieldsExpired { at: found.unwrap_or(at), stays: !is_empty, any: gone > 0, fields }
     }
     /// Has the place of a hash's record hold what comes first: the end of the key or of a field. `was_mortal`: some field
     /// expired before the hash was changed. The record has moved.
@@ -566,6 +583,8 @@ impl Shard {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock<'a> {
     pub(crate) now_ms: i64,
+    /// What expires then or earlier is gone: `now_ms`, or the beginning of time while a journal is replayed.
+    pub(crate) expiry_ms: i64,
     /// Under an LFU policy.
     pub(crate) lfu: bool,
     pub(crate) settings: &'a Settings,

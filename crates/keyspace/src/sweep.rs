@@ -1,6 +1,7 @@
 //! Walks over all shards of a [`Keyspace`]: SCAN, whole visits, random keys, active expiry. One shard is locked at a time,
 //! and never for longer than a segment takes.
 
+use crate::journal::Placed;
 use crate::segmented::POSITION_BITS;
 use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,17 +66,24 @@ impl Keyspace {
                 if due != slot {
                     (slot, from) = (due, self.start_of(shard_index));
                 }
-                let mut tell = |key: &[u8], event: KeyEvent| {
-                    if self.listens() {
+                let (listens, mut effects) = (self.listens(), None);
+                let mut tell = |key: &[u8], event: KeyEvent, gone: Option<&[Vec<u8>]>| {
+                    if listens {
+                        if let Some(fields) = gone {
+                            self.note_gone(slot, key, fields, &mut effects);
+                        }
                         self.tell(slot, key, event, true, 0);
                     }
                 };
-                let (gone, seen, next) = held.expire_step(slot, from, now_ms, &mut garbage, &mut tell);
+                let (gone, seen, next) =
+                    held.expire_step(slot, from, now_ms, &mut garbage, listens, &mut tell);
+                let placed = effects.and_then(|effects| self.journal().place(effects));
                 if gone > 0 {
                     self.shards[shard_index].publish(&held);
                 }
                 let is_waited_for = held.watchers.waiters.has_signalled();
                 drop(held);
+                placed.into_iter().for_each(Placed::put);
                 if is_waited_for {
                     self.serve_signalled(shard_index, now_ms);
                 }
@@ -170,6 +178,7 @@ impl Txn<'_> {
             keyspace.flushes.fetch_add(1, Relaxed);
         }
         if self.listens() {
+            self.note_change(slot);
             keyspace.tell_all();
         }
         Flushed { tables, garbage_bytes: keyspace.garbage_bytes.clone() }
@@ -192,6 +201,7 @@ impl Txn<'_> {
             self.keyspace.flushes.fetch_add(1, Relaxed);
         }
         if self.listens() {
+            self.note_change(a);
             self.keyspace.tell_all();
         }
     }

@@ -4,10 +4,14 @@
 //! shards are let go. How a record is found and changed is in [`crate::db`].
 
 use crate::event::{Caller, KeyEvent};
+use crate::journal::effects::{Arg, Effects, EffectsMark};
+use crate::journal::{Journal, Placed};
+use crate::settings::{JOURNAL, LISTENER};
 use crate::shard::{Clock, Shard, Slot};
 use crate::{Db, Flushed, KeyHash, Keyspace, Value};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -28,6 +32,8 @@ pub struct Txn<'k> {
     pub(crate) lookups: Lookups,
     /// How changes are called, while somebody listens.
     pub(crate) caller: Caller,
+    /// What it did, while changes are recorded.
+    effects: Option<Box<Effects>>,
     /// One place inline: a SET that replaces a value allocates nothing for it.
     garbage: SmallVec<[Value; 1]>,
     /// Tables that [`Txn::flush_later`] took out.
@@ -168,6 +174,14 @@ impl<'k> Txn<'k> {
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms
     }
+    /// True when what expires at that time has expired.
+    pub fn has_passed(&self, at_ms: i64) -> bool {
+        at_ms <= self.clock.expiry_ms
+    }
+    /// From here on nothing expires: what a journal says is run again, and the journal itself says what expired.
+    pub fn set_replaying(&mut self) {
+        self.clock.expiry_ms = i64::MIN;
+    }
     /// The keyspace the shards belong to.
     pub fn keyspace(&self) -> &'k Keyspace {
         self.keyspace
@@ -177,11 +191,75 @@ impl<'k> Txn<'k> {
         self.no_touch = no_touch;
     }
 
-    /// True when somebody wants to be told of events. Asked with the shard held that is changed: whoever began to listen before
+    /// True when somebody wants to be told of events, or changes are recorded. Asked with the shard held that is changed: whoever began to listen before
     /// it was taken is told.
     #[inline]
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0
+    }
+    /// A command begins, of client `by`. Where the listener wants to be told, its changes are called what `names` says: a name,
+    /// and whether the command only reads. What it changes is its effect, until [`Txn::end_command`].
+    pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), by: u64) {
+        let listens = self.clock.settings.listens.load(Relaxed);
+        if listens & LISTENER != 0 {
+            let (event, reads) = names();
+            self.call_changes(event, reads, by);
+        }
+        if listens & JOURNAL != 0 && self.keyspace.journal().is_on() {
+            self.effects.get_or_insert_with(Journal::effects).begin();
+        }
+    }
+    /// The command ends: if it changed anything and said no effect, its arguments are its effect.
+    #[inline]
+    pub fn end_command<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        if let Some(effects) = &mut self.effects {
+            effects.end(db, args);
+        }
+    }
+    /// True while changes are recorded: a command whose effect is not its arguments is to say what it is.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.effects.is_some()
+    }
+    /// An effect of the command at work, in place of its arguments; a command may have several.
+    pub fn effect(&mut self, db: usize, args: &[Arg<'_>]) {
+        if let Some(effects) = &mut self.effects {
+            effects.own(db, args.iter().copied());
+        }
+    }
+    /// What the command at work has changed so far is in its effects, or is no effect.
+    pub fn no_effect(&mut self) {
+        if let Some(effects) = &mut self.effects {
+            effects.begin_own();
+        }
+    }
+    /// The place behind the effects so far.
+    pub fn effects_mark(&self) -> EffectsMark {
+        self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())
+    }
+    /// What was done since `mark` was undone: it had no effect.
+    pub fn forget_effects_since(&mut self, mark: EffectsMark) {
+        if let Some(effects) = &mut self.effects {
+            effects.forget_since(mark);
+        }
+    }
+    /// Something changed in a database that SELECT reaches.
+    #[inline]
+    pub(crate) fn note_change(&mut self, slot: usize) {
+        match &mut self.effects {
+            Some(effects) if slot.is_multiple_of(2) => effects.changed(),
+            Some(_) => {}
+            None => debug_assert!(
+                !self.keyspace.journal().is_on() || !slot.is_multiple_of(2),
+                "a change that no command made"
+            ),
+        }
+    }
+    /// A key, or `fields` of it if there are any, have expired.
+    pub(crate) fn note_gone(&mut self, slot: usize, key: &[u8], fields: &[Vec<u8>]) {
+        if slot.is_multiple_of(2) && self.keyspace.journal().is_on() {
+            self.effects.get_or_insert_with(Journal::effects).gone(slot / 2, key, fields);
+        }
     }
     /// From here on changes are called `event` and are client `by`'s. `reads`: they are of a command that only reads, which
     /// looks for keys that there may not be.
@@ -202,7 +280,7 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn none(keyspace: &'k Keyspace, now_ms: i64) -> Txn<'k> {
         let settings = keyspace.settings();
-        let clock = Clock { now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
+        let clock = Clock { now_ms, expiry_ms: now_ms, lfu: settings.lfu.load(Relaxed) != 0, settings };
         Txn {
             keyspace,
             held: SmallVec::new(),
@@ -210,6 +288,7 @@ impl<'k> Txn<'k> {
             no_touch: false,
             lookups: Lookups::default(),
             caller: Caller::NOBODY,
+            effects: None,
             garbage: SmallVec::new(),
             flushed: Vec::new(),
         }
@@ -219,10 +298,18 @@ impl<'k> Txn<'k> {
 impl Drop for Txn<'_> {
     #[inline]
     fn drop(&mut self) {
+        let mut woken = Vec::new();
         if self.held.iter().any(|held| held.guard.watchers.waiters.has_signalled())
             && !std::thread::panicking()
         {
-            self.serve_waiters();
+            woken = self.serve_waiters();
+        }
+        if self.effects.is_some() && !std::thread::panicking() {
+            self.record();
+        }
+        if !woken.is_empty() {
+            self.held.clear();
+            woken.iter().for_each(|waiter| waiter.wake());
         }
         if !self.garbage.is_empty() || !self.flushed.is_empty() {
             self.held.clear();
@@ -239,6 +326,13 @@ impl<'k> Txn<'k> {
             Ok(at) => look(&self.held[at].guard),
             Err(_) => look(&self.keyspace.shards[shard].lock.lock()),
         }
+    }
+    /// The databases that have, or had, keys or what belongs to them.
+    ///
+    /// # Panics
+    /// When not all shards are held.
+    pub fn in_use(&mut self) -> BTreeSet<usize> {
+        self.all_held().flat_map(|shard| shard.tables().map(|(slot, _)| slot / 2)).collect()
     }
     /// As [`Txn::flush`]; the tables are freed when the shards are let go.
     ///
@@ -263,9 +357,12 @@ impl<'k> Txn<'k> {
     pub(crate) fn held_shards(&self) -> impl Iterator<Item = (usize, &Shard)> {
         self.held.iter().map(|held| (held.shard, &*held.guard))
     }
-    /// Holds no shard any more.
-    pub(crate) fn let_go(&mut self) {
+    /// Gives what it did a place in the stream, lets the shards go and puts it there.
+    fn record(&mut self) {
+        let Some(effects) = self.effects.take() else { return };
+        let placed = self.keyspace.journal().place(effects);
         self.held.clear();
+        placed.into_iter().for_each(Placed::put);
     }
     /// Holds one more shard; false when somebody else has it, for longer than a moment.
     pub(crate) fn hold_one_more(&mut self, shard: usize) -> bool {

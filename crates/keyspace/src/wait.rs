@@ -275,15 +275,14 @@ impl Db<'_, '_> {
 }
 
 impl Txn<'_> {
-    /// Serves who waits for the keys that changed, lets the shards go and wakes those who were served.
+    /// Serves who waits for the keys that changed; those are to be woken when the shards are let go.
     #[cold]
-    pub(crate) fn serve_waiters(&mut self) {
+    pub(crate) fn serve_waiters(&mut self) -> Vec<Arc<dyn Waiter>> {
         let mut woken = Vec::new();
         while let Some((shard, at)) = self.take_signal() {
             self.serve_key(shard, &at, &mut woken);
         }
-        self.let_go();
-        woken.iter().for_each(|waiter| waiter.wake());
+        woken
     }
     fn serve_key(&mut self, shard: usize, at: &SlotKey, woken: &mut Vec<Arc<dyn Waiter>>) {
         let key = self.keyspace.key(&at.1);

@@ -7,11 +7,14 @@
 use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::families::collection::argument;
-use crate::families::string::value_of;
+use crate::families::expiry;
+use crate::families::string::{value_of, was_set};
 use crate::parse::{self, ExpiryUnit, Text};
+use crate::run::arg;
 use crate::spec::Arg;
 use smallvec::SmallVec;
 use strand_digest::Digest;
+use strand_keyspace::journal::Arg as EffectArg;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Db, HashValue, Key, Settings, Stored, ValueRef};
 use strand_wire::args::Args;
@@ -58,6 +61,7 @@ pub(crate) fn setif(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "setif", |db, expire_at_ms| {
         db.set_str(key, value_of(args, 2), expire_at_ms);
+        was_set(db, key, arg(args, 2), expire_at_ms);
     });
     answer(call.reply, done);
 }
@@ -71,7 +75,9 @@ pub(crate) fn delif(call: &mut Call<'_, '_>) {
     let (args, key, now_ms) = (call.args, &call.keys[0], call.now_ms);
     let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "delif", |db, _| {
-        db.delete(key);
+        if db.delete(key) {
+            db.effect(&[b"DEL".into(), key.bytes.into()]);
+        }
     });
     answer(call.reply, done);
 }
@@ -88,18 +94,19 @@ pub(crate) fn hreplace(call: &mut Call<'_, '_>) {
     let mut db = call.txn.db(call.db);
     let done = rule.write(&mut db, key, args, now_ms, "hreplace", |db, expire_at_ms| {
         db.insert(key, hash.into_value(), expire_at_ms);
+        was_replaced(db, key, args, from, expire_at_ms);
     });
     answer(call.reply, done);
 }
 
 /// HREPLACE with many fields: the hash is made while nothing is held.
 pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
-    let (rule, mut from) = match read_hreplace(call.args) {
+    let (rule, first) = match read_hreplace(call.args) {
         Ok(read) => read,
         Err(text) => return call.reply.error(&text),
     };
     let (args, now_ms) = (call.args, call.now_ms);
-    let mut hash = HashValue::new();
+    let (mut hash, mut from) = (HashValue::new(), first);
     while from < args.len() {
         from = add(&mut hash, args, from, PAIRS_PER_SLICE, call.keyspace.settings());
         call.pause();
@@ -108,9 +115,23 @@ pub(crate) fn hreplace_long(call: &mut LaneCall<'_>) {
     let mut txn = call.lock(&[key.hash]);
     let done = rule.write(&mut txn.db(call.db), &key, args, now_ms, "hreplace", |db, expire_at_ms| {
         db.insert(&key, hash.into_value(), expire_at_ms);
+        was_replaced(db, &key, args, first, expire_at_ms);
     });
     drop(txn);
     answer(call.reply, done);
+}
+
+/// The effect of HREPLACE, whose pairs begin at argument `from`.
+fn was_replaced(db: &mut Db<'_, '_>, key: &Key<'_>, args: Args<'_>, from: usize, expire_at_ms: Option<i64>) {
+    if !db.is_recorded() {
+        return;
+    }
+    db.effect(&[b"DEL".into(), key.bytes.into()]);
+    let pairs: Vec<EffectArg<'_>> = (from..args.len()).map(|at| arg(args, at)).collect();
+    db.effect(&[&[b"HSET".into(), key.bytes.into()], &pairs[..]].concat());
+    if let Some(at_ms) = expire_at_ms {
+        expiry::was_set(db, key, at_ms);
+    }
 }
 
 /// The rule, and where the pairs begin.

@@ -5,9 +5,11 @@
 
 use crate::call::{Call, LaneCall};
 use crate::parse::{self, Text};
+use crate::run::arg;
 use crate::serial::NotRestored;
 use crate::{errors, serial};
 use strand_chain::Blob;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Db, Key, KeyEvent, Settings, Value};
 use strand_wire::args::Args;
 
@@ -49,7 +51,7 @@ pub(crate) fn restore(call: &mut Call<'_, '_>) {
     let done = Options::read(call.args).and_then(|options| {
         let expire_at_ms = options.check(&mut db, &call.keys[0], call.args, call.now_ms)?;
         let value = value_of(call.args.at(PAYLOAD), settings, &|| {})?;
-        options.put(&mut db, &call.keys[0], value, expire_at_ms, call.now_ms);
+        options.put(&mut db, &call.keys[0], value, expire_at_ms, call.args);
         Ok(())
     });
     match done {
@@ -84,7 +86,7 @@ fn restore_in_pieces(call: &mut LaneCall<'_>) -> Result<(), Text> {
             return Err(text);
         }
     };
-    options.put(&mut db, &key, value, expire_at_ms, now_ms);
+    options.put(&mut db, &key, value, expire_at_ms, call.args);
     Ok(())
 }
 
@@ -152,9 +154,18 @@ impl Options {
     }
 
     /// Puts the value at `key`; one that has expired already only removes what was there.
-    fn put(&self, db: &mut Db<'_, '_>, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>, now_ms: i64) {
-        if expire_at_ms.is_some_and(|at| at <= now_ms) {
-            db.delete(key);
+    fn put(
+        &self,
+        db: &mut Db<'_, '_>,
+        key: &Key<'_>,
+        value: Value,
+        expire_at_ms: Option<i64>,
+        args: Args<'_>,
+    ) {
+        if expire_at_ms.is_some_and(|at| db.has_passed(at)) {
+            if db.delete(key) {
+                db.effect(&[b"DEL".into(), key.bytes.into()]);
+            }
             return;
         }
         if db.peek(key).is_some() {
@@ -162,6 +173,12 @@ impl Options {
         }
         db.insert(key, value, expire_at_ms);
         db.set_usage(key, self.idle_s, self.frequency);
+        if db.is_recorded() {
+            let at_ms = expire_at_ms.unwrap_or(0).to_string();
+            let [name, replace, absolute] = [&b"RESTORE"[..], b"REPLACE", b"ABSTTL"].map(Arg::Bytes);
+            let at_ms = at_ms.as_bytes().into();
+            db.effect(&[name, key.bytes.into(), at_ms, arg(args, PAYLOAD), replace, absolute]);
+        }
     }
 }
 

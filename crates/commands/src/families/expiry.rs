@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{self, Text};
+use strand_keyspace::{Db, Key};
 
 /// How a command gives a moment.
 #[derive(Clone, Copy)]
@@ -46,19 +47,30 @@ fn reply_set(call: &mut Call<'_, '_>, given: Given) {
 fn set(call: &mut Call<'_, '_>, given: Given) -> Result<bool, Vec<u8>> {
     let condition = Condition::parse(call)?;
     let at_ms = moment_ms(call.args.at(2), call.now_ms, given).map_err(|t| t.into_owned().into_bytes())?;
-    let key = &call.keys[0];
+    let (key, has_passed) = (&call.keys[0], call.txn.has_passed(at_ms));
     let mut db = call.txn.db(call.db);
     let Some(current) = db.get(key).map(|r| r.expire_at_ms()) else { return Ok(false) };
     if !condition.holds(current, at_ms) {
         return Ok(false);
     }
-    if at_ms <= call.now_ms {
+    if has_passed {
         db.delete(key);
+        db.effect(&[b"DEL".into(), key.bytes.into()]);
     } else {
         // The largest i64 stands for "no expiry" in a record.
-        db.set_expiry(key, Some(at_ms.min(i64::MAX - 1)));
+        let at_ms = at_ms.min(i64::MAX - 1);
+        db.set_expiry(key, Some(at_ms));
+        was_set(&mut db, key, at_ms);
     }
     Ok(true)
+}
+
+/// The effect of setting an expiry.
+pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, at_ms: i64) {
+    if db.is_recorded() {
+        let at_ms = at_ms.to_string();
+        db.effect(&[b"PEXPIREAT".into(), key.bytes.into(), at_ms.as_bytes().into()]);
+    }
 }
 
 /// The unix milliseconds that an argument stands for; it may lie in the past.

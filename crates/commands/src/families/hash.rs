@@ -92,7 +92,11 @@ fn add_integer(call: &mut Call<'_, '_>) -> Result<i64, Text> {
 /// counts as 0. Reply: the sum as text.
 pub(crate) fn hincrbyfloat(call: &mut Call<'_, '_>) {
     match add_float(call) {
-        Ok(sum) => call.reply.bulk(sum.as_bytes()),
+        Ok(sum) => {
+            let (key, field) = (call.args.at(1), call.args.at(2));
+            call.effect(&[b"HSET".into(), key.into(), field.into(), sum.as_bytes().into()]);
+            call.reply.bulk(sum.as_bytes());
+        }
         Err(text) => call.reply.error(&text),
     }
 }

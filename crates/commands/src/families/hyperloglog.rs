@@ -9,6 +9,7 @@ use crate::parse::{string_of, wrong_type};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use strand_chain::Blob;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::hyperloglog::{self as hll, Corrupted, Form};
 use strand_keyspace::{Db, Key, KeyHash, RecordRef, Settings, StrRef};
 use strand_wire::reply::Reply;
@@ -133,7 +134,20 @@ fn merge_in_slices(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
     }
     let sparse_bytes_max = sparse_bytes_max(call.keyspace.settings());
     let mut txn = call.lock(&[keys[0].hash]);
-    store(&mut txn.db(call.db), &keys[0], &registers, dense, sparse_bytes_max)
+    let mut db = txn.db(call.db);
+    store(&mut db, &keys[0], &registers, dense, sparse_bytes_max)?;
+    // The sources are of several moments.
+    value_is_effect(&mut db, &keys[0])
+}
+
+/// The effect is the value as it is now.
+fn value_is_effect(db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<(), &'static str> {
+    if db.is_recorded()
+        && let Some(value) = value_of(db.peek(key))?.map(|s| s.to_blob())
+    {
+        db.effect(&[b"SET".into(), key.bytes.into(), Arg::Blob(&value), b"KEEPTTL".into()]);
+    }
+    Ok(())
 }
 
 /// Raises `registers` to those of the value at `key`; its form, if there is one.
@@ -188,6 +202,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), String> {
         Ok((converted, value.bytes.clone()))
     });
     let (converted, bytes) = looked_at?.ok_or(errors::NO_SUCH_KEY)?;
+    value_is_effect(&mut db, key)?;
     let form = hll::form(&bytes);
     match () {
         () if args.is(1, "GETREG") => {

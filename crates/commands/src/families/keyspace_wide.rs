@@ -6,10 +6,10 @@
 
 use crate::call::{Call, LaneCall};
 use crate::parse;
-use crate::{errors, glob};
+use crate::{errors, glob, run};
 use strand_chain::Chain;
 use strand_keyspace::types::Bytes;
-use strand_keyspace::{Keyspace, RecordRef};
+use strand_keyspace::{Flushed, Keyspace, RecordRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -134,14 +134,12 @@ pub(crate) fn dbsize(call: &mut Call<'_, '_>) {
 
 /// `FLUSHDB [ASYNC|SYNC]` (slow lane, whichever is said): empties the database. Reply: OK.
 pub(crate) fn flushdb(call: &mut LaneCall<'_>) {
-    let db = call.db;
-    flush(call, [db]);
+    flush(call, Some(call.db));
 }
 
-/// `FLUSHALL [ASYNC|SYNC]` (slow lane, whichever is said): empties every database. Reply: OK.
+/// `FLUSHALL [ASYNC|SYNC]` (slow lane, whichever is said): empties every database, at one moment for everybody. Reply: OK.
 pub(crate) fn flushall(call: &mut LaneCall<'_>) {
-    let all = call.keyspace.in_use().into_keys();
-    flush(call, all);
+    flush(call, None);
 }
 
 /// FLUSHDB inside EXEC.
@@ -152,7 +150,7 @@ pub(crate) fn flushdb_whole(call: &mut Call<'_, '_>) {
 
 /// FLUSHALL inside EXEC.
 pub(crate) fn flushall_whole(call: &mut Call<'_, '_>) {
-    let all = 0..call.txn.keyspace().databases();
+    let all = call.txn.in_use();
     flush_whole(call, all);
 }
 
@@ -168,14 +166,17 @@ fn are_flush_options(args: Args<'_>) -> bool {
     args.len() == 1 || (args.len() == 2 && (args.is(1, "ASYNC") || args.is(1, "SYNC")))
 }
 
-fn flush(call: &mut LaneCall<'_>, dbs: impl IntoIterator<Item = usize>) {
+/// Empties one database, or all (`None`).
+fn flush(call: &mut LaneCall<'_>, only: Option<usize>) {
     if !are_flush_options(call.args) {
         return call.reply.error(errors::SYNTAX);
     }
-    for db in dbs {
-        let hold = call.hold_all();
-        let mut flushed = call.keyspace.lock_all(call.now_ms).flush(db);
-        drop(hold);
+    let mut txn = call.hold_every_shard();
+    let dbs = only.map_or_else(|| txn.in_use(), |db| [db].into());
+    let flushed: Vec<Flushed> = dbs.into_iter().map(|db| txn.flush(db)).collect();
+    run::end(&mut txn, call.db, call.args);
+    drop(txn);
+    for mut flushed in flushed {
         while flushed.free_one() {
             call.pause();
         }
@@ -188,8 +189,9 @@ pub(crate) fn swapdb(call: &mut LaneCall<'_>) {
     match swapped(call.args, call.keyspace) {
         Ok((a, b)) => {
             if a != b {
-                let _hold = call.hold_all();
-                call.keyspace.lock_all(call.now_ms).swap(a, b);
+                let mut txn = call.hold_every_shard();
+                txn.swap(a, b);
+                run::end(&mut txn, call.db, call.args);
             }
             call.reply.ok();
         }

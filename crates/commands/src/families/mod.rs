@@ -9,6 +9,7 @@ pub(crate) mod conditional;
 pub(crate) mod dump;
 mod element_scan;
 pub(crate) mod expiry;
+mod first_pop;
 pub(crate) mod generic;
 pub(crate) mod geo;
 pub(crate) mod hash;

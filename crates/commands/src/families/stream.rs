@@ -1,9 +1,10 @@
 //! The stream commands: what several of them share. Adding and removing entries is in [`add`], ranges in [`range`], XREAD
 //! and XREADGROUP in [`read`], XGROUP in [`group`], what is pending in [`pending`], XINFO in [`info`], IDs in [`ids`], and
-//! how long a call may take in [`costs`].
+//! how long a call may take in [`costs`]. What goes into the journal is in [`effects`].
 
 mod add;
 pub(crate) mod costs;
+mod effects;
 mod group;
 mod ids;
 mod info;

@@ -15,10 +15,13 @@ pub(crate) use range::{append, getrange, setrange, strlen, substr};
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
+use crate::families::expiry;
 use crate::long::SLICE_ARGUMENTS;
 use crate::parse::{self, ExpiryUnit, Text, string_of};
+use crate::run::arg;
 use smallvec::SmallVec;
-use strand_keyspace::{Key, KeyEvent, KeyHash, StrRef};
+use strand_keyspace::journal::Arg;
+use strand_keyspace::{Db, Key, KeyEvent, KeyHash, StrRef};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
@@ -196,9 +199,25 @@ fn set_expiring(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) {
             let (mut db, key) = (call.txn.db(call.db), &call.keys[0]);
             db.set_str(key, value_of(call.args, 3), Some(at));
             db.tell_event(key, KeyEvent::EXPIRE);
+            was_set(&mut db, key, arg(call.args, 3), Some(at));
             call.reply.ok();
         }
         Err(text) => call.reply.error(&text),
+    }
+}
+
+/// The effect of setting a string.
+pub(super) fn was_set(db: &mut Db<'_, '_>, key: &Key<'_>, value: Arg<'_>, expire_at_ms: Option<i64>) {
+    if !db.is_recorded() {
+        return;
+    }
+    let set = [b"SET".into(), key.bytes.into(), value];
+    match expire_at_ms.map(|ms| ms.to_string()) {
+        None => db.effect(&set),
+        Some(ms) => {
+            let [name, key, value] = set;
+            db.effect(&[name, key, value, b"PXAT".into(), ms.as_bytes().into()]);
+        }
     }
 }
 
@@ -298,6 +317,7 @@ fn set_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     if expire_at_ms.is_some() && !options.keep_ttl {
         db.tell_event(key, KeyEvent::EXPIRE);
     }
+    was_set(&mut db, key, arg(call.args, 2), expire_at_ms);
     if !options.get {
         call.reply.ok();
     }
@@ -315,20 +335,24 @@ fn getex_with_options(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let expire_at_ms = options.expiry_ms(call, "getex")?;
     get_replied(call);
     call.txn.call_next(match expire_at_ms {
-        Some(at) if at <= call.now_ms => KeyEvent::DEL,
+        Some(at) if call.txn.has_passed(at) => KeyEvent::DEL,
         Some(_) => KeyEvent::EXPIRE,
         None => KeyEvent::PERSIST,
     });
+    let has_passed = expire_at_ms.is_some_and(|at| call.txn.has_passed(at));
     let mut db = call.txn.db(call.db);
     match expire_at_ms {
-        Some(at) if at <= call.now_ms => {
+        Some(_) if has_passed => {
             db.remove(key);
+            db.effect(&[b"DEL".into(), key.bytes.into()]);
         }
         Some(at) => {
             db.set_expiry(key, Some(at));
+            expiry::was_set(&mut db, key, at);
         }
         None if options.persist && db.peek(key).is_some_and(|r| r.expire_at_ms().is_some()) => {
             db.set_expiry(key, None);
+            db.effect(&[b"PERSIST".into(), key.bytes.into()]);
         }
         None => {}
     }

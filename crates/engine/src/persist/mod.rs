@@ -3,8 +3,9 @@
 //! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last one before the end); [`load`]
 //! reads one at the start. Files, threads and clocks are the host's. One snapshot at a time is written.
 //!
-//! What every command looks at is one number, [`Persist::alerts`], which is zero in all but four states: the dataset is being
-//! loaded, the last save failed, a snapshot keeps more than its budget, the server saves for the last time.
+//! What every command looks at is one number, [`Persist::alerts`], which is zero in all but five states: the dataset is being
+//! loaded, the last save failed, a snapshot keeps more than its budget, too much of the journal waits to be written, the server
+//! saves for the last time.
 
 mod info;
 mod load;
@@ -20,6 +21,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use strand_commands::spec::Flags;
+use strand_keyspace::journal::JOURNAL_FULL;
 use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
 
 /// The dataset is being loaded: little may run.
@@ -54,7 +56,7 @@ const CANNOT_SAVE: &str = "MISCONF Redis is configured to save RDB snapshots, bu
 
 /// See the module.
 pub(crate) struct Persist {
-    /// Shared with the keyspace's snapshot, whose bit is [`SNAPSHOT_OVER`].
+    /// Shared with the keyspace: its snapshot has the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
     alerts: Arc<AtomicU8>,
     state: Mutex<State>,
     /// Codes of function libraries that were in the file: saved again, so that nothing is lost.
@@ -124,6 +126,10 @@ impl Persist {
             loading: Loading::default(),
         }
     }
+    /// Where the keyspace says that writes are to wait.
+    pub(crate) fn shared_alerts(&self) -> Arc<AtomicU8> {
+        self.alerts.clone()
+    }
     /// Not zero when [`Persist::verdict`] must be asked.
     #[inline]
     pub(crate) fn alerts(&self) -> u8 {
@@ -148,7 +154,9 @@ impl Persist {
         }
         match alerts {
             _ if alerts & ENDED != 0 => Verdict::Ends,
-            _ if alerts & (FINAL | SNAPSHOT_OVER) != 0 => Verdict::Waits(now.mono_us + RETRY_US),
+            _ if alerts & (FINAL | SNAPSHOT_OVER | JOURNAL_FULL) != 0 => {
+                Verdict::Waits(now.mono_us + RETRY_US)
+            }
             _ => Verdict::Runs,
         }
     }

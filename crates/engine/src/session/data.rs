@@ -10,7 +10,7 @@ use std::time::Duration;
 use strand_commands::call::{Call, KeyRights};
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch;
-use strand_commands::events;
+use strand_commands::run;
 use strand_commands::spec::{CommandSpec, Flags, KeySpec};
 use strand_keyspace::{Key, KeyHash, Txn};
 use strand_wire::reply::Reply;
@@ -44,12 +44,12 @@ impl Session {
     pub(super) fn estimated(
         &mut self,
         spec: &'static CommandSpec,
-        run: fn(&mut Call<'_, '_>),
+        handler: fn(&mut Call<'_, '_>),
         now: Now,
     ) -> Ran {
         let elements = self.elements(spec);
         self.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, run, now) }
+        if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, handler, now) }
     }
 
     /// A command on keys: lock their shards, run. `ESTIMATED`: its cost is not fixed.
@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn data<const ESTIMATED: bool>(
         &mut self,
         spec: &'static CommandSpec,
-        run: fn(&mut Call<'_, '_>),
+        handler: fn(&mut Call<'_, '_>),
         now: Now,
     ) -> Ran {
         let args = self.argv.args();
@@ -102,7 +102,6 @@ impl Session {
         if self.no_touch {
             txn.set_no_touch(true);
         }
-        events::call_changes(spec, &mut txn, self.client.id);
         let mut call = Call {
             args,
             keys: &keys,
@@ -114,7 +113,7 @@ impl Session {
             rights: rights.as_ref().map(|rights| rights as &dyn KeyRights),
             wait: None,
         };
-        run(&mut call);
+        run::execute(spec, handler, &mut call, self.client.id);
         if counts_copies && call.reply.is_over() {
             // It has only read: let it be as if it had not begun.
             let mut all = std::mem::take(out);

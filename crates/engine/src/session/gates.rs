@@ -162,7 +162,7 @@ impl Session {
         let publishes = flags.has(Flags::PUBSUB) && !flags.has(Flags::NOSCRIPT);
         publishes
             || flags.has(Flags::MAY_REPLICATE)
-            || (flags.has(Flags::WRITE) && self.engine.keyspace.listens())
+            || (flags.has(Flags::WRITE) && self.engine.keyspace.has_listener())
     }
     /// Whether what holds a shard that the command in hand needs is a script that has run for long; true: a function.
     #[cold]

@@ -253,6 +253,7 @@ fn attempt(
         stop: None,
         published: Vec::new(),
     };
+    let mark = run.txn.effects_mark();
     let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
     let ended = task.run(&mut vm, args, limits, &mut run, reply);
     let Run { undo, stop, txn, published, .. } = run;
@@ -272,11 +273,13 @@ fn attempt(
         (Stop::Gone, _) => "ERR the client is gone".into(),
         (_, Mode::Bounded) => {
             undo.roll_back(txn);
+            txn.forget_effects_since(mark);
             "ERR the script runs for too long in a transaction with commands about the connection".into()
         }
         (_, Mode::Final) => "ERR the script needs more than it may have".into(),
         (stop, _) => {
             undo.roll_back(txn);
+            txn.forget_effects_since(mark);
             return Tried::Anew(stop);
         }
     };

@@ -141,9 +141,10 @@ impl HashValue {
     pub fn next_deadline_ms(&self) -> i64 {
         self.mortal().map_or(i64::MAX, Mortal::next_deadline_ms)
     }
-    /// Has fields be gone whose time has come by `now_ms`; how many they are. Costs as much as removing some hundred fields.
-    pub fn expire(&mut self, now_ms: i64) -> usize {
-        self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms))
+    /// Has fields be gone whose time has come by `now_ms`, and calls `gone` with each; how many they are. Costs as much as
+    /// removing some hundred fields.
+    pub fn expire(&mut self, now_ms: i64, gone: Option<&mut dyn FnMut(&[u8])>) -> usize {
+        self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
     }
     /// When the key of the hash expires, `i64::MAX` for never; kept here while some field expires.
     pub(crate) fn key_deadline_ms(&self) -> i64 {

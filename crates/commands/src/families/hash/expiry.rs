@@ -9,6 +9,8 @@ use crate::call::Call;
 use crate::errors;
 use crate::events::named;
 use crate::parse::{self, ExpiryUnit, Text};
+use crate::run::arg;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::hash::DEADLINE_MS_MAX;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, Collection, HashValue, Settings};
@@ -142,42 +144,75 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     let condition = Condition::of(args, 3).unwrap_or(Condition::None);
     let from = if condition == Condition::None { 3 } else { 4 };
     let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
-    if at_ms <= now_ms {
+    let has_passed = call.txn.has_passed(at_ms);
+    if has_passed {
         call.txn.call_next(named::HDEL);
     }
+    let codes = codes_of(call, fields, |hash, field, settings| {
+        let code = expire_field(hash, field, at_ms, has_passed, condition, settings);
+        (code, code > CONDITION_FAILED)
+    })?;
+    let done = fields.iter().zip(codes).filter(|(_, code)| *code > CONDITION_FAILED).map(|(field, _)| field);
+    expires(call, if has_passed { None } else { Some(at_ms) }, done);
+    Ok(())
+}
+
+/// Lets `change` have each of `fields`, and replies with its codes; the other value is whether it changed something. The
+/// codes, in the order of the fields.
+fn codes_of(
+    call: &mut Call<'_, '_>,
+    fields: Args<'_>,
+    mut change: impl FnMut(&mut HashValue, &[u8], &Settings) -> (i64, bool),
+) -> Result<Vec<i64>, Text> {
     let codes = update_existing(call, |hash: &mut HashValue, settings| {
         let mut changed = false;
-        let codes: Vec<i64> = fields
-            .iter()
-            .map(|field| {
-                let code = expire_field(hash, field, at_ms, condition, now_ms, settings);
-                changed |= code > CONDITION_FAILED;
-                code
-            })
-            .collect();
+        let mut code = |field| {
+            let (code, has_changed) = change(hash, field, settings);
+            changed |= has_changed;
+            code
+        };
+        let codes: Vec<i64> = fields.iter().map(&mut code).collect();
         (codes, changed.into())
     })?;
-    call.reply.array(fields.len());
-    match codes {
-        Some(codes) => codes.iter().for_each(|code| call.reply.int(*code)),
-        None => (0..fields.len()).for_each(|_| call.reply.int(NO_FIELD)),
+    let codes = codes.unwrap_or_else(|| vec![NO_FIELD; fields.len()]);
+    call.reply.array(codes.len());
+    codes.iter().for_each(|code| call.reply.int(*code));
+    Ok(codes)
+}
+
+/// The effect: these fields expire then, or are gone (`None`).
+fn expires<'a>(call: &mut Call<'_, '_>, at_ms: Option<i64>, fields: impl Iterator<Item = &'a [u8]>) {
+    if !call.is_recorded() {
+        return;
     }
-    Ok(())
+    let fields: Vec<Arg<'_>> = fields.map(Arg::Bytes).collect();
+    if fields.is_empty() {
+        return;
+    }
+    let (key, number) = (call.keys[0].bytes, fields.len().to_string());
+    match at_ms.map(|ms| ms.to_string()) {
+        None => call.effect(&[&[b"HDEL".into(), key.into()], &fields[..]].concat()),
+        Some(ms) => {
+            let ms = ms.as_bytes().into();
+            let head = [b"HPEXPIREAT".into(), key.into(), ms, b"FIELDS".into(), number.as_bytes().into()];
+            call.effect(&[&head, &fields[..]].concat());
+        }
+    }
 }
 
 fn expire_field(
     hash: &mut HashValue,
     field: &[u8],
     at_ms: i64,
+    has_passed: bool,
     condition: Condition,
-    now_ms: i64,
     settings: &Settings,
 ) -> i64 {
     let Some(before_ms) = hash.deadline_ms(field) else { return NO_FIELD };
     if !condition.holds(before_ms, at_ms) {
         return CONDITION_FAILED;
     }
-    if at_ms <= now_ms {
+    if has_passed {
         hash.remove(field);
         return REMOVED;
     }
@@ -211,57 +246,48 @@ fn seconds(ms: i64) -> i64 {
 fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
     let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
-    let codes = update_existing(call, |hash: &mut HashValue, settings| {
-        let mut changed = false;
-        let codes: Vec<i64> = fields
-            .iter()
-            .map(|field| match hash.deadline_ms(field) {
-                None => NO_FIELD,
-                Some(None) => NO_EXPIRY,
-                Some(Some(_)) => {
-                    changed |= hash.set_deadline(field, None, settings);
-                    DONE
-                }
-            })
-            .collect();
-        (codes, changed.into())
+    codes_of(call, fields, |hash, field, settings| match hash.deadline_ms(field) {
+        None => (NO_FIELD, false),
+        Some(None) => (NO_EXPIRY, false),
+        Some(Some(_)) => (DONE, hash.set_deadline(field, None, settings)),
     })?;
-    call.reply.array(fields.len());
-    match codes {
-        Some(codes) => codes.iter().for_each(|code| call.reply.int(*code)),
-        None => (0..fields.len()).for_each(|_| call.reply.int(NO_FIELD)),
-    }
     Ok(())
 }
 
 fn get_and_remove(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
     let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
-    send_and_change(call, fields, |hash, field, _| hash.remove(field))
+    let changed = send_and_change(call, fields, |hash, field, _| hash.remove(field))?;
+    expires(call, None, changed.into_iter());
+    Ok(())
 }
 
 /// Sends the values of `fields` and has `change` change each behind that; whether it did is its result. One after the other: a
-/// field that is named twice and removed is there once.
-fn send_and_change(
+/// field that is named twice and removed is there once. The fields that were changed.
+fn send_and_change<'a>(
     call: &mut Call<'_, '_>,
-    fields: Args<'_>,
+    fields: Args<'a>,
     mut change: impl FnMut(&mut HashValue, &[u8], &Settings) -> bool,
-) -> Result<(), Text> {
+) -> Result<Vec<&'a [u8]>, Text> {
     let settings = call.txn.keyspace().settings();
     let reply = &mut *call.reply;
     reply.array(fields.len());
     let sent = call.txn.db(call.db).change(&call.keys[0], |hash: &mut HashValue| {
-        let mut changed = false;
+        let mut changed = Vec::new();
         for field in fields.iter() {
             send_or_null(reply, hash.get(field));
-            changed |= change(hash, field, settings);
+            if change(hash, field, settings) {
+                changed.push(field);
+            }
         }
-        ((), changed.into())
+        let any = !changed.is_empty();
+        (changed, any.into())
     });
-    if sent.map_err(parse::wrong_type)?.is_none() {
+    let changed = sent.map_err(parse::wrong_type)?;
+    if changed.is_none() {
         fields.iter().for_each(|_| call.reply.null());
     }
-    Ok(())
+    Ok(changed.unwrap_or_default())
 }
 
 fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
@@ -270,7 +296,7 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     let options = Options::read(args, 2, false)?;
     let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
     let at_ms = options.deadline_ms(args, now_ms, "hgetex")?;
-    let is_over = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let has_passed = at_ms.is_some_and(|at_ms| call.txn.has_passed(at_ms));
     if at_ms.is_none() && !options.persist {
         read(call, |hash: Option<&HashValue>, reply| {
             reply.array(fields.len());
@@ -280,14 +306,24 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     }
     if options.persist {
         call.txn.call_next(named::HPERSIST);
-    } else if is_over {
+    } else if has_passed {
         call.txn.call_next(named::HDEL);
     }
-    send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.deadline_ms(field)) {
-        (_, None) | (None, Some(None)) => false,
-        (Some(_), Some(_)) if is_over => hash.remove(field),
-        (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
-    })
+    let changed =
+        send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.deadline_ms(field)) {
+            (_, None) | (None, Some(None)) => false,
+            (Some(_), Some(_)) if has_passed => hash.remove(field),
+            (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
+        })?;
+    if at_ms.is_some() {
+        expires(call, at_ms.filter(|_| !has_passed), changed.into_iter());
+    } else if call.is_recorded() && !changed.is_empty() {
+        let (key, number) = (call.keys[0].bytes, changed.len().to_string());
+        let head = [b"HPERSIST".into(), key.into(), b"FIELDS".into(), number.as_bytes().into()];
+        let fields: Vec<Arg<'_>> = changed.into_iter().map(Arg::Bytes).collect();
+        call.effect(&[&head, &fields[..]].concat());
+    }
+    Ok(())
 }
 
 fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
@@ -301,10 +337,10 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     if (options.nx && is_there) || (options.xx && !is_there) {
         return Ok(false);
     }
-    let is_over = at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let has_passed = at_ms.is_some_and(|at_ms| call.txn.has_passed(at_ms));
     let mut emptied = false;
+    let fields = || (first..args.len()).step_by(2);
     let set = update(call, |hash, settings| {
-        let fields = || (first..args.len()).step_by(2);
         let some = fields().any(|at| hash.get(args.at(at)).is_some());
         let all = !options.fxx || fields().all(|at| hash.get(args.at(at)).is_some());
         if (options.fnx && some) || !all {
@@ -313,7 +349,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
         for at in fields() {
             let (field, value) = (args.at(at), argument(args, at + 1));
             match at_ms {
-                Some(_) if is_over => {
+                Some(_) if has_passed => {
                     hash.remove(field);
                     continue;
                 }
@@ -329,8 +365,18 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     })?;
     // A hash without fields is deleted, and that has been told.
     if set && at_ms.is_some() && !emptied {
-        let event = if is_over { named::HDEL } else { named::HEXPIRE };
+        let event = if has_passed { named::HDEL } else { named::HEXPIRE };
         call.txn.db(call.db).tell_event(&call.keys[0], event);
+    }
+    if set && call.is_recorded() {
+        let mut named = fields().map(|at| args.at(at));
+        if has_passed {
+            expires(call, None, named);
+        } else if at_ms.is_some() {
+            let pairs: Vec<Arg<'_>> = (first..args.len()).map(|at| arg(args, at)).collect();
+            call.effect(&[&[b"HSET".into(), call.keys[0].bytes.into()], &pairs[..]].concat());
+            expires(call, at_ms, &mut named);
+        }
     }
     Ok(set)
 }

@@ -8,11 +8,13 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::events::named;
 use crate::families::collection::{read, send, update_existing};
+use crate::families::first_pop::{self, PopsFirst, counted_keys};
 use crate::parse::{self, Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use smallvec::SmallVec;
 use std::ops::Range;
 use strand_chain::Blob;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
@@ -92,110 +94,42 @@ fn pop(call: &mut Call<'_, '_>, from: End, command: &str) {
 /// `LMPOP numkeys key [key ...] LEFT|RIGHT [COUNT count]`: takes elements off the first list that there is. Reply: its
 /// key and an array of the elements, or null.
 pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
-    match counted_keys(call.args, 1, end) {
-        Ok((from, count)) => drop(pop_first(call, from, Some(count))),
-        Err(text) => call.reply.error(&text),
-    }
+    first_pop::pop_counted::<ListValue>(call, counted_keys(call.args, 1, end));
 }
 
 /// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: LMPOP that waits.
 pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
-    let arguments = || Ok((counted_keys(call.args, 2, end)?, seconds(call.args.at(1))?));
-    match arguments() {
-        Ok(((from, count), timeout_ms)) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
-        Err(text) => {
-            let text: Text = text;
-            call.reply.error(&text);
-        }
-    }
+    first_pop::pop_counted_or_wait::<ListValue>(call, counted_keys(call.args, 2, end));
 }
 
 /// `BLPOP key [key ...] timeout`: takes the first element off the first list that there is, and waits for one. Reply: its
 /// key and the element, or null when the time is over.
 pub(crate) fn blpop(call: &mut Call<'_, '_>) {
-    blocking_pop(call, End::Front);
+    first_pop::pop_one_or_wait::<ListValue>(call, End::Front);
 }
 
 /// `BRPOP key [key ...] timeout`: BLPOP from the end.
 pub(crate) fn brpop(call: &mut Call<'_, '_>) {
-    blocking_pop(call, End::Back);
+    first_pop::pop_one_or_wait::<ListValue>(call, End::Back);
 }
 
-fn blocking_pop(call: &mut Call<'_, '_>, from: End) {
-    match seconds(call.args.at(call.args.len() - 1)) {
-        Ok(timeout_ms) => pop_or_wait(call, from, None, timeout_ms, 1),
-        Err(text) => call.reply.error(text),
+impl PopsFirst for ListValue {
+    const WANTED: Wanted = Wanted::List;
+
+    fn pop_of(from: End) -> (KeyEvent, &'static [u8]) {
+        let command: &[u8] = if from == End::Front { b"LPOP" } else { b"RPOP" };
+        (popped_at(from), command)
     }
-}
-
-/// As [`pop_first`]; with nothing there it waits. The keys begin at argument `first`.
-fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout_ms: u64, first: usize) {
-    if !pop_first(call, from, count) {
-        call.wait = Some(Wait::at_each(timeout_ms, first, call.keys.len(), &Wanted::List));
-    }
-}
-
-/// Takes elements off the first list that there is, and replies with its key and an array of them, without a count with the
-/// element itself. False, and a reply of null, when there is no list.
-fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
-    call.txn.call_next(popped_at(from));
-    for key in call.keys {
-        let reply = &mut *call.reply;
-        let popped = call.txn.db(call.db).change(key, |list| pop_with_key(list, key, from, count, reply));
-        match popped {
-            Ok(Some(())) => return true,
-            Ok(None) => {}
-            Err(other) => {
-                call.reply.error(wrong_type(other));
-                return true;
-            }
+    fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>) {
+        let taken = taken(self, from, count.unwrap_or(1));
+        reply.array(2);
+        reply.bulk(key.bytes);
+        match count {
+            Some(_) => send_range(reply, self, taken.clone(), from),
+            None => self.get(taken.start).into_iter().for_each(|element| send(reply, element)),
         }
+        self.remove(taken);
     }
-    call.reply.null_array();
-    false
-}
-
-fn pop_with_key(
-    list: &mut ListValue,
-    key: &Key<'_>,
-    from: End,
-    count: Option<usize>,
-    reply: &mut Reply<'_>,
-) -> ((), Changed) {
-    let taken = taken(list, from, count.unwrap_or(1));
-    reply.array(2);
-    reply.bulk(key.bytes);
-    match count {
-        Some(_) => send_range(reply, list, taken.clone(), from),
-        None => list.get(taken.start).into_iter().for_each(|element| send(reply, element)),
-    }
-    list.remove(taken);
-    ((), Changed::Yes)
-}
-
-/// The arguments of LMPOP and ZMPOP: keys and their number, which is argument `number`, an end, a count.
-pub(crate) fn counted_keys(
-    args: Args<'_>,
-    number: usize,
-    end: fn(&[u8]) -> Result<End, &'static str>,
-) -> Result<(End, usize), Text> {
-    const BAD_COUNT: &str = "ERR count should be greater than 0";
-    let keys = positive(args.at(number), "ERR numkeys should be greater than 0")?;
-    let at = keys.saturating_add(number + 1);
-    let from = end(args.get(at).ok_or(errors::SYNTAX)?)?;
-    let mut count = None;
-    let mut option = at + 1;
-    while option < args.len() {
-        let value = args.get(option + 1).filter(|_| count.is_none() && args.is(option, "COUNT"));
-        count = Some(positive(value.ok_or(errors::SYNTAX)?, BAD_COUNT)?);
-        option += 2;
-    }
-    Ok((from, count.unwrap_or(1)))
-}
-
-/// A number from 1 on; `text` is the error for anything else.
-fn positive(bytes: &[u8], text: &'static str) -> Result<usize, &'static str> {
-    parse_int(bytes).filter(|n| *n > 0).and_then(|n| usize::try_from(n).ok()).ok_or(text)
 }
 
 /// `LMOVE source destination LEFT|RIGHT LEFT|RIGHT`. Reply: the element moved, or null without a source.
@@ -237,7 +171,13 @@ fn move_one(call: &mut Call<'_, '_>, from: End, to: End, timeout_ms: Option<u64>
         false => try_move(call, from, to).map_err(Text::from),
     };
     match moved {
-        Ok(Some(moved)) => send(call.reply, moved.bytes()),
+        Ok(Some(moved)) => {
+            send(call.reply, moved.bytes());
+            if call.is_recorded() && timeout_ms.is_some() {
+                let [source, destination] = [call.keys[0].bytes, call.keys[1].bytes].map(Arg::Bytes);
+                call.effect(&[b"LMOVE".into(), source, destination, word_of(from), word_of(to)]);
+            }
+        }
         Ok(None) => {
             call.reply.null();
             call.wait = timeout_ms.map(|timeout_ms| Wait::at_each(timeout_ms, 1, 1, &Wanted::List));
@@ -284,6 +224,10 @@ fn rotate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<Option<Moved>, 
         call.txn.db(call.db).tell_event(&call.keys[0], popped_at(from));
     }
     Ok(moved.flatten())
+}
+
+fn word_of(end: End) -> Arg<'static> {
+    Arg::Bytes(if end == End::Front { b"LEFT" } else { b"RIGHT" })
 }
 
 /// What taking an element off this end is called.

@@ -7,6 +7,7 @@ use crate::events::named;
 use crate::optimistic::{self, Write};
 use crate::parse::{self, Text, wrong_type};
 use std::collections::HashSet;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Collection, Db, Key, Member, SetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -151,7 +152,10 @@ fn pop_one(call: &mut Call<'_, '_>) {
         (member, removed.into())
     });
     match popped {
-        Ok(Some(Some(member))) => call.reply.bulk(&member),
+        Ok(Some(Some(member))) => {
+            call.effect(&[b"SREM".into(), key.bytes.into(), (&member[..]).into()]);
+            call.reply.bulk(&member);
+        }
         Ok(_) => call.reply.null(),
         Err(other) => call.reply.error(wrong_type(other)),
     }
@@ -217,6 +221,12 @@ impl Write for Popping<'_> {
             let left = popped.left.clone();
             // It was a set a moment ago, with the shard held.
             let _ = db.change(self.key, |set: &mut SetValue| (*set = left, strand_keyspace::Changed::Yes));
+        }
+        if db.is_recorded() && popped.all.is_some() {
+            db.effect(&[b"DEL".into(), self.key.bytes.into()]);
+        } else if db.is_recorded() && !popped.members.is_empty() {
+            let members: Vec<Arg<'_>> = popped.members.iter().map(|member| Arg::Bytes(member)).collect();
+            db.effect(&[&[b"SREM".into(), self.key.bytes.into()], &members[..]].concat());
         }
     }
 }

@@ -9,11 +9,15 @@ use crate::call::LaneCall;
 use crate::cost::LONG_ELEMENTS;
 use crate::optimistic::{self, Write};
 use crate::parse::Text;
+use crate::run::end;
 use strand_chain::Chain;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::{Collection, Db, Key, KeyHash, ListValue, Lookups, RecordRef, Value};
 
 /// A call that finds its value changed, or a shard taken, begins anew this often; then it reads its keys in slices.
 const TRIES: usize = 4;
+/// Elements that one effect stores.
+const ELEMENTS_PER_EFFECT: usize = 4096;
 
 /// SORT of much, or where somebody holds a shard that it needs.
 pub(crate) fn sort_long(call: &mut LaneCall<'_>) {
@@ -76,6 +80,7 @@ fn run(
             let mut keys = HeldKeys { keyspace: call.keyspace, db: txn.db(call.db) };
             if let Some(list) = finish(call, options, value.as_ref(), destination, &mut keys, out)? {
                 store(&mut txn.db(call.db), destination.expect("a list is stored"), list);
+                end(&mut txn, call.db, call.args);
             }
             return Ok(txn.lookups());
         }
@@ -85,11 +90,27 @@ fn run(
     if let (Some(list), Some(destination)) =
         (finish(call, options, value.as_ref(), destination, &mut keys, out)?, destination)
     {
-        store(&mut call.lock(&[destination.hash]).db(call.db), destination, list);
+        let mut txn = call.lock(&[destination.hash]);
+        let mut db = txn.db(call.db);
+        let copy = if db.is_recorded() { Some(list.clone()) } else { None };
+        store(&mut db, destination, list);
+        if let Some(list) = copy {
+            was_stored(&mut db, destination, &list);
+        }
     }
     lookups.hits += keys.lookups.hits;
     lookups.misses += keys.lookups.misses;
     Ok(lookups)
+}
+
+/// The effect of storing a list that was made of several moments: the list itself.
+fn was_stored(db: &mut Db<'_, '_>, key: &Key<'_>, list: &ListValue) {
+    db.effect(&[b"DEL".into(), key.bytes.into()]);
+    let elements: Vec<Vec<u8>> = list.iter(0).map(|element| element.to_vec()).collect();
+    for elements in elements.chunks(ELEMENTS_PER_EFFECT) {
+        let elements: Vec<Arg<'_>> = elements.iter().map(|element| Arg::Bytes(element)).collect();
+        db.effect(&[&[b"RPUSH".into(), key.bytes.into()], &elements[..]].concat());
+    }
 }
 
 fn lock<'a>(call: &LaneCall<'a>, hashes: &[KeyHash]) -> crate::call::LaneTxn<'a> {

@@ -1,7 +1,7 @@
 //! XADD, XTRIM, XDEL, XSETID, XLEN.
 
-use super::ids;
 use super::send_id;
+use super::{effects, ids};
 use crate::call::Call;
 use crate::errors;
 use crate::events::named;
@@ -157,11 +157,15 @@ fn add(call: &mut Call<'_, '_>) -> Result<Option<Id>, Text> {
         Ok((id, Changed::Yes))
     };
     let added =
-        if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) };
+        if no_make { change_existing(call, change) } else { collection::update(call, change).map(Some) }?;
     if trimmed {
         call.txn.db(call.db).tell_event(&call.keys[0], named::XTRIM);
     }
-    added
+    if let (Some(id), true) = (added, call.is_recorded()) {
+        let len = trimmed.then(|| effects::len(call));
+        effects::added(call, id, from, len);
+    }
+    Ok(added)
 }
 
 /// `XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT n]`: removes the oldest entries. Reply: how many.
@@ -173,6 +177,11 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
             Ok((removed, Changed::from(removed > 0)))
         })
     });
+    if trimmed.as_ref().is_ok_and(|removed| removed.is_some_and(|removed| removed > 0)) && call.is_recorded()
+    {
+        let len = effects::len(call);
+        effects::trimmed(call, len);
+    }
     match trimmed {
         Ok(removed) => call.reply.int(removed.unwrap_or(0) as i64),
         Err(text) => call.reply.error(&text),

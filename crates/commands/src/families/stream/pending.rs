@@ -1,7 +1,7 @@
 //! What was delivered and not acknowledged: XACK, XPENDING, XCLAIM, XAUTOCLAIM.
 
 use super::add::change_existing;
-use super::{ids, no_group, send_entry, send_id};
+use super::{effects, ids, no_group, send_entry, send_id};
 use crate::call::Call;
 use crate::errors;
 use crate::events::named;
@@ -174,6 +174,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
     let (args, now_ms) = (call.args, call.now_ms);
     let mut part = Chain::new();
     let mut reply = call.reply.part(&mut part);
+    let mut done = Done::default();
     let claimed = in_group(call, |group, entries| {
         let asked = claiming(args.at(4), "XCLAIM", now_ms);
         let mut asked = asked.map_err(|text| text.into_owned().into_bytes())?;
@@ -181,11 +182,14 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
         claim_options(args, 5 + all.len(), now_ms, &mut asked)?;
         if asked.last_id > group.last_id() {
             group.set_last_id(asked.last_id);
+            done.advanced = true;
         }
         let (mut consumer, mut claimed) = (None, 0);
         for id in all {
             let Some(entry) = entries.get(id) else {
-                group.acknowledge(id);
+                if group.acknowledge(id) {
+                    done.acknowledged.push((args.at(2).to_vec(), id));
+                }
                 continue;
             };
             if !group.can_claim(id, &asked.claim) {
@@ -193,6 +197,7 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
             }
             let consumer = *consumer.get_or_insert_with(|| group.see_consumer(args.at(3), now_ms));
             group.claim(id, consumer, &asked.claim);
+            done.claimed.push(id);
             match asked.just_ids {
                 true => send_id(&mut reply, id),
                 false => send_entry(&mut reply, &entry),
@@ -201,12 +206,40 @@ pub(crate) fn xclaim(call: &mut Call<'_, '_>) {
         }
         Ok(claimed)
     });
+    done.say(call);
     match claimed {
         Ok(claimed) => {
             call.reply.array(claimed);
             call.reply.raw(part);
         }
         Err(text) => call.reply.error_bytes(&text),
+    }
+}
+
+/// What XCLAIM or XAUTOCLAIM has changed.
+#[derive(Default)]
+struct Done {
+    /// Pending no more, since the entries were deleted.
+    acknowledged: Vec<(Vec<u8>, Id)>,
+    claimed: Vec<Id>,
+    /// The group's last ID is another.
+    advanced: bool,
+}
+
+impl Done {
+    /// Says the effects.
+    fn say(&self, call: &mut Call<'_, '_>) {
+        if !call.is_recorded() {
+            return;
+        }
+        call.txn.no_effect();
+        effects::removed(call, &self.acknowledged, &[]);
+        let (args, key) = (call.args, &call.keys[0]);
+        let mut db = call.txn.db(call.db);
+        effects::claimed(&mut db, key, args.at(2), args.at(3), &self.claimed);
+        if self.advanced {
+            effects::group_advanced(&mut db, key, args.at(2));
+        }
     }
 }
 
@@ -249,6 +282,7 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
     };
     let mut part = Chain::new();
     let mut reply = call.reply.part(&mut part);
+    let mut effect = Done::default();
     let done = in_group(call, |group, entries| {
         let looks = usize::try_from(asked.count.saturating_mul(LOOKS_PER_CLAIM)).unwrap_or(usize::MAX);
         let (mut left, mut looked) = (asked.count, 0);
@@ -265,12 +299,14 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
             match entries.get(id) {
                 None => {
                     group.acknowledge(id);
+                    effect.acknowledged.push((args.at(2).to_vec(), id));
                     deleted.push(id);
                     left -= 1;
                 }
                 Some(entry) if group.can_claim(id, &asked.claim) => {
                     let consumer = *consumer.get_or_insert_with(|| group.see_consumer(args.at(3), now_ms));
                     group.claim(id, consumer, &asked.claim);
+                    effect.claimed.push(id);
                     match asked.just_ids {
                         true => send_id(&mut reply, id),
                         false => send_entry(&mut reply, &entry),
@@ -287,6 +323,7 @@ pub(crate) fn xautoclaim(call: &mut Call<'_, '_>) {
         }
         Ok((cursor, claimed, deleted))
     });
+    effect.say(call);
     match done {
         Ok((cursor, claimed, deleted)) => {
             call.reply.array(3);

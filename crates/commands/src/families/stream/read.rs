@@ -2,7 +2,7 @@
 //!
 //! With nothing to read the reply is null; with BLOCK they say then what they would wait for ([`crate::wait`]).
 
-use super::{ids, no_group, send_entries, send_entry, send_id};
+use super::{effects, ids, no_group, send_entries, send_entry, send_id};
 use crate::call::Call;
 use crate::errors;
 use crate::events::named;
@@ -10,7 +10,7 @@ use crate::parse::{self, Text};
 use crate::wait::{Wait, milliseconds};
 use strand_chain::Chain;
 use strand_keyspace::types::stream::{Id, StreamValue};
-use strand_keyspace::{Changed, Db, Key, Wanted};
+use strand_keyspace::{Db, Key, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
@@ -220,6 +220,8 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
         };
         froms.push(from);
     }
+    call.txn.no_effect();
+    let mut db = call.txn.db(call.db);
     // One stream's entries may depend on those of one before, where a key is given twice.
     let (mut out, mut served) = (Chain::new(), 0);
     let mut reply = call.reply.part(&mut out);
@@ -231,12 +233,23 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
             let sent =
                 send_from_group(stream, *from, (group, consumer), key.bytes, &options, now_ms, &mut reply);
             is_new = consumers(stream) > before;
-            (sent, Changed::from(sent))
+            let changed = sent.is_some().into();
+            (sent, changed)
         });
         if is_new {
             db.tell_event(key, named::CREATE_CONSUMER);
         }
-        served += usize::from(matches!(sent, Ok(Some(true))));
+        let Ok(Some(Some(given))) = sent else { continue };
+        if db.is_recorded() {
+            if is_new {
+                effects::consumer_made(&mut db, key, group, consumer);
+            }
+            effects::claimed(&mut db, key, group, consumer, &given);
+            if matches!(from, From::New) {
+                effects::group_advanced(&mut db, key, group);
+            }
+        }
+        served += 1;
     }
     match served {
         0 => {
@@ -253,7 +266,7 @@ fn read_group(call: &mut Call<'_, '_>) -> Result<(), Vec<u8>> {
     Ok(())
 }
 
-/// One stream of XREADGROUP; false when there is nothing to read.
+/// One stream of XREADGROUP; `None` when there is nothing to read, else what is pending at the consumer from now.
 fn send_from_group(
     stream: &mut StreamValue,
     from: From,
@@ -262,11 +275,12 @@ fn send_from_group(
     options: &Options<'_>,
     now_ms: i64,
     reply: &mut Reply<'_>,
-) -> bool {
+) -> Option<Vec<Id>> {
     let sent = stream.change_group(group, |group, entries| {
+        let mut given = Vec::new();
         let start = match from {
             From::After(after) => {
-                let Some(start) = after.next() else { return false };
+                let start = after.next()?;
                 let id = group.see_consumer(consumer, now_ms);
                 let count = usize::try_from(options.count).unwrap_or(usize::MAX);
                 let all = group.consumer(id).into_iter().flat_map(|c| c.pending_from(start));
@@ -278,6 +292,7 @@ fn send_from_group(
                         Some(entry) => {
                             send_entry(reply, &entry);
                             group.deliver_again(id, now_ms);
+                            given.push(id);
                         }
                         None => {
                             reply.array(2);
@@ -286,14 +301,11 @@ fn send_from_group(
                         }
                     }
                 }
-                return true;
+                return Some(given);
             }
             From::New => group.last_id(),
         };
-        let Some(start) = entries.last_entry_id().filter(|last| *last > start).and_then(|_| start.next())
-        else {
-            return false;
-        };
+        let start = entries.last_entry_id().filter(|last| *last > start).and_then(|_| start.next())?;
         let id = group.see_consumer(consumer, now_ms);
         let count = entries.count(start, Id::MAX, options.count);
         open_stream(reply, key);
@@ -303,11 +315,12 @@ fn send_from_group(
             send_entry(reply, &entry);
             if !options.no_ack {
                 group.deliver(entry.id(), id, now_ms);
+                given.push(entry.id());
             }
         }
-        true
+        Some(given)
     });
-    sent.unwrap_or(false)
+    sent.flatten()
 }
 
 /// The arguments with the last ID of each stream in place of `$`; `None` without one.

@@ -1,7 +1,7 @@
 //! XDELEX and XACKDEL: deleting entries with a say in what becomes of their pending ones in consumer groups.
 
 use super::add::change_existing;
-use super::ids;
+use super::{effects, ids};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::Text;
@@ -55,14 +55,15 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
         Ok(parsed) => parsed,
         Err(text) => return call.reply.error(&text),
     };
+    let mut gone = Gone::default();
     let codes = change_existing(call, |stream, _| {
-        let mut changed = false;
         let codes: Vec<i64> =
-            all.iter().map(|id| remove(stream, *id, group, references, &mut changed)).collect();
-        Ok((codes, Changed::from(changed)))
+            all.iter().map(|id| remove(stream, *id, group, references, &mut gone)).collect();
+        Ok((codes, Changed::from(!gone.acknowledged.is_empty() || !gone.deleted.is_empty())))
     });
     match codes {
         Ok(codes) => {
+            effects::removed(call, &gone.acknowledged, &gone.deleted);
             call.reply.array(all.len());
             let codes = codes.unwrap_or_else(|| vec![NOT_THERE; all.len()]);
             codes.iter().for_each(|code| call.reply.int(*code));
@@ -71,18 +72,26 @@ fn run(call: &mut Call<'_, '_>, group: Option<&[u8]>) {
     }
 }
 
+/// What a call has changed.
+#[derive(Default)]
+struct Gone {
+    /// By group: pending no more.
+    acknowledged: Vec<(Vec<u8>, Id)>,
+    deleted: Vec<Id>,
+}
+
 fn remove(
     stream: &mut StreamValue,
     id: Id,
     group: Option<&[u8]>,
     references: References,
-    changed: &mut bool,
+    gone: &mut Gone,
 ) -> i64 {
     if let Some(group) = group {
         if stream.change_group(group, |group, _| group.acknowledge(id)) != Some(true) {
             return NOT_THERE;
         }
-        *changed = true;
+        gone.acknowledged.push((group.to_vec(), id));
     }
     let is_there = stream.entries().get(id).is_some();
     match references {
@@ -90,7 +99,9 @@ fn remove(
         References::Delete => {
             let names: Vec<Vec<u8>> = stream.each_group().map(|(name, _)| name.to_vec()).collect();
             for name in names {
-                *changed |= stream.change_group(&name, |group, _| group.acknowledge(id)) == Some(true);
+                if stream.change_group(&name, |group, _| group.acknowledge(id)) == Some(true) {
+                    gone.acknowledged.push((name, id));
+                }
             }
         }
         References::Acked => {
@@ -100,7 +111,9 @@ fn remove(
             }
         }
     }
-    *changed |= stream.delete(id);
+    if stream.delete(id) {
+        gone.deleted.push(id);
+    }
     if is_there || group.is_some() { DELETED } else { NOT_THERE }
 }
 

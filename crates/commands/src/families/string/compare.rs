@@ -1,11 +1,12 @@
 //! What compares a string before it acts: DELIFEQ, DELEX and SET's IFEQ; DIGEST; and MSETEX.
 
-use super::{Options, value_of};
+use super::{Options, value_of, was_set};
 use crate::call::Call;
 use crate::errors;
 use crate::parse::{Text, string_of};
-use strand_keyspace::StrRef;
+use crate::run::arg;
 use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{Db, Key, StrRef};
 
 /// Digits of a digest.
 const DIGITS: usize = 16;
@@ -27,7 +28,7 @@ pub(crate) fn delifeq(call: &mut Call<'_, '_>) {
 pub(crate) fn delex(call: &mut Call<'_, '_>) {
     let args = call.args;
     if args.len() == 2 {
-        let removed = call.txn.db(call.db).delete(&call.keys[0]);
+        let removed = delete(&mut call.txn.db(call.db), &call.keys[0]);
         return call.reply.int(removed.into());
     }
     let given = if args.len() == 4 { args.at(3) } else { return call.reply.error(errors::SYNTAX) };
@@ -89,7 +90,9 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     for (i, key) in call.keys.iter().enumerate() {
         let kept_ms =
             if options.keep_ttl { db.peek(key).and_then(|record| record.expire_at_ms()) } else { None };
-        db.set_str(key, value_of(args, 3 + 2 * i), expire_at_ms.or(kept_ms));
+        let expire_at_ms = expire_at_ms.or(kept_ms);
+        db.set_str(key, value_of(args, 3 + 2 * i), expire_at_ms);
+        was_set(&mut db, key, arg(args, 3 + 2 * i), expire_at_ms);
     }
     Ok(true)
 }
@@ -98,9 +101,17 @@ fn set_many(call: &mut Call<'_, '_>) -> Result<bool, Text> {
 fn remove_if(call: &mut Call<'_, '_>, is: impl FnOnce(Option<StrRef<'_>>) -> bool) {
     let mut db = call.txn.db(call.db);
     match string_of(db.peek(&call.keys[0])).map(is) {
-        Ok(removed) => call.reply.int((removed && db.delete(&call.keys[0])).into()),
+        Ok(removed) => call.reply.int((removed && delete(&mut db, &call.keys[0])).into()),
         Err(text) => call.reply.error(text),
     }
+}
+
+fn delete(db: &mut Db<'_, '_>, key: &Key<'_>) -> bool {
+    let deleted = db.delete(key);
+    if deleted {
+        db.effect(&[b"DEL".into(), key.bytes.into()]);
+    }
+    deleted
 }
 
 /// True when the string has these bytes.

@@ -73,6 +73,7 @@ fn add_float(call: &mut Call<'_, '_>) -> Result<String, &'static str> {
     let text = before.add(increment).ok_or(errors::NAN_OR_INFINITY)?.to_text();
     // Never kept as an integer, not even when it is one: OBJECT ENCODING shows it.
     db.update_str(key, StrRef::Bytes { bytes: text.as_bytes(), edited: false });
+    db.effect(&[b"SET".into(), key.bytes.into(), text.as_bytes().into(), b"KEEPTTL".into()]);
     Ok(text)
 }
 

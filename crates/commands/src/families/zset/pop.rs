@@ -7,13 +7,12 @@ use crate::call::Call;
 use crate::cost::part_elements;
 use crate::errors;
 use crate::events::named;
-use crate::families::list::counted_keys;
+use crate::families::first_pop::{self, PopsFirst, counted_keys};
 use crate::parse::{self, Text, wrong_type};
-use crate::wait::{Wait, seconds};
 use std::ops::Range;
 use strand_keyspace::types::list::End;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Changed, Collection, ValueRef, Wanted, ZSetValue};
+use strand_keyspace::{Changed, Collection, Key, KeyEvent, ValueRef, Wanted, ZSetValue};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -59,77 +58,44 @@ fn pop(call: &mut Call<'_, '_>, from: End) {
 /// `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: takes members off the first sorted set that there is. Reply: its
 /// key and an array of pairs, or null.
 pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
-    match arguments(call.args, 1) {
-        Ok((from, count)) => drop(pop_first(call, from, Some(count))),
-        Err(text) => call.reply.error(&text),
-    }
+    first_pop::pop_counted::<ZSetValue>(call, arguments(call.args, 1));
 }
 
 /// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: ZMPOP that waits.
 pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
-    let parsed = || Ok((arguments(call.args, 2)?, seconds(call.args.at(1))?));
-    match parsed() {
-        Ok(((from, count), timeout_ms)) => pop_or_wait(call, from, Some(count), timeout_ms, 3),
-        Err(text) => {
-            let text: Text = text;
-            call.reply.error(&text);
-        }
-    }
+    first_pop::pop_counted_or_wait::<ZSetValue>(call, arguments(call.args, 2));
 }
 
 /// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that there is, and waits
 /// for one. Reply: the key, the member and its score, or null when the time is over.
 pub(crate) fn bzpopmin(call: &mut Call<'_, '_>) {
-    blocking_pop(call, End::Front);
+    first_pop::pop_one_or_wait::<ZSetValue>(call, End::Front);
 }
 
 /// `BZPOPMAX key [key ...] timeout`: BZPOPMIN from the end.
 pub(crate) fn bzpopmax(call: &mut Call<'_, '_>) {
-    blocking_pop(call, End::Back);
+    first_pop::pop_one_or_wait::<ZSetValue>(call, End::Back);
 }
 
-fn blocking_pop(call: &mut Call<'_, '_>, from: End) {
-    match seconds(call.args.at(call.args.len() - 1)) {
-        Ok(timeout_ms) => pop_or_wait(call, from, None, timeout_ms, 1),
-        Err(text) => call.reply.error(text),
-    }
-}
+impl PopsFirst for ZSetValue {
+    const WANTED: Wanted = Wanted::ZSet;
 
-/// As [`pop_first`]; with nothing there it waits. The keys begin at argument `first`.
-fn pop_or_wait(call: &mut Call<'_, '_>, from: End, count: Option<usize>, timeout_ms: u64, first: usize) {
-    if !pop_first(call, from, count) {
-        call.wait = Some(Wait::at_each(timeout_ms, first, call.keys.len(), &Wanted::ZSet));
-    }
-}
-
-/// Takes members off the first sorted set that there is, and replies with its key and an array of pairs, without a count
-/// with the member and its score. False, and a reply of null, when there is no sorted set.
-fn pop_first(call: &mut Call<'_, '_>, from: End, count: Option<usize>) -> bool {
-    call.txn.call_next(if from == End::Front { named::ZPOPMIN } else { named::ZPOPMAX });
-    for key in call.keys {
-        let reply = &mut *call.reply;
-        let popped = call.txn.db(call.db).change(key, |zset: &mut ZSetValue| {
-            let taken = taken(zset, from, count.unwrap_or(1));
-            reply.array(if count.is_some() { 2 } else { 3 });
-            reply.bulk(key.bytes);
-            if count.is_some() {
-                reply.array(taken.len());
-            }
-            send_taken(reply, zset, &taken, from, count.is_some());
-            zset.remove_range(taken);
-            ((), Changed::Yes)
-        });
-        match popped {
-            Ok(Some(())) => return true,
-            Ok(None) => {}
-            Err(other) => {
-                call.reply.error(wrong_type(other));
-                return true;
-            }
+    fn pop_of(from: End) -> (KeyEvent, &'static [u8]) {
+        match from {
+            End::Front => (named::ZPOPMIN, b"ZPOPMIN"),
+            End::Back => (named::ZPOPMAX, b"ZPOPMAX"),
         }
     }
-    call.reply.null_array();
-    false
+    fn pop_with_key(&mut self, key: &Key<'_>, from: End, count: Option<usize>, reply: &mut Reply<'_>) {
+        let taken = taken(self, from, count.unwrap_or(1));
+        reply.array(if count.is_some() { 2 } else { 3 });
+        reply.bulk(key.bytes);
+        if count.is_some() {
+            reply.array(taken.len());
+        }
+        send_taken(reply, self, &taken, from, count.is_some());
+        self.remove_range(taken);
+    }
 }
 
 fn arguments(args: Args<'_>, number: usize) -> Result<(End, usize), Text> {

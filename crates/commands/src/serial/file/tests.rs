@@ -158,11 +158,11 @@ fn files_are_exchanged_with_redis_server() {
     };
     let Reply::Array(dir) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
     let dump = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder"))).join("dump.rdb");
-    let f = filled();
+    let mut f = filled();
     // The clock of redis-server is another: what expires does so in years.
     for (db, key) in [(0, "soon"), (5, "other")] {
-        let key = f.keyspace.key(key.as_bytes());
-        f.keyspace.lock(&[key.hash], START_MS).db(db).set_expiry(&key, Some(4_000_000_000_000));
+        f.db = db;
+        assert_eq!(f.run(&format!("PEXPIREAT {key} 4000000000000")), ":1|");
     }
     let digest = dataset_digest(&f.keyspace, START_MS).to_hex();
     std::fs::write(&dump, saved(&f.keyspace, &SAVING)).unwrap();

@@ -75,10 +75,14 @@ impl Mortal {
         self.deadlines.get(0).map_or(i64::MAX, |(_, score)| score as i64)
     }
     /// Hides what has expired by then, and removes some of what is hidden; how many fields were there before and are not now.
-    pub(super) fn expire(&mut self, now_ms: i64) -> usize {
-        let before = self.len();
+    /// Each of those is given to `gone`.
+    pub(super) fn expire(&mut self, now_ms: i64, gone: Option<&mut dyn FnMut(&[u8])>) -> usize {
+        let (before, hidden) = (self.len(), self.hidden());
         self.hidden_ms = now_ms;
         let after = self.len();
+        if let Some(gone) = gone {
+            self.deadlines.iter(hidden).take(before - after).for_each(|(field, _)| gone(&field));
+        }
         let removed = self.hidden().min(REMOVED_MAX);
         for (field, _) in self.deadlines.iter(0).take(removed) {
             self.plain.remove(&field);

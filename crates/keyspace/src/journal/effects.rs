@@ -1,0 +1,317 @@
+//! [`Effects`]: what one transaction did, as commands in RESP.
+//!
+//! The commands are deterministic: they name results, not what led to the results. An expiry is a time on the clock, a random
+//! choice is the element that was chosen. Their order is the order of the changes.
+
+use strand_chain::Blob;
+
+/// Arguments of at least this many bytes are kept by reference.
+const SHARED_BYTES_MIN: usize = 4096;
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+
+/// An argument of an effect.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// Copied.
+    Bytes(&'a [u8]),
+    /// Shared when it is large.
+    Blob(&'a Blob),
+}
+
+impl<'a> From<&'a [u8]> for Arg<'a> {
+    fn from(bytes: &'a [u8]) -> Arg<'a> {
+        Arg::Bytes(bytes)
+    }
+}
+impl<'a, const N: usize> From<&'a [u8; N]> for Arg<'a> {
+    fn from(bytes: &'a [u8; N]) -> Arg<'a> {
+        Arg::Bytes(bytes)
+    }
+}
+
+impl Arg<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Arg::Bytes(bytes) => bytes.len(),
+            Arg::Blob(blob) => blob.len(),
+        }
+    }
+}
+
+/// Encoded bytes, with large arguments by reference.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    /// Each stands in front of this place of `bytes`; the places ascend.
+    pub(crate) blobs: Vec<(usize, Blob)>,
+    blob_bytes: usize,
+}
+
+impl Encoded {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.blob_bytes
+    }
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.blobs.clear();
+        self.blob_bytes = 0;
+    }
+    /// Adds `other`, which is empty afterwards and keeps its room.
+    pub(crate) fn append(&mut self, other: &mut Encoded) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.blobs.extend(other.blobs.drain(..).map(|(place, blob)| (at + place, blob)));
+        self.blob_bytes += other.blob_bytes;
+        other.clear();
+    }
+    fn header(&mut self, mark: u8, n: usize) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut left = n;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        self.bytes.push(mark);
+        self.bytes.extend_from_slice(&digits[at..]);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+    fn command<'a>(&mut self, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        self.header(b'*', args.len());
+        for arg in args {
+            self.header(b'$', arg.len());
+            match arg {
+                Arg::Blob(blob) if blob.len() >= SHARED_BYTES_MIN => {
+                    self.blobs.push((self.bytes.len(), blob.clone()));
+                    self.blob_bytes += blob.len();
+                }
+                Arg::Blob(blob) => self.bytes.extend_from_slice(blob),
+                Arg::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            }
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    fn truncate(&mut self, bytes: usize, blobs: usize) {
+        self.bytes.truncate(bytes);
+        self.blob_bytes -= self.blobs.drain(blobs..).map(|(_, blob)| blob.len()).sum::<usize>();
+    }
+}
+
+/// What a transaction did so far.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) encoded: Encoded,
+    /// The database that is selected behind the last command.
+    db: usize,
+    commands: usize,
+    /// Changes of the command at work that no effect stands for yet.
+    changes: u64,
+    /// The command at work has said its effects by itself.
+    is_own: bool,
+    /// The commands do not belong together: each may be read without the others.
+    are_apart: bool,
+    /// What [`Effects::gone`] was called with: it stays, whatever a command undoes.
+    gone: Vec<Gone>,
+}
+
+#[derive(Debug)]
+struct Gone {
+    db: usize,
+    key: Vec<u8>,
+    fields: Vec<Vec<u8>>,
+}
+
+/// A place between two effects.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EffectsMark {
+    bytes: usize,
+    blobs: usize,
+    db: usize,
+    commands: usize,
+    gone: usize,
+}
+
+impl Effects {
+    /// A command begins.
+    pub(crate) fn begin(&mut self) {
+        debug_assert_eq!(self.changes, 0, "a change without an effect, before this command");
+        self.changes = 0;
+        self.is_own = false;
+    }
+    /// The command at work has changed something.
+    #[inline]
+    pub(crate) fn changed(&mut self) {
+        self.changes += 1;
+    }
+    /// The command at work has come to its end: where it changed something and did not say its effect, that is the command
+    /// as it was sent.
+    #[inline]
+    pub(crate) fn end<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        if self.changes > 0 && !self.is_own {
+            self.add(db, args);
+        }
+        self.changes = 0;
+    }
+    /// The effect of the command at work is what it says by [`Effects::own`]; until then it is nothing.
+    pub(crate) fn begin_own(&mut self) {
+        self.is_own = true;
+        self.changes = 0;
+    }
+    /// An effect of the command at work; those that it says are all its effects.
+    pub(crate) fn own<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        self.begin_own();
+        self.add(db, args);
+    }
+    /// An effect that is no command's: a key has expired.
+    pub(crate) fn add<'a>(&mut self, db: usize, args: impl ExactSizeIterator<Item = Arg<'a>>) {
+        self.select(db);
+        self.encoded.command(args);
+        self.commands += 1;
+    }
+    /// A key, or `fields` of it if there are any, are gone: they have expired, or were evicted.
+    pub(crate) fn gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
+        self.gone.push(Gone { db, key: key.to_vec(), fields: fields.to_vec() });
+        self.add_gone(db, key, fields);
+    }
+    fn add_gone(&mut self, db: usize, key: &[u8], fields: &[Vec<u8>]) {
+        let name: &[u8] = if fields.is_empty() { b"DEL" } else { b"HDEL" };
+        let mut args = Vec::with_capacity(2 + fields.len());
+        args.extend([Arg::Bytes(name), Arg::Bytes(key)]);
+        args.extend(fields.iter().map(|field| Arg::Bytes(field)));
+        self.add(db, args.into_iter());
+    }
+    /// From here on the commands do not belong together.
+    pub(crate) fn set_apart(&mut self) {
+        self.are_apart = true;
+    }
+    pub(crate) fn mark(&self) -> EffectsMark {
+        let (bytes, blobs) = (self.encoded.bytes.len(), self.encoded.blobs.len());
+        EffectsMark { bytes, blobs, db: self.db, commands: self.commands, gone: self.gone.len() }
+    }
+    /// Forgets what commands did after `mark`: it was undone. What expired meanwhile is gone all the same.
+    pub(crate) fn forget_since(&mut self, mark: EffectsMark) {
+        let EffectsMark { bytes, blobs, db, commands, gone } = mark;
+        self.encoded.truncate(bytes, blobs);
+        (self.db, self.commands, self.changes) = (db, commands, 0);
+        for Gone { db, key, fields } in self.gone.split_off(gone) {
+            self.gone(db, &key, &fields);
+        }
+    }
+    /// Ends them: what follows finds database 0 selected. False: there are none.
+    pub(crate) fn close(&mut self) -> bool {
+        debug_assert_eq!(self.changes, 0, "a change without an effect, at the end of a transaction");
+        if self.commands == 0 {
+            return false;
+        }
+        self.select(0);
+        true
+    }
+    fn is_wrapped(&self) -> bool {
+        self.commands > 1 && !self.are_apart
+    }
+    /// Bytes in the stream.
+    pub(crate) fn len(&self) -> usize {
+        self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
+    }
+    /// Moves them to the end of `out`, several as one transaction.
+    pub(crate) fn put(&mut self, out: &mut Encoded) {
+        let is_wrapped = self.is_wrapped();
+        if is_wrapped {
+            out.bytes.extend_from_slice(MULTI);
+        }
+        out.append(&mut self.encoded);
+        if is_wrapped {
+            out.bytes.extend_from_slice(EXEC);
+        }
+    }
+    /// As new, with its room kept.
+    pub(crate) fn reset(&mut self) {
+        let mut encoded = std::mem::take(&mut self.encoded);
+        encoded.clear();
+        *self = Effects { encoded, ..Effects::default() };
+    }
+    fn select(&mut self, db: usize) {
+        if self.db != db {
+            let number = db.to_string();
+            self.encoded.command([Arg::Bytes(b"SELECT"), Arg::Bytes(number.as_bytes())].into_iter());
+            self.db = db;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words<'a>(line: &'a str) -> Vec<Arg<'a>> {
+        line.split(' ').map(|word| Arg::Bytes(word.as_bytes())).collect()
+    }
+    fn text(effects: &mut Effects) -> String {
+        let mut out = Encoded::default();
+        let len = effects.len();
+        effects.put(&mut out);
+        assert_eq!(out.len(), len);
+        let mut shown = String::from_utf8(out.bytes).expect("the test's words").replace("\r\n", " ");
+        for digit in '0'..='9' {
+            shown = shown.replace(&format!("${digit} "), "").replace(&format!("*{digit} "), "| ");
+        }
+        shown.trim().to_string()
+    }
+
+    #[test]
+    fn one_command_stands_alone_and_several_stand_together() {
+        let mut effects = Effects::default();
+        effects.begin();
+        effects.end(0, words("GET a").into_iter());
+        assert!(!effects.close(), "it changed nothing");
+        effects.begin();
+        effects.changed();
+        effects.end(0, words("SET a 1").into_iter());
+        assert!(effects.close());
+        assert_eq!(text(&mut effects), "| SET a 1");
+        effects.reset();
+        for (db, line) in [(0, "SET a 1"), (3, "INCR b"), (3, "INCR c")] {
+            effects.begin();
+            effects.changed();
+            effects.end(db, words(line).into_iter());
+        }
+        assert!(effects.close());
+        assert_eq!(text(&mut effects), "| MULTI | SET a 1 | SELECT 3 | INCR b | INCR c | SELECT 0 | EXEC");
+    }
+
+    #[test]
+    fn a_command_may_say_its_own_effect_or_that_there_is_none() {
+        let mut effects = Effects::default();
+        effects.begin();
+        effects.changed();
+        effects.own(2, words("SREM s a").into_iter());
+        effects.changed();
+        effects.end(2, words("SPOP s").into_iter());
+        effects.begin();
+        effects.changed();
+        effects.begin_own();
+        effects.end(0, words("SPOP t").into_iter());
+        assert!(effects.close());
+        assert_eq!(text(&mut effects), "| SELECT 2 | SREM s a | SELECT 0");
+    }
+
+    #[test]
+    fn what_was_undone_is_forgotten() {
+        let mut effects = Effects::default();
+        let large = Blob::from(vec![b'x'; SHARED_BYTES_MIN]);
+        effects.add(0, words("SET a 1").into_iter());
+        let mark = effects.mark();
+        effects.add(4, [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)].into_iter());
+        effects.gone(5, b"old", &[]);
+        effects.changed();
+        effects.forget_since(mark);
+        assert!(effects.close());
+        let left = "| MULTI | SET a 1 | SELECT 5 | DEL old | SELECT 0 | EXEC";
+        assert_eq!(text(&mut effects), left);
+    }
+}

@@ -1,0 +1,134 @@
+use super::effects::Arg;
+use super::*;
+use strand_chain::Blob;
+
+fn effects(args: &[Arg<'_>]) -> Box<Effects> {
+    let mut effects = Journal::effects();
+    effects.add(0, args.iter().copied());
+    effects
+}
+
+fn encoded(args: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend(format!("${}\r\n", arg.len()).bytes());
+        bytes.extend(*arg);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+fn taken(journal: &Journal) -> Vec<u8> {
+    let mut out = Chain::new();
+    journal.take(&mut out);
+    out.slices().flatten().copied().collect()
+}
+
+#[test]
+fn bytes_come_in_the_order_of_their_places() {
+    let journal = Journal::new();
+    let first = journal.place(effects(&[Arg::Bytes(b"A")])).expect("an effect");
+    let second = journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect");
+    std::thread::scope(|scope| {
+        scope.spawn(|| second.put());
+    });
+    assert_eq!(taken(&journal), b"", "the first has not put its bytes");
+    first.put();
+    assert_eq!(taken(&journal), [encoded(&[b"A"]), encoded(&[b"B"])].concat());
+    assert_eq!(journal.take(&mut Chain::new()), journal.tail());
+    assert!(journal.place(Journal::effects()).is_none(), "nothing was done");
+}
+
+#[test]
+fn a_panic_leaves_newlines() {
+    let journal = Journal::new();
+    drop(journal.place(effects(&[Arg::Bytes(b"A")])));
+    journal.place(effects(&[Arg::Bytes(b"B")])).expect("an effect").put();
+    let stream = taken(&journal);
+    assert_eq!(stream, [vec![b'\n'; encoded(&[b"A"]).len()], encoded(&[b"B"])].concat());
+}
+
+#[test]
+fn large_arguments_are_shared_and_come_at_their_places() {
+    let journal = Journal::new();
+    let large = Blob::from(vec![7; 100_000]);
+    let args = [Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)];
+    journal.place(effects(&args)).expect("an effect").put();
+    journal.place(effects(&args)).expect("an effect").put();
+    let mut out = Chain::new();
+    journal.take(&mut out);
+    assert!(out.slices().any(|slice| slice.as_ptr() == large.as_ptr()), "it was copied");
+    let all: Vec<u8> = out.slices().flatten().copied().collect();
+    let one = encoded(&[b"SET", b"k", &large]);
+    assert_eq!(all, [one.clone(), one].concat());
+}
+
+/// Threads write while one takes: the stream is whole, and each thread's effects stand in their order.
+#[test]
+fn many_threads_make_one_stream() {
+    const THREADS: usize = 4;
+    const EACH: usize = 2_000;
+    let journal = Journal::new();
+    let mut out = Chain::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let journal = &journal;
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let (name, n) = (thread.to_string(), n.to_string());
+                    let args = [Arg::Bytes(name.as_bytes()), Arg::Bytes(n.as_bytes())];
+                    journal.place(effects(&args)).expect("an effect").put();
+                }
+            });
+        }
+        for _ in 0..1_000 {
+            journal.take(&mut out);
+        }
+    });
+    assert_eq!(journal.take(&mut out), journal.tail());
+    assert_eq!(out.len() as u64, journal.tail());
+    let all: Vec<u8> = out.slices().flatten().copied().collect();
+    let text = String::from_utf8(all).expect("digits");
+    let mut next = [0; THREADS];
+    for command in text.split("*2\r\n").skip(1) {
+        let mut words = command.split("\r\n").filter(|word| !word.starts_with('$'));
+        let thread: usize = words.next().and_then(|word| word.parse().ok()).expect("a thread");
+        assert_eq!(words.next(), Some(next[thread].to_string().as_str()));
+        next[thread] += 1;
+    }
+    assert_eq!(next, [EACH; THREADS]);
+}
+
+#[test]
+fn writers_are_told_to_wait_while_too_much_waits() {
+    let (journal, alerts) = (Journal::new(), Arc::new(AtomicU8::new(0)));
+    journal.set_alerts(alerts.clone());
+    let large = Blob::from(vec![7; WAITING_BYTES_MAX / 4]);
+    for _ in 0..4 {
+        assert_eq!(alerts.load(Relaxed), 0);
+        journal
+            .place(effects(&[Arg::Bytes(b"SET"), Arg::Bytes(b"k"), Arg::Blob(&large)]))
+            .expect("an effect")
+            .put();
+    }
+    assert_eq!(alerts.load(Relaxed), JOURNAL_FULL);
+    journal.take(&mut Chain::new());
+    assert_eq!(alerts.load(Relaxed), 0);
+}
+
+#[test]
+fn a_taker_that_sleeps_is_woken() {
+    let journal = Journal::new();
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| journal.sleep(Duration::from_secs(60)));
+        for _ in 0..60_000 {
+            if sleeper.is_finished() {
+                return;
+            }
+            journal.wake();
+            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("nobody woke it");
+    });
+}
