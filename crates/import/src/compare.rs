@@ -8,6 +8,7 @@ use crate::container::{Builder, Container, Entry, Kind};
 use crate::diff::{Change, diff};
 use crate::filter::{Filter, FilterOptions, Filtered};
 use crate::job::{DEPTH_MAX, join};
+use crate::source::remote::RemoteOptions;
 use crate::source::{self, Object, ReadError, Source, Tokens};
 use crate::{ImportError, Outcome, Progress, Summary};
 use std::path::Path;
@@ -24,12 +25,13 @@ pub fn compare(
     before: &Path,
     after: &Path,
     filter: &FilterOptions,
+    remote: &RemoteOptions,
     progress: &mut dyn Progress,
 ) -> Result<Summary, ImportError> {
     let started = Instant::now();
     let open = |path: &Path| {
         let filter = Filter::new(filter).map_err(ImportError::Options)?;
-        let opened = source::open(path);
+        let opened = source::open(path, remote);
         let source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
         Ok::<Box<dyn Source>, ImportError>(match filter {
             Some(filter) => Box::new(Filtered::new(source, filter)),

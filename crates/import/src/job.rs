@@ -48,7 +48,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
     let filter = Filter::new(&options.filter).map_err(ImportError::Options)?;
-    let mut source = source::open(&options.source).map_err(source_error)?;
+    let mut source = source::open(&options.source, &options.remote).map_err(source_error)?;
     if let Some(filter) = filter {
         source = Box::new(Filtered::new(source, filter));
     }

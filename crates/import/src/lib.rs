@@ -26,6 +26,7 @@ pub mod versions;
 pub use compare::compare;
 pub use filter::FilterOptions;
 pub use job::{MaxDelete, run};
+pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ use std::path::PathBuf;
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The folder or Maildir, or `git+file:///repository@revision`.
+    /// The folder or Maildir, `git+file:///repository@revision`, `s3://bucket/prefix`, or a URL.
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
@@ -53,6 +54,8 @@ pub struct ImportOptions {
     pub attachments: bool,
     /// Stop before anything is removed when more than this would be.
     pub max_delete: MaxDelete,
+    /// How a bucket is reached.
+    pub remote: RemoteOptions,
     /// Which documents are wanted; the others are removed, when an earlier run imported them.
     pub filter: FilterOptions,
 }
@@ -71,6 +74,7 @@ impl ImportOptions {
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),
+            remote: RemoteOptions::default(),
             filter: FilterOptions::default(),
         }
     }

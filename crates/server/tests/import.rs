@@ -275,8 +275,8 @@ fn what_cannot_be_done_is_said_with_its_exit_code() {
         said.iter().for_each(|s| assert!(text.contains(s), "{text:?} does not say {s:?}"));
     };
     fails(&mut command(&nobody, &folder.0, &[]), 1, &["cannot connect", &nobody]);
-    fails(&mut command(&nobody, Path::new("/no/such/folder"), &[]), 1, &["/no/such/folder", "No such file"]);
-    fails(&mut command(&nobody, Path::new("/dev/null"), &[]), 1, &["/dev/null", "not a directory"]);
+    fails(&mut command(&nobody, Path::new("/no/such/folder"), &[]), 5, &["/no/such/folder", "No such file"]);
+    fails(&mut command(&nobody, Path::new("/dev/null"), &[]), 5, &["/dev/null", "not a directory"]);
     fails(&mut command(&nobody, &folder.0, &["--db", "3"]), 2, &["--no-index"]);
     fails(&mut command(&nobody, &folder.0, &["--no-such-option"]), 2, &["--no-such-option"]);
     fails(Command::new(STRAND).arg("import").arg(&folder.0), 2, &["--into"]);

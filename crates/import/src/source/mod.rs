@@ -3,6 +3,7 @@
 //! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
 //! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
 //! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository;
+//! [`remote`] is a bucket or one object of a web server;
 //! [`archive`] is a document of another source that holds documents itself. Reading one document whole, of one moment, is
 //! in [`read`].
 
@@ -11,6 +12,7 @@ mod beneath;
 pub mod folder;
 pub mod git;
 pub mod read;
+pub mod remote;
 pub mod stamp;
 
 use crate::container::{ContainerError, Entry};
@@ -57,12 +59,21 @@ pub trait Source {
     }
 }
 
-/// Opens a source by what a user calls it: a folder's path, or `git+file:///repository@revision`.
+/// Opens a source by what a user calls it: a folder's path, `git+file:///repository@revision`, `s3://bucket/prefix`, or a
+/// URL.
 ///
 /// # Errors
 /// What the system, or the repository, says.
-pub fn open(name: &Path) -> io::Result<Box<dyn Source>> {
+pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
     let text = name.as_os_str().as_encoded_bytes();
+    if let Some(text) = name.to_str() {
+        if let Some(location) = text.strip_prefix(remote::s3::SCHEME) {
+            return Ok(Box::new(remote::s3::S3::open(location, options)?));
+        }
+        if remote::http::SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+            return Ok(Box::new(remote::http::Http::open(text)?));
+        }
+    }
     if let Some(location) = text.strip_prefix(git::SCHEME.as_bytes()) {
         let location =
             std::str::from_utf8(location).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;

@@ -5,7 +5,9 @@ use crate::files::{Tree, mail};
 use crate::git::{commit, init, source};
 use std::path::Path;
 use strand_import::filter::ByteSize;
-use strand_import::{FilterOptions, ImportOptions, MaxDelete, Outcome, Progress, Silent, Summary};
+use strand_import::{
+    FilterOptions, ImportOptions, MaxDelete, Outcome, Progress, RemoteOptions, Silent, Summary,
+};
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|w| w.to_string()).collect()
@@ -149,7 +151,8 @@ impl Progress for Heard {
 #[track_caller]
 fn compared(before: &Path, after: &Path, filter: &FilterOptions) -> Vec<String> {
     let mut heard = Heard::default();
-    let summary = strand_import::compare(before, after, filter, &mut heard).expect("both can be listed");
+    let summary = strand_import::compare(before, after, filter, &RemoteOptions::default(), &mut heard)
+        .expect("both can be listed");
     let told = summary.added + summary.updated + summary.removed + summary.failed;
     assert_eq!(told as usize, heard.0.len());
     heard.0
@@ -181,7 +184,10 @@ fn two_sources_are_compared_by_their_bytes() {
     assert_eq!(compared(tree.path(), copy.path(), &all), expected);
     let mails = FilterOptions { types: words(&["mail"]), ..all.clone() };
     assert_eq!(compared(tree.path(), copy.path(), &mails), ["- d/one.eml", "- old/x.eml"]);
-    assert!(strand_import::compare(tree.path(), &tree.at("none"), &all, &mut Silent).is_err());
+    assert!(
+        strand_import::compare(tree.path(), &tree.at("none"), &all, &RemoteOptions::default(), &mut Silent)
+            .is_err()
+    );
 }
 
 #[test]

@@ -4,14 +4,16 @@ use super::display::{Display, print_line, safe};
 use super::filters::FilterArgs;
 use super::import::{exit_code, report_dead_letters, report_skipped};
 use super::json::{self, JsonLines};
+use super::remote::RemoteArgs;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What `strand diff --help` says below the options.
 const AFTER_HELP: &str = "\
-A source is what strand import takes: a folder, a Maildir, git+file:///repository@revision. One line a document: '+' only \
-AFTER has it, '-' only BEFORE has it, '~' both have it with other bytes. Archives are compared whole.
+A source is what strand import takes: a folder, a Maildir, git+file:///repository@revision, s3://bucket/prefix, a URL. One \
+line a document: '+' only AFTER has it, '-' only BEFORE has it, '~' both have it with other bytes. Archives are compared \
+whole.
 
 Exit codes: 0 no difference; 1 differences; 2 wrong usage; 3 a document could not be read; 6 stopped by an error.";
 
@@ -30,6 +32,8 @@ pub struct DiffArgs {
     pub after: PathBuf,
     #[command(flatten)]
     pub filters: FilterArgs,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Print the last line only
     #[arg(long, short)]
     pub quiet: bool,
@@ -40,12 +44,13 @@ pub struct DiffArgs {
 
 /// Compares; the value is the process's exit code.
 pub fn run(args: DiffArgs) -> ExitCode {
-    let filter = args.filters.into();
+    let (filter, remote) = (args.filters.into(), args.remote.into());
     let result = if args.json {
-        strand_import::compare(&args.before, &args.after, &filter, &mut JsonLines { unchanged: false })
+        let mut lines = JsonLines { unchanged: false };
+        strand_import::compare(&args.before, &args.after, &filter, &remote, &mut lines)
     } else {
         let mut display = Display::new("diff", args.quiet, !args.quiet, true);
-        let result = strand_import::compare(&args.before, &args.after, &filter, &mut display);
+        let result = strand_import::compare(&args.before, &args.after, &filter, &remote, &mut display);
         display.finish();
         result
     };

@@ -6,6 +6,7 @@
 use super::display::{Display, print_line, printable, safe};
 use super::filters::FilterArgs;
 use super::json::{self, JsonLines};
+use super::remote::RemoteArgs;
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +38,8 @@ const DOCUMENTS_FAILED: u8 = 3;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ImportArgs {
-    /// The folder or Maildir to import, or a revision of a git repository: git+file:///path/of/repository@main
+    /// The folder or Maildir to import; or git+file:///path/of/repository@main; or s3://bucket/prefix; or the URL of an
+    /// archive or another file
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// The dataset: documents become hashes at NAME:path, the text index is called NAME
@@ -73,6 +75,8 @@ pub struct ImportArgs {
     pub max_delete: MaxDelete,
     #[command(flatten)]
     pub filters: FilterArgs,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Print one JSON object a line: containers, changes (with --verbose unchanged documents too), and a summary
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,
@@ -98,6 +102,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,
+        remote: args.remote.into(),
         filter: args.filters.into(),
     };
     let result = if args.json {

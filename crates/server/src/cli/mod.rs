@@ -10,6 +10,7 @@ pub mod display;
 pub mod filters;
 pub mod import;
 pub mod json;
+pub mod remote;
 pub mod serve;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

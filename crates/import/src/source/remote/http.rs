@@ -1,0 +1,285 @@
+//! One object of a web server: a dataset of one document, which may be an archive that holds many.
+//!
+//! [`Http`] asks for ranges. A server that does not know ranges sends everything: that is kept in a temporary file. The
+//! document's token is its entity tag, its time of change and its size. Where the server tells neither tag nor time, the
+//! document has no token and is read at each run.
+
+use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
+use super::{Fetch, Piece, RemoteObject, Runtime, Whole, changed, vanished};
+use crate::container::{Builder, Entry, Kind, NAME_BYTES_MAX, digest};
+use crate::source::{ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Response, StatusCode, Url};
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How sources begin that lie on a web server.
+pub const SCHEMES: [&str; 2] = ["http://", "https://"];
+/// Most bytes of an answer to a question for one range: servers may send more than they were asked for.
+const ANSWER_BYTES_MAX: u64 = 2 * super::BLOCK_BYTES;
+
+/// How often a server is tried that takes no connection.
+const CONNECT_RETRIES_MAX: usize = 3;
+
+/// One object of a web server.
+pub struct Http {
+    object: Rc<RemoteObject<HttpFetch>>,
+    name: Vec<u8>,
+    /// Without user and password.
+    shown: PathBuf,
+}
+
+impl Http {
+    /// Opens `url`. Nothing is asked of the server yet.
+    ///
+    /// # Errors
+    /// What is wrong with the URL.
+    pub fn open(url: &str) -> io::Result<Http> {
+        let url = Url::parse(url).map_err(io::Error::other)?;
+        let mut shown = url.clone();
+        let _ = shown.set_username("");
+        let _ = shown.set_password(None);
+        shown.set_query(None);
+        let runtime = super::runtime()?;
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(ANSWER_TIMEOUT)
+            .user_agent(concat!("strand/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let client = client.map_err(said)?;
+        let name = name_of(&url);
+        let shown = PathBuf::from(shown.to_string());
+        let fetch = HttpFetch { client, runtime, url, whole: RefCell::new(None) };
+        Ok(Http { object: Rc::new(RemoteObject::new(fetch)), name, shown })
+    }
+}
+
+impl Source for Http {
+    fn tokens(&self) -> Tokens {
+        Tokens::Stamps
+    }
+
+    fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
+        let failed = |error: io::Error| ListError::Io { path: self.shown.clone(), error };
+        if !path.is_empty() {
+            return Err(failed(vanished()));
+        }
+        let (size, token) = self.object.pinned().map_err(failed)?;
+        let mut builder = Builder::new(0);
+        let pushed = builder.push(Kind::Document, &self.name, size, &token, []);
+        let built = pushed.and_then(|()| builder.finish());
+        let blob = built.map_err(|error| ListError::Container { path: self.shown.clone(), error })?;
+        Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: Vec::new() })
+    }
+
+    fn open(&mut self, _path: &[u8], _entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        Ok(Box::new(self.object.clone()))
+    }
+}
+
+/// What the object is called: the last part of the URL's path, else the host.
+fn name_of(url: &Url) -> Vec<u8> {
+    let last = url.path_segments().and_then(|mut parts| parts.rfind(|part| !part.is_empty()));
+    let mut name: Vec<u8> = percent_encoding::percent_decode_str(last.unwrap_or_default()).collect();
+    name.iter_mut().filter(|b| matches!(b, b'/' | 0)).for_each(|b| *b = b'_');
+    name.truncate(NAME_BYTES_MAX);
+    match &name[..] {
+        b"" | b"." | b".." => url.host_str().unwrap_or("document").as_bytes().to_vec(),
+        _ => name,
+    }
+}
+
+/// Gets ranges of a URL.
+struct HttpFetch {
+    client: reqwest::Client,
+    runtime: Runtime,
+    url: Url,
+    /// Everything, from a server that knows no ranges.
+    whole: RefCell<Option<Whole>>,
+}
+
+impl Fetch for HttpFetch {
+    fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece> {
+        if self.whole.borrow().is_none() {
+            let answered = self.runtime.block_on(self.ask(range.clone(), token))?;
+            if let Some(piece) = answered {
+                return Ok(piece);
+            }
+        }
+        self.whole.borrow().as_ref().expect("kept by the request").piece(range)
+    }
+}
+
+impl HttpFetch {
+    /// Asks for a range. `None`: everything came instead, and is kept.
+    async fn ask(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
+        let mut response = self.send(&range).await?;
+        match response.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let (first, size) = content_range(response.headers()).ok_or_else(|| odd("Content-Range"))?;
+                if first != Some(range.start) {
+                    return Err(odd("Content-Range"));
+                }
+                let token = token(response.headers(), size);
+                let wanted = range.end.min(size).saturating_sub(range.start);
+                let mut bytes = Vec::new();
+                while let Some(chunk) = response.chunk().await.map_err(said)? {
+                    bytes.extend_from_slice(&chunk);
+                    if bytes.len() as u64 > ANSWER_BYTES_MAX.max(wanted) {
+                        return Err(odd("body, longer than the range,"));
+                    }
+                }
+                bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+                Ok(Some(Piece { bytes, size, token }))
+            }
+            // Of an empty object there is no range.
+            StatusCode::RANGE_NOT_SATISFIABLE => match content_range(response.headers()) {
+                Some((None, size)) if size == 0 || size <= range.start => {
+                    Ok(Some(Piece { bytes: Vec::new(), size, token: token(response.headers(), size) }))
+                }
+                _ => Err(odd("416 without a size")),
+            },
+            // Ranges were answered before: then this is another version, or another server.
+            _ if expected.is_some() => Err(changed()),
+            _ => {
+                let mut whole = Whole::new()?;
+                while let Some(chunk) = response.chunk().await.map_err(said)? {
+                    whole.append(&chunk)?;
+                }
+                whole.token = token(response.headers(), whole.size);
+                *self.whole.borrow_mut() = Some(whole);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends the request, again after a pause where that may help.
+    async fn send(&self, range: &Range<u64>) -> io::Result<Response> {
+        let started = Instant::now();
+        let mut pause = BACKOFF_FIRST;
+        for attempt in 0.. {
+            let request = self
+                .client
+                .get(self.url.clone())
+                .header(header::ACCEPT_ENCODING, "identity")
+                .header(header::RANGE, format!("bytes={}-{}", range.start, range.end - 1));
+            let sent = tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await;
+            let retries_max = match &sent {
+                Ok(Err(error)) if error.is_connect() => CONNECT_RETRIES_MAX,
+                _ => RETRIES_MAX,
+            };
+            let is_last = attempt >= retries_max || started.elapsed() > RETRY_TIMEOUT;
+            let after = match sent {
+                Err(_) if is_last => {
+                    return Err(io::Error::other(format!("no answer for {} s", ANSWER_TIMEOUT.as_secs())));
+                }
+                Err(_) => None,
+                Ok(Err(error)) if is_last || error.is_builder() || error.is_redirect() => {
+                    return Err(said(error));
+                }
+                Ok(Err(_)) => None,
+                Ok(Ok(response)) => match response.status() {
+                    StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+                        return Ok(response);
+                    }
+                    StatusCode::NOT_FOUND | StatusCode::GONE => return Err(vanished()),
+                    StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT if !is_last => {
+                        Some(retry_after(response.headers()))
+                    }
+                    status if status.is_server_error() && !is_last => Some(retry_after(response.headers())),
+                    status => return Err(io::Error::other(format!("the server answers {status}"))),
+                },
+            };
+            let told = after.flatten().unwrap_or(Duration::ZERO);
+            tokio::time::sleep(pause.mul_f64(fastrand::f64() / 2.0 + 0.75).max(told)).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+        unreachable!("the last attempt returns")
+    }
+}
+
+/// How long the server asks to wait, up to [`BACKOFF_MAX`].
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(BACKOFF_MAX))
+}
+
+/// First byte (of an answer that has one) and the whole object's size, from `bytes 0-9/100` or `bytes */100`.
+fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, u64)> {
+    let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let (range, size) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
+    let first = match range {
+        "*" => None,
+        range => Some(range.split_once('-')?.0.parse().ok()?),
+    };
+    Some((first, size.parse().ok()?))
+}
+
+fn token(headers: &HeaderMap, size: u64) -> Vec<u8> {
+    let of = |name| headers.get(name).map(|value: &header::HeaderValue| value.as_bytes());
+    match (of(header::ETAG), of(header::LAST_MODIFIED)) {
+        (None, None) => Vec::new(),
+        (tag, time) => {
+            let parts = [tag.unwrap_or_default(), time.unwrap_or_default(), &size.to_le_bytes()[..]];
+            digest(&parts.join(&0)).to_vec()
+        }
+    }
+}
+
+fn odd(what: &str) -> io::Error {
+    io::Error::other(format!("the server's answer to a range has an odd {what}"))
+}
+
+/// What the library says, and why, without the URL: it may have a password in it.
+fn said(error: reqwest::Error) -> io::Error {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    // A chain of causes has an end; what is not told after the tenth is not missed.
+    for _ in 0..10 {
+        let Some(inner) = cause else { break };
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    io::Error::other(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_called_as_urls_end() {
+        let name = |url: &str| String::from_utf8(name_of(&Url::parse(url).unwrap())).unwrap();
+        assert_eq!(name("http://h/a/b.zip?x=1#y"), "b.zip");
+        assert_eq!(name("http://h/a/b%20c.zip/"), "b c.zip");
+        assert_eq!(name("http://h/a%2fb"), "a_b");
+        assert_eq!(name("http://h.example:81/"), "h.example");
+        assert_eq!(name("http://h/%2e%2e"), "h");
+    }
+
+    #[test]
+    fn ranges_of_answers_are_read() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, text.parse().unwrap());
+            content_range(&headers)
+        };
+        assert_eq!(read("bytes 5-9/100"), Some((Some(5), 100)));
+        assert_eq!(read("bytes */0"), Some((None, 0)));
+        for odd in ["", "bytes", "bytes 5-9", "bytes 5-9/*", "items 5-9/100", "bytes x-9/100"] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let http = Http::open("https://ada:secret@h.example/x.zip?key=secret").unwrap();
+        assert_eq!(http.shown, PathBuf::from("https://h.example/x.zip"));
+        assert!(Http::open("http://").is_err());
+    }
+}

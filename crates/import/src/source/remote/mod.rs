@@ -1,0 +1,255 @@
+//! Sources behind a network: an S3-compatible bucket ([`s3`]) and one object of a web server ([`http`]).
+//!
+//! The importer reads at offsets and waits; the libraries fetch ranges and do not wait. [`RemoteObject`] joins the two: an
+//! object is fetched in blocks, a few of which are kept, and every block must be of the version that the first one was of.
+//! So an object is either read whole, of one moment, or not at all, and no request only asks what a body's answer says too.
+
+pub mod http;
+mod profile;
+pub mod s3;
+
+use super::{Object, Stat};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes of the first block: what decides whether the rest is wanted.
+const FIRST_BLOCK_BYTES: u64 = super::read::BEGINNING_BYTES;
+/// Bytes of each further block.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Blocks of an object that are kept.
+const BLOCKS_KEPT: usize = 4;
+/// Largest object in bytes that is taken from a server that does not know ranges.
+pub const WHOLE_BYTES_MAX: u64 = 16 << 30;
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for one answer, its body included.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a request is sent again that the server was too busy for, or that got lost.
+pub const RETRIES_MAX: usize = 6;
+/// How long a request is tried, all its retries together.
+pub const RETRY_TIMEOUT: Duration = Duration::from_secs(120);
+/// The wait before the first retry; it doubles with each, up to [`BACKOFF_MAX`].
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+/// The longest wait before a retry.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
+
+/// How remote sources are reached, beside what the environment says.
+#[derive(Clone, Debug, Default)]
+pub struct RemoteOptions {
+    /// The S3-compatible server, `http://host:port`. Without it the environment's, or the cloud's own.
+    pub endpoint: Option<String>,
+    /// The bucket's region.
+    pub region: Option<String>,
+    /// The profile in the credentials' files.
+    pub profile: Option<String>,
+    /// Ask without credentials.
+    pub anonymous: bool,
+}
+
+/// The runtime of the libraries. It runs while the importer waits for an answer.
+type Runtime = Rc<tokio::runtime::Runtime>;
+
+fn runtime() -> io::Result<Runtime> {
+    // Fails when it was done before: then there is one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(Rc::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?))
+}
+
+/// Bytes of an object, and which version of it they are of.
+struct Piece {
+    bytes: Vec<u8>,
+    /// The whole object's size.
+    size: u64,
+    token: Vec<u8>,
+}
+
+/// Gets ranges of one object.
+trait Fetch {
+    /// The bytes at `range`, as far as there are. `token`: the version that is expected, when one is.
+    fn fetch(&self, range: Range<u64>, token: Option<&[u8]>) -> io::Result<Piece>;
+}
+
+/// An object behind a network.
+struct RemoteObject<F> {
+    fetch: F,
+    state: RefCell<Fetched>,
+}
+
+#[derive(Default)]
+struct Fetched {
+    /// Size and token, known since the first answer.
+    pinned: Option<(u64, Vec<u8>)>,
+    /// Number and bytes, the one used last at the end.
+    blocks: VecDeque<(u64, Rc<Vec<u8>>)>,
+}
+
+impl<F: Fetch> RemoteObject<F> {
+    fn new(fetch: F) -> RemoteObject<F> {
+        RemoteObject { fetch, state: RefCell::new(Fetched::default()) }
+    }
+
+    /// Size and token.
+    fn pinned(&self) -> io::Result<(u64, Vec<u8>)> {
+        if let Some(pinned) = &self.state.borrow().pinned {
+            return Ok(pinned.clone());
+        }
+        self.block(0)?;
+        Ok(self.state.borrow().pinned.clone().expect("the first block pins"))
+    }
+
+    fn block(&self, number: u64) -> io::Result<Rc<Vec<u8>>> {
+        let mut state = self.state.borrow_mut();
+        if let Some(at) = state.blocks.iter().position(|(n, _)| *n == number) {
+            let found = state.blocks.remove(at).expect("just found");
+            state.blocks.push_back(found.clone());
+            return Ok(found.1);
+        }
+        let token = state.pinned.as_ref().map(|(_, token)| &token[..]);
+        let piece = self.fetch.fetch(block_range(number), token)?;
+        let version = (piece.size, piece.token);
+        if state.pinned.as_ref().is_some_and(|pinned| *pinned != version) {
+            return Err(changed());
+        }
+        let range = block_range(number);
+        let expected = range.end.min(version.0).saturating_sub(range.start);
+        if piece.bytes.len() as u64 != expected {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        state.pinned = Some(version);
+        let bytes = Rc::new(piece.bytes);
+        state.blocks.push_back((number, bytes.clone()));
+        if state.blocks.len() > BLOCKS_KEPT {
+            state.blocks.pop_front();
+        }
+        Ok(bytes)
+    }
+}
+
+impl<F: Fetch> Object for Rc<RemoteObject<F>> {
+    fn stat(&self) -> io::Result<Stat> {
+        let (size, token) = self.pinned()?;
+        Ok(Stat { size, token, is_young: false })
+    }
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        if offset >= self.pinned()?.0 || into.is_empty() {
+            return Ok(0);
+        }
+        let number =
+            if offset < FIRST_BLOCK_BYTES { 0 } else { 1 + (offset - FIRST_BLOCK_BYTES) / BLOCK_BYTES };
+        let block = self.block(number)?;
+        let rest = &block[(offset - block_range(number).start) as usize..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+fn block_range(number: u64) -> Range<u64> {
+    match number {
+        0 => 0..FIRST_BLOCK_BYTES,
+        n => FIRST_BLOCK_BYTES + (n - 1) * BLOCK_BYTES..FIRST_BLOCK_BYTES + n * BLOCK_BYTES,
+    }
+}
+
+/// All of an object, in a temporary file: from a server that does not know ranges.
+struct Whole {
+    file: File,
+    size: u64,
+    token: Vec<u8>,
+}
+
+impl Whole {
+    fn new() -> io::Result<Whole> {
+        Ok(Whole { file: tempfile::tempfile()?, size: 0, token: Vec::new() })
+    }
+    /// Adds bytes at the end.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.size += bytes.len() as u64;
+        if self.size > WHOLE_BYTES_MAX {
+            let text = format!("the server knows no ranges and sends more than {WHOLE_BYTES_MAX} bytes");
+            return Err(io::Error::other(text));
+        }
+        self.file.write_all(bytes)
+    }
+    fn piece(&self, range: Range<u64>) -> io::Result<Piece> {
+        let range = range.start.min(self.size)..range.end.min(self.size);
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.file.read_exact_at(&mut bytes, range.start)?;
+        Ok(Piece { bytes, size: self.size, token: self.token.clone() })
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("the object changed while it was read")
+}
+
+/// The error for an object that is not there any more: the reader knows it by its number.
+fn vanished() -> io::Error {
+    rustix::io::Errno::NOENT.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Counts requests; from request `changes_at` on the object is another version.
+    struct Counted {
+        bytes: Vec<u8>,
+        requests: Rc<Cell<u32>>,
+        changes_at: u32,
+    }
+
+    impl Fetch for Counted {
+        fn fetch(&self, range: Range<u64>, _token: Option<&[u8]>) -> io::Result<Piece> {
+            self.requests.set(self.requests.get() + 1);
+            let size = self.bytes.len() as u64;
+            let range = range.start.min(size) as usize..range.end.min(size) as usize;
+            let token = vec![u8::from(self.requests.get() >= self.changes_at)];
+            Ok(Piece { bytes: self.bytes[range].to_vec(), size, token })
+        }
+    }
+
+    fn object(len: usize, changes_at: u32) -> (Rc<RemoteObject<Counted>>, Vec<u8>, Rc<Cell<u32>>) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i / 7 % 251) as u8).collect();
+        let requests = Rc::new(Cell::new(0));
+        let counted = Counted { bytes: bytes.clone(), requests: requests.clone(), changes_at };
+        (Rc::new(RemoteObject::new(counted)), bytes, requests)
+    }
+
+    #[test]
+    fn blocks_make_up_the_object_and_each_is_fetched_once() {
+        let lens =
+            [0, 1, FIRST_BLOCK_BYTES as usize, FIRST_BLOCK_BYTES as usize + 1, 3 * BLOCK_BYTES as usize + 9];
+        for (len, expected) in lens.into_iter().zip([1, 1, 1, 2, 4]) {
+            let (object, bytes, requests) = object(len, u32::MAX);
+            assert_eq!(object.stat().unwrap().size, len as u64);
+            let (mut all, mut at) = (Vec::new(), 0);
+            let mut into = vec![0; 100_000];
+            loop {
+                let got = object.read_at(at, &mut into).unwrap();
+                if got == 0 {
+                    break;
+                }
+                all.extend_from_slice(&into[..got]);
+                at += got as u64;
+            }
+            assert!(all == bytes, "{len} bytes");
+            assert_eq!(requests.get(), expected, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn an_object_that_changes_is_not_mixed() {
+        let (object, _, _) = object(2 * BLOCK_BYTES as usize, 2);
+        assert!(object.read_at(0, &mut [0; 10]).is_ok());
+        let error = object.read_at(BLOCK_BYTES, &mut [0; 10]).unwrap_err();
+        assert!(error.to_string().contains("changed"), "{error}");
+    }
+}

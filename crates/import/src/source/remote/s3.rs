@@ -1,0 +1,324 @@
+//! A bucket of an S3-compatible server: each prefix is a container, each object a document.
+//!
+//! [`S3`] lists by delimiter, page by page, through the `object_store` library, which signs requests and sends those again
+//! that the server was too busy for (503 SlowDown, 429, 500), with growing pauses. A document's token is its entity tag,
+//! size and time of change; its ranges are asked for on the condition that the tag is still the same.
+//!
+//! Credentials come from where the AWS SDKs look: the environment, the profile in `~/.aws`, then the container's or the
+//! machine's role.
+
+use super::profile;
+use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
+use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
+use crate::container::{Builder, ContainerError, Entry, Kind, digest};
+use crate::source::{AT_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path as Key;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, RetryConfig,
+};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// How a source begins that is a bucket.
+pub const SCHEME: &str = "s3://";
+/// Most pages of one prefix; a page has up to 1,000 keys.
+pub const PAGES_MAX: usize = 100_000;
+/// How the library says that a server answered a range with something else (some answer 200 and not 206).
+const NO_RANGES: &str = "non-partial response";
+/// Where a bucket is when nobody says it.
+const REGION: &str = "us-east-1";
+
+/// A bucket, or what lies below a prefix of it.
+pub struct S3 {
+    store: Rc<AmazonS3>,
+    runtime: Runtime,
+    /// Empty, or ending in a slash.
+    prefix: String,
+    /// As given, for messages.
+    shown: PathBuf,
+    /// The object that was opened last: an archive is opened to be looked at, and again to be read.
+    last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
+}
+
+impl S3 {
+    /// Opens `location`: what follows [`SCHEME`], `bucket/prefix`. Nothing is asked of the server yet.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the options.
+    pub fn open(location: &str, options: &RemoteOptions) -> io::Result<S3> {
+        let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
+        if bucket.is_empty() {
+            return Err(io::Error::other("expected s3://bucket or s3://bucket/prefix"));
+        }
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let runtime = super::runtime()?;
+        let store = builder(bucket, options).build().map_err(other)?;
+        let shown = PathBuf::from(format!("{SCHEME}{location}"));
+        Ok(S3 { store: Rc::new(store), runtime, prefix, shown, last: None })
+    }
+
+    fn key(&self, path: &[u8]) -> io::Result<String> {
+        let path = std::str::from_utf8(path).map_err(|_| vanished())?;
+        Ok(format!("{}{path}", self.prefix))
+    }
+
+    /// Adds the keys and prefixes one level below `prefix` to `builder`.
+    fn list_into(&self, prefix: &str, lister: &mut Lister) -> io::Result<()> {
+        let mut page_token = None;
+        for _ in 0..PAGES_MAX {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let asked = self.store.list_paginated((!prefix.is_empty()).then_some(prefix), options);
+            let page = self.runtime.block_on(asked).map_err(|error| told(&error))?;
+            for below in &page.result.common_prefixes {
+                lister.folder(below.as_ref(), prefix)?;
+            }
+            for object in &page.result.objects {
+                lister.document(object, prefix)?;
+            }
+            page_token = page.page_token;
+            if page_token.is_none() {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!("more than {PAGES_MAX} pages of keys")))
+    }
+}
+
+fn builder(bucket: &str, options: &RemoteOptions) -> AmazonS3Builder {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let name = options.profile.clone().or_else(|| variable("AWS_PROFILE"));
+    let profile = profile::load(name.as_deref().unwrap_or("default"));
+    let setting = |name: &str| profile.get(name).cloned();
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    // A profile that is named on the command line is meant, whatever the environment has.
+    let from_profile = options.profile.is_some() || variable("AWS_ACCESS_KEY_ID").is_none();
+    if let (true, Some(id), Some(secret)) =
+        (from_profile, setting("aws_access_key_id"), setting("aws_secret_access_key"))
+    {
+        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        if let Some(token) = setting("aws_session_token") {
+            builder = builder.with_token(token);
+        }
+    }
+    let region = options.region.clone().or_else(|| variable("AWS_REGION"));
+    let region = region.or_else(|| variable("AWS_DEFAULT_REGION")).or_else(|| setting("region"));
+    let endpoint = options.endpoint.clone().or_else(|| variable("AWS_ENDPOINT_URL_S3"));
+    let endpoint = endpoint.or_else(|| variable("AWS_ENDPOINT_URL")).or_else(|| setting("endpoint_url"));
+    let is_plain = endpoint.as_deref().is_some_and(|e| e.starts_with("http://"));
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+    }
+    let client = ClientOptions::new()
+        .with_timeout(ANSWER_TIMEOUT)
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_allow_http(is_plain);
+    let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
+    builder
+        .with_region(region.unwrap_or_else(|| REGION.to_owned()))
+        .with_skip_signature(options.anonymous)
+        .with_client_options(client)
+        .with_retry(RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT })
+}
+
+impl Source for S3 {
+    fn tokens(&self) -> Tokens {
+        Tokens::Stamps
+    }
+
+    fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
+        let shown = match path {
+            b"" => self.shown.clone(),
+            path => self.shown.join(String::from_utf8_lossy(path).as_ref()),
+        };
+        let failed = |error: io::Error| ListError::Io { path: shown.clone(), error };
+        let mut prefix = self.key(path).map_err(failed)?;
+        if !path.is_empty() {
+            prefix.push('/');
+        }
+        let mut lister = Lister::default();
+        self.list_into(&prefix, &mut lister).map_err(failed)?;
+        lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error })
+    }
+
+    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name)))?;
+        if let Some((last, token, object)) = &self.last
+            && *last == key
+            && *token == entry.token
+        {
+            return Ok(Box::new(object.clone()));
+        }
+        let location = Key::parse(&key).map_err(|error| ReadError::Io(other(error)))?;
+        let (store, runtime) = (self.store.clone(), self.runtime.clone());
+        let object = Rc::new(RemoteObject::new(S3Fetch {
+            store,
+            runtime,
+            location,
+            listed_size: entry.size,
+            whole: RefCell::default(),
+        }));
+        self.last = Some((key, entry.token.to_vec(), object.clone()));
+        Ok(Box::new(object))
+    }
+}
+
+/// A container while a prefix is listed into it.
+#[derive(Default)]
+struct Lister {
+    /// Name, size, token.
+    documents: Vec<(Vec<u8>, u64, Vec<u8>)>,
+    folders: BTreeSet<Vec<u8>>,
+    refused: Vec<(Vec<u8>, String)>,
+}
+
+impl Lister {
+    fn folder(&mut self, below: &str, prefix: &str) -> io::Result<()> {
+        match name_below(below, prefix) {
+            Some("") => {
+                let reason = "keys with a slash in front are not imported".to_owned();
+                self.refused.push((b"/".to_vec(), reason));
+            }
+            Some(name) => drop(self.folders.insert(name.as_bytes().to_vec())),
+            None => return Err(strange(below, prefix)),
+        }
+        Ok(())
+    }
+
+    fn document(&mut self, object: &ObjectMeta, prefix: &str) -> io::Result<()> {
+        match name_below(object.location.as_ref(), prefix) {
+            // The prefix as a key of its own: so some tools make a folder.
+            Some("") => {}
+            Some(name) => self.documents.push((name.as_bytes().to_vec(), object.size, token(object))),
+            None => return Err(strange(object.location.as_ref(), prefix)),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Listing, ContainerError> {
+        let mut builder = Builder::new(0);
+        let mut taken: BTreeSet<Vec<u8>> = self.folders.clone();
+        taken.extend(self.documents.iter().map(|(name, ..)| name.clone()));
+        for folder in &self.folders {
+            builder.push(Kind::Container, folder, 0, &[], [])?;
+        }
+        for (name, size, token) in &self.documents {
+            if !self.folders.contains(name) {
+                builder.push(Kind::Document, name, *size, token, [])?;
+                continue;
+            }
+            // A key that is a prefix of others too: the document gets a number, its place says its key.
+            let numbers = (2..).map(|n: u64| [name, format!("~{n}").as_bytes()].concat());
+            let free = numbers.into_iter().find(|free| !taken.contains(free)).expect("numbers do not end");
+            builder.push(Kind::Document, &free, *size, token, [(AT_NOTE, &name[..])])?;
+            taken.insert(free);
+        }
+        let blob = builder.finish()?;
+        Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: self.refused })
+    }
+}
+
+/// The name directly below `prefix`; empty for the prefix itself; `None` when the server tells what it was not asked.
+fn name_below<'a>(key: &'a str, prefix: &str) -> Option<&'a str> {
+    if key == prefix.trim_end_matches('/') {
+        return Some("");
+    }
+    key.strip_prefix(prefix).filter(|name| !name.contains('/'))
+}
+
+fn strange(key: &str, prefix: &str) -> io::Error {
+    other(format!("the server lists the key {key:?} below {prefix:?}"))
+}
+
+/// Entity tag, size, and time of change in seconds: an answer's header has no more.
+fn token(meta: &ObjectMeta) -> Vec<u8> {
+    let tag = meta.e_tag.as_deref().unwrap_or_default().trim_matches('"');
+    digest(format!("{tag}\0{}\0{}", meta.size, meta.last_modified.timestamp()).as_bytes()).to_vec()
+}
+
+/// Gets ranges of one key.
+struct S3Fetch {
+    store: Rc<AmazonS3>,
+    runtime: Runtime,
+    location: Key,
+    /// A block is at most as long as the object was when it was listed.
+    listed_size: u64,
+    /// Everything, from a server whose answers to ranges are none.
+    whole: RefCell<Option<Whole>>,
+}
+
+impl Fetch for S3Fetch {
+    fn fetch(&self, range: Range<u64>, _token: Option<&[u8]>) -> io::Result<Piece> {
+        if let Some(whole) = &*self.whole.borrow() {
+            return whole.piece(range);
+        }
+        let wanted = range.start..range.end.min(self.listed_size);
+        // All of an object is asked for without a range: of an empty one there is none.
+        let is_whole = wanted.start == 0 && wanted.end >= self.listed_size;
+        let bounded = (!is_whole).then_some(GetRange::Bounded(wanted));
+        self.runtime.block_on(async {
+            match self.get(bounded).await {
+                Ok(got) => {
+                    let (size, token) = (got.meta.size, token(&got.meta));
+                    let bytes = got.bytes().await.map_err(|error| told(&error))?;
+                    Ok(Piece { bytes: bytes.into(), size, token })
+                }
+                Err(error) if !is_whole && error.to_string().contains(NO_RANGES) => {
+                    let whole = self.get_whole().await?;
+                    let piece = whole.piece(range);
+                    *self.whole.borrow_mut() = Some(whole);
+                    piece
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+impl S3Fetch {
+    async fn get(&self, range: Option<GetRange>) -> io::Result<GetResult> {
+        let options = GetOptions { range, ..GetOptions::default() };
+        let got = self.store.get_opts(&self.location, options).await.map_err(|error| told(&error))?;
+        if got.meta.size == self.listed_size { Ok(got) } else { Err(changed()) }
+    }
+
+    /// All of the object, from a server whose answers to ranges are none.
+    async fn get_whole(&self) -> io::Result<Whole> {
+        let got = self.get(None).await?;
+        let mut whole = Whole::new()?;
+        whole.token = token(&got.meta);
+        let mut stream = got.into_stream();
+        while let Some(chunk) = std::future::poll_fn(|task| stream.as_mut().poll_next(task)).await {
+            whole.append(&chunk.map_err(|error| told(&error))?)?;
+        }
+        if whole.size == self.listed_size { Ok(whole) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// What the server said, without the library's words around it.
+fn told(error: &object_store::Error) -> io::Error {
+    if matches!(error, object_store::Error::NotFound { .. }) {
+        return vanished();
+    }
+    let text = error.to_string();
+    let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
+    match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {
+        (Some(code), Some(message)) => other(format!("the server answers {code}: {message}")),
+        (Some(code), None) => other(format!("the server answers {code}")),
+        _ => other(text.trim_start_matches("Generic S3 error: ")),
+    }
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}

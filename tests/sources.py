@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""Remote sources of `strand import`, from real servers: rclone's S3 server (signed requests) and its web server, and Python's web
+server, which knows no ranges.
+
+usage: sources.py STRAND_BINARY. rclone comes from .venv (scripts/setup.sh) or from the variable RCLONE. Every server is on a
+free port of 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
+"""
+import functools
+import glob
+import hashlib
+import http.client
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import socketserver
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import zipfile
+
+import redis
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KEY, SECRET = "testkey", "test/secret+key"
+# Some megabytes that do not pack like a bomb's.
+LONG = "".join(f"{hashlib.sha256(str(i).encode()).hexdigest()}\n" for i in range(50_000))
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def rclone():
+    named = os.environ.get("RCLONE")
+    found = [named] if named else glob.glob(f"{ROOT}/.venv/lib/python*/site-packages/rclone_api/bin/rclone")
+    if not found:
+        raise SystemExit("sources.py: no rclone: run scripts/setup.sh, or name one in RCLONE")
+    if not os.access(found[0], os.X_OK):
+        os.chmod(found[0], os.stat(found[0]).st_mode | stat.S_IXUSR)
+    return found[0]
+
+
+class Process:
+    """A server, ready when it takes connections at `port`."""
+
+    def __init__(self, port, arguments):
+        self.port = port
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        for _ in range(800):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    self.log.seek(0)
+                    raise RuntimeError(f"{arguments[:3]} ended at start: {self.log.read()[-2000:]}")
+                time.sleep(0.025)
+        raise RuntimeError(f"{arguments[:3]} does not listen")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+        self.log.close()
+
+
+class World:
+    """A Strand server and a folder for the data, both fresh for each check."""
+
+    def __init__(self, binary):
+        self.binary = binary
+        self.folder = tempfile.mkdtemp(prefix="strand-sources-")
+        self.processes = []
+        port = free_port()
+        serve = [binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning"]
+        self.strand = self.start(port, serve)
+        self.client = redis.Redis(port=port)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        self.environment.update(HOME=self.folder, AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET)
+
+    def start(self, port, arguments):
+        process = Process(port, arguments)
+        self.processes.append(process)
+        return process
+
+    def close(self):
+        self.client.close()
+        for process in reversed(self.processes):
+            process.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write(self, path, data):
+        whole = os.path.join(self.folder, path)
+        os.makedirs(os.path.dirname(whole), exist_ok=True)
+        with open(whole, "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+
+    def s3(self):
+        """rclone's S3 server over <folder>/s3: each folder there is a bucket."""
+        port = free_port()
+        os.makedirs(os.path.join(self.folder, "s3"), exist_ok=True)
+        arguments = [rclone(), "--config", "", "serve", "s3", os.path.join(self.folder, "s3"), "--addr", f"127.0.0.1:{port}"]
+        self.start(port, arguments + ["--auth-key", f"{KEY},{SECRET}", "--dir-cache-time", "0s"])
+        return f"http://127.0.0.1:{port}"
+
+    def run(self, *arguments, environment=None):
+        return subprocess.run(
+            [self.binary, *arguments], env=environment or self.environment, capture_output=True, text=True, timeout=120
+        )
+
+    def imports(self, source, *more, code=0, environment=None):
+        """Imports with --json; the last line, and the lines before it."""
+        server = f"127.0.0.1:{self.strand.port}"
+        done = self.run("import", source, "--into", "d", "--server", server, "--json", *more, environment=environment)
+        assert done.returncode == code, (done.returncode, done.stderr[-2000:])
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return lines[-1], lines[:-1]
+
+    def ids(self):
+        return sorted(key.decode()[2:] for key in self.client.scan_iter("d:*", count=1000))
+
+
+def counts(summary):
+    return [summary[name] for name in ("added", "updated", "removed", "unchanged", "failed")]
+
+
+def mail(subject, body="text"):
+    return f"From: a@b.example\nSubject: {subject}\n\n{body}\n"
+
+
+def zipped(**files):
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in files.items():
+                archive.writestr(name.replace("_", ".", 1), text)
+        file.seek(0)
+        return file.read()
+
+
+def fill_bucket(world):
+    """A bucket with prefixes, an empty object, a large mail, an archive, odd names, and one prefix of more than a page."""
+    world.write("s3/data/in/one.eml", mail("one"))
+    world.write("s3/data/in/deep/er/two.eml", mail("two"))
+    world.write("s3/data/in/empty.txt", "")
+    world.write("s3/data/in/large.eml", mail("large", "many words of a line\n" * 200_000))
+    world.write("s3/data/in/box.zip", zipped(three_eml=mail("three"), four_txt="4"))
+    world.write("s3/data/in/o d&d+<name>%41 \u00e9.txt", "odd")
+    for i in range(1_010):
+        world.write(f"s3/data/many/{i:05}.txt", str(i))
+    return 6 + 2 + 1_010
+
+
+@check
+def a_bucket_is_imported_and_followed(world):
+    endpoint, documents = world.s3(), fill_bucket(world)
+    first, lines = world.imports("s3://data", "--endpoint", endpoint)
+    failed = [line for line in lines if line.get("outcome") == "failed"]
+    assert counts(first) == [documents, 0, 0, 0, 0], (first, failed)
+    # The oracle lists the same keys; of the archive it sees one.
+    remote = f":s3,provider=Rclone,endpoint='{endpoint}',access_key_id={KEY},secret_access_key='{SECRET}':data"
+    oracle = subprocess.run(
+        [rclone(), "--config", "", "lsf", "-R", "--files-only", remote], capture_output=True, text=True, timeout=120, check=True
+    ).stdout.splitlines()
+    assert sorted(oracle) == [i for i in world.ids() if not i.startswith("in/box.zip/")]
+    assert world.client.hget("d:in/large.eml", "body").startswith(b"many words") and world.client.hlen("d:in/empty.txt") > 0
+    assert len(world.client.hget("d:in/large.eml", "body")) > 4_000_000
+    assert world.client.hget("d:in/box.zip/three.eml", "subject") == b"three"
+
+    again, _ = world.imports("s3://data/", "--endpoint", endpoint)
+    assert counts(again) == [0, 0, 0, documents, 0] and again["opened"] == 0, again
+
+    world.write("s3/data/in/one.eml", mail("ONE"))
+    os.remove(f"{world.folder}/s3/data/many/00007.txt")
+    world.write("s3/data/new/x.eml", mail("new"))
+    changed, lines = world.imports("s3://data", "--endpoint", endpoint)
+    assert counts(changed) == [1, 1, 1, documents - 2, 0] and changed["opened"] == 2, changed
+    told = sorted((line["outcome"], line["path"]) for line in lines if line["event"] == "document")
+    assert told == [("added", "new/x.eml"), ("removed", "many/00007.txt"), ("updated", "in/one.eml")], told
+
+    prefix, _ = world.imports("s3://data/in", "--endpoint", endpoint, "--max-delete", "100%", "--type", "mail")
+    assert prefix["added"] + prefix["updated"] + prefix["unchanged"] == 3, prefix
+    assert world.ids() == ["deep/er/two.eml", "large.eml", "one.eml"]
+
+    same = world.run("diff", "s3://data", f"{world.folder}/s3/data", "--endpoint", endpoint, "--json")
+    assert same.returncode == 0, (same.returncode, same.stdout[-500:], same.stderr)
+    world.write("s3/data/in/one.eml", mail("TWO"))
+    other = world.run("diff", "s3://data/in", f"{world.folder}/s3/data/many", "--endpoint", endpoint, "--quiet")
+    assert other.returncode == 1 and "1009 added, 0 updated, 6 removed" in other.stdout, other.stdout
+
+
+@check
+def credentials_come_from_where_the_sdks_look(world):
+    endpoint = world.s3()
+    world.write("s3/data/one.eml", mail("one"))
+    bare = {k: v for k, v in world.environment.items() if not k.startswith("AWS_")}
+    world.write(".aws/credentials", f"[other]\naws_access_key_id={KEY}\naws_secret_access_key = {SECRET}\n[bad]\naws_access_key_id={KEY}\naws_secret_access_key=y\n")
+    world.write(".aws/config", f"[profile other]\nregion = eu-north-1\nendpoint_url = {endpoint}\n")
+    named, _ = world.imports("s3://data", "--profile", "other", environment=bare)
+    assert counts(named) == [1, 0, 0, 0, 0], named
+    by_variable, _ = world.imports("s3://data", environment={**bare, "AWS_PROFILE": "other"})
+    assert counts(by_variable) == [0, 0, 0, 1, 0], by_variable
+    endpoint_too, _ = world.imports("s3://data", environment={**world.environment, "AWS_ENDPOINT_URL": endpoint})
+    assert counts(endpoint_too) == [0, 0, 0, 1, 0], endpoint_too
+
+    wrong, _ = world.imports("s3://data", "--endpoint", endpoint, "--profile", "bad", code=5, environment=bare)
+    assert wrong["event"] == "error" and "SignatureDoesNotMatch" in wrong["message"], wrong
+    nobody, _ = world.imports("s3://data", "--endpoint", endpoint, "--anonymous", code=5, environment=bare)
+    assert "the server answers" in nobody["message"], nobody
+    missing, _ = world.imports("s3://none", "--endpoint", endpoint, code=5)
+    assert "s3://none" in missing["message"], missing
+    assert world.ids() == ["one.eml"]
+
+
+@check
+def an_emptied_bucket_removes_nothing(world):
+    endpoint = world.s3()
+    for i in range(150):
+        world.write(f"s3/data/a/{i}.eml", mail(str(i)))
+    assert world.imports("s3://data", "--endpoint", endpoint)[0]["added"] == 150
+    shutil.rmtree(f"{world.folder}/s3/data/a")
+    stopped, _ = world.imports("s3://data", "--endpoint", endpoint, code=4)
+    assert "150 of 150" in stopped["message"], stopped
+    assert len(world.ids()) == 150
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    """Answers the first two requests of each kind with 503 and hands on the third: a server that is asked too much."""
+
+    protocol_version = "HTTP/1.1"
+    seen, lock, target = {}, threading.Lock(), None
+
+    def do_GET(self):
+        kind = (self.path, self.headers.get("Range"))
+        with self.lock:
+            self.seen[kind] = self.seen.get(kind, 0) + 1
+            busy = self.seen[kind] <= 2
+        if busy:
+            body = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            return self.answer(503, [("Content-Type", "application/xml"), ("Retry-After", "0")], body)
+        connection = http.client.HTTPConnection(*self.target, timeout=20)
+        connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        got = connection.getresponse()
+        body = got.read()
+        # rclone answers ranges with 200: here it is mended, so that the importer reads by ranges.
+        status = 206 if got.getheader("Content-Range") else got.status
+        keep = [(n, v) for n, v in got.getheaders() if n.lower() not in ("content-length", "transfer-encoding", "connection")]
+        self.answer(status, keep, body)
+        connection.close()
+
+    def answer(self, status, headers, body):
+        self.send_response_only(status)
+        for name, value in headers + [("Content-Length", str(len(body)))]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Threads(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+
+
+def in_thread(handler):
+    server = Threads(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@check
+def a_server_that_is_too_busy_is_asked_again(world):
+    endpoint = world.s3()
+    for i in range(5):
+        world.write(f"s3/data/{i}.eml", mail(str(i)))
+    world.write("s3/data/long.eml", mail("long", LONG))
+    Busy.target = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
+    Busy.seen = {}
+    proxy = in_thread(Busy)
+    try:
+        done, _ = world.imports("s3://data", "--endpoint", f"http://127.0.0.1:{proxy.server_port}")
+        assert counts(done) == [6, 0, 0, 0, 0], done
+        assert world.client.hget("d:long.eml", "body").decode() == LONG.rstrip()
+        ranges = {kind[1] for kind in Busy.seen if kind[0] == "/data/long.eml"}
+        assert len(ranges) == 5 and None not in ranges, ranges
+        assert len(Busy.seen) == 1 + 5 + 5 and set(Busy.seen.values()) == {3}, Busy.seen
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def serve_http(world, *more):
+    port = free_port()
+    arguments = [rclone(), "--config", "", "serve", "http", f"{world.folder}/web", "--addr", f"127.0.0.1:{port}"]
+    world.start(port, arguments + ["--dir-cache-time", "0s", *more])
+    return f"http://127.0.0.1:{port}"
+
+
+@check
+def an_archive_of_a_web_server_is_imported_by_ranges(world):
+    world.write("web/a/box one.zip", zipped(one_eml=mail("one"), two_eml=mail("two", LONG)))
+    url = serve_http(world) + "/a/box%20one.zip"
+    first, _ = world.imports(url)
+    assert counts(first) == [3, 0, 0, 0, 0], first
+    assert world.ids() == ["box one.zip", "box one.zip/one.eml", "box one.zip/two.eml"]
+    again, _ = world.imports(url)
+    assert counts(again) == [0, 0, 0, 3, 0] and again["opened"] == 0, again
+    world.write("web/a/box one.zip", zipped(one_eml=mail("ONE"), two_eml=mail("two", LONG)))
+    os.utime(f"{world.folder}/web/a/box one.zip", (2e9, 2e9))
+    changed, lines = world.imports(url)
+    assert counts(changed) == [0, 1, 0, 2, 0], (changed, lines)
+    missing, _ = world.imports(url + "x", code=5)
+    assert missing["event"] == "error", missing
+
+
+@check
+def a_web_server_may_want_a_password(world):
+    world.write("web/x.eml", mail("secret"))
+    url = serve_http(world, "--user", "ada", "--pass", "pass word")
+    refused, _ = world.imports(url + "/x.eml", code=5)
+    assert "401" in refused["message"], refused
+    wrong, _ = world.imports(url.replace("//", "//ada:hidden@") + "/x.eml", code=5)
+    assert "401" in wrong["message"] and "hidden" not in json.dumps(wrong), wrong
+    done, _ = world.imports(url.replace("//", "//ada:pass%20word@") + "/x.eml")
+    assert counts(done) == [1, 0, 0, 0, 0] and world.client.hget("d:x.eml", "subject") == b"secret"
+
+
+class Plain(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@check
+def a_server_without_ranges_sends_everything_once(world):
+    world.write("web/box.zip", zipped(one_eml=mail("one"), two_eml=mail("two", LONG)))
+    server = in_thread(functools.partial(Plain, directory=f"{world.folder}/web"))
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/box.zip"
+        first, _ = world.imports(url)
+        assert counts(first) == [3, 0, 0, 0, 0] and len(world.client.hget("d:box.zip/two.eml", "body")) == len(LONG.rstrip())
+        again, _ = world.imports(url)
+        assert counts(again) == [0, 0, 0, 3, 0] and again["opened"] == 0, again
+    finally:
+        server.shutdown()
+        server.server_close()
+    gone, _ = world.imports("http://127.0.0.1:1/box.zip", code=5)
+    assert "127.0.0.1:1" in gone["message"], gone
+
+
+def main():
+    binary = os.path.abspath(sys.argv[1])
+    wanted, failed = sys.argv[2:], 0
+    checks = [c for c in CHECKS if not wanted or any(word in c.__name__ for word in wanted)]
+    for one in checks:
+        started, world = time.time(), World(binary)
+        try:
+            one(world)
+            print(f"ok   {one.__name__} ({time.time() - started:.1f} s)")
+        except Exception:
+            failed += 1
+            print(f"FAIL {one.__name__}\n{traceback.format_exc()}")
+        finally:
+            world.close()
+    print(f"sources.py: {len(checks) - failed} passed, {failed} failed")
+    sys.exit(1 if failed or not checks else 0)
+
+
+if __name__ == "__main__":
+    main()
