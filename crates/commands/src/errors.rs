@@ -57,6 +57,9 @@ pub const INVALID_COMMAND: &str = "ERR Invalid command specified";
 pub const INVALID_COMMAND_ARITY: &str = "ERR Invalid number of arguments specified for command";
 /// COMMAND GETKEYS: the key specs cannot be followed.
 pub const INVALID_COMMAND_ARGUMENTS: &str = "ERR Invalid arguments specified for command";
+/// A key that the user may not do that with.
+pub const NO_KEY_PERMISSION: &str =
+    "NOPERM this user has no permissions to access one of the keys used as arguments";
 /// COMMAND GETKEYS: nothing to find.
 pub const NO_KEY_ARGUMENTS: &str = "ERR The command has no key arguments";
 

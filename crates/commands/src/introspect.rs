@@ -8,6 +8,7 @@ mod info;
 use crate::dispatch::{self, InvalidKeys, Resolved};
 use crate::errors;
 use crate::glob;
+use crate::migrate;
 use crate::spec::{Access, CommandSpec, Flags, KeyFlags as K, KeySpec, SessionCommand};
 use crate::table::COMMANDS;
 use docs::docs;
@@ -172,6 +173,10 @@ fn get_keys(args: Args<'_>, reply: &mut Reply<'_>, with_flags: bool) {
 
 /// Positions of the keys and what the command does to each.
 fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(usize, K)>, InvalidKeys> {
+    if spec.name == "migrate" {
+        let flags = K::all(&[K::RW, K::ACCESS, K::DELETE]);
+        return Ok(migrate::key_positions(args).map(|at| (at, flags)).collect());
+    }
     let mut out = Vec::new();
     for keys in spec.keys {
         let positions = match dispatch::positions_of(keys, args) {
@@ -188,6 +193,10 @@ fn keys_with_flags(spec: &'static CommandSpec, args: Args<'_>) -> Result<Vec<(us
 /// Positions of the keys in `args` and what the command does to each, in the order of the key specs. Where a spec cannot be
 /// followed, the command says so itself.
 pub fn key_accesses(spec: &CommandSpec, args: Args<'_>) -> SmallVec<[(usize, Access); 4]> {
+    if spec.name == "migrate" {
+        let access = K::all(&[K::RW, K::ACCESS, K::DELETE]).access();
+        return migrate::key_positions(args).map(|at| (at, access)).collect();
+    }
     let mut out = SmallVec::new();
     for keys in spec.keys {
         let flags = if keys.flags.has(K::VARIABLE) { varying_flags(spec, args) } else { keys.flags };

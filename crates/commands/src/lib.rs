@@ -20,6 +20,7 @@ pub mod introspect;
 pub mod long;
 mod long_double;
 mod lookup;
+pub mod migrate;
 mod optimistic;
 mod parse;
 pub mod replay;

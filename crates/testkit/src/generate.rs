@@ -55,6 +55,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("lmovem", "of redis-server 8.10; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
+    ("migrate", "needs another server; own tests"),
     ("multi", "inside EXEC no order of members can be forgiven; corpus and own tests"),
     ("pfselftest", "takes a second; own tests"),
     ("psubscribe", "changes the session; own tests"),

@@ -188,6 +188,7 @@ pub enum ServiceCommand {
     FtInfo,
     FtList,
     FtSearch,
+    Migrate,
     RxCaptures,
     RxCheck,
     RxDel,

@@ -2,7 +2,10 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+use crate::spec::{
+    Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec, ServiceCommand,
+    SessionCommand as S,
+};
 
 const SORT_PATTERNS: KeySpec = KeySpec::unknown(None, &[K::RO, K::ACCESS])
     .notes("The keys of `BY` and `GET`, whose names are made of the elements.");
@@ -138,6 +141,51 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
     .exec(Exec::Walk(keyspace_wide::keys))
     .whole(keyspace_wide::keys_whole),
+    CommandSpec::new(
+        "migrate",
+        "generic",
+        "2.6.0",
+        "O(N), N elements of the values, at both servers",
+        "Moves keys to another server.",
+    )
+    .flags(&[F::WRITE, F::MOVABLEKEYS])
+    .keys(&[
+        KeySpec::one(3, &[K::RW, K::ACCESS, K::DELETE]),
+        KeySpec::new(
+            &[K::RW, K::ACCESS, K::DELETE, K::INCOMPLETE],
+            BeginSearch::Keyword("KEYS", -2),
+            FindKeys::Range { last: -1, step: 1, limit: 0 },
+        ),
+    ])
+    .args(&[
+        Arg::string("host"),
+        Arg::integer("port"),
+        Arg::oneof("key-selector", &[Arg::key("key", 0), Arg::word("empty-string", "")]),
+        Arg::integer("destination-db"),
+        Arg::integer("timeout"),
+        Arg::word("copy", "COPY").optional().since("3.0.0"),
+        Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+        Arg::oneof(
+            "authentication",
+            &[
+                Arg::string("auth").token("AUTH").since("4.0.7"),
+                Arg::block("auth2", &[Arg::string("username"), Arg::string("password")])
+                    .token("AUTH2")
+                    .since("6.0.0"),
+            ],
+        )
+        .optional(),
+        Arg::key("keys", 1).token("KEYS").optional().multiple().since("3.0.6"),
+    ])
+    .history(&[
+        ("3.0.0", "`COPY` and `REPLACE`."),
+        ("3.0.6", "`KEYS`."),
+        ("4.0.7", "`AUTH`."),
+        ("6.0.0", "`AUTH2`."),
+    ])
+    .tips(&["nondeterministic_output"])
+    .acl(&["keyspace", "write", "slow", "dangerous"])
+    .exec(Exec::Service(ServiceCommand::Migrate)),
     CommandSpec::new("move", "generic", "1.0.0", "O(1)", "Moves a key to another database.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::UPDATE])])

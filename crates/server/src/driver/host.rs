@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::{LaneCall, Served};
+use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{
     Config, CpuFacts, Host, MemoryFacts, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest, WriteFile,
@@ -170,7 +171,13 @@ impl ServerHost {
 
 impl Host for ServerHost {
     fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
-        self.search.run(command, call)
+        match command {
+            ServiceCommand::Migrate => {
+                migrate::run(call, &mut super::peer::connect);
+                Served::Done
+            }
+            _ => self.search.run(command, call),
+        }
     }
     fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
         self.search.definitions(now_ms)

@@ -18,6 +18,7 @@ mod lane;
 mod listen;
 mod logging;
 mod manager;
+mod peer;
 mod stream;
 mod ticker;
 mod tls;

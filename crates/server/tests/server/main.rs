@@ -18,6 +18,7 @@ mod http_writes;
 mod introspection;
 mod linearizable;
 mod measuring;
+mod migrate;
 mod neighbours;
 mod pack4;
 mod peers;

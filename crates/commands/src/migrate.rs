@@ -1,0 +1,348 @@
+//! MIGRATE: keys with their values and expiries go to another server, by RESTORE there.
+//!
+//! What is said and what becomes of the keys is here; the connection is a [`Link`], which the process opens. Values are shared,
+//! serialized and sent while nothing is held. A key that the other server has taken is removed if it is what was sent. Keys that
+//! were written meanwhile are sent again, with their shards held and announced, so nothing is lost and no worker waits for the
+//! other server.
+
+use crate::call::{LaneCall, LaneTxn};
+use crate::errors;
+use crate::parse::{self, Text};
+use crate::serial;
+use crate::spec::Access;
+use std::time::Duration;
+use strand_keyspace::{Key, KeyHash, Value};
+use strand_wire::args::Args;
+use strand_wire::client::encode_command;
+
+/// Keys that are sent before their replies are read.
+const BATCH_KEYS: usize = 128;
+/// Payload bytes after which no further key is added to a batch.
+const BATCH_BYTES: usize = 1 << 20;
+/// How long the other server may take for each step where MIGRATE does not say.
+const TIMEOUT_MS: i64 = 1000;
+
+/// Where the other server is.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// Its name or address.
+    pub host: &'a [u8],
+    /// Its port, as it was given.
+    pub port: &'a [u8],
+    /// For connecting, and for each write and each reply.
+    pub timeout: Duration,
+}
+
+/// The other server does not take bytes, or sends no reply, within the time there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotConnected {
+    /// There is no such place, or nobody answered in time.
+    Nowhere,
+    /// Somebody answered, and refused.
+    Refused,
+}
+
+/// Opens a connection.
+pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn Link>, NotConnected> + 'c;
+
+/// A connection to another server.
+pub trait Link {
+    /// Sends all of `bytes`.
+    ///
+    /// # Errors
+    /// When the other server does not take them.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost>;
+    /// Reads a line, without its end.
+    ///
+    /// # Errors
+    /// When none comes.
+    fn line(&mut self) -> Result<Vec<u8>, Lost>;
+}
+
+/// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password|AUTH2 username password] [KEYS key [key ...]]`.
+/// Reply: OK, NOKEY when no key is there, or an error. `connect` opens the connection.
+pub fn run(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) {
+    match migrate(call, connect) {
+        Ok(word) => call.reply.simple(word),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// Positions of the keys, as far as the arguments make sense.
+pub(crate) fn key_positions(args: Args<'_>) -> std::ops::Range<usize> {
+    match Wish::parse(args) {
+        Ok(wish) => wish.keys,
+        Err(_) => 3..args.len().min(4),
+    }
+}
+
+/// What the arguments ask for.
+struct Wish<'a> {
+    copy: bool,
+    replace: bool,
+    /// A name, if there is one, and a password.
+    login: Option<(Option<&'a [u8]>, &'a [u8])>,
+    /// Where the keys are.
+    keys: std::ops::Range<usize>,
+}
+
+impl<'a> Wish<'a> {
+    fn parse(args: Args<'a>) -> Result<Wish<'a>, Text> {
+        let mut wish = Wish { copy: false, replace: false, login: None, keys: 3..4 };
+        let mut at = 6;
+        while at < args.len() {
+            let more = args.len() - 1 - at;
+            match () {
+                () if args.is(at, "COPY") => wish.copy = true,
+                () if args.is(at, "REPLACE") => wish.replace = true,
+                () if args.is(at, "AUTH") && more >= 1 => {
+                    at += 1;
+                    wish.login = Some((None, args.at(at)));
+                }
+                () if args.is(at, "AUTH2") && more >= 2 => {
+                    at += 2;
+                    wish.login = Some((Some(args.at(at - 1)), args.at(at)));
+                }
+                () if args.is(at, "KEYS") => {
+                    if !args.at(3).is_empty() {
+                        return Err(KEY_AND_KEYS.into());
+                    }
+                    wish.keys = at + 1..args.len();
+                    break;
+                }
+                () => return Err(errors::SYNTAX.into()),
+            }
+            at += 1;
+        }
+        Ok(wish)
+    }
+}
+
+const KEY_AND_KEYS: &str =
+    "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
+const NOT_CONNECTED: &str = "IOERR error or timeout connecting to the client";
+const NOT_SENT: &str = "IOERR error or timeout writing to target instance";
+const NOT_READ: &str = "IOERR error or timeout reading to target instance";
+
+/// A key as it was sent.
+struct Sent<'a> {
+    key: Key<'a>,
+    value: Value,
+    expire_at_ms: Option<i64>,
+}
+
+fn migrate(call: &mut LaneCall<'_>, connect: &mut Connect<'_>) -> Result<&'static str, Text> {
+    let args = call.args;
+    let wish = Wish::parse(args)?;
+    let timeout_ms = parse::integer(args.at(5))?;
+    let db = parse::integer(args.at(4))?;
+    let timeout_ms = if timeout_ms <= 0 { TIMEOUT_MS } else { timeout_ms };
+    let keys: Vec<Key<'_>> = wish.keys.clone().map(|at| call.keyspace.key(args.at(at))).collect();
+    let access = Access { read: true, write: !wish.copy };
+    if keys.iter().any(|key| call.rights.is_some_and(|rights| !rights.may(key.bytes, access))) {
+        return Err(errors::NO_KEY_PERMISSION.into());
+    }
+    let there = present(call, &keys);
+    if there.is_empty() {
+        return Ok("NOKEY");
+    }
+    let timeout = Duration::from_millis(timeout_ms.unsigned_abs());
+    let target = Target { host: args.at(1), port: args.at(2), timeout };
+    let mut link = connect(&target).map_err(|why| match why {
+        NotConnected::Nowhere => NOT_CONNECTED,
+        // redis-server notices when it writes.
+        NotConnected::Refused => NOT_SENT,
+    })?;
+    let answers = if wish.login.is_some() { 2 } else { 1 };
+    let greeting = greeting(&wish, db);
+    let mut talk = Talk { link: &mut *link, greeting, answers, is_welcome: true, refused: None };
+    let mut changed = Vec::new();
+    let mut rest = &there[..];
+    while !rest.is_empty() {
+        let (sent, used) = share(call, rest);
+        rest = &rest[used..];
+        if let Err(text) = talk.hand_over(call, sent, wish.replace, |call, taken| {
+            if !wish.copy {
+                changed.extend(remove_unchanged(call, taken));
+            }
+        }) {
+            return Err(talk.refused.unwrap_or(text));
+        }
+    }
+    for keys in changed.chunks(BATCH_KEYS) {
+        if let Err(text) = hand_over_held(call, &mut talk, keys) {
+            return Err(talk.refused.unwrap_or(text));
+        }
+    }
+    talk.refused.map_or(Ok("OK"), Err)
+}
+
+/// The keys that there are.
+fn present<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> Vec<Key<'a>> {
+    let mut there = Vec::with_capacity(keys.len());
+    for some in keys.chunks(BATCH_KEYS) {
+        let mut txn = call.lock(&hashes(some));
+        let mut db = txn.db(call.db);
+        there.extend(some.iter().filter(|key| db.get(key).is_some()));
+        drop(txn);
+        call.pause();
+    }
+    there
+}
+
+/// Shares of the values at the first of `keys`, and how many keys those are.
+fn share<'a>(call: &LaneCall<'_>, keys: &[Key<'a>]) -> (Vec<Sent<'a>>, usize) {
+    let keys = &keys[..keys.len().min(BATCH_KEYS)];
+    let mut txn = call.lock(&hashes(keys));
+    let (mut sent, mut bytes, mut used) = (Vec::with_capacity(keys.len()), 0, 0);
+    for key in keys {
+        used += 1;
+        let Some(one) = sent_of(&mut txn, call.db, key) else { continue };
+        bytes += one.value.heap_bytes();
+        sent.push(one);
+        if bytes > BATCH_BYTES {
+            break;
+        }
+    }
+    (sent, used)
+}
+
+fn sent_of<'a>(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'a>) -> Option<Sent<'a>> {
+    let mut db = txn.db(db);
+    let record = db.peek(key)?;
+    Some(Sent { key: *key, value: record.value().to_value(), expire_at_ms: record.expire_at_ms() })
+}
+
+fn hashes(keys: &[Key<'_>]) -> Vec<KeyHash> {
+    keys.iter().map(|key| key.hash).collect()
+}
+
+/// Removes the keys that are as they were sent; those that are not.
+fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a>> {
+    let hashes: Vec<KeyHash> = taken.iter().map(|sent| sent.key.hash).collect();
+    let mut txn = call.lock(&hashes);
+    let (mut changed, mut shares) = (Vec::new(), Vec::with_capacity(taken.len()));
+    for Sent { key, value, expire_at_ms } in taken {
+        let now = sent_of(&mut txn, call.db, &key);
+        let is_same =
+            now.is_some_and(|now| now.expire_at_ms == expire_at_ms && now.value.is_unchanged(&value));
+        shares.push(value);
+        if is_same {
+            txn.db(call.db).delete(&key);
+        } else {
+            changed.push(key);
+        }
+    }
+    drop(txn);
+    // The last share of a value may be this one.
+    shares.into_iter().for_each(|value| call.keyspace.dispose(value));
+    changed
+}
+
+/// Sends keys again that were written after they were sent; nobody writes them meanwhile. A key that is gone goes there, too.
+fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]) -> Result<(), Text> {
+    let (db, now_ms) = (call.db, call.now_ms);
+    let mut txn = call.hold(&hashes(keys));
+    for key in keys {
+        let mut request = std::mem::take(&mut talk.greeting);
+        match sent_of(&mut txn, db, key) {
+            Some(sent) => encode_restore(&mut request, &sent, now_ms, true, &|| {}),
+            None => encode_command(&mut request, &[&b"DEL"[..], key.bytes]),
+        }
+        talk.send(&request)?;
+        if talk.is_taken()? {
+            txn.db(db).delete(key);
+        }
+    }
+    Ok(())
+}
+
+/// What is said before the first key: AUTH and SELECT.
+fn greeting(wish: &Wish<'_>, db: i64) -> Vec<u8> {
+    let mut greeting = Vec::new();
+    match wish.login {
+        Some((Some(name), password)) => encode_command(&mut greeting, &[&b"AUTH"[..], name, password]),
+        Some((None, password)) => encode_command(&mut greeting, &[&b"AUTH"[..], password]),
+        None => {}
+    }
+    encode_command(&mut greeting, &[&b"SELECT"[..], db.to_string().as_bytes()]);
+    greeting
+}
+
+/// Adds the RESTORE of a key.
+fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool, pause: &dyn Fn()) {
+    // 0 would be no expiry.
+    let ttl_ms = sent.expire_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1));
+    let payload = serial::payload(sent.value.view(), pause);
+    let ttl_ms = ttl_ms.to_string();
+    let mut command = vec![&b"RESTORE"[..], sent.key.bytes, ttl_ms.as_bytes(), &payload];
+    if replace {
+        command.push(b"REPLACE");
+    }
+    encode_command(out, &command);
+}
+
+/// The conversation.
+struct Talk<'a> {
+    link: &'a mut dyn Link,
+    /// What is still to be said before the next key.
+    greeting: Vec<u8>,
+    /// Replies to the greeting that have not been read.
+    answers: usize,
+    /// No reply to it was an error.
+    is_welcome: bool,
+    /// The first error that the other server replied with.
+    refused: Option<Text>,
+}
+
+impl Talk<'_> {
+    /// Sends keys and reads the replies; `done` gets the keys that were taken, also when the connection is lost behind them.
+    fn hand_over<'a>(
+        &mut self,
+        call: &mut LaneCall<'_>,
+        sent: Vec<Sent<'a>>,
+        replace: bool,
+        done: impl FnOnce(&LaneCall<'_>, Vec<Sent<'a>>),
+    ) -> Result<(), Text> {
+        for one in &sent {
+            let mut request = std::mem::take(&mut self.greeting);
+            encode_restore(&mut request, one, call.now_ms, replace, &|| call.pause());
+            self.send(&request)?;
+        }
+        let (mut taken, mut end) = (Vec::with_capacity(sent.len()), Ok(()));
+        for one in sent {
+            match self.is_taken() {
+                Ok(true) => taken.push(one),
+                Ok(false) => {}
+                Err(text) => {
+                    end = Err(text);
+                    break;
+                }
+            }
+        }
+        done(call, taken);
+        end
+    }
+    fn send(&mut self, request: &[u8]) -> Result<(), Text> {
+        self.link.send(request).map_err(|Lost| NOT_SENT.into())
+    }
+    /// Reads the reply to a key: whether the other server has taken it. Behind a greeting that was refused none counts.
+    fn is_taken(&mut self) -> Result<bool, Text> {
+        for _ in 0..std::mem::take(&mut self.answers) {
+            self.is_welcome &= self.read()?;
+        }
+        Ok(self.read()? && self.is_welcome)
+    }
+    /// Reads a reply; false when it is an error.
+    fn read(&mut self) -> Result<bool, Text> {
+        let line = self.link.line().map_err(|Lost| Text::from(NOT_READ))?;
+        let Some(error) = line.strip_prefix(b"-") else { return Ok(true) };
+        let text = String::from_utf8_lossy(error);
+        self.refused.get_or_insert_with(|| format!("ERR Target instance replied with error: {text}").into());
+        Ok(false)
+    }
+}

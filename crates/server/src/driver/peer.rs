@@ -1,0 +1,107 @@
+//! Connections that the server opens to another one: MIGRATE's. On helper threads, so they may wait.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+use strand_commands::migrate::{Link, Lost, NotConnected, Target};
+
+/// Bytes for which the timeout begins anew.
+const PIECE_BYTES: usize = 64 * 1024;
+/// Longest line that is read.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Connects to `target`.
+pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn Link>, NotConnected> {
+    let nowhere = NotConnected::Nowhere;
+    let host = std::str::from_utf8(target.host).map_err(|_| nowhere)?;
+    let port = std::str::from_utf8(target.port).ok().and_then(|port| port.parse::<u16>().ok());
+    let addresses = (host, port.ok_or(nowhere)?).to_socket_addrs().map_err(|_| nowhere)?;
+    let deadline = Deadline::in_(target.timeout);
+    let mut why = nowhere;
+    for address in addresses {
+        let left = deadline.left().ok_or(nowhere)?;
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(|_| nowhere)?;
+                return Ok(Box::new(Peer { stream, timeout: target.timeout, input: Vec::new() }));
+            }
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => why = NotConnected::Refused,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+/// A connection to another server.
+struct Peer {
+    stream: TcpStream,
+    timeout: Duration,
+    /// What came behind the last line.
+    input: Vec<u8>,
+}
+
+impl Link for Peer {
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let deadline = Deadline::in_(self.timeout);
+            let mut rest = piece;
+            while !rest.is_empty() {
+                self.stream.set_write_timeout(Some(deadline.left().ok_or(Lost)?)).map_err(|_| Lost)?;
+                match self.stream.write(rest) {
+                    Ok(0) => return Err(Lost),
+                    Ok(sent) => rest = &rest[sent..],
+                    Err(e) if is_no_failure(e.kind()) => {}
+                    Err(_) => return Err(Lost),
+                }
+            }
+        }
+        Ok(())
+    }
+    fn line(&mut self) -> Result<Vec<u8>, Lost> {
+        let deadline = Deadline::in_(self.timeout);
+        let mut looked_at = 0;
+        loop {
+            if let Some(end) = self.input[looked_at..].iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.input.drain(..=looked_at + end).collect();
+                line.pop();
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(line);
+            }
+            looked_at = self.input.len();
+            if looked_at > LINE_BYTES_MAX {
+                return Err(Lost);
+            }
+            self.stream.set_read_timeout(Some(deadline.left().ok_or(Lost)?)).map_err(|_| Lost)?;
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more) {
+                Ok(0) => return Err(Lost),
+                Ok(n) => self.input.extend_from_slice(&more[..n]),
+                Err(e) if is_no_failure(e.kind()) => {}
+                Err(_) => return Err(Lost),
+            }
+        }
+    }
+}
+
+/// The end of its time is told by the deadline.
+fn is_no_failure(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// When something must be done; never, where that is further away than the clock goes.
+struct Deadline(Option<Instant>);
+
+impl Deadline {
+    fn in_(time: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(time))
+    }
+    /// The time that is left, never zero; `None` when it is over.
+    fn left(&self) -> Option<Duration> {
+        match self.0 {
+            Some(at) => at.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()),
+            None => Some(Duration::MAX),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! MIGRATE, to and from a real redis-server: what arrives, what is said, and who waits.
+
+use crate::harness::{STRAND, comes_true};
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use strand_testkit::client::Client;
+use strand_testkit::process::{Server, free_port};
+use strand_wire::client::Value;
+
+fn strand(options: &[&str]) -> Server {
+    Server::strand(Path::new(STRAND), options, None).expect("strand starts")
+}
+
+fn redis(options: &[&str]) -> Server {
+    Server::redis(options, None).expect("redis-server is installed (make setup) and starts")
+}
+
+fn call(client: &mut Client, line: &str) -> Value {
+    let words: Vec<&str> = line.split(' ').map(|word| if word == "''" { "" } else { word }).collect();
+    client.call(&words).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+/// A key of each type and form, by commands, and the command that reads it all.
+fn values() -> Vec<(&'static str, Vec<String>, &'static str)> {
+    let many = |command: &str, each: &dyn Fn(usize) -> String| {
+        let words: Vec<String> = (0..3000).map(each).collect();
+        vec![format!("{command} {}", words.join(" "))]
+    };
+    vec![
+        ("text", vec!["SET text some-text".into()], "GET text"),
+        ("number", vec!["SET number 42".into()], "GET number"),
+        ("bits", vec!["SETBIT bits 8000000 1".into()], "BITCOUNT bits"),
+        ("few", vec!["RPUSH few a b 1".into()], "LRANGE few 0 -1"),
+        ("list", many("RPUSH list", &|i| format!("element-{i}")), "LRANGE list 0 -1"),
+        ("ints", vec!["SADD ints 3 1 2".into()], "SMEMBERS ints"),
+        ("set", many("SADD set", &|i| format!("member-{i}")), "SORT set ALPHA"),
+        ("small", vec!["HSET small f v g w".into()], "HGETALL small"),
+        ("hash", many("HSET hash", &|i| format!("field-{i} {i}")), "HGET hash field-2999"),
+        ("scores", vec!["ZADD scores 1.5 a -inf b".into()], "ZRANGE scores 0 -1 WITHSCORES"),
+        ("zset", many("ZADD zset", &|i| format!("{i} m{i}")), "ZRANGE zset 0 -1 WITHSCORES"),
+        ("log", many("PFADD log", &|i| format!("x{i}")), "PFCOUNT log"),
+        (
+            "stream",
+            vec![
+                "XADD stream 1-1 f v g w".into(),
+                "XADD stream 2-1 f v".into(),
+                "XGROUP CREATE stream g 0".into(),
+                "XREADGROUP GROUP g c COUNT 1 STREAMS stream >".into(),
+            ],
+            "XRANGE stream - +",
+        ),
+    ]
+}
+
+#[test]
+fn every_type_goes_to_redis_server_and_back() {
+    let (ours, theirs) = (strand(&[]), redis(&[]));
+    let (mut here, mut there) = (ours.connect().expect("answers"), theirs.connect().expect("answers"));
+    let mut read = Vec::new();
+    for (key, commands, question) in values() {
+        for command in &commands {
+            assert!(!matches!(call(&mut here, command), Value::Error(_)), "{key}");
+        }
+        assert_eq!(call(&mut here, &format!("PEXPIREAT {key} 4152300156125")), Value::Int(1));
+        read.push(call(&mut here, question));
+    }
+    let to = |server: &Server, rest: &str| format!("MIGRATE 127.0.0.1 {} {rest}", server.address.port());
+    for (key, ..) in values() {
+        assert_eq!(call(&mut here, &to(&theirs, &format!("{key} 0 5000"))), ok(), "{key}");
+    }
+    assert_eq!(call(&mut here, "DBSIZE"), Value::Int(0));
+    for ((key, _, question), read) in values().iter().zip(&read) {
+        assert_eq!(call(&mut there, question), *read, "{key} at redis-server");
+        // As many milliseconds were left there, at another time.
+        let Value::Int(left_ms) = call(&mut there, &format!("PTTL {key}")) else { panic!("{key}") };
+        assert!(left_ms > 1_000_000_000, "{key}: {left_ms}");
+    }
+    let keys: Vec<&str> = values().iter().map(|(key, ..)| *key).collect();
+    let back = to(&ours, &format!("'' 3 5000 KEYS {} nosuch", keys.join(" ")));
+    assert_eq!(call(&mut there, &back), ok());
+    assert_eq!(call(&mut there, "DBSIZE"), Value::Int(0));
+    assert_eq!(call(&mut here, "SELECT 3"), ok());
+    for ((key, _, question), read) in values().iter().zip(&read) {
+        assert_eq!(call(&mut here, question), *read, "{key} is back");
+    }
+    let Value::Array(pending) = call(&mut here, "XPENDING stream g") else { panic!("no group") };
+    assert_eq!(pending[0], Value::Int(1));
+}
+
+/// What is asked of both servers, `{port}` being the port of a third, `{wrong}` one that nobody listens at, `{mute}` one that never
+/// replies and `{gone}` one that hangs up.
+const ASKED: &[&str] = &[
+    "MIGRATE 127.0.0.1 {port} nosuch 0 1000",
+    "MIGRATE 127.0.0.1 {port} '' 0 1000 KEYS nosuch nosuch2",
+    "MIGRATE 127.0.0.1 {port} a 0 1000 FOO",
+    "MIGRATE 127.0.0.1 {port} a 0 1000 KEYS a",
+    "MIGRATE 127.0.0.1 {port} a 0 1000 AUTH",
+    "MIGRATE 127.0.0.1 {port} a 0 1000 AUTH2 x",
+    "MIGRATE 127.0.0.1 {port} a x 1000",
+    "MIGRATE 127.0.0.1 {port} a 0 x",
+    "MIGRATE 127.0.0.1 {port} a x y",
+    "MIGRATE 127.0.0.1 {port} a 0",
+    "MIGRATE 127.0.0.1 {port} a 0 1000 COPY",
+    "GET a",
+    "MIGRATE 127.0.0.1 {port} a 0 1000",
+    "GET a",
+    "MIGRATE 127.0.0.1 {port} a 0 -5 replace",
+    "GET a",
+    "MIGRATE 127.0.0.1 {port} b 99 1000",
+    "MIGRATE 127.0.0.1 {port} b 0 1000 AUTH wrong",
+    "MIGRATE 127.0.0.1 {port} b 0 1000 AUTH2 nobody wrong",
+    "MIGRATE 127.0.0.1 {port} '' 0 1000 REPLACE KEYS b nosuch c",
+    "EXISTS b c",
+    "MIGRATE 127.0.0.1 {port} '' 0 1000 KEYS e f",
+    "EXISTS e f",
+    "MIGRATE 127.0.0.1 {wrong} d 0 100",
+    "MIGRATE 127.0.0.1 {mute} d 0 50",
+    "MIGRATE 127.0.0.1 {gone} d 0 1000",
+    "GET d",
+    "COMMAND GETKEYS MIGRATE h 1 a 0 1000 AUTH keys",
+    "COMMAND GETKEYS MIGRATE h 1 '' 0 1000 COPY KEYS a keys b",
+];
+
+#[test]
+fn both_servers_say_the_same() {
+    let (ours, theirs, third) = (strand(&[]), redis(&[]), redis(&[]));
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let gone_at = gone.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for connection in gone.incoming() {
+            // The request is whole when it comes.
+            let _ = connection.expect("somebody connects").read(&mut [0; 4096]);
+        }
+    });
+    let ports = [
+        ("{port}", third.address.port()),
+        ("{wrong}", free_port().expect("loopback has ports")),
+        ("{mute}", mute.local_addr().expect("bound").port()),
+        ("{gone}", gone_at.port()),
+    ];
+    let answers: Vec<Vec<Value>> = [&ours, &theirs]
+        .iter()
+        .map(|server| {
+            let mut target = third.connect().expect("answers");
+            call(&mut target, "FLUSHALL");
+            call(&mut target, "SET f taken");
+            let mut client = server.connect().expect("answers");
+            for key in ["a", "b", "c", "d", "e", "f"] {
+                assert_eq!(call(&mut client, &format!("SET {key} value-of-{key}")), ok());
+            }
+            let ask = |line: &&str| {
+                let line =
+                    ports.iter().fold(line.to_string(), |l, (name, p)| l.replace(name, &p.to_string()));
+                call(&mut client, &line)
+            };
+            let mut said: Vec<Value> = ASKED.iter().map(ask).collect();
+            said.extend(["MGET a b c d e f", "DBSIZE"].map(|line| call(&mut target, line)));
+            said
+        })
+        .collect();
+    for (i, (ours, theirs)) in answers[0].iter().zip(&answers[1]).enumerate() {
+        assert_eq!(ours, theirs, "{}", ASKED.get(i).unwrap_or(&"at the target"));
+    }
+}
+
+#[test]
+fn a_target_with_a_password_is_logged_in_to() {
+    let (ours, theirs) = (strand(&[]), redis(&["--requirepass", "secret"]));
+    let mut here = ours.connect().expect("answers");
+    let port = theirs.address.port();
+    call(&mut here, "MSET a 1 b 2");
+    let refused = call(&mut here, &format!("MIGRATE 127.0.0.1 {port} a 0 1000"));
+    let text = b"ERR Target instance replied with error: NOAUTH Authentication required.".to_vec();
+    assert_eq!(refused, Value::Error(text));
+    assert_eq!(call(&mut here, &format!("MIGRATE 127.0.0.1 {port} a 0 1000 AUTH secret")), ok());
+    assert_eq!(call(&mut here, &format!("MIGRATE 127.0.0.1 {port} b 0 1000 AUTH2 default secret")), ok());
+    assert_eq!(call(&mut here, "EXISTS a b"), Value::Int(0));
+}
+
+#[test]
+fn nobody_waits_for_a_target_that_is_slow() {
+    let ours = strand(&["--workers", "1"]);
+    let (mut here, mut other) = (ours.connect().expect("answers"), ours.connect().expect("answers"));
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("bound").port();
+    call(&mut here, "SET key before");
+    here.send(&["MIGRATE", "127.0.0.1", &port.to_string(), "key", "0", "600000", "REPLACE"]).expect("sent");
+    let (mut connection, _) = silent.accept().expect("it connects");
+    let mut request = Vec::new();
+    let mut read_until = |what: &[u8]| {
+        comes_true(|| {
+            let mut more = [0; 4096];
+            let n = connection.read(&mut more).expect("it sends");
+            request.extend_from_slice(&more[..n]);
+            request.windows(what.len()).any(|w| w == what)
+        });
+        request.clear();
+    };
+    read_until(b"before");
+    // The key itself can be read and written meanwhile.
+    assert_eq!(call(&mut other, "GET key"), Value::Bulk(b"before".to_vec()));
+    assert_eq!(call(&mut other, "SET key after"), ok());
+    // The other server has taken what is no longer so: it is told of the new value.
+    let mut answering = silent_writer(&connection);
+    answering(b"+OK\r\n+OK\r\n");
+    let mut read_on = |what: &[u8]| {
+        let mut request = Vec::new();
+        comes_true(|| {
+            let mut more = [0; 4096];
+            let n = connection.read(&mut more).expect("it sends");
+            request.extend_from_slice(&more[..n]);
+            request.windows(what.len()).any(|w| w == what)
+        });
+    };
+    read_on(b"after");
+    // Who needs other keys is served.
+    assert_eq!(call(&mut other, "PING"), Value::Simple(b"PONG".to_vec()));
+    answering(b"+OK\r\n");
+    assert_eq!(here.reply().expect("it ends"), ok());
+    assert_eq!(call(&mut other, "EXISTS key"), Value::Int(0));
+}
+
+fn silent_writer(connection: &std::net::TcpStream) -> impl FnMut(&[u8]) + use<> {
+    let mut writer = connection.try_clone().expect("a socket");
+    move |bytes| std::io::Write::write_all(&mut writer, bytes).expect("it reads")
+}
+
+#[test]
+fn a_place_that_is_none_is_an_error() {
+    let ours = strand(&[]);
+    let mut here = ours.connect().expect("answers");
+    call(&mut here, "SET key value");
+    let not_connected = Value::Error(b"IOERR error or timeout connecting to the client".to_vec());
+    for (host, port) in [("", "1"), ("127.0.0.1", "x"), ("127.0.0.1", "99999"), ("\u{1}", "1")] {
+        let reply = here.call(&["MIGRATE", host, port, "key", "0", "100"]).expect("it answers");
+        assert_eq!(reply, not_connected, "{host:?} {port:?}");
+    }
+    assert_eq!(call(&mut here, "GET key"), Value::Bulk(b"value".to_vec()));
+}
