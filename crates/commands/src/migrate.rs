@@ -232,7 +232,7 @@ fn remove_unchanged<'a>(call: &LaneCall<'_>, taken: Vec<Sent<'a>>) -> Vec<Key<'a
             now.is_some_and(|now| now.expire_at_ms == expire_at_ms && now.value.is_unchanged(&value));
         shares.push(value);
         if is_same {
-            txn.db(call.db).delete(&key);
+            remove(&mut txn, call.db, &key);
         } else {
             changed.push(key);
         }
@@ -255,10 +255,18 @@ fn hand_over_held(call: &mut LaneCall<'_>, talk: &mut Talk<'_>, keys: &[Key<'_>]
         }
         talk.send(&request)?;
         if talk.is_taken()? {
-            txn.db(db).delete(key);
+            remove(&mut txn, db, key);
         }
     }
     Ok(())
+}
+
+/// Removes a key that is elsewhere now; the journal is told that and not the whole command.
+fn remove(txn: &mut LaneTxn<'_>, db: usize, key: &Key<'_>) {
+    let mut db = txn.db(db);
+    if db.delete(key) {
+        db.effect(&[b"DEL".into(), key.bytes.into()]);
+    }
 }
 
 /// What is said before the first key: AUTH and SELECT.

@@ -2,7 +2,7 @@
 //!
 //! EXEC holds the shards of all keys of all queued commands (every shard, where a command needs more than its keys) and runs
 //! the commands one after the other; the shards are let go after the last. A transaction of commands on data alone that
-//! costs much runs on a helper thread, with its shards announced. Commands about the server (INFO, CONFIG) run after
+//! costs much, by its arguments or by the data, runs on a helper thread, with its shards announced. Commands about the server (INFO, CONFIG) run after
 //! the shards are let go, with their replies in the right place.
 
 use super::commands;
@@ -15,12 +15,14 @@ use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
-use strand_commands::cost::LONG_ELEMENTS;
+use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
+use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
 use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
@@ -223,6 +225,12 @@ impl Session {
             self.queue = Some(Box::new(transaction.into_queue()));
             return Ok(Next::Taken);
         };
+        if data_alone && transaction.elements_in_data(&mut txn, self.db) > LONG_ELEMENTS {
+            drop(txn);
+            self.leaving = Some(transaction);
+            self.guard();
+            return Ok(Next::Detach);
+        }
         txn.set_no_touch(self.no_touch);
         let unchanged = transaction.is_unchanged(&mut txn);
         self.in_exec = true;
@@ -394,6 +402,43 @@ impl Transaction {
             let _ = txn.db(*db).peek(&keyspace.key(key));
         }
         !self.watch.flag.load(Relaxed)
+    }
+    /// What the queued commands cost by what is at their keys, as far as that tells: elements. A value that a command with several
+    /// keys may take elsewhere (RENAME, SUNIONSTORE) counts for every command behind, what was queued to be written to a key for
+    /// those that read it.
+    fn elements_in_data(&self, txn: &mut Txn<'_>, db: usize) -> usize {
+        if !self.commands.iter().any(|c| c.spec.cost().is_in_the_data()) {
+            return 0;
+        }
+        let keyspace = txn.keyspace();
+        let (mut sum, mut written, mut moved) = (0usize, HashMap::new(), Vec::new());
+        let mut looks = 0;
+        for Queued { spec, argv } in &self.commands {
+            let (cost, args) = (spec.cost(), argv.args());
+            let keys = long::keys(spec, args, keyspace);
+            if cost.is_in_the_data() {
+                let here = cost::elements_at(cost, args, txn, db, &keys);
+                let elsewhere =
+                    moved.iter().map(|key| cost::elements_at(cost, args, txn, db, std::slice::from_ref(key)));
+                sum = sum.saturating_add(here.max(elsewhere.max().unwrap_or(0)));
+                looks += moved.len();
+            }
+            if spec.flags.has(Flags::WRITE) {
+                keys.iter().for_each(|key| *written.entry(key.hash.0).or_insert(0) += args.len());
+                // Sources and destinations.
+                if spec.keys.len() > 1 {
+                    moved.extend(keys);
+                }
+            } else if cost.is_in_the_data() {
+                let before = keys.iter().filter_map(|key| written.get(&key.hash.0)).sum::<usize>();
+                sum = sum.saturating_add(before);
+            }
+            // To look at so many keys takes as long.
+            if sum.max(looks) > LONG_ELEMENTS {
+                return usize::MAX;
+            }
+        }
+        sum
     }
     /// Runs on a helper thread, with its shards announced to those who need one of them.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {

@@ -58,6 +58,53 @@ fn a_watched_key_that_expires_discards_the_transaction() {
 }
 
 #[test]
+fn a_transaction_that_the_data_makes_long_leaves_the_worker() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let words: Vec<String> = (0..3000).map(|i| i.to_string()).collect();
+    let words = words.join(" ");
+    b.run(&server, &format!("RPUSH list {words}"));
+    b.run(&server, &format!("RPUSH list {words}"));
+    b.run(&server, &format!("SADD set {words}"));
+    b.run(&server, &format!("SADD other {words}"));
+    let set = "SMEMBERS set";
+    for (lines, is_long) in [
+        (&["LRANGE list 0 99", "INCR n"][..], false),
+        (&["INCR n", "LRANGE list 0 -1"], true),
+        (&["INCR n", "SORT list"], true),
+        (&[set], false),
+        (&[set, set], true),
+        (&["RENAME list renamed", "RENAME renamed list", "LRANGE renamed 0 -1"], true),
+        (&["SINTERSTORE all set other", "SMEMBERS all", "DEL all"], true),
+        (&["INCR n", "LPUSH short a b", "LRANGE short 0 -1", "DEL short"], false),
+    ] {
+        a.run(&server, "MULTI");
+        for line in lines {
+            assert_eq!(a.run(&server, line), "+QUEUED|");
+        }
+        a.hold_jobs = true;
+        a.feed(b"EXEC\r\n", usize::MAX);
+        assert_eq!(a.drive(&server), if is_long { Stop::Parked } else { Stop::Read }, "{lines:?}");
+        if let Some(job) = a.job.take() {
+            a.session.lane_done(job.run(server.now, &|| {}));
+            assert_eq!(a.drive(&server), Stop::Read);
+        }
+        a.hold_jobs = false;
+        let replies = a.replies();
+        assert!(replies.starts_with(&format!("*{}|", lines.len())) && !replies.contains("|-"), "{lines:?}");
+    }
+    let pushed: Vec<String> = (0..40).map(|_| "LPUSH k a b c d e".into()).collect();
+    let read: Vec<String> = (0..40).map(|_| "LRANGE k 0 -1".into()).collect();
+    a.run(&server, "MULTI");
+    for line in pushed.iter().chain(&read) {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    a.hold_jobs = true;
+    a.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked, "it reads what it has written");
+}
+
+#[test]
 fn a_long_transaction_leaves_the_worker_whole() {
     let mut server = Server::new();
     let (mut a, mut b) = (server.connect(), server.connect());
