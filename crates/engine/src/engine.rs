@@ -17,11 +17,11 @@ use crate::timing::Event;
 use crate::tracking::Tracking;
 use crate::{Config, Host, Now, ServerFacts};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::{Arc, Weak};
 use strand_commands::dispatch;
 use strand_keyspace::{JOURNAL, Keyspace, LISTENER};
 use strand_wire::args::Argv;
@@ -59,6 +59,8 @@ pub struct Engine {
     pub(crate) tls_change: Mutex<()>,
     /// Held by who looks who listens.
     listening: Mutex<()>,
+    /// Itself, for threads that outlive a call.
+    me: Weak<Engine>,
 }
 
 impl Engine {
@@ -77,7 +79,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(host.allocated_bytes()));
         let clients = Arc::<Clients>::default();
         let tracking = Arc::new(Tracking::new(clients.clone()));
-        let engine = Engine {
+        let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
             run_id: id(),
@@ -101,12 +103,17 @@ impl Engine {
             active_expire: true.into(),
             tls_change: Mutex::new(()),
             listening: Mutex::new(()),
-        };
+            me: me.clone(),
+        });
         engine.keyspace.set_listener(engine.notices.clone());
         engine.keyspace.journal().set_alerts(engine.persist.shared_alerts());
         engine.apply_config();
         engine.acl.set_default_password(|| engine.config.requirepass());
-        Arc::new(engine)
+        engine
+    }
+    /// Itself, for a thread of its own; `None` when everything ends.
+    pub(crate) fn me(&self) -> Option<Arc<Engine>> {
+        self.me.upgrade()
     }
     /// Makes the users that the configuration declares, or those of the ACL file. To be called once, before anybody is
     /// served.
@@ -192,6 +199,7 @@ impl Engine {
     pub fn tick(self: &Arc<Self>, now: Now) {
         self.expire(now);
         self.look_at_save_points(now);
+        self.look_at_aof_growth(now);
         self.reclaim();
         let mut rates = self.stats.rates.lock();
         rates.commands.sample(self.stats.get(Stat::Commands), now.mono_us);
@@ -201,7 +209,10 @@ impl Engine {
     /// A slice of active expiry; [`Engine::tick`] does one. True when there is more to do, sooner than at the next tick.
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data: replicas are being moved, and an expiry is a write.
-        if !self.active_expire.load(Relaxed) || self.pause.waits_until(true, now.mono_us).is_some() {
+        if !self.active_expire.load(Relaxed)
+            || self.persist.is_loading()
+            || self.pause.waits_until(true, now.mono_us).is_some()
+        {
             return false;
         }
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;

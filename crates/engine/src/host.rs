@@ -1,7 +1,9 @@
 //! What the engine is told and lent by the driver: times, facts, and the [`Host`] with everything that needs the outside.
 
 use crate::Config;
+use crate::folder::Folder;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
 
@@ -74,6 +76,23 @@ pub trait Host: Send + Sync {
     /// The same in nanoseconds: asked where one command ends and another begins.
     fn mono_ns(&self) -> u64 {
         self.mono_us() * 1000
+    }
+    /// The time, read now.
+    fn now(&self) -> Now {
+        Now { unix_us: 0, mono_us: self.mono_us() }
+    }
+    /// Ends the process at once, with this line in the log: what it has promised it cannot keep.
+    fn die(&self, text: &str) {
+        self.log(text);
+    }
+    /// Opens the folder `name` of the working folder for the append-only file `file`, and makes the folder where it is not
+    /// there; `None`: the host keeps no files. On a thread that may be slow.
+    ///
+    /// # Errors
+    /// Those of the system; also when another server has it.
+    fn open_folder(&self, name: &str, file: &str) -> io::Result<Option<Arc<dyn Folder>>> {
+        let _ = (name, file);
+        Ok(None)
     }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;

@@ -11,6 +11,7 @@ mod acl;
 mod clients;
 pub mod config;
 mod engine;
+mod folder;
 mod holds;
 mod host;
 mod memory;
@@ -28,11 +29,12 @@ mod tracking;
 
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
+pub use folder::{AppendFile, Folder};
 pub use host::{
     CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServerFacts, ServiceMemory,
     ShutdownRequest, Wake, WriteFile,
 };
-pub use persist::Load;
+pub use persist::{FoundAof, Load};
 pub use session::{
     COMMANDS_PER_TURN_MAX, LaneDone, LaneJob, OUTPUT_BYTES_MAX, OUTPUT_RESUME_BYTES, READ_AHEAD_BYTES_MAX,
     Session, Turn, UNAUTHENTICATED_OUTPUT_BYTES_MAX, UNAUTHENTICATED_READ_AHEAD_BYTES_MAX,

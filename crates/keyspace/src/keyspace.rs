@@ -1,7 +1,7 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
 use crate::journal::Journal;
-use crate::journal::effects::Effects;
+use crate::journal::effects::{Arg, Effects};
 use crate::record::prefetch_outside;
 use crate::segmented::{POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
@@ -168,6 +168,13 @@ impl Keyspace {
             false => self.settings.listens.fetch_and(!JOURNAL, SeqCst),
         };
         self.journal.tail()
+    }
+    /// A command that changes what is beside the keys, as an effect of its own.
+    pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {
+        let mut txn = self.unlocked(0);
+        txn.begin_command(|| (KeyEvent::NONE, false), 0);
+        let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
+        txn.effect(0, &args);
     }
     /// A key, or `fields` of it if there are any, are gone by themselves, in a shard that is held without a [`Txn`]: an effect
     /// of its own.

@@ -8,6 +8,7 @@ use strand_commands::table::COMMANDS;
 pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("acl", "changes who may do what; corpus acl.txt and own tests"),
     ("auth", "changes the session; own tests"),
+    ("bgrewriteaof", "writes files in its own time; own tests"),
     ("bgsave", "writes files in its own time; own tests"),
     ("client", "the sessions of two servers differ; corpus connection.txt"),
     ("command", "compared as a whole by its own test"),

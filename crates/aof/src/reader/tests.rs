@@ -1,3 +1,5 @@
+//! Files made here: whole, cut anywhere, changed anywhere.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -140,6 +140,10 @@ pub struct Loaded {
     pub functions: Vec<Vec<u8>>,
     /// The file has a checksum, and it was right.
     pub checksum_verified: bool,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes behind the file that were read with its last.
+    pub rest: Vec<u8>,
 }
 
 /// Why a file was not loaded, and where.
@@ -233,7 +237,11 @@ pub fn load<R: Read>(
     let mut reader = reader.map_err(|e| NotLoaded { offset: 0, problem: e.into() })?;
     let mut loaded = Loaded::default();
     match load_all(&mut reader, keyspace, loading, progress, &mut loaded) {
-        Ok(()) => Ok(loaded),
+        Ok(()) => {
+            loaded.bytes = reader.offset();
+            loaded.rest = reader.into_source().into_parts().1;
+            Ok(loaded)
+        }
         Err(problem) => Err(NotLoaded { offset: reader.offset(), problem }),
     }
 }

@@ -75,6 +75,7 @@ pub enum SessionCommand {
     AclUsers,
     AclWhoAmI,
     Auth,
+    BgRewriteAof,
     BgSave,
     ClientCaching,
     ClientGetName,

@@ -9,6 +9,15 @@ const LATENCY_TIPS: &[&str] =
 
 /// Group `server`, by name.
 pub(crate) static SERVER: &[CommandSpec] = &[
+    CommandSpec::new(
+        "bgrewriteaof",
+        "server",
+        "1.0.0",
+        "O(1)",
+        "Writes the append-only file anew, without what is of no use any more, in the background.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
+    .exec(Exec::Session(S::BgRewriteAof)),
     CommandSpec::new("bgsave", "server", "1.0.0", "O(1)", "Writes a snapshot to the disk in the background.")
         .flags(&[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING])
         .args(&[Arg::word("schedule", "SCHEDULE").optional().since("3.2.2")])

@@ -37,7 +37,6 @@ const LONG: i64 = i64::MAX;
 const MB: i64 = 1 << 20;
 
 // Why an option has no effect: each stands behind "has no effect:".
-const NOT_SAVED: &str = "there is no append-only file in this version";
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
@@ -102,29 +101,29 @@ options! {
     AlwaysShowLogo "always-show-logo", Kind::Bool, "no", Startup,
         "Show a logo at the start", no effect: "there is no logo";
     AofDisableAutoGc "aof-disable-auto-gc", Kind::Bool, "no", Anytime,
-        "Keep old append-only files", no effect: NOT_SAVED;
+        "Keep old append-only files";
     AofLoadTruncated "aof-load-truncated", Kind::Bool, "yes", Anytime,
-        "Load an append-only file whose end is missing", no effect: NOT_SAVED;
+        "Load an append-only file whose end is missing";
     AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync", Kind::Bool, "yes", Anytime,
-        "Sync an append-only file in parts while it is rewritten", no effect: NOT_SAVED;
+        "Sync an append-only file in parts while it is rewritten";
     AofTimestampEnabled "aof-timestamp-enabled", Kind::Bool, "no", Anytime,
-        "Write times into the append-only file", no effect: NOT_SAVED;
+        "Write times into the append-only file";
     AofUseRdbPreamble "aof-use-rdb-preamble", Kind::Bool, "yes", Anytime,
-        "Begin a rewritten append-only file with a snapshot", no effect: NOT_SAVED;
+        "Begin a rewritten append-only file with a snapshot";
     AofRewriteCpulist "aof_rewrite_cpulist", Kind::Text, "", Startup,
         "Cores for the rewriting of the append-only file", no effect: OF_THE_SYSTEM;
     AppendDirName "appenddirname", Kind::FileName, "appendonlydir", Startup,
-        "Folder of append-only files", no effect: NOT_SAVED;
+        "Folder of append-only files";
     AppendFileName "appendfilename", Kind::FileName, "appendonly.aof", Startup,
-        "Name of the append-only file", no effect: NOT_SAVED;
+        "Name of the append-only file";
     AppendFsync "appendfsync", Kind::Choice(&["everysec", "always", "no"]), "everysec", Anytime,
-        "When the append-only file is synced to the disk", no effect: NOT_SAVED;
+        "When the append-only file is synced to the disk";
     AppendOnly "appendonly", Kind::Bool, "no", Anytime,
-        "Write every change to an append-only file", no effect: NOT_SAVED;
+        "Write every change to an append-only file";
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size", Kind::Memory(0, LONG), "64mb", Anytime,
-        "Bytes from which the append-only file is rewritten", no effect: NOT_SAVED;
+        "Bytes from which the append-only file is rewritten";
     AutoAofRewritePercentage "auto-aof-rewrite-percentage", Kind::Integer(0, INT), "100", Anytime,
-        "Percent of growth after which the append-only file is rewritten", no effect: NOT_SAVED;
+        "Percent of growth after which the append-only file is rewritten";
     BgsaveCpulist "bgsave_cpulist", Kind::Text, "", Startup,
         "Cores for the process that saves", no effect: OF_THE_SYSTEM;
     Bind "bind", Kind::Words, "127.0.0.1 -::1", Startup,
@@ -276,7 +275,7 @@ options! {
     MinReplicasToWrite "min-replicas-to-write" / "min-slaves-to-write", Kind::Integer(0, INT), "0", Anytime,
         "Replicas below which no writes are served", no effect: NO_REPLICAS;
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite", Kind::Bool, "no", Anytime,
-        "Do not sync the append-only file while it is rewritten", no effect: NOT_SAVED;
+        "Do not sync the append-only file while it is rewritten";
     NotifyKeyspaceEvents "notify-keyspace-events", Kind::KeyspaceEvents, "", Anytime,
         "Events that are published: classes by letter";
     OomScoreAdj "oom-score-adj", Kind::Choice(&["no", "yes", "relative", "absolute"]), "no", Anytime,

@@ -8,7 +8,7 @@ fn load(text: &str) -> Result<Config, ConfigError> {
     config.load(&source("a.conf", text), &mut |name| match name {
         "more.conf" => Ok(vec![source(name, "timeout 9\n")]),
         "two*.conf" => {
-            Ok(vec![source("two-1.conf", "hz 11"), source("two-2.conf", "\nhz 12\nappendfsync no")])
+            Ok(vec![source("two-1.conf", "hz 11"), source("two-2.conf", "\nhz 12\nactiverehashing no")])
         }
         "wrong.conf" => Ok(vec![source(name, "# x\nhz y")]),
         "loop.conf" => Ok(vec![source(name, "include loop.conf")]),
@@ -116,7 +116,7 @@ fn files_are_bounded_in_number_and_patterns_name_several() {
 #[test]
 fn what_has_no_effect_is_taken_and_noted_once() {
     let config = load(
-        "daemonize no\nio-threads 4\nsave 900 1\nsave 60 1000\nport 1\nappendfsync everysec\nloadmodule /x.so a\n\
+        "daemonize no\nio-threads 4\nsave 900 1\nsave 60 1000\nport 1\nalways-show-logo no\nloadmodule /x.so a\n\
          lua-replicate-commands yes\nft.workers 3\nDaemonize yes\nslaveof 10.0.0.1 6379\n",
     )
     .unwrap();
@@ -127,7 +127,7 @@ fn what_has_no_effect_is_taken_and_noted_once() {
             "a.conf:2: io-threads has no effect: threads are set with \"workers\" (default: one for each core)",
             false,
         ),
-        ("a.conf:6: appendfsync has no effect: there is no append-only file in this version", true),
+        ("a.conf:6: always-show-logo has no effect: there is no logo", true),
         (
             "a.conf:7: \"loadmodule\" has no effect: modules are not loaded; their commands are not there",
             false,

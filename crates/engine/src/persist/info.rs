@@ -37,22 +37,8 @@ pub(crate) fn info(engine: &Engine, now: Now, out: &mut String) {
     line("rdb_last_cow_size", &state.last_kept_bytes);
     line("rdb_last_load_keys_expired", &state.expired_keys);
     line("rdb_last_load_keys_loaded", &state.loaded_keys);
-    for (name, value) in [
-        ("aof_enabled", "0"),
-        ("aof_rewrite_in_progress", "0"),
-        ("aof_rewrite_scheduled", "0"),
-        ("aof_last_rewrite_time_sec", "-1"),
-        ("aof_current_rewrite_time_sec", "-1"),
-        ("aof_last_bgrewrite_status", "ok"),
-        ("aof_rewrites", "0"),
-        ("aof_rewrites_consecutive_failures", "0"),
-        ("aof_last_write_status", "ok"),
-        ("aof_last_cow_size", "0"),
-        ("module_fork_in_progress", "0"),
-        ("module_fork_last_cow_size", "0"),
-    ] {
-        line(name, &value);
-    }
+    drop(state);
+    super::aof::info(engine, now, &mut line);
     if !persist.is_loading() {
         return;
     }

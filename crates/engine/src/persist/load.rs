@@ -2,6 +2,7 @@
 
 use super::LOADING;
 use crate::config::Opt;
+use crate::session::load_library;
 use crate::{Engine, Now};
 use std::io::Read;
 use std::sync::Arc;
@@ -99,15 +100,34 @@ impl Engine {
         let load = Load { name: &name, source: &mut *source, total_bytes, replace: reload.merge };
         self.load_into(load, now).map(drop).map_err(failed)
     }
+    /// Loads the RDB that an append-only file begins with; the bytes behind it that were read, and where they begin. `before`:
+    /// bytes of other files.
+    pub(super) fn load_preamble(
+        &self,
+        name: &str,
+        source: &mut dyn Read,
+        before: u64,
+        total_bytes: u64,
+        now: Now,
+    ) -> Result<(Vec<u8>, u64), String> {
+        let load = Load { name, source, total_bytes, replace: false };
+        let loaded = self.load_part(load, Some(before), now)?;
+        Ok((loaded.rest, loaded.bytes))
+    }
     fn load_into(&self, load: Load<'_>, now: Now) -> Result<file::Loaded, String> {
+        self.load_part(load, None, now)
+    }
+    /// `before`: it is the beginning of an append-only file, behind so many bytes of others.
+    fn load_part(&self, load: Load<'_>, before: Option<u64>, now: Now) -> Result<file::Loaded, String> {
         let Load { name, source, total_bytes, replace } = load;
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
-        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: false, replace };
+        let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: before.is_some(), replace };
         let loaded = file::load(source, &self.keyspace, loading, &mut |progress| match progress {
             Progress::Aux(system::COMMAND, command) => commands.push(command.to_vec()),
             Progress::Aux(name, value) => self.log_aux(name, value, now),
             Progress::Read { bytes, keys } => {
+                let bytes = before.unwrap_or(0) + bytes;
                 self.persist.loading.loaded_bytes.store(bytes, Relaxed);
                 let delay_us = self.config.number(Opt::KeyLoadDelay).max(0) as u64;
                 if delay_us > 0 && keys > delayed_keys {
@@ -132,6 +152,13 @@ impl Engine {
         let loaded = loaded.map_err(|e| {
             let offset = e.offset;
             let problem = e.problem;
+            if before.is_some() {
+                return format!(
+                    "Error reading the RDB preamble of the AOF file {name}: at offset {offset}: {problem}. The file is left as \
+                     it is. `strand check aof {}` tells what is in it",
+                    super::aof::manifest_path(&self.config)
+                );
+            }
             format!(
                 "cannot load the snapshot {name}: at offset {offset}: {problem}. The file is left as it is. \
                  `strand check rdb {name}` tells what is in it; move it away or give another dbfilename to start \
@@ -144,22 +171,25 @@ impl Engine {
             loaded.keys, loaded.expired, loaded.empty
         ));
         self.host.log(&format!("DB loaded from disk: {seconds:.3} seconds ({name})"));
-        if !loaded.functions.is_empty() {
-            let libraries = loaded.functions.len();
-            self.host.log(&format!("{libraries} function libraries of {name} are kept and saved again"));
+        for code in &loaded.functions {
+            if let Err(text) = load_library(self, code) {
+                let text = text.escape_ascii();
+                self.host.log(&format!("a function library of {name} cannot be loaded, and is kept: {text}"));
+                self.persist.functions.lock().push(code.clone());
+            }
         }
-        commands.iter().for_each(|command| self.define(command, now));
-        *self.persist.functions.lock() = loaded.functions.clone();
+        for command in &commands {
+            self.define(&system::decode_command(command).unwrap_or_default(), now);
+        }
         Ok(loaded)
     }
     /// Makes an index or a set of patterns again. What cannot be made is no reason not to start: the log says so.
-    fn define(&self, command: &[u8], now: Now) {
-        let words = system::decode_command(command).unwrap_or_default();
+    pub(super) fn define(&self, words: &[&[u8]], now: Now) {
         let failed = |why: &str| {
             let shown = words.iter().take(3).map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
             self.host.log(&format!("{} ... of the snapshot cannot be run again: {why}", shown.join(" ")));
         };
-        let argv = Argv::from_slices(&words);
+        let argv = Argv::from_slices(words);
         let spec = match dispatch::resolve(argv.args()) {
             Ok(found) => found.spec,
             Err(_) => return failed("it is no command of this version"),

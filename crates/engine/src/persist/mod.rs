@@ -1,16 +1,20 @@
 //! The data on disk: when it is saved, what is known of saves, and what may not run because of them.
 //!
 //! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last one before the end); [`load`]
-//! reads one at the start. Files, threads and clocks are the host's. One snapshot at a time is written.
+//! reads one at the start. [`aof`] is the append-only file, which has every change. Files, threads and clocks are the
+//! host's. One snapshot at a time is written.
 //!
-//! What every command looks at is one number, [`Persist::alerts`], which is zero in all but five states: the dataset is being
-//! loaded, the last save failed, a snapshot keeps more than its budget, too much of the journal waits to be written, the server
-//! saves for the last time.
+//! What every command looks at is one number, [`Persist::alerts`], which is zero in all but six states: the dataset is being
+//! loaded, the last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the
+//! journal waits to be written, the server saves for the last time.
 
+mod aof;
 mod info;
 mod load;
 mod save;
 
+pub use aof::FoundAof;
+pub(crate) use aof::{Aof, Began, Mode};
 pub(crate) use info::info;
 pub use load::Load;
 pub(crate) use load::Reload;
@@ -18,6 +22,7 @@ pub(crate) use load::Reload;
 use crate::config::Opt;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use strand_commands::spec::Flags;
@@ -26,6 +31,8 @@ use strand_keyspace::{SNAPSHOT_OVER, SnapshotLoad};
 
 /// The dataset is being loaded: little may run.
 const LOADING: u8 = 2;
+/// Writes are refused: the append-only file cannot be written.
+const AOF_FAILED: u8 = 64;
 /// Writes are refused: the last save in the background failed (`stop-writes-on-bgsave-error`).
 const DENIED: u8 = 4;
 /// The last save before the end has begun: writes wait for it.
@@ -41,7 +48,7 @@ pub(crate) enum Verdict {
     /// It may run.
     Runs,
     /// It gets this error.
-    Refused(&'static str),
+    Refused(Cow<'static, str>),
     /// It is tried again at this time, on the clock of [`Now::mono_us`].
     Waits(u64),
     /// Its session ends.
@@ -59,9 +66,10 @@ pub(crate) struct Persist {
     /// Shared with the keyspace: its snapshot has the bit [`SNAPSHOT_OVER`], its journal the bit [`JOURNAL_FULL`].
     alerts: Arc<AtomicU8>,
     state: Mutex<State>,
-    /// Codes of function libraries that were in the file: saved again, so that nothing is lost.
+    /// Codes of function libraries of the file that could not be loaded: saved again, so that nothing is lost.
     functions: Mutex<Vec<Vec<u8>>>,
     loading: Loading,
+    pub(crate) aof: Aof,
 }
 
 struct State {
@@ -124,6 +132,7 @@ impl Persist {
             }),
             functions: Mutex::default(),
             loading: Loading::default(),
+            aof: Aof::new(),
         }
     }
     /// Where the keyspace says that writes are to wait.
@@ -144,10 +153,13 @@ impl Persist {
     pub(crate) fn verdict(&self, flags: Flags, all_flags: Flags, is_ping: bool, now: Now) -> Verdict {
         let alerts = self.alerts();
         if alerts & LOADING != 0 && !flags.has(Flags::LOADING) {
-            return Verdict::Refused(IS_LOADING);
+            return Verdict::Refused(IS_LOADING.into());
         }
         if alerts & DENIED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
-            return Verdict::Refused(CANNOT_SAVE);
+            return Verdict::Refused(CANNOT_SAVE.into());
+        }
+        if alerts & AOF_FAILED != 0 && (is_ping || all_flags.has(Flags::WRITE)) {
+            return Verdict::Refused(self.aof.refusal().into());
         }
         if !all_flags.has(Flags::WRITE) {
             return Verdict::Runs;

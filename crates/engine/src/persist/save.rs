@@ -21,6 +21,9 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// What a save that failed is answered with: the log has more.
 const NO_SAVE: &str = "ERR";
 
+/// One is made at a time.
+pub(super) const ANOTHER_SNAPSHOT: &str = "there is a snapshot already";
+
 /// How a save ended.
 enum Ended {
     Done {
@@ -30,6 +33,24 @@ enum Ended {
     },
     Cancelled,
     Failed(String),
+}
+
+/// What a file says of itself.
+pub(super) fn aux_fields(engine: &Engine, began: Now, is_aof_base: bool) -> [(&'static str, String); 5] {
+    [
+        ("redis-ver", REDIS_VERSION.to_string()),
+        ("redis-bits", usize::BITS.to_string()),
+        ("ctime", began.unix_s().to_string()),
+        ("used-mem", engine.host.allocated_bytes().to_string()),
+        ("aof-base", u8::from(is_aof_base).to_string()),
+    ]
+}
+
+/// Codes of all function libraries.
+pub(super) fn libraries(engine: &Engine) -> Vec<Vec<u8>> {
+    let functions = engine.scripts.functions.read().clone();
+    let loaded = functions.libraries.values().map(|library| library.code.to_vec());
+    loaded.chain(engine.persist.functions.lock().iter().cloned()).collect()
 }
 
 impl Ended {
@@ -106,7 +127,11 @@ impl Engine {
         let points = self.config.save_points();
         let mut state = self.persist.state.lock();
         let may_try = state.last_ok || now.unix_s() - state.last_try_s > RETRY_S;
-        if state.running.is_some() || !may_try || (points.is_empty() && !state.scheduled) {
+        if state.running.is_some()
+            || self.persist.aof.is_rewriting()
+            || !may_try
+            || (points.is_empty() && !state.scheduled)
+        {
             return;
         }
         let changes = self.keyspace.changes().saturating_sub(state.saved_changes);
@@ -125,6 +150,10 @@ impl Engine {
     /// True while a snapshot is being written.
     pub fn is_saving(&self) -> bool {
         self.persist.state.lock().running.is_some()
+    }
+    /// True while one is being written in the background.
+    pub(super) fn is_saving_in_background(&self) -> bool {
+        self.persist.state.lock().running.as_ref().is_some_and(|running| running.background)
     }
     /// What a signal that ends the server asks for: `shutdown-on-sigint`, `shutdown-on-sigterm`.
     pub fn on_signal(&self, is_interrupt: bool) -> ShutdownRequest {
@@ -148,6 +177,7 @@ impl Engine {
         if saves {
             self.persist.set(FINAL, true);
         }
+        self.persist.aof.cancel_rewrite();
         let background = self.persist.state.lock().running.clone();
         if let Some(running) = background {
             running.cancel.store(true, Relaxed);
@@ -234,27 +264,25 @@ impl Engine {
         let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
+            // One snapshot at a time: the append-only file's base may be half written.
+            while self.persist.aof.is_rewriting() && !running.cancel.load(Relaxed) {
+                self.host.nap_us(super::RETRY_US);
+            }
             let snapshot = {
                 let _hold = (moment == Moment::Announced).then(|| self.holds.announce(None));
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };
-            let snapshot = snapshot.ok_or_else(|| io::Error::other("there is a snapshot already"))?;
+            let snapshot = snapshot.ok_or_else(|| io::Error::other(ANOTHER_SNAPSHOT))?;
             changes = snapshot.changes();
             if let Some(running) = &mut self.persist.state.lock().running {
                 running.load = Some(snapshot.load().clone());
             }
-            let aux = [
-                ("redis-ver", REDIS_VERSION.to_string()),
-                ("redis-bits", usize::BITS.to_string()),
-                ("ctime", running.began.unix_s().to_string()),
-                ("used-mem", self.host.allocated_bytes().to_string()),
-                ("aof-base", "0".to_string()),
-            ];
+            let aux = aux_fields(self, running.began, false);
             let saving = Saving {
                 aux: &aux,
                 commands: &commands,
-                functions: &self.persist.functions.lock().clone(),
+                functions: &libraries(self),
                 compress: flag(Opt::RdbCompression),
                 checksum: flag(Opt::RdbChecksum),
                 lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),

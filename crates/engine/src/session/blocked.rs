@@ -14,7 +14,7 @@ use super::{Session, State, Turn};
 use crate::acl::User;
 use crate::clients::Client;
 use crate::stats::PerCommand;
-use crate::{Engine, Now};
+use crate::{Engine, Now, Wake};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::fmt;
@@ -94,6 +94,28 @@ pub(super) type Nothing = fn(&mut Reply<'_>);
 pub(super) struct Pointless {
     pub(super) timeout_ms: u64,
     pub(super) nothing: Nothing,
+    /// It ends when the append-only file is on the disk up to this place in the stream of changes, with this reply.
+    pub(super) synced: Option<(u64, Nothing)>,
+}
+
+/// Ends a wait for the disk.
+struct OnDisk {
+    ticket: Arc<Ticket>,
+    reply: Nothing,
+}
+
+impl Wake for OnDisk {
+    fn wake(&self) {
+        let mut phase = self.ticket.phase.lock();
+        if !matches!(*phase, Phase::Waiting(_)) {
+            return;
+        }
+        let mut out = Chain::new();
+        (self.reply)(&mut Reply::new(&mut out, self.ticket.protocol));
+        *phase = Phase::Over(Over::Served { out, error: None, is_over: false, tag: 0 });
+        drop(phase);
+        self.ticket.client.wake_handle().wake();
+    }
 }
 
 impl Blocked {
@@ -329,6 +351,12 @@ impl Session {
     pub(super) fn block_for(&mut self, spec: &'static CommandSpec, wait: &Pointless, now: Now) -> Next {
         let argv = std::mem::take(&mut self.argv);
         let ticket = self.ticket(spec, argv);
+        if let Some((offset, reply)) = wait.synced {
+            let wake: Arc<dyn Wake> = Arc::new(OnDisk { ticket: ticket.clone(), reply });
+            if !self.engine.persist.aof.gates.wait_synced(offset, self.client.id, &wake) {
+                wake.wake();
+            }
+        }
         let until_us = until(now, wait.timeout_ms);
         let places = Vec::new();
         self.block(Blocked { ticket, places, turn: 0, bytes: 0, until_us, nothing: wait.nothing }, true)

@@ -19,7 +19,7 @@ mod settings;
 mod subscriptions;
 
 pub(crate) use blocked::Ticket;
-pub(crate) use commands::REDIS_VERSION;
+pub(crate) use commands::{REDIS_VERSION, load_library, replay_scripting};
 pub use lane::{LaneDone, LaneJob};
 
 use crate::acl::User;
@@ -132,6 +132,10 @@ pub struct Session {
     active: bool,
     /// Elements of work left in this turn.
     work_left: isize,
+    /// Replies wait until the append-only file is on the disk up to this place in the stream of changes.
+    awaits_disk: Option<u64>,
+    /// What is handed out meanwhile: nothing.
+    kept_back: Chain,
     /// Output left by the last turn: less of it now means that the client reads.
     output_left: usize,
     last_active_us: u64,
@@ -270,6 +274,8 @@ impl Session {
             looked_ahead: 0,
             active: false,
             work_left: 0,
+            awaits_disk: None,
+            kept_back: Chain::new(),
             output_left: 0,
             last_active_us: now.mono_us,
             awaited: Awaited::Nothing,
@@ -355,7 +361,7 @@ impl Session {
     }
     /// The replies: write from the front and advance.
     pub fn output(&mut self) -> &mut Chain {
-        &mut self.replies.out
+        if self.awaits_disk.is_some() { &mut self.kept_back } else { &mut self.replies.out }
     }
     /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {

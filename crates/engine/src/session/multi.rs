@@ -522,6 +522,7 @@ fn is_later(command: SessionCommand) -> bool {
             | S::AclLog
             | S::AclSave
             | S::AclSetUser
+            | S::BgRewriteAof
             | S::BgSave
             | S::AclUsers
             | S::ConfigGet

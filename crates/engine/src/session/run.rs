@@ -65,6 +65,9 @@ impl Session {
         if self.client.is_killed() {
             self.abort();
         }
+        if self.awaits_disk.is_some() && self.still_awaits_disk() {
+            return Turn::Parked;
+        }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
         }
@@ -96,7 +99,38 @@ impl Session {
         let turn = self.check_output(turn, now);
         self.output_left = self.replies.out.len();
         self.end_turn(self.replies.out.len() - out_before);
-        turn
+        if self.engine.persist.aof.gates.is_on() && !self.replies.out.is_empty() {
+            self.keep_back(turn)
+        } else {
+            turn
+        }
+    }
+
+    /// `appendfsync always`: what the turn wrote or has seen may not be on the disk yet. Until it is, no reply leaves, and nothing
+    /// more is executed.
+    #[cold]
+    fn keep_back(&mut self, turn: Turn) -> Turn {
+        if matches!(turn, Turn::Abort) {
+            return turn;
+        }
+        self.awaits_disk = Some(self.engine.keyspace.journal().tail());
+        match turn {
+            _ if !self.still_awaits_disk() => turn,
+            // It runs meanwhile.
+            Turn::Lane(job) => Turn::Lane(job),
+            _ => Turn::Parked,
+        }
+    }
+    #[cold]
+    fn still_awaits_disk(&mut self) -> bool {
+        let gates = &self.engine.persist.aof.gates;
+        let waits = self
+            .awaits_disk
+            .is_some_and(|offset| gates.wait(offset, self.client.id, self.client.wake_handle()));
+        if !waits || matches!(self.state, State::Aborted) {
+            self.awaits_disk = None;
+        }
+        self.awaits_disk.is_some()
     }
 
     /// `login-timeout`.

@@ -70,10 +70,15 @@ impl Write for Synced<'_> {
 /// # Errors
 /// Those of the system; also when it is no regular file.
 pub fn open(name: &str) -> io::Result<Option<OpenedFile>> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let file = match File::open(name) {
+    if name.is_empty() { Ok(None) } else { open_at(Path::new(name)) }
+}
+
+/// Opens a file and tells its length; `None` when it is not there.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_at(path: &Path) -> io::Result<Option<OpenedFile>> {
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::disk::{self, DirLock};
 use super::files;
+use super::folder::DiskFolder;
 use super::lane::Reclaimer;
 use super::tls::Tls;
 use parking_lot::Mutex;
@@ -16,7 +17,8 @@ use strand_commands::call::{LaneCall, Served};
 use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{
-    Config, CpuFacts, Host, MemoryFacts, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest, WriteFile,
+    Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest,
+    WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -242,6 +244,16 @@ impl Host for ServerHost {
     }
     fn mono_ns(&self) -> u64 {
         self.clock.mono_ns()
+    }
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+    fn die(&self, text: &str) {
+        tracing::error!("{text}");
+        std::process::exit(1);
+    }
+    fn open_folder(&self, name: &str, file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
+        DiskFolder::open(name, file).map(Some)
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

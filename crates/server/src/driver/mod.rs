@@ -12,6 +12,7 @@ mod disk;
 mod door;
 mod fair;
 mod files;
+mod folder;
 mod host;
 mod http;
 mod lane;
@@ -39,7 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strand_engine::config::{find, text};
-use strand_engine::{Config, Engine, Load, OpenedFile, ServerFacts};
+use strand_engine::{Config, Engine, FoundAof, Load, OpenedFile, ServerFacts};
 use strand_keyspace::Keyspace;
 use strand_search::Search;
 use tls::Tls;
@@ -127,7 +128,7 @@ fn start(
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
     lock_snapshot(&engine, &host).map_err(io::Error::other)?;
-    let snapshot = open_snapshot(&engine, clock).map_err(io::Error::other)?;
+    let data = find_data(&engine, clock).map_err(io::Error::other)?;
     let http = door::open_http(engine.config(), engine.needs_password());
     listeners.extend(http.map_err(io::Error::other)?);
     let lanes = LanePool::start(lane_threads(workers), clock)?;
@@ -141,9 +142,7 @@ fn start(
         ticker::search_ticker(search, clock)?,
     ];
 
-    if let Some(file) = snapshot {
-        load_snapshot(engine.clone(), file, clock, loaded)?;
-    }
+    load_data(engine.clone(), data, clock, loaded)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
@@ -154,6 +153,7 @@ fn start(
         manager.stopping();
         stop(workers, grace, &mut signals).await
     })?;
+    engine.end_aof();
     end_saves(&engine);
     host.unlock_snapshot();
     // Freeing every key would take seconds in which nobody is served; the kernel takes the memory back at once.
@@ -179,29 +179,52 @@ fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
     }
 }
 
-/// Opens the snapshot, if there is one; from then on clients are told that it is being loaded.
-fn open_snapshot(engine: &Engine, clock: Clock) -> Result<Option<OpenedFile>, String> {
-    let name = engine.config().dbfilename();
-    let file = disk::open(&name).map_err(|e| format!("cannot open the snapshot {name}: {e}"))?;
-    if let Some((_, total_bytes)) = &file {
-        engine.begin_loading(*total_bytes, clock.now());
-    }
-    Ok(file)
+/// Where the data come from at the start.
+enum Data {
+    /// There are none.
+    None,
+    Snapshot(OpenedFile),
+    /// With an append-only file no snapshot is loaded, as in redis-server.
+    Aof(FoundAof),
 }
 
-/// Loads the snapshot on a thread of its own; the main thread is told when that is done.
-fn load_snapshot(
+/// Finds the data; from then on clients are told that they are being loaded.
+fn find_data(engine: &Engine, clock: Clock) -> Result<Data, String> {
+    if engine.wants_aof() {
+        let found = engine.find_aof()?;
+        engine.begin_loading(found.total_bytes(), clock.now());
+        return Ok(Data::Aof(found));
+    }
+    let name = engine.config().dbfilename();
+    let file = disk::open(&name).map_err(|e| format!("cannot open the snapshot {name}: {e}"))?;
+    let Some(file) = file else { return Ok(Data::None) };
+    engine.begin_loading(file.1, clock.now());
+    Ok(Data::Snapshot(file))
+}
+
+/// Loads the data on a thread of its own; the main thread is told when that is done.
+fn load_data(
     engine: Arc<Engine>,
-    (mut source, total_bytes): OpenedFile,
+    data: Data,
     clock: Clock,
     loaded: UnboundedSender<Request>,
 ) -> io::Result<()> {
+    if matches!(data, Data::None) {
+        return Ok(());
+    }
     let work = move || {
-        let name = engine.config().dbfilename();
-        let load = Load { name: &name, source: &mut *source, total_bytes, replace: false };
-        let done = catch_unwind(AssertUnwindSafe(|| engine.load(load, clock.now())));
+        let load = || match data {
+            Data::None => Ok(()),
+            Data::Aof(found) => engine.start_aof(found, clock.now()),
+            Data::Snapshot((mut source, total_bytes)) => {
+                let name = engine.config().dbfilename();
+                let load = Load { name: &name, source: &mut *source, total_bytes, replace: false };
+                engine.load(load, clock.now())
+            }
+        };
+        let done = catch_unwind(AssertUnwindSafe(load));
         let done =
-            done.unwrap_or_else(|_| Err(format!("loading {name} failed inside the server, see its log")));
+            done.unwrap_or_else(|_| Err("loading the data failed inside the server, see its log".into()));
         // Nobody listens when the server stops already.
         let _ = loaded.send(Request::Loaded(done));
     };

@@ -76,7 +76,7 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
         &format!("# a comment\nport 0\nBIND 127.0.0.1\ninclude {include}\ndatabases 4\n"),
     );
     folder.write("part-2.conf", "maxclients 22\n");
-    folder.write("part-1.conf", "maxclients 21\nappendfsync always\n");
+    folder.write("part-1.conf", "maxclients 21\nactiverehashing no\n");
     let parts = folder.0.join("part-?.conf").display().to_string();
     let none = folder.0.join("none*.conf").display().to_string();
     let stdin = format!("hz 25\ndatabases 9\ninclude {parts}\ninclude {none}\n");
@@ -86,7 +86,7 @@ fn a_configuration_file_an_include_stdin_and_options_add_up() {
     client.call("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n25\r\n");
     client.call("CONFIG GET maxclients", "*2\r\n$10\r\nmaxclients\r\n$2\r\n22\r\n");
     let log = server.folder.log_text();
-    assert!(log.contains("part-1.conf:2: appendfsync has no effect: "), "{log}");
+    assert!(log.contains("part-1.conf:2: activerehashing has no effect: "), "{log}");
     client.call("SELECT 4", "+OK\r\n");
     client.call("SELECT 5", "-ERR DB index is out of range\r\n");
     fails(

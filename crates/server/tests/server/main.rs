@@ -1,5 +1,6 @@
 //! The built binary, over real sockets: what the driver promises whatever its peers do.
 
+mod aof;
 mod blocking;
 mod budgets;
 mod check_aof;

@@ -160,6 +160,16 @@ fn apply_outside(engine: &Engine, changed: &[Opt]) -> Result<(), (Opt, String)> 
         // A quoted text is one.
         let _ = engine.config.load_text(&format!("dir {}", text::quote(&dir)));
     }
+    if changed.contains(&Opt::AppendFsync) {
+        engine.look_at_gates();
+    }
+    if changed.contains(&Opt::AppendOnly)
+        && let Some(engine) = engine.me()
+        && let Err(why) = engine.switch_aof(engine.wants_aof(), engine.host.now())
+    {
+        engine.host.log(&format!("Unable to turn on AOF: {why}"));
+        return Err((Opt::AppendOnly, "Unable to turn on AOF. Check server logs.".into()));
+    }
     let tls = changed.iter().find(|option| is_tls(**option));
     match tls.map(|option| (option, engine.host.reload_tls(&engine.config))) {
         // The host has logged why.
@@ -183,7 +193,7 @@ fn is_tls(option: Opt) -> bool {
 
 /// True when the new value is used by reading files.
 fn waits_for_the_disk(option: Opt) -> bool {
-    is_tls(option) || option == Opt::Dir
+    is_tls(option) || matches!(option, Opt::Dir | Opt::AppendOnly)
 }
 
 /// Refuses a `maxclients` that the system's limit of open files does not allow.

@@ -21,6 +21,7 @@ mod slowlog;
 mod wait;
 
 pub(crate) use connection::REDIS_VERSION;
+pub(crate) use scripting::{load_library, replay as replay_scripting};
 
 use super::run::Next;
 use super::{Session, State, Turn};
@@ -78,6 +79,7 @@ pub(super) fn detached(
         SessionCommand::Debug => debug::run(engine, args, db, now, reply),
         SessionCommand::FunctionLoad | SessionCommand::FunctionRestore | SessionCommand::ScriptLoad => {
             scripting::run(engine, command, args, reply)
+                .inspect(|()| scripting::record(engine, command, args))
         }
         SessionCommand::MemoryDoctor
         | SessionCommand::MemoryMallocStats
@@ -92,6 +94,10 @@ pub(super) fn detached(
         }
         SessionCommand::LatencyHistogram => {
             latency::histogram(engine, args, reply);
+            Ok(())
+        }
+        SessionCommand::BgRewriteAof => {
+            server::bgrewriteaof_inside(engine, reply);
             Ok(())
         }
         SessionCommand::BgSave => server::bgsave_inside(engine, args, reply),
@@ -126,6 +132,7 @@ impl Session {
             | C::AclSetUser
             | C::AclUsers => Ok(Next::Detach),
             C::Auth => self.auth(args, now),
+            C::BgRewriteAof => self.bgrewriteaof(now),
             C::BgSave => self.bgsave(args, now),
             C::LastSave => self.last_save(),
             C::Save => Ok(Next::Detach),

@@ -83,50 +83,83 @@ const FUNCTION_HELP: &[&str] = &[
 impl Session {
     /// Those that are quick.
     pub(super) fn scripting(&mut self, command: SessionCommand, args: Args<'_>) -> Outcome {
-        use SessionCommand as S;
         let engine = self.engine.clone();
-        let scripts = &engine.scripts;
-        let mut reply = self.reply();
-        match command {
-            S::ScriptDebug => {
-                return Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into());
-            }
-            S::ScriptExists => {
-                reply.array(args.len() - 2);
-                args.skip(2).iter().for_each(|sha| reply.int(scripts.find(sha).is_some().into()));
-            }
-            S::ScriptFlush => {
-                check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
-                engine.host.reclaim(scripts.flush());
-                reply.ok();
-            }
-            S::ScriptHelp => introspect::help(&mut reply, "SCRIPT", SCRIPT_HELP),
-            S::ScriptKill | S::FunctionKill => {
-                scripts.kill(command == S::FunctionKill)?;
-                reply.ok();
-            }
-            S::FunctionDelete => change(scripts, |functions| match functions.remove(args.at(2)) {
-                true => {
-                    reply.ok();
-                    Ok(())
-                }
-                false => Err("ERR Library not found".into()),
-            })?,
-            S::FunctionDump => reply.bulk(&payload(&scripts.functions.read().clone())),
-            S::FunctionFlush => {
-                check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
-                change(scripts, |functions| {
-                    *functions = Functions::default();
-                    reply.ok();
-                    Ok(())
-                })?;
-            }
-            S::FunctionHelp => introspect::help(&mut reply, "FUNCTION", FUNCTION_HELP),
-            S::FunctionList => list(&scripts.functions.read().clone(), args, &mut reply)?,
-            _ => stats(&engine, &mut reply),
-        }
+        quick(&engine, command, args, &mut self.reply())?;
+        record(&engine, command, args);
         DONE
     }
+}
+
+/// A command that is in a file: those that change what scripts and libraries there are; `None` for others.
+pub(crate) fn replay(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Option<Result<(), Vec<u8>>> {
+    use SessionCommand as S;
+    match command {
+        S::FunctionLoad | S::FunctionRestore | S::ScriptLoad => Some(run(engine, command, args, reply)),
+        S::FunctionDelete | S::FunctionFlush | S::ScriptFlush => Some(quick(engine, command, args, reply)),
+        _ => None,
+    }
+}
+
+/// The libraries are a part of the data: what changes them is in the stream of changes.
+pub(super) fn record(engine: &Engine, command: SessionCommand, args: Args<'_>) {
+    use SessionCommand as S;
+    if matches!(command, S::FunctionLoad | S::FunctionRestore | S::FunctionDelete | S::FunctionFlush) {
+        engine.keyspace.record(args.iter());
+    }
+}
+
+fn quick(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Vec<u8>> {
+    use SessionCommand as S;
+    let scripts = &engine.scripts;
+    match command {
+        S::ScriptDebug => {
+            return Err("ERR SCRIPT DEBUG is not supported: there is no Lua debugger".into());
+        }
+        S::ScriptExists => {
+            reply.array(args.len() - 2);
+            args.skip(2).iter().for_each(|sha| reply.int(scripts.find(sha).is_some().into()));
+        }
+        S::ScriptFlush => {
+            check_flush_type(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
+            engine.host.reclaim(scripts.flush());
+            reply.ok();
+        }
+        S::ScriptHelp => introspect::help(reply, "SCRIPT", SCRIPT_HELP),
+        S::ScriptKill | S::FunctionKill => {
+            scripts.kill(command == S::FunctionKill)?;
+            reply.ok();
+        }
+        S::FunctionDelete => change(scripts, |functions| match functions.remove(args.at(2)) {
+            true => {
+                reply.ok();
+                Ok(())
+            }
+            false => Err("ERR Library not found".into()),
+        })?,
+        S::FunctionDump => reply.bulk(&payload(&scripts.functions.read().clone())),
+        S::FunctionFlush => {
+            check_flush_type(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
+            change(scripts, |functions| {
+                *functions = Functions::default();
+                reply.ok();
+                Ok(())
+            })?;
+        }
+        S::FunctionHelp => introspect::help(reply, "FUNCTION", FUNCTION_HELP),
+        S::FunctionList => list(&scripts.functions.read().clone(), args, reply)?,
+        _ => stats(engine, reply),
+    }
+    Ok(())
 }
 
 fn check_flush_type(args: Args<'_>, text: &str) -> Result<(), Vec<u8>> {
@@ -309,6 +342,12 @@ fn restore(engine: &Engine, args: Args<'_>) -> Result<(), Vec<u8>> {
         }
         Ok(())
     })
+}
+
+/// A library that is in a file, in place of one of its name.
+pub(crate) fn load_library(engine: &Engine, code: &[u8]) -> Result<(), Vec<u8>> {
+    let library = library(engine, code)?;
+    change(&engine.scripts, |functions| functions.add(library, true).map_err(String::into_bytes))
 }
 
 /// Reads a library and runs its chunk.

@@ -1,7 +1,8 @@
-//! TIME SHUTDOWN BGSAVE LASTSAVE LOLWUT.
+//! TIME SHUTDOWN BGREWRITEAOF BGSAVE LASTSAVE LOLWUT.
 
 use super::connection::REDIS_VERSION;
 use super::{DONE, Outcome, SYNTAX, Session};
+use crate::persist::Began;
 use crate::session::run::Next;
 use crate::{Engine, Now, ShutdownRequest};
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,8 +41,24 @@ impl Session {
         if args.len() > 1 && !is("SCHEDULE") {
             return Err(SYNTAX.into());
         }
+        if self.engine.persist.aof.is_rewriting() {
+            if !is("SCHEDULE") {
+                return Err(OTHER_CHILD.into());
+            }
+            self.engine.schedule_bgsave();
+            self.reply().simple("Background saving scheduled");
+            return DONE;
+        }
         self.engine.bgsave(now)?;
         self.reply().simple("Background saving started");
+        DONE
+    }
+    pub(super) fn bgrewriteaof(&mut self, now: Now) -> Outcome {
+        let began = self.engine.bgrewriteaof(now)?;
+        self.reply().simple(match began {
+            Began::Now => "Background append only file rewriting started",
+            Began::Scheduled => "Background append only file rewriting scheduled",
+        });
         DONE
     }
     pub(super) fn last_save(&mut self) -> Outcome {
@@ -60,6 +77,15 @@ impl Session {
         self.reply().verbatim("txt", text.as_bytes());
         DONE
     }
+}
+
+const OTHER_CHILD: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
+                           to schedule a BGSAVE whenever possible.";
+
+/// BGREWRITEAOF within EXEC, which holds shards: as in redis-server it begins behind it.
+pub(super) fn bgrewriteaof_inside(engine: &Engine, reply: &mut Reply<'_>) {
+    engine.schedule_bgrewriteaof();
+    reply.simple("Background append only file rewriting scheduled");
 }
 
 /// BGSAVE within EXEC, which holds shards: as in redis-server it begins behind it.

@@ -1,12 +1,14 @@
-//! WAIT and WAITAOF: how far a connection's writes have come elsewhere. There are no replicas and no append-only file yet.
+//! WAIT and WAITAOF: how far a connection's writes have come elsewhere. There are no replicas yet.
 
 use super::{DONE, Outcome, Session};
+use crate::persist::Mode;
 use crate::session::blocked::{Nothing, Pointless};
 use crate::session::run::Next;
 use strand_commands::errors;
 use strand_commands::wait::milliseconds;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
+use strand_wire::reply::Reply;
 
 impl Session {
     /// `WAIT numreplicas timeout`. Reply: the number of replicas, which is 0; with more asked for when the time is over.
@@ -15,13 +17,13 @@ impl Session {
         let timeout_ms = milliseconds(args.at(2))?;
         let nothing: Nothing = |reply| reply.int(0);
         if replicas > 0 {
-            return Ok(Next::Block(Pointless { timeout_ms, nothing }));
+            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: None }));
         }
         nothing(&mut self.reply());
         DONE
     }
-    /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two zeros: there is no append-only file; with replicas asked
-    /// for when the time is over.
+    /// `WAITAOF numlocal numreplicas timeout`. Reply: an array of two numbers: 1 when all that was written before is on the disk
+    /// by the append-only file, else 0; and 0, for the replicas.
     pub(super) fn wait_aof(&mut self, args: Args<'_>) -> Outcome {
         let local = parse_int(args.at(1)).ok_or(errors::NOT_AN_INTEGER)?;
         if !(0..=1).contains(&local) {
@@ -32,19 +34,29 @@ impl Session {
             return Err("ERR value is out of range, must be positive".into());
         }
         let timeout_ms = milliseconds(args.at(3))?;
-        if local > 0 {
+        let aof = &self.engine.persist.aof;
+        let offset = self.engine.keyspace.journal().tail();
+        let is_synced = aof.mode() == Mode::On && aof.gates.synced() >= offset;
+        if local > 0 && aof.mode() == Mode::Off {
             let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
             return Err(text.into());
         }
-        let nothing: Nothing = |reply| {
-            reply.array(2);
-            reply.int(0);
-            reply.int(0);
-        };
+        let nothing: Nothing = if is_synced { |reply| counts(1, reply) } else { |reply| counts(0, reply) };
         if replicas > 0 {
-            return Ok(Next::Block(Pointless { timeout_ms, nothing }));
+            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: None }));
+        }
+        if local > 0 && !is_synced {
+            let synced: Nothing = |reply| counts(1, reply);
+            return Ok(Next::Block(Pointless { timeout_ms, nothing, synced: Some((offset, synced)) }));
         }
         nothing(&mut self.reply());
         DONE
     }
+}
+
+/// The reply of WAITAOF.
+fn counts(local: i64, reply: &mut Reply<'_>) {
+    reply.array(2);
+    reply.int(local);
+    reply.int(0);
 }

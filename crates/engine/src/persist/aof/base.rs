@@ -1,0 +1,110 @@
+//! The base's file: the data of one moment, as an RDB or as commands.
+
+use crate::config::Opt;
+use crate::persist::save::{aux_fields, libraries};
+use crate::{Engine, Now};
+use std::cell::Cell;
+use std::io::{self, Write};
+use strand_commands::serial::file::{Saving, save};
+use strand_commands::serial::{self, system};
+use strand_keyspace::{Saved, Snapshot, ValueRef};
+
+impl Engine {
+    /// Writes it. `goes_on` is called after each slice with the number of keys so far.
+    pub(super) fn write_base_file(
+        &self,
+        is_rdb: bool,
+        snapshot: Snapshot<'_>,
+        now: Now,
+        goes_on: &dyn Fn(u64) -> io::Result<()>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if !is_rdb {
+            return self.write_base_commands(snapshot, now, goes_on, out);
+        }
+        let config = &self.config;
+        let flag = |option| config.number(option) != 0;
+        let definitions = self.host.definitions(now.unix_ms());
+        let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
+        let aux = aux_fields(self, now, true);
+        let saving = Saving {
+            aux: &aux,
+            commands: &commands,
+            functions: &libraries(self),
+            compress: flag(Opt::RdbCompression),
+            checksum: flag(Opt::RdbChecksum),
+            lru: config.choice(Opt::MaxMemoryPolicy).ends_with("-lru"),
+            // What has expired is still there: the increments speak of it.
+            now_ms: i64::MIN,
+            pause: &|| self.host.yield_now(),
+            progress: goes_on,
+        };
+        save(snapshot, &saving, out).map(drop)
+    }
+    /// `aof-use-rdb-preamble no`. What only Strand knows is not in it: no command of redis-server makes that.
+    fn write_base_commands(
+        &self,
+        mut snapshot: Snapshot<'_>,
+        now: Now,
+        goes_on: &dyn Fn(u64) -> io::Result<()>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut out = io::BufWriter::with_capacity(BUFFER_BYTES, out);
+        if self.config.number(Opt::AofTimestampEnabled) != 0 {
+            write!(out, "#TS:{}\r\n", now.unix_s())?;
+        }
+        for code in libraries(self) {
+            put(&mut out, &[b"FUNCTION", b"LOAD", &code])?;
+        }
+        let (mut slice, mut keys, selected) = (Vec::new(), 0, Cell::new(None));
+        while snapshot.next(&mut slice) {
+            for record in slice.drain(..) {
+                if !record.system {
+                    keys += 1;
+                    self.put_record(&record, &selected, &mut out)?;
+                }
+                self.keyspace.dispose(record.value);
+            }
+            goes_on(keys)?;
+        }
+        out.flush()
+    }
+    fn put_record(
+        &self,
+        record: &Saved,
+        selected: &Cell<Option<usize>>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if selected.replace(Some(record.db)) != Some(record.db) {
+            put(out, &[b"SELECT", record.db.to_string().as_bytes()])?;
+        }
+        let at_ms = record.expire_at_ms.map(|at| at.to_string());
+        let at_ms = at_ms.as_deref().map(str::as_bytes);
+        match (record.value.view(), at_ms) {
+            (ValueRef::Str(string), None) => {
+                put(out, &[b"SET", &record.key, string.bytes(&mut Default::default())])
+            }
+            (ValueRef::Str(string), Some(at)) => {
+                put(out, &[b"SET", &record.key, string.bytes(&mut Default::default()), b"PXAT", at])
+            }
+            (value, at) => {
+                let payload = serial::payload(value, &|| self.host.yield_now());
+                put(out, &[b"RESTORE", &record.key, at.unwrap_or(b"0"), &payload, b"ABSTTL"])
+            }
+        }
+    }
+}
+
+/// Bytes between two writes.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Writes a command.
+fn put(out: &mut dyn Write, args: &[&[u8]]) -> io::Result<()> {
+    write!(out, "*{}\r\n", args.len())?;
+    for arg in args {
+        write!(out, "${}\r\n", arg.len())?;
+        out.write_all(arg)?;
+        out.write_all(b"\r\n")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! [`Gates`]: replies that tell of changes which are not on the disk yet, and who waits for that.
+//!
+//! With `appendfsync always` a session that has run something looks, at the end of its turn, how far the stream of changes is.
+//! All that it has written or seen lies before that place. Until the disk has come so far, its replies stay where they are.
+
+use crate::Wake;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Gates {
+    /// Replies wait.
+    is_on: AtomicBool,
+    /// The offset behind what is on the disk.
+    synced: AtomicU64,
+    /// By offset and client.
+    waiting: Mutex<BTreeMap<(u64, u64), Arc<dyn Wake>>>,
+    /// Somebody waits.
+    arrived: Condvar,
+}
+
+impl Gates {
+    /// True while replies wait.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+    /// The offset behind what is on the disk.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Acquire)
+    }
+    /// False: all before `offset` is on the disk, or nobody waits for that any more. True: `wake` is woken then.
+    pub(crate) fn wait(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        self.wait_synced(offset, client, wake)
+    }
+    /// As [`Gates::wait`], whether replies wait or not.
+    pub(crate) fn wait_synced(&self, offset: u64, client: u64, wake: &Arc<dyn Wake>) -> bool {
+        if self.synced() >= offset {
+            return false;
+        }
+        self.waiting.lock().insert((offset, client), wake.clone());
+        // It may have come so far in between.
+        if self.synced.load(SeqCst) < offset {
+            self.arrived.notify_one();
+            return true;
+        }
+        self.waiting.lock().remove(&(offset, client));
+        false
+    }
+    /// All before `offset` is on the disk.
+    pub(super) fn set_synced(&self, offset: u64) {
+        self.synced.store(offset, SeqCst);
+        let mut waiting = self.waiting.lock();
+        let later = waiting.split_off(&(offset, u64::MAX));
+        let woken = std::mem::replace(&mut *waiting, later);
+        drop(waiting);
+        woken.values().for_each(|wake| wake.wake());
+    }
+    /// Replies wait from here on, or not any more.
+    pub(super) fn switch(&self, on: bool) {
+        self.is_on.store(on, Release);
+        if !on {
+            let woken = std::mem::take(&mut *self.waiting.lock());
+            woken.values().for_each(|wake| wake.wake());
+        }
+    }
+    /// Sleeps until somebody waits, or the time is over.
+    pub(super) fn sleep(&self, at_most: Duration) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            self.arrived.wait_for(&mut waiting, at_most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_its_place_is_reached() {
+        let gates = Gates::default();
+        let count = Arc::new(Count::default());
+        let wake: Arc<dyn Wake> = count.clone();
+        let woken = || count.0.load(Relaxed);
+        assert!(!gates.wait(10, 1, &wake), "it is off");
+        gates.switch(true);
+        gates.set_synced(10);
+        assert!(!gates.wait(10, 1, &wake), "it is there");
+        for (offset, client) in [(11, 1), (20, 2), (20, 3), (21, 4)] {
+            assert!(gates.wait(offset, client, &wake));
+        }
+        gates.set_synced(10);
+        assert_eq!(woken(), 0);
+        gates.set_synced(20);
+        assert_eq!(woken(), 3);
+        gates.switch(false);
+        assert_eq!(woken(), 4);
+        assert!(!gates.wait(100, 1, &wake));
+        assert!(gates.wait_synced(100, 1, &wake));
+    }
+}

@@ -1,0 +1,271 @@
+//! An append-only file is found and loaded here, while the server already answers: with LOADING, but for what says how it is
+//! going.
+
+use super::replay::Replayer;
+use super::{Names, no_files};
+use crate::config::Opt;
+use crate::folder::Folder;
+use crate::host::OpenedFile;
+use crate::{Engine, Now};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_aof::check::starts_as_rdb;
+use strand_aof::manifest::{self, File, Manifest};
+use strand_aof::reader::{Broken, Commands, Item};
+use strand_wire::args::Argv;
+
+/// Commands between two looks at the clock.
+const COMMANDS_PER_LOOK: u64 = 1024;
+/// How often the log says how far it is.
+const LOGGED_US: u64 = 5_000_000;
+/// What a file may begin with, in bytes, that decides how it is read.
+const HEAD_BYTES: u64 = 6;
+
+/// An append-only file that was found, and may be loaded.
+pub struct FoundAof {
+    pub(super) folder: Arc<dyn Folder>,
+    pub(super) manifest: Manifest,
+    files: Vec<(File, OpenedFile)>,
+    total_bytes: u64,
+    pub(super) base_bytes: u64,
+}
+
+impl FoundAof {
+    /// Bytes of all its files.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+}
+
+/// Where a file is, of all that are loaded.
+struct Place<'a> {
+    name: &'a str,
+    /// Bytes of the files before it, and of all.
+    before: u64,
+    total: u64,
+    is_last: bool,
+}
+
+impl Engine {
+    /// True when the append-only file has the data: then no snapshot is loaded.
+    pub fn wants_aof(&self) -> bool {
+        self.config.number(Opt::AppendOnly) != 0
+    }
+    /// Finds the append-only file, without reading its data. A single file of Redis before 7 is moved into the folder.
+    ///
+    /// # Errors
+    /// What is wrong with it, for whoever starts the server. Nothing was changed then.
+    pub fn find_aof(&self) -> Result<FoundAof, String> {
+        let names = Names::of(&self.config);
+        let opened = self.host.open_folder(&names.folder, &names.file);
+        let folder =
+            opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
+        let folder = folder.ok_or_else(no_files)?;
+        let mut manifest = read_manifest(&*folder, &names)?;
+        if let Some(old) = old_file(&*folder, &manifest, &names, self)? {
+            manifest = old;
+            self.host.log(&format!(
+                "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
+                names.file, names.folder
+            ));
+        }
+        let mut found = FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0 };
+        for file in found.manifest.to_load() {
+            let opened = found.folder.open(&file.name);
+            let opened =
+                opened.and_then(|opened| opened.ok_or_else(|| std::io::Error::other("it is not there")));
+            let opened = opened.map_err(|e| {
+                format!(
+                    "cannot open {}/{}, which {} names: {e}. Nothing is changed. Put the file back, or give another \
+                     appenddirname to start without the data; `strand check aof {}` tells which files are whole",
+                    names.folder,
+                    file.name,
+                    names.manifest(),
+                    names.manifest_path()
+                )
+            })?;
+            found.total_bytes += opened.1;
+            if found.manifest.base.as_ref() == Some(file) {
+                found.base_bytes = opened.1;
+            }
+            found.files.push((file.clone(), opened));
+        }
+        Ok(found)
+    }
+    /// Loads its files into the empty keyspace.
+    ///
+    /// # Errors
+    /// What is wrong with which file, where, and what to do about it. What was before that place is loaded.
+    pub(super) fn load_files(&self, found: &mut FoundAof, now: Now) -> Result<(), String> {
+        let files = std::mem::take(&mut found.files);
+        let (mut before, count, began_us) = (0, files.len(), self.host.mono_us());
+        for (at, (file, (mut source, bytes))) in files.into_iter().enumerate() {
+            let place =
+                Place { name: &file.name, before, total: found.total_bytes, is_last: at + 1 == count };
+            let good_bytes = self.load_file(&mut *source, &place, now)?;
+            if good_bytes < bytes {
+                drop(source);
+                found.folder.cut(&file.name, good_bytes).map_err(|e| {
+                    format!(
+                        "cannot cut the append-only file {} to its {good_bytes} good bytes: {e}",
+                        file.name
+                    )
+                })?;
+                found.total_bytes -= bytes - good_bytes;
+            }
+            before += bytes;
+            let seconds = self.host.mono_us().saturating_sub(began_us) as f64 / 1e6;
+            let kind = if found.manifest.base.as_ref() == Some(&file) { "base" } else { "incr" };
+            self.host.log(&format!("DB loaded from {kind} file {}: {seconds:.3} seconds", file.name));
+        }
+        Ok(())
+    }
+    /// Loads one; its good bytes.
+    fn load_file(&self, mut source: &mut dyn Read, place: &Place<'_>, now: Now) -> Result<u64, String> {
+        let name = place.name;
+        let mut head = Vec::new();
+        source
+            .take(HEAD_BYTES)
+            .read_to_end(&mut head)
+            .map_err(|e| format!("cannot read the append-only file {name}: {e}"))?;
+        let (held, offset) = match starts_as_rdb(&head) {
+            false => (head, 0),
+            true => {
+                let mut whole = head.as_slice().chain(&mut source);
+                self.load_preamble(name, &mut whole, place.before, place.total, now)?
+            }
+        };
+        let mut commands = Commands::new(source, &held, offset);
+        let (mut argv, mut replayer) = (Argv::new(), Replayer::new(self, now));
+        let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
+        // Up to here the file is good.
+        let mut good_bytes = offset;
+        let ended = loop {
+            let offset = commands.offset();
+            if !replayer.in_multi() {
+                good_bytes = offset;
+            }
+            match commands.next(&mut argv) {
+                Ok(Item::End) => break None,
+                Ok(Item::Command) => {}
+                Ok(Item::Timestamp(_) | Item::Annotation) => continue,
+                Err(broken) => break Some(broken),
+            }
+            replayer.command(&mut argv).map_err(|why| damaged(self, name, offset, &why))?;
+            read += 1;
+            if read.is_multiple_of(COMMANDS_PER_LOOK) {
+                self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);
+                self.host.yield_now();
+                let took_us = self.host.mono_us().saturating_sub(began_us);
+                if took_us >= logged_us + LOGGED_US {
+                    logged_us = took_us;
+                    let percent = (place.before + offset) as f64 * 100.0 / place.total.max(1) as f64;
+                    self.host.log(&format!("loading {name}: {percent:.0} %, {read} commands of this file"));
+                }
+            }
+        };
+        self.persist.loading.loaded_bytes.store(place.before + commands.offset(), Relaxed);
+        if let Some(error) = replayer.first_error.take() {
+            let (failed, all) = (replayer.failed, replayer.commands);
+            self.host.log(&format!(
+                "== CRITICAL == {failed} of {all} commands in the append-only file {name} replied with an error; the first \
+                 said: {error}"
+            ));
+        }
+        match ended {
+            None if !replayer.in_multi() => Ok(good_bytes),
+            Some(broken) if !broken.is_cut() => Err(broken_at(self, name, &broken)),
+            _ => self.look_at_cut(place, replayer.in_multi()).map(|()| good_bytes),
+        }
+    }
+    /// The file ends too early.
+    fn look_at_cut(&self, place: &Place<'_>, in_multi: bool) -> Result<(), String> {
+        let name = place.name;
+        if in_multi {
+            self.host.log(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
+        }
+        if !place.is_last {
+            return Err(format!(
+                "cannot load the append-only file: {name} ends inside a command and is not the last file, so commands are \
+                 missing. Nothing is changed. `strand check aof {}` tells which files are whole",
+                Names::of(&self.config).manifest_path()
+            ));
+        }
+        if self.config.number(Opt::AofLoadTruncated) == 0 {
+            return Err(format!(
+                "Unexpected end of file reading the append only file {name}. Make a copy of the folder, then use `strand \
+                 check aof --fix {}`, or set aof-load-truncated to yes",
+                Names::of(&self.config).manifest_path()
+            ));
+        }
+        self.host.log(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
+        self.host.log(&format!("AOF {name} loaded anyway because aof-load-truncated is enabled"));
+        Ok(())
+    }
+}
+
+fn broken_at(engine: &Engine, name: &str, broken: &Broken) -> String {
+    damaged(engine, name, broken.offset, &broken.problem.to_string())
+}
+
+fn damaged(engine: &Engine, name: &str, offset: u64, why: &str) -> String {
+    format!(
+        "Bad file format reading the append only file {name}: at offset {offset}: {why}. Nothing is changed. Make a copy of \
+         the folder; `strand check aof {path}` tells what is good, `strand check aof --fix {path}` cuts off the rest",
+        path = Names::of(&engine.config).manifest_path()
+    )
+}
+
+/// The manifest; an empty one when there is none.
+fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String> {
+    let failed = |why: String| {
+        format!(
+            "cannot use the manifest {}: {why}. Nothing is changed. `strand check aof {}` tells more; move the folder away to \
+             start without the data",
+            names.manifest_path(),
+            names.manifest_path()
+        )
+    };
+    let Some((source, _)) = folder.open(&names.manifest()).map_err(|e| failed(e.to_string()))? else {
+        return Ok(Manifest::default());
+    };
+    let mut text = Vec::new();
+    source.take(manifest::BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| failed(e.to_string()))?;
+    if text.len() as u64 > manifest::BYTES_MAX {
+        return Err(failed(format!("it has more than {} bytes", manifest::BYTES_MAX)));
+    }
+    Manifest::parse(&text).map_err(|e| failed(e.to_string()))
+}
+
+/// The single file of Redis before 7, moved into the folder, with the manifest that has it alone; `None`: there is nothing to
+/// move.
+fn old_file(
+    folder: &dyn Folder,
+    manifest: &Manifest,
+    names: &Names,
+    engine: &Engine,
+) -> Result<Option<Manifest>, String> {
+    let failed = |e: &dyn std::fmt::Display| {
+        format!("cannot move the append-only file {} into the folder {}: {e}", names.file, names.folder)
+    };
+    if engine.host.open_file(&names.file).map_err(|e| failed(&e))?.is_none() {
+        return Ok(None);
+    }
+    let is_half_done = manifest.increments.is_empty()
+        && manifest.base.as_ref().is_some_and(|base| base.name == names.file)
+        && folder.open(&names.file).map_err(|e| failed(&e))?.is_none();
+    if manifest.to_load().next().is_some() && !is_half_done {
+        return Ok(None);
+    }
+    let manifest = Manifest { base: Some(File { name: names.file.clone(), seq: 1 }), ..Manifest::default() };
+    // First the manifest: killed in between, the next start goes on here.
+    write_manifest(folder, &manifest, names).map_err(|e| failed(&e))?;
+    folder.adopt(&names.file).map_err(|e| failed(&e))?;
+    Ok(Some(manifest))
+}
+
+/// Puts the manifest in the place of the one before.
+pub(super) fn write_manifest(folder: &dyn Folder, manifest: &Manifest, names: &Names) -> std::io::Result<()> {
+    folder.replace(&names.manifest(), false, &mut |out| out.write_all(manifest.text().as_bytes()))
+}

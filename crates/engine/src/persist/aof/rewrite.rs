@@ -1,0 +1,388 @@
+//! A new base: the data of one moment takes the place of all files before that moment. BGREWRITEAOF, growth and CONFIG SET
+//! appendonly begin it; the start makes the first.
+//!
+//! At the moment, with all shards held, the place in the stream of changes is read. What comes behind it goes to a new
+//! increment. The base is written while clients go on, and then the manifest says base and increment. Until then the
+//! manifest has the old files and the new increment, so that a crash at any time loses nothing.
+
+use super::load::{FoundAof, write_manifest};
+use super::writer::Writer;
+use super::{Mode, Names, system_text};
+use crate::config::Opt;
+use crate::persist::{AOF_FAILED, LOADING};
+use crate::{Engine, Now};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_aof::manifest::{File, Manifest};
+use strand_keyspace::Snapshot;
+
+/// After a rewrite that failed, the next by itself begins so many seconds later; with each failure in a row twice as many.
+const RETRY_S: i64 = 5;
+const RETRY_DOUBLINGS_MAX: u64 = 7;
+
+const IN_PROGRESS: &str = "ERR Background append only file rewriting already in progress";
+const NO_REWRITE: &str =
+    "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.";
+
+/// What became of BGREWRITEAOF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Began {
+    /// It goes on.
+    Now,
+    /// It begins when the snapshot that is being written is done.
+    Scheduled,
+}
+
+/// Where a rewrite's increment begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// In the files that are there, which stay valid.
+    Files,
+    /// Nowhere: the files that are there, if any, are not these data's.
+    Nothing,
+}
+
+impl Engine {
+    /// Loads what [`Engine::find_aof`] has found, and from then on writes every change. Ends LOADING. Before that nothing is
+    /// written to the data by others.
+    ///
+    /// # Errors
+    /// Why the server cannot start.
+    pub fn start_aof(self: &Arc<Self>, mut found: FoundAof, now: Now) -> Result<(), String> {
+        self.load_files(&mut found, now)?;
+        let changes = self.keyspace.changes();
+        self.persist.state.lock().saved_changes = changes;
+        let names = Names::of(&self.config);
+        let failed = |e: io::Error| {
+            format!("cannot open the append-only file in the folder {}: {}", names.folder, system_text(&e))
+        };
+        let is_new = found.manifest.to_load().next().is_none();
+        let base_bytes = found.base_bytes;
+        if is_new {
+            let writer = self.begin_writer(found, names.clone()).map_err(failed)?;
+            self.adopt_writer(writer);
+            self.rewrite(From::Nothing, now).map_err(failed)?;
+            self.host.log("Creating AOF base file on server start");
+        } else {
+            let writer = self.go_on(found, names.clone()).map_err(failed)?;
+            self.persist.aof.status.lock().rewritten_bytes = base_bytes;
+            self.keyspace.switch_journal(true);
+            self.adopt_writer(writer);
+        }
+        self.persist.aof.set_mode(Mode::On);
+        self.look_at_gates();
+        self.spawn_aof_thread()?;
+        self.persist.set(LOADING, false);
+        Ok(())
+    }
+    /// Goes on in the last increment, or in a new one where there is none yet.
+    fn go_on(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
+        let total_bytes = found.total_bytes();
+        let FoundAof { folder, mut manifest, .. } = found;
+        if manifest.increments.is_empty() {
+            manifest.increments.push(File { name: names.increment(1), seq: 1 });
+        }
+        let name = &manifest.increments.last().expect("there is one").name;
+        let file = folder.append_to(name)?;
+        self.host.log(&format!("Opening AOF incr file {name} on server start"));
+        let history = std::mem::take(&mut manifest.history);
+        write_manifest(&*folder, &manifest, &names)?;
+        self.remove(&*folder, &history);
+        let before_bytes = total_bytes.saturating_sub(file.bytes());
+        Ok(Writer::new(folder, names, manifest, file, before_bytes, self.keyspace.journal().tail()))
+    }
+    /// A writer for data that no file has: its file is part of no manifest before the first base is.
+    fn begin_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
+        let FoundAof { folder, mut manifest, .. } = found;
+        // What is there is of other data: it goes when the new base is there.
+        let (base_seq, seq) = (manifest.base_seq(), manifest.increment_seq() + 1);
+        let old = manifest.base.take().into_iter().chain(manifest.increments.drain(..));
+        let old: Vec<File> = old.chain(manifest.history.drain(..)).collect();
+        let name = names.increment(seq);
+        folder.remove(&name)?;
+        let file = folder.append_to(&name)?;
+        let manifest = Manifest { base: None, increments: vec![File { name, seq }], history: old };
+        let mut writer = Writer::new(folder, names, manifest, file, 0, self.keyspace.journal().tail());
+        writer.set_base_seq(base_seq);
+        Ok(writer)
+    }
+    fn adopt_writer(&self, writer: Writer) {
+        self.persist.aof.status.lock().bytes = writer.bytes();
+        *self.persist.aof.writer.lock() = Some(writer);
+    }
+    fn spawn_aof_thread(self: &Arc<Self>) -> Result<(), String> {
+        let engine = self.clone();
+        let name = "aof";
+        self.host.spawn(name, Box::new(move || engine.run_aof_thread()))
+    }
+    /// To be called when `appendfsync` or `appendonly` has changed.
+    pub(crate) fn look_at_gates(&self) {
+        let aof = &self.persist.aof;
+        aof.gates.switch(aof.mode() == Mode::On && self.always_syncs());
+    }
+    /// BGREWRITEAOF.
+    ///
+    /// # Errors
+    /// The text of the reply.
+    pub(crate) fn bgrewriteaof(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+        if self.persist.aof.is_rewriting() {
+            return Err(IN_PROGRESS);
+        }
+        if self.is_saving() {
+            self.schedule_bgrewriteaof();
+            return Ok(Began::Scheduled);
+        }
+        self.spawn_rewrite(now)
+    }
+    /// BGREWRITEAOF that begins at the next tick that finds nothing in its way.
+    pub(crate) fn schedule_bgrewriteaof(&self) {
+        let mut status = self.persist.aof.status.lock();
+        (status.scheduled, status.failures) = (true, 0);
+    }
+    fn spawn_rewrite(self: &Arc<Self>, now: Now) -> Result<Began, &'static str> {
+        let aof = &self.persist.aof;
+        {
+            let mut status = aof.status.lock();
+            if status.rewriting.is_some() {
+                return Err(IN_PROGRESS);
+            }
+            (status.rewriting, status.scheduled, status.last_try_s) = (Some(now), false, now.unix_s());
+            aof.cancel.store(false, Relaxed);
+        }
+        let engine = self.clone();
+        let work = Box::new(move || engine.rewrite_in_background(now));
+        self.host.spawn("aof-rewrite", work).map(|()| Began::Now).map_err(|why| {
+            self.host.log(&format!("Can't rewrite append only file in background: {why}"));
+            self.rewrite_ended(now, Err(io::Error::other(why)));
+            NO_REWRITE
+        })
+    }
+    fn rewrite_in_background(&self, now: Now) {
+        let from = match self.persist.aof.mode() {
+            Mode::On => From::Files,
+            Mode::Begins => From::Nothing,
+            Mode::Off => return self.rewrite_alone(now),
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| self.rewrite(from, now)));
+        let done = done.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        if done.is_ok() && from == From::Nothing {
+            self.persist.aof.set_mode(Mode::On);
+            self.look_at_gates();
+        }
+        self.rewrite_ended(now, done);
+    }
+    /// BGREWRITEAOF without an append-only file: as in redis-server a base is written, for a later start with one.
+    fn rewrite_alone(&self, now: Now) {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let found = self.find_aof().map_err(io::Error::other)?;
+            let names = Names::of(&self.config);
+            let snapshot = {
+                let _hold = self.holds.announce(None);
+                self.take_snapshot(&mut self.keyspace.lock_all(0))?
+            };
+            let FoundAof { folder, manifest: old, .. } = found;
+            let seq = old.base_seq() + 1;
+            let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
+            let history = old.base.into_iter().chain(old.increments).chain(old.history).collect();
+            let base = Some(File { name, seq });
+            let mut manifest = Manifest { base, increments: Vec::new(), history };
+            write_manifest(&*folder, &manifest, &names)?;
+            let history = std::mem::take(&mut manifest.history);
+            self.remove(&*folder, &history);
+            write_manifest(&*folder, &manifest, &names)
+        }));
+        self.rewrite_ended(now, done.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+    }
+    fn rewrite_ended(&self, began: Now, done: io::Result<()>) {
+        let now = self.host.now();
+        let aof = &self.persist.aof;
+        let mut status = aof.status.lock();
+        status.rewriting = None;
+        status.last_rewrite_s = now.unix_s() - began.unix_s();
+        match done {
+            Ok(()) => {
+                (status.last_rewrite_ok, status.failures) = (true, 0);
+                self.host.log("Background AOF rewrite finished successfully");
+                if status.is_unproven {
+                    (status.is_unproven, status.write_error) = (false, None);
+                    self.persist.set(AOF_FAILED, false);
+                }
+            }
+            Err(_) if aof.cancel.load(Relaxed) => self.host.log("Background AOF rewrite cancelled"),
+            Err(e) => {
+                (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
+                self.host.log(&format!("Background AOF rewrite failed: {}", system_text(&e)));
+            }
+        }
+    }
+
+    /// Writes a base, and brings the manifest up to date. On a thread that may be slow.
+    fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
+        let aof = &self.persist.aof;
+        aof.status.lock().rewrites += 1;
+        let (snapshot, folder, names, seq) = {
+            let mut held = aof.writer.lock();
+            let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
+            let (snapshot, offset) = {
+                let _hold = self.holds.announce(None);
+                if !self.keyspace.journal().is_on() {
+                    self.keyspace.switch_journal(true);
+                }
+                let mut all = self.keyspace.lock_all(0);
+                let offset = self.keyspace.journal().tail();
+                (self.take_snapshot(&mut all)?, offset)
+            };
+            match from {
+                From::Files => writer.rotate(self, offset, self.host.now())?,
+                // What is in the file so far is in the base, too.
+                From::Nothing => writer.restart(self, offset, self.host.now())?,
+            }
+            (snapshot, writer.folder.clone(), writer.names.clone(), writer.next_base_seq())
+        };
+        let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
+        let base_bytes = folder.open(&name)?.map_or(0, |(_, bytes)| bytes);
+        let mut held = aof.writer.lock();
+        let Some(writer) = held.as_mut() else {
+            // It was switched off meanwhile.
+            return folder.remove(&name).and(Err(io::Error::other("the append-only file was switched off")));
+        };
+        let history = writer.adopt_base(File { name, seq }, base_bytes)?;
+        let bytes = writer.bytes();
+        drop(held);
+        let mut status = aof.status.lock();
+        (status.bytes, status.rewritten_bytes) = (bytes, bytes);
+        drop(status);
+        if self.config.number(Opt::AofDisableAutoGc) == 0 {
+            self.remove(&*folder, &history);
+            let mut held = aof.writer.lock();
+            if let Some(writer) = held.as_mut() {
+                writer.forget_history()?;
+            }
+        }
+        Ok(())
+    }
+    fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> io::Result<Snapshot<'k>> {
+        let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
+        let snapshot = all.snapshot(budget_bytes, self.persist.alerts.clone());
+        snapshot.ok_or_else(|| io::Error::other(crate::persist::save::ANOTHER_SNAPSHOT))
+    }
+    /// Writes the base's file; its name.
+    fn write_base(
+        &self,
+        folder: &dyn crate::folder::Folder,
+        names: &Names,
+        seq: u64,
+        snapshot: Snapshot<'_>,
+        now: Now,
+    ) -> io::Result<String> {
+        let is_rdb = self.config.number(Opt::AofUseRdbPreamble) != 0;
+        let name = names.base(seq, is_rdb);
+        let in_parts = self.config.number(Opt::AofRewriteIncrementalFsync) != 0;
+        let load = snapshot.load().clone();
+        let mut snapshot = Some(snapshot);
+        folder.replace(&name, in_parts, &mut |out| {
+            let snapshot = snapshot.take().ok_or_else(|| io::Error::other("it is written once"))?;
+            let goes_on = |_keys| match self.persist.aof.cancel.load(Relaxed) {
+                true => Err(io::ErrorKind::Interrupted.into()),
+                false => Ok(()),
+            };
+            self.write_base_file(is_rdb, snapshot, now, &goes_on, out)
+        })?;
+        self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();
+        Ok(name)
+    }
+    fn remove(&self, folder: &dyn crate::folder::Folder, files: &[File]) {
+        for file in files {
+            if let Err(e) = folder.remove(&file.name) {
+                self.host.log(&format!("cannot remove the old file {}: {e}", file.name));
+            }
+        }
+    }
+
+    /// Begins a rewrite when one is scheduled or the files have grown. Called with every tick.
+    pub(crate) fn look_at_aof_growth(self: &Arc<Self>, now: Now) {
+        let aof = &self.persist.aof;
+        if aof.mode() == Mode::Off && !aof.status.lock().scheduled
+            || self.is_saving()
+            || self.persist.is_loading()
+        {
+            return;
+        }
+        let (percentage, min_bytes) = (
+            self.config.number(Opt::AutoAofRewritePercentage) as u64,
+            self.config.number(Opt::AutoAofRewriteMinSize) as u64,
+        );
+        let status = aof.status.lock();
+        let wait_s = match status.failures {
+            0 => 0,
+            n => RETRY_S << (n - 1).min(RETRY_DOUBLINGS_MAX),
+        };
+        if status.rewriting.is_some() || now.unix_s() < status.last_try_s + wait_s {
+            return;
+        }
+        let base = status.rewritten_bytes.max(1);
+        let growth = (status.bytes * 100 / base).saturating_sub(100);
+        let has_grown =
+            aof.mode() == Mode::On && percentage > 0 && status.bytes > min_bytes && growth >= percentage;
+        if !status.scheduled && !has_grown && aof.mode() != Mode::Begins {
+            return;
+        }
+        drop(status);
+        if has_grown {
+            self.host.log(&format!("Starting automatic rewriting of AOF on {growth}% growth"));
+        }
+        // Another may have begun meanwhile.
+        let _ = self.spawn_rewrite(now);
+    }
+    /// CONFIG SET appendonly. On a thread that may be slow.
+    ///
+    /// # Errors
+    /// Why it stays as it was.
+    pub(crate) fn switch_aof(self: &Arc<Self>, on: bool, now: Now) -> Result<(), String> {
+        let aof = &self.persist.aof;
+        let _one = aof.switching.lock();
+        match (aof.mode(), on) {
+            (Mode::Off, true) => {
+                let found = self.find_aof()?;
+                let names = Names::of(&self.config);
+                let writer = self.begin_writer(found, names).map_err(|e| system_text(&e))?;
+                self.adopt_writer(writer);
+                aof.set_mode(Mode::Begins);
+                self.spawn_aof_thread()?;
+                aof.status.lock().scheduled = true;
+                self.look_at_aof_growth(now);
+                Ok(())
+            }
+            (Mode::Begins | Mode::On, false) => {
+                self.write_aof(true);
+                aof.set_mode(Mode::Off);
+                self.look_at_gates();
+                aof.cancel.store(true, Relaxed);
+                {
+                    let _hold = self.holds.announce(None);
+                    self.keyspace.switch_journal(false);
+                }
+                if let Some(writer) = aof.writer.lock().take() {
+                    // What changed after the turn is of no use to anybody.
+                    writer.end(self);
+                }
+                let mut status = aof.status.lock();
+                (status.write_error, status.is_unproven, status.scheduled) = (None, false, false);
+                self.persist.set(AOF_FAILED, false);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+    /// The server ends: what is written is brought to the disk. On a thread that may be slow.
+    pub fn end_aof(&self) {
+        let aof = &self.persist.aof;
+        aof.cancel.store(true, Relaxed);
+        if aof.mode() != Mode::Off {
+            self.host.log("Calling fsync() on the AOF file.");
+            self.write_aof(true);
+        }
+    }
+}

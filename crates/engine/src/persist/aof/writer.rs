@@ -1,0 +1,321 @@
+//! [`Writer`]: what is new in the stream of changes goes to the file, and to the disk as `appendfsync` says.
+//!
+//! One thread calls [`Engine::write_aof`] in turns. A turn takes all that is there, writes it at once, and syncs once for
+//! all who wait for that. What cannot be written is kept and tried again; meanwhile writes are refused. After a sync that
+//! failed nobody can tell what is on the disk: with `always` the server ends, else writes are refused until a new base is.
+
+use super::{Mode, Names, system_text};
+use crate::config::Opt;
+use crate::folder::{AppendFile, Folder};
+use crate::persist::AOF_FAILED;
+use crate::{Engine, Now};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+use strand_aof::manifest::{File, Manifest};
+use strand_chain::Chain;
+
+/// Without somebody who waits, a turn comes after so long.
+const TURN_EVERY_US: u64 = 20_000;
+/// With `always` the thread is woken; it looks by itself, too.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// With `everysec` the file is synced so often.
+const SYNC_EVERY_US: u64 = 1_000_000;
+/// What could not be written is tried again after so long.
+const RETRY_US: u64 = 1_000_000;
+/// A write that goes on failing is logged so often.
+const LOGGED_EVERY_US: u64 = 30_000_000;
+/// Pieces of one write.
+const SLICES_MAX: usize = 256;
+/// Bytes of one write.
+const WRITE_BYTES_MAX: usize = 8 << 20;
+
+/// The file that grows.
+pub(super) struct Writer {
+    pub(super) folder: Arc<dyn Folder>,
+    pub(super) names: Names,
+    /// As it is on the disk; without a base, as it will be when there is one.
+    manifest: Manifest,
+    /// The number of the latest base.
+    base_seq: u64,
+    file: Box<dyn AppendFile>,
+    /// Of the file: whole commands.
+    good_bytes: u64,
+    /// Bytes of the files before it.
+    before_bytes: u64,
+    /// Taken out of the stream and not in the file.
+    pending: Chain,
+    /// Offsets in the stream: behind what was taken, what is in the file, what is on the disk.
+    taken: u64,
+    written: u64,
+    synced: u64,
+    last_sync_us: u64,
+    /// A write failed: it is tried again at this time.
+    retry_us: Option<u64>,
+    logged_us: Option<u64>,
+    /// The second that the file speaks of.
+    told_s: i64,
+}
+
+impl Writer {
+    /// Adds to `file`; all before `offset` of the stream is in it, or in the files before it.
+    pub(super) fn new(
+        folder: Arc<dyn Folder>,
+        names: Names,
+        manifest: Manifest,
+        file: Box<dyn AppendFile>,
+        before_bytes: u64,
+        offset: u64,
+    ) -> Writer {
+        Writer {
+            folder,
+            names,
+            base_seq: manifest.base_seq(),
+            manifest,
+            good_bytes: file.bytes(),
+            file,
+            before_bytes,
+            pending: Chain::new(),
+            taken: offset,
+            written: offset,
+            synced: offset,
+            last_sync_us: 0,
+            retry_us: None,
+            logged_us: None,
+            told_s: 0,
+        }
+    }
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.before_bytes + self.good_bytes
+    }
+    /// The latest base, whether it is in the manifest or not any more.
+    pub(super) fn set_base_seq(&mut self, seq: u64) {
+        self.base_seq = seq;
+    }
+    /// The number of the next base.
+    pub(super) fn next_base_seq(&self) -> u64 {
+        self.base_seq + 1
+    }
+    /// There is no append-only file any more: the stream is emptied.
+    pub(super) fn end(mut self, engine: &Engine) {
+        let tail = engine.keyspace.journal().tail();
+        drop(self.take_until(engine, tail, engine.host.now()));
+    }
+    /// Takes what is in the stream.
+    fn take(&mut self, engine: &Engine, now: Now) {
+        let mut fresh = Chain::new();
+        self.taken = engine.keyspace.journal().take(&mut fresh);
+        if fresh.is_empty() {
+            return;
+        }
+        if engine.config.number(Opt::AofTimestampEnabled) != 0 && now.unix_s() > self.told_s {
+            self.told_s = now.unix_s();
+            self.pending.push_slice(format!("#TS:{}\r\n", self.told_s).as_bytes());
+        }
+        self.pending.push_chain(fresh);
+    }
+    /// Writes all that is pending: all of it, or nothing.
+    fn write(&mut self) -> io::Result<()> {
+        let mut left = self.pending.share();
+        let all = left.len();
+        while !left.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let used = left.io_slices(&mut slices, WRITE_BYTES_MAX);
+            let wrote = match self.file.append(&slices[..used]) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                other => other,
+            };
+            match wrote {
+                Ok(wrote) => left.advance(wrote),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    let wrote = all - left.len();
+                    if wrote > 0 && self.file.cut(self.good_bytes).is_err() {
+                        // What is in the file stays there; the rest has to follow it.
+                        self.pending.advance(wrote);
+                        self.good_bytes += wrote as u64;
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        self.pending = Chain::new();
+        self.good_bytes += all as u64;
+        self.written = self.taken;
+        Ok(())
+    }
+    /// Brings the file to the disk.
+    fn sync(&mut self, now: Now) -> io::Result<()> {
+        self.last_sync_us = now.mono_us;
+        if self.synced == self.written {
+            return Ok(());
+        }
+        let written = self.written;
+        self.file.sync()?;
+        self.synced = written;
+        Ok(())
+    }
+    /// Takes at least all before `offset` of the stream; what comes behind it is given back.
+    fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
+        while self.taken < offset {
+            self.take(engine, now);
+            // Those who were given their places have yet to put their bytes: they hold no lock that could keep them.
+            engine.host.yield_now();
+        }
+        let before = self.pending.len() - (self.taken - offset) as usize;
+        let before = self.pending.split_to(before);
+        std::mem::replace(&mut self.pending, before)
+    }
+    /// Goes on in another file, which has what comes behind `offset` of the stream; what comes before is in the old file, and
+    /// on the disk, first. The manifest has both files then.
+    ///
+    /// # Errors
+    /// The old file goes on.
+    pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
+        let behind = self.take_until(engine, offset, now);
+        let taken = std::mem::replace(&mut self.taken, offset);
+        let done = self.write().and_then(|()| self.sync(now)).and_then(|()| self.next_file());
+        self.taken = taken;
+        self.pending.push_chain(behind);
+        done
+    }
+    /// Forgets what comes before `offset` of the stream: the base that is being written has it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn restart(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
+        self.file.cut(0)?;
+        let behind = self.take_until(engine, offset, now);
+        (self.pending, self.good_bytes, self.told_s) = (behind, 0, 0);
+        Ok(())
+    }
+    /// A base has the place of all files but the one that grows; the files that are of no use any more.
+    ///
+    /// # Errors
+    /// Those of the system: the manifest is as it was.
+    pub(super) fn adopt_base(&mut self, base: File, base_bytes: u64) -> io::Result<Vec<File>> {
+        let mut manifest = self.manifest.clone();
+        self.base_seq = base.seq;
+        let mut history: Vec<File> = manifest.base.replace(base).into_iter().collect();
+        let last = manifest.increments.len().saturating_sub(1);
+        history.extend(manifest.increments.drain(..last));
+        manifest.history.extend(history);
+        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
+        (self.manifest, self.before_bytes) = (manifest, base_bytes);
+        Ok(self.manifest.history.clone())
+    }
+    /// The files of history are removed.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn forget_history(&mut self) -> io::Result<()> {
+        let manifest = Manifest { history: Vec::new(), ..self.manifest.clone() };
+        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
+        self.manifest = manifest;
+        Ok(())
+    }
+    fn next_file(&mut self) -> io::Result<()> {
+        let seq = self.manifest.increment_seq() + 1;
+        let name = self.names.increment(seq);
+        // One that a killed rewrite has left is no part of anything.
+        self.folder.remove(&name)?;
+        let file = self.folder.append_to(&name)?;
+        let mut manifest = self.manifest.clone();
+        manifest.increments.push(File { name, seq });
+        super::load::write_manifest(&*self.folder, &manifest, &self.names)?;
+        self.manifest = manifest;
+        self.before_bytes += self.good_bytes;
+        (self.file, self.good_bytes, self.told_s) = (file, 0, 0);
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The thread of the append-only file: turns until there is none.
+    pub(super) fn run_aof_thread(&self) {
+        while self.persist.aof.mode() != Mode::Off {
+            self.write_aof(false);
+            match self.persist.aof.gates.is_on() {
+                // Who comes next while the disk is waited for shares the next sync with all who come.
+                true => self.persist.aof.gates.sleep(LOOK_EVERY),
+                false => self.host.nap_us(TURN_EVERY_US),
+            }
+            self.host.yield_now();
+        }
+    }
+    /// One turn. `at_end`: all is to be on the disk behind it. Waits for the disk.
+    pub(crate) fn write_aof(&self, at_end: bool) {
+        let aof = &self.persist.aof;
+        let mut held = aof.writer.lock();
+        let Some(writer) = held.as_mut() else { return };
+        let (now, always) = (self.host.now(), self.always_syncs());
+        writer.take(self, now);
+        if !writer.pending.is_empty() && writer.retry_us.is_none_or(|at| at_end || now.mono_us >= at) {
+            let wrote = writer.write();
+            self.look_at_write(writer, wrote, always, now);
+        }
+        let held_back = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
+            && (aof.is_rewriting() || self.is_saving_in_background());
+        let is_due = match self.config.choice(Opt::AppendFsync) {
+            "always" => true,
+            "no" => false,
+            _ => now.mono_us >= writer.last_sync_us + SYNC_EVERY_US,
+        };
+        // As redis-server, which says of `always` nothing else.
+        if at_end || (is_due && (always || !held_back)) {
+            match writer.sync(now) {
+                // Before there is a base nothing is safe.
+                Ok(()) if aof.mode() == Mode::On => aof.gates.set_synced(writer.synced),
+                Ok(()) => {}
+                Err(e) => self.sync_failed(&system_text(&e), always),
+            }
+        }
+        let mut status = aof.status.lock();
+        (status.bytes, status.pending_bytes) = (writer.bytes(), writer.pending.len() as u64);
+    }
+    fn look_at_write(&self, writer: &mut Writer, wrote: io::Result<()>, always: bool, now: Now) {
+        let status = || self.persist.aof.status.lock();
+        match wrote {
+            Ok(()) if writer.retry_us.take().is_some() => {
+                writer.logged_us = None;
+                self.host.log("AOF write error looks solved. The server can write again.");
+                let mut status = status();
+                if !status.is_unproven {
+                    status.write_error = None;
+                    self.persist.set(AOF_FAILED, false);
+                }
+            }
+            Ok(()) => {}
+            Err(e) => {
+                let why = system_text(&e);
+                writer.retry_us = Some(now.mono_us + RETRY_US);
+                if writer.logged_us.is_none_or(|at| now.mono_us >= at + LOGGED_EVERY_US) {
+                    writer.logged_us = Some(now.mono_us);
+                    self.host.log(&format!("Error writing to the AOF file: {why}"));
+                }
+                if always {
+                    self.host.die(
+                        "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting...",
+                    );
+                }
+                status().write_error = Some(why);
+                self.persist.set(AOF_FAILED, true);
+            }
+        }
+    }
+    fn sync_failed(&self, why: &str, always: bool) {
+        if always {
+            self.host.die(&format!(
+                "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {why}. Exiting..."
+            ));
+        }
+        self.host.log(&format!(
+            "Fail to fsync the AOF file: {why}. What was written in the last seconds may not be on the disk: writes are \
+             refused until the file is rewritten"
+        ));
+        let mut status = self.persist.aof.status.lock();
+        (status.write_error, status.is_unproven, status.scheduled) = (Some(why.into()), true, true);
+        self.persist.set(AOF_FAILED, true);
+    }
+}

@@ -1,0 +1,108 @@
+//! The folder of an append-only file, on the disk: [`DiskFolder`].
+//!
+//! It is opened once, by an absolute path: CONFIG SET dir does not move it. A lock keeps other servers out of it.
+
+use super::disk::{self, DirLock};
+use rustix::fs::{Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strand_engine::{AppendFile, Folder, OpenedFile, WriteFile};
+
+/// See the module.
+#[derive(Debug)]
+pub struct DiskFolder {
+    /// The working folder when it was opened.
+    outside: PathBuf,
+    path: PathBuf,
+    _lock: DirLock,
+}
+
+impl DiskFolder {
+    /// Opens the folder `name` of the working folder, and makes it where it is not there. `file` is the file's name.
+    ///
+    /// # Errors
+    /// Those of the system; `WouldBlock` when another server has it.
+    pub fn open(name: &str, file: &str) -> io::Result<Arc<dyn Folder>> {
+        let outside = std::env::current_dir()?;
+        let path = outside.join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => File::open(&outside)?.sync_all()?,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+            Err(e) => return Err(e),
+        }
+        let (lock, _) = DirLock::take(&path, file).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!(
+                "another server (process {e}) writes the append-only file there: give this one another dir or appenddirname"
+            )),
+            _ => e,
+        })?;
+        Ok(Arc::new(DiskFolder { outside, path, _lock: lock }))
+    }
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Folder for DiskFolder {
+    fn open(&self, name: &str) -> io::Result<Option<OpenedFile>> {
+        disk::open_at(&self.path.join(name))
+    }
+    fn replace(&self, name: &str, in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
+        disk::replace(&self.path, name, in_parts, write)
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let path = self.path.join(name);
+        let file = File::from(openat(rustix::fs::CWD, &path, flags, Mode::from_raw_mode(0o644))?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        // A new name must be on the disk before anything in the file is said to be.
+        self.sync()?;
+        Ok(Box::new(Growing { file, bytes: metadata.len() }))
+    }
+    fn cut(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let file = File::options().write(true).open(self.path.join(name))?;
+        file.set_len(bytes)?;
+        file.sync_all()
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+    fn adopt(&self, name: &str) -> io::Result<()> {
+        std::fs::rename(self.outside.join(name), self.path.join(name))?;
+        self.sync()?;
+        File::open(Path::new(&self.outside))?.sync_all()
+    }
+}
+
+/// A file that grows.
+struct Growing {
+    file: File,
+    bytes: u64,
+}
+
+impl AppendFile for Growing {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let wrote = self.file.write_vectored(slices)?;
+        self.bytes += wrote as u64;
+        Ok(wrote)
+    }
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
