@@ -291,8 +291,12 @@ impl Peer {
     }
     /// Runs the session until it waits for something.
     pub fn drive(&mut self, server: &Server) -> Stop {
+        self.drive_at(server.now)
+    }
+    /// As [`Peer::drive`], at that time.
+    pub fn drive_at(&mut self, now: Now) -> Stop {
         loop {
-            let turn = self.session.run(server.now);
+            let turn = self.session.run(now);
             if !self.hold_output {
                 self.take_output(usize::MAX);
             }
@@ -305,7 +309,7 @@ impl Peer {
                     self.job = Some(job);
                     return Stop::Parked;
                 }
-                Turn::Lane(job) => self.session.lane_done(job.run(server.now, &|| {})),
+                Turn::Lane(job) => self.session.lane_done(job.run(now, &|| {})),
                 Turn::Parked => return Stop::Parked,
                 Turn::Blocked { until_mono_us } => return Stop::Blocked(until_mono_us),
                 Turn::Sleep { until_mono_us } => return Stop::Sleep(until_mono_us),

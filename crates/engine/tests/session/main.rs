@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod connection;
 mod fixture;
+mod journal;
 mod lane;
 mod limits;
 mod long;

@@ -197,13 +197,14 @@ impl Journal {
         Some(Placed { journal: self, offset, len, effects: Some(effects) })
     }
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Encoded)) {
+        // Counted before anybody can take them.
+        let before = self.waiting.fetch_add(len, SeqCst);
         let lane = self.lane();
         let mut lane = lane.lock();
         put(&mut lane.encoded);
         let (bytes_end, blobs_end) = (lane.encoded.bytes.len(), lane.encoded.blobs.len());
         lane.records.push_back(Record { offset, bytes_end, blobs_end });
         drop(lane);
-        let before = self.waiting.fetch_add(len, SeqCst);
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();
         }
