@@ -1,6 +1,7 @@
 //! `/v1/keys/{key}`: one key's value.
 //!
-//! A string comes as its bytes, with `ETag` and `Range`; a hash as a JSON object. `Strand-Type` tells the type, `Strand-TTL-Ms`
+//! A string comes as its bytes, with `ETag` and `Range`; a hash as a JSON object, other types as JSON arrays
+//! ([`crate::collections`]). `Strand-Type` tells the type, `Strand-TTL-Ms`
 //! the milliseconds left, in a response and in a PUT (where `keep` keeps what is left). A PUT whose length is known goes
 //! straight into the value's own memory as it comes; one without (chunked) is gathered first, up to
 //! [`CHUNKED_BYTES_MAX`]. With `Strand-Type: hash` it is a JSON object that replaces the key, by HREPLACE.
@@ -9,6 +10,7 @@
 //! SETIF and DELIF for entity tags.
 
 use crate::body::ResponseBody;
+use crate::collections::{self, Kind, Wanted};
 use crate::conditions::{self, Condition, Conditions, Verdict};
 use crate::exchange::{Context, Request, Response};
 use crate::json::JsonWriter;
@@ -28,8 +30,8 @@ use strand_wire::events::Event;
 
 /// Longest body of unknown length that is taken, in bytes.
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
-/// Longest JSON of a hash that is taken, in bytes: it is parsed in one go, some 5 ns a byte.
-pub const HASH_BYTES_MAX: usize = 1 << 20;
+/// Longest JSON of a value that is taken, in bytes: it is parsed in one go, some 5 ns a byte.
+pub const JSON_BYTES_MAX: usize = 1 << 20;
 /// The header that tells a value's type.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
 /// The header that tells how many milliseconds a value has left.
@@ -134,19 +136,21 @@ async fn other(
     let kind = session.line().await?.unwrap_or_default();
     match (kind.as_slice(), conditions.judge(Some(None))) {
         (b"none", _) => return Err(Problem::not_found("there is no such key")),
-        (_, Verdict::Failed) => return Err(Problem::precondition_failed("hashes have no entity tag")),
-        (b"hash", Verdict::Go) => {}
-        (b"hash", Verdict::NotModified) => {
+        (_, Verdict::Failed) => {
+            return Err(Problem::precondition_failed("only strings have entity tags"));
+        }
+        (_, Verdict::Go) => {}
+        (_, Verdict::NotModified) => {
             let mut response = Response::new(ResponseBody::Empty);
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return Ok(response);
         }
-        (kind, _) => {
-            let kind = String::from_utf8_lossy(kind);
-            return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, format!("a {kind} cannot be shown here")));
-        }
     }
-    session.command(&[b"HGETALL", key]);
+    let Some(kind) = Kind::named(&kind) else {
+        let kind = String::from_utf8_lossy(&kind);
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, format!("a {kind} cannot be shown here")));
+    };
+    session.command(&kind.reading(key));
     let first = match session.event().await? {
         Event::Error(text) => return Err(Problem::of_reply(&text)),
         first => first,
@@ -158,7 +162,7 @@ async fn other(
         json.flush().await;
         Ok(())
     }));
-    describe(response.headers_mut(), "hash", ttl_ms);
+    describe(response.headers_mut(), kind.name(), ttl_ms);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
@@ -170,9 +174,12 @@ const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
 
 /// When a PUT's value goes.
-enum Expiry {
+pub enum Expiry {
+    /// It has none.
     Never,
+    /// When what was there would have gone.
     Keep,
+    /// So many milliseconds from now.
     AfterMs(u64),
 }
 
@@ -207,8 +214,11 @@ pub async fn put(context: Rc<Context>, mut request: Request, key: Vec<u8>) -> Re
     let conditions = Conditions::of(&request.parts.headers)?;
     match request.parts.headers.get(TYPE).map(HeaderValue::as_bytes) {
         None | Some(b"string") => put_string(&context, &mut request, &key, &expiry, &conditions).await,
-        Some(b"hash") => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
-        Some(_) => Err(Problem::bad_request("Strand-Type is string or hash")),
+        Some(name) => match Kind::named(name) {
+            Some(Kind::Hash) => put_hash(&context, &mut request, &key, &expiry, &conditions).await,
+            Some(kind) => put_collection(&context, &mut request, &key, kind, &expiry, &conditions).await,
+            None => Err(Problem::bad_request("Strand-Type is string, hash, list, set, zset or stream")),
+        },
     }
 }
 
@@ -346,6 +356,46 @@ impl Rule {
     }
 }
 
+async fn put_collection(
+    context: &Context,
+    request: &mut Request,
+    key: &[u8],
+    kind: Kind,
+    expiry: &Expiry,
+    conditions: &Conditions,
+) -> Result<Response, Problem> {
+    let rule = rule_of_collection(context, conditions)?;
+    let wanted = match rule {
+        Rule::Absent => Wanted::Absent,
+        Rule::Present => Wanted::Present,
+        Rule::None | Rule::Digests(_) => Wanted::Any,
+    };
+    context.check_rights(&[&kind.writing(key)])?;
+    let commands = kind.commands(key, json(request).await?)?;
+    let was_there = collections::replace(context, key, &commands, expiry, wanted, || rule.failed()).await?;
+    Ok(written(Some(was_there)))
+}
+
+/// What a write of anything but a string depends on.
+fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule, Problem> {
+    match Rule::of(conditions, context) {
+        Rule::Digests(_) => Err(Problem::unprocessable(
+            "what is no string can be made to depend on `If-Match: *` or `If-None-Match: *`: it has no tag",
+        )),
+        rule => Ok(rule),
+    }
+}
+
+/// A body of JSON.
+async fn json(request: &mut Request) -> Result<Value, Problem> {
+    let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
+    serde_json::from_slice(&body).map_err(|e| {
+        Problem::bad_request(format!("the body is no JSON: {e}"))
+            .member("line", e.line())
+            .member("column", e.column())
+    })
+}
+
 async fn put_hash(
     context: &Context,
     request: &mut Request,
@@ -354,22 +404,11 @@ async fn put_hash(
     conditions: &Conditions,
 ) -> Result<Response, Problem> {
     let bad = |detail: String| Problem::bad_request(detail);
-    let rule = Rule::of(conditions, context);
-    if matches!(rule, Rule::Digests(_)) {
-        let detail =
-            "a hash can be made to depend on `If-Match: *` or `If-None-Match: *`: hashes have no tags";
-        return Err(Problem::unprocessable(detail));
-    }
-    context.check_rights(&[&[b"HREPLACE", key, b"FIELDS", b"", b""]])?;
-    let body: Vec<u8> = gather(request, HASH_BYTES_MAX).await?.concat();
-    let object = match serde_json::from_slice(&body) {
-        Ok(Value::Object(object)) if !object.is_empty() => object,
-        Ok(_) => return Err(bad("a hash is a JSON object with a member at least".into())),
-        Err(e) => {
-            return Err(bad(format!("the body is no JSON: {e}"))
-                .member("line", e.line())
-                .member("column", e.column()));
-        }
+    let rule = rule_of_collection(context, conditions)?;
+    context.check_rights(&[&Kind::Hash.writing(key)])?;
+    let object = match json(request).await? {
+        Value::Object(object) if !object.is_empty() => object,
+        _ => return Err(bad("a hash is a JSON object with a member at least".into())),
     };
     let mut fields = Vec::with_capacity(2 * object.len());
     for (name, value) in object {

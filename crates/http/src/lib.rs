@@ -13,6 +13,7 @@
 pub mod auth;
 pub mod body;
 pub mod budget;
+pub mod collections;
 pub mod commands;
 pub mod conditions;
 mod delete;

@@ -42,7 +42,7 @@ pub static ROUTES: &[Route] = &[
         method: Method::GET,
         path: "/v1/keys/{key}",
         operation: "getKey",
-        summary: "Reads a value: a string as its bytes, a hash as a JSON object",
+        summary: "Reads a value: a string as its bytes, a hash as a JSON object, a list, set, zset or stream as a JSON array",
         parameters: &[
             KEY,
             DB,
@@ -79,7 +79,7 @@ pub static ROUTES: &[Route] = &[
                 "Strand-Type",
                 "header",
                 "string",
-                "string (the default), or hash: the body is a JSON object",
+                "string (the default), hash (the body is a JSON object), list, set, zset or stream (a JSON array)",
             ),
             parameter("Strand-TTL-Ms", "header", "string", "Milliseconds until the value goes, or keep"),
         ],

@@ -8,6 +8,80 @@ use std::time::Duration;
 const HASH: &str = "Strand-Type: hash\r\n";
 const AS_ANN: &str = "Authorization: Bearer ann:pw\r\n";
 
+/// A value of each type that is a JSON array, as it is sent and as it is shown.
+const COLLECTIONS: &[(&str, &str, &str)] = &[
+    ("list", r#"["a","b",3,"base64:/w==","a"]"#, r#"["a","b","3","base64:/w==","a"]"#),
+    ("set", r#"["one","one"]"#, r#"["one"]"#),
+    ("zset", r#"[["b","inf"],["a",-1.5],["c",2]]"#, r#"[["a",-1.5],["c",2.0],["b","inf"]]"#),
+    (
+        "stream",
+        r#"[["1-0",["f","v","g","w"]],["2-7",["f",1]]]"#,
+        r#"[["1-0",["f","v","g","w"]],["2-7",["f","1"]]]"#,
+    ),
+];
+
+#[test]
+fn every_type_is_served_and_taken() {
+    let site = site(&["--workers", "2"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    for (kind, sent, shown) in COLLECTIONS {
+        let (typed, path) = (format!("Strand-Type: {kind}\r\n"), format!("/v1/keys/a-{kind}"));
+        let put = |http: &mut crate::http::Http, headers: &str, body: &str| {
+            http.ask(&format!("PUT {path}"), &format!("{typed}{headers}"), body.as_bytes()).status
+        };
+        assert_eq!(put(&mut http, "If-Match: *\r\n", sent), 412, "{kind}");
+        assert_eq!(put(&mut http, "If-None-Match: *\r\n", sent), 201, "{kind}");
+        assert_eq!(put(&mut http, "If-None-Match: *\r\n", sent), 412, "{kind}");
+        assert_eq!(put(&mut http, "If-Match: \"tag\"\r\n", sent), 422, "{kind}");
+        assert_eq!(put(&mut http, "Strand-TTL-Ms: 900000\r\n", sent), 204, "{kind}");
+        assert_eq!(put(&mut http, "If-Match: *\r\nStrand-TTL-Ms: keep\r\n", sent), 204, "{kind}");
+        let answer = http.get(&path);
+        assert_eq!((answer.status, answer.text().as_str()), (200, *shown), "{kind}");
+        assert_eq!(answer.header("strand-type"), *kind);
+        assert!(answer.header("strand-ttl-ms").parse::<u64>().is_ok_and(|ms| ms > 800_000), "{kind}");
+        resp.call(&format!("TYPE a-{kind}"), &format!("+{kind}\r\n"));
+        // What it was made of makes it again, without the expiry.
+        assert_eq!(put(&mut http, "", &answer.text()), 204, "{kind}");
+        assert_eq!((http.get(&path).text().as_str(), http.get(&path).header("strand-ttl-ms")), (*shown, ""));
+        for bad in ["[]", "{}", "7", "[[[]]]", "[", ""] {
+            assert_eq!(put(&mut http, "", bad), 400, "{kind} {bad}");
+        }
+        assert_eq!(http.get(&path).text(), *shown, "{kind}: what is refused changes nothing");
+        // Of another type before.
+        resp.call(&format!("SET a-{kind} text"), "+OK\r\n");
+        assert_eq!(put(&mut http, "", sent), 204, "{kind}");
+        assert_eq!(http.get(&path).text(), *shown, "{kind}");
+    }
+    assert_eq!(http.ask("PUT /v1/keys/x", "Strand-Type: json\r\n", b"[]").status, 400);
+    // What it holds is found, whatever the type.
+    let found = http.get("/v1/grep?pattern=%5E(one%7Cv%7Cb%7Cc)%24&prefix=a-");
+    for (kind, ..) in COLLECTIONS {
+        assert!(found.text().contains(&format!("\"a-{kind}\"")), "{}", found.text());
+    }
+    let many: Vec<String> = (0..50_000).map(|n| format!("\"element {n}\"")).collect();
+    let many = format!("[{}]", many.join(","));
+    let status = http.ask("PUT /v1/keys/long", "Strand-Type: list\r\n", many.as_bytes()).status;
+    assert_eq!((status, http.get("/v1/keys/long").text()), (201, many));
+}
+
+#[test]
+fn a_collection_is_written_by_who_may() {
+    let site = site(&["--workers", "1"]);
+    let (mut http, mut resp) = (site.http(), site.resp());
+    resp.call("ACL SETUSER ann on >pw ~a* +@read +rpush +multi +exec +del", "+OK\r\n");
+    let put = |http: &mut crate::http::Http, path: &str, headers: &str| {
+        let headers = format!("{AS_ANN}{headers}");
+        http.ask(&format!("PUT /v1/keys/{path}"), &headers, br#"["x"]"#).status
+    };
+    assert_eq!(put(&mut http, "a", "Strand-Type: list\r\n"), 201);
+    assert_eq!(put(&mut http, "b", "Strand-Type: list\r\n"), 403);
+    assert_eq!(put(&mut http, "a", "Strand-Type: set\r\n"), 403);
+    assert_eq!(put(&mut http, "a", "Strand-Type: list\r\nStrand-TTL-Ms: 5000\r\n"), 403);
+    assert_eq!(put(&mut http, "a", "Strand-Type: list\r\nIf-Match: *\r\n"), 403);
+    assert_eq!(http.ask("GET /v1/keys/a", AS_ANN, b"").text(), r#"["x"]"#);
+    assert_eq!(put(&mut http, "a", "Strand-Type: list\r\n"), 204);
+}
+
 #[test]
 fn a_write_depends_on_the_tag_of_what_is_there() {
     let site = site(&["--workers", "1", "--http-etag-max", "2mb"]);

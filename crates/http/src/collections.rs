@@ -1,0 +1,279 @@
+//! Lists, sets, sorted sets and streams as JSON, both ways: `/v1/keys/{key}` for values that are neither strings nor hashes.
+//!
+//! A list and a set are arrays of strings, a sorted set an array of `[member, score]` in the order of its scores, a stream an
+//! array of `[id, [field, value, ...]]`; consumer groups are not shown. A PUT replaces the key in one transaction. What such a
+//! write depends on is watched, so that nothing can come in between.
+
+use crate::exchange::Context;
+use crate::keys::Expiry;
+use crate::problem::Problem;
+use crate::session_client::SessionClient;
+use crate::text;
+use hyper::StatusCode;
+use serde_json::Value as Json;
+use strand_wire::events::Event;
+
+/// Times that a write begins anew because the key that it depends on has changed.
+const TRIES: usize = 4;
+/// Elements of one command: a transaction takes any number of them.
+const ELEMENTS_PER_COMMAND: usize = 1024;
+
+/// A type, by Redis's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An object of fields.
+    Hash,
+    /// An array in its order.
+    List,
+    /// An array in no order.
+    Set,
+    /// An array of pairs.
+    ZSet,
+    /// An array of entries.
+    Stream,
+}
+
+/// Whether a write may be done, by what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Whatever is there.
+    Any,
+    /// Something must be there.
+    Present,
+    /// Nothing may be there.
+    Absent,
+}
+
+impl Kind {
+    /// By what TYPE answers, and `Strand-Type` says.
+    pub fn named(name: &[u8]) -> Option<Kind> {
+        let all = [Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
+        all.into_iter().find(|kind| kind.name().as_bytes() == name)
+    }
+    /// Redis's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Hash => "hash",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::ZSet => "zset",
+            Kind::Stream => "stream",
+        }
+    }
+    /// The command whose RESP3 reply is the value's JSON.
+    pub fn reading(self, key: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Kind::Hash => vec![b"HGETALL", key],
+            Kind::List => vec![b"LRANGE", key, b"0", b"-1"],
+            Kind::Set => vec![b"SMEMBERS", key],
+            Kind::ZSet => vec![b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
+            Kind::Stream => vec![b"XRANGE", key, b"-", b"+"],
+        }
+    }
+    /// The command that a write needs the right to.
+    pub fn writing(self, key: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Kind::Hash => vec![b"HREPLACE", key, b"FIELDS", b"", b""],
+            Kind::List => vec![b"RPUSH", key, b""],
+            Kind::Set => vec![b"SADD", key, b""],
+            Kind::ZSet => vec![b"ZADD", key, b"0", b""],
+            Kind::Stream => vec![b"XADD", key, b"1-1", b"", b""],
+        }
+    }
+    /// The commands that make the value of `json` at `key`, where nothing is.
+    ///
+    /// # Errors
+    /// 400 where the JSON is no value of this type, and has an element at least.
+    pub fn commands(self, key: &[u8], json: Json) -> Result<Vec<Vec<Vec<u8>>>, Problem> {
+        let Json::Array(elements) = json else { return Err(self.misshapen()) };
+        if elements.is_empty() {
+            return Err(self.misshapen());
+        }
+        let mut last_id = (0, 0);
+        let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
+        for (i, element) in elements.into_iter().enumerate() {
+            let words = self.element(element, &mut last_id).ok_or_else(|| {
+                Problem::bad_request(format!("element {i} of the array is not as a {} has it", self.name()))
+            })?;
+            if self == Kind::Stream || i % ELEMENTS_PER_COMMAND == 0 {
+                commands.push(vec![self.writing(key)[0].to_vec(), key.to_vec()]);
+            }
+            commands.last_mut().expect("one was added").extend(words);
+        }
+        Ok(commands)
+    }
+    /// The arguments that add an element.
+    fn element(self, element: Json, last_id: &mut (u64, u64)) -> Option<Vec<Vec<u8>>> {
+        match (self, element) {
+            (Kind::List | Kind::Set, element) => Some(vec![string(element)?]),
+            (Kind::ZSet, Json::Array(pair)) => {
+                let [member, score] = <[Json; 2]>::try_from(pair).ok()?;
+                Some(vec![score_of(score)?, string(member)?])
+            }
+            (Kind::Stream, Json::Array(entry)) => {
+                let [id, fields] = <[Json; 2]>::try_from(entry).ok()?;
+                let (Json::String(id), Json::Array(fields)) = (id, fields) else { return None };
+                let (ms, seq) = id.split_once('-')?;
+                let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
+                let parsed = (number(ms)?, number(seq)?);
+                // What XADD would refuse is not begun.
+                if parsed <= *last_id || fields.is_empty() || fields.len() % 2 == 1 {
+                    return None;
+                }
+                *last_id = parsed;
+                std::iter::once(Some(id.into_bytes())).chain(fields.into_iter().map(string)).collect()
+            }
+            (Kind::Hash | Kind::ZSet | Kind::Stream, _) => None,
+        }
+    }
+    fn misshapen(self) -> Problem {
+        Problem::bad_request(match self {
+            Kind::Hash => "a hash is a JSON object with a member at least",
+            Kind::List | Kind::Set => "a list or a set is a JSON array of strings, one at least",
+            Kind::ZSet => "a sorted set is a JSON array of [member, score], one at least",
+            Kind::Stream => "a stream is a JSON array of [id, [field, value, ...]], one at least",
+        })
+    }
+}
+
+/// A string, or a number as its text.
+fn string(json: Json) -> Option<Vec<u8>> {
+    match json {
+        Json::String(text) => text::unquote(text),
+        Json::Number(number) => Some(number.to_string().into_bytes()),
+        _ => None,
+    }
+}
+
+/// A score: a number, or the name of what JSON has no number for.
+fn score_of(json: Json) -> Option<Vec<u8>> {
+    match json {
+        Json::Number(number) => Some(number.to_string().into_bytes()),
+        Json::String(name) if matches!(name.as_str(), "inf" | "-inf") => Some(name.into_bytes()),
+        _ => None,
+    }
+}
+
+/// Puts what `commands` make in place of what is at `key`, in one step: whether something was there.
+///
+/// # Errors
+/// 412 when what is wanted is not so, 409 when the key changes all the time, and those of the commands.
+pub async fn replace(
+    context: &Context,
+    key: &[u8],
+    commands: &[Vec<Vec<u8>>],
+    expiry: &Expiry,
+    wanted: Wanted,
+    failed: impl Fn() -> Problem,
+) -> Result<bool, Problem> {
+    let session = &context.session;
+    let watches = wanted != Wanted::Any || matches!(expiry, Expiry::Keep);
+    for _ in 0..TRIES {
+        let mut expire_at_ms = None;
+        if watches {
+            session.command(&[b"WATCH", key]);
+            session.command(&[b"PEXPIRETIME", key]);
+            let (watched, at_ms) = (session.line().await, session.line().await);
+            let at_ms = watched.and(at_ms);
+            let is_there = at_ms.as_ref().is_ok_and(|at_ms| at_ms.as_deref() != Some(b"-2"));
+            if at_ms.is_err() || (wanted == Wanted::Present) != is_there && wanted != Wanted::Any {
+                session.command(&[b"UNWATCH"]);
+                session.line().await?;
+                at_ms?;
+                return Err(failed());
+            }
+            expire_at_ms = at_ms?.filter(|at_ms| !at_ms.starts_with(b"-"));
+        }
+        let last: Option<Vec<Vec<u8>>> = match (expiry, expire_at_ms) {
+            (Expiry::AfterMs(ms), _) => {
+                Some(vec![b"PEXPIRE".to_vec(), key.to_vec(), ms.to_string().into_bytes()])
+            }
+            (Expiry::Keep, Some(at_ms)) => Some(vec![b"PEXPIREAT".to_vec(), key.to_vec(), at_ms]),
+            (Expiry::Keep | Expiry::Never, _) => None,
+        };
+        if let Some(was_there) = transaction(session, key, commands.iter().chain(&last)).await? {
+            return Ok(was_there);
+        }
+    }
+    Err(Problem::new(StatusCode::CONFLICT, "the key is changed all the time".to_owned()))
+}
+
+/// Removes the key and runs the commands, all at once: whether the key was there. `None` when a watched key has changed.
+async fn transaction(
+    session: &SessionClient,
+    key: &[u8],
+    commands: impl Iterator<Item = &Vec<Vec<u8>>>,
+) -> Result<Option<bool>, Problem> {
+    session.command(&[b"MULTI"]);
+    session.command(&[b"DEL", key]);
+    let mut refused = session.line().await.err();
+    refused = refused.or(session.line().await.err());
+    for command in commands {
+        session.begin_command(command.len());
+        for word in command {
+            session.room().await?;
+            session.argument(word);
+        }
+        refused = refused.or(session.line().await.err());
+    }
+    session.command(&[b"EXEC"]);
+    match session.event().await? {
+        Event::Open { values, .. } => {
+            let removed = session.event().await?;
+            for _ in 1..values {
+                if let Event::Error(text) = session.event().await? {
+                    refused.get_or_insert_with(|| Problem::of_reply(&text));
+                }
+            }
+            refused.map_or(Ok(Some(removed == Event::Int(1))), Err)
+        }
+        Event::Error(text) => Err(refused.unwrap_or_else(|| Problem::of_reply(&text))),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(kind: Kind, json: &str) -> Result<Vec<String>, u64> {
+        let json = serde_json::from_str(json).expect("JSON");
+        let commands =
+            kind.commands(b"k", json).map_err(|p| p.document()["status"].as_u64().expect("a number"))?;
+        let line = |words: &Vec<Vec<u8>>| {
+            words.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>().join(" ")
+        };
+        Ok(commands.iter().map(line).collect())
+    }
+
+    #[test]
+    fn json_becomes_commands() {
+        let ok = |lines: &[&str]| Ok(lines.iter().map(|l| l.to_string()).collect());
+        for (kind, json, want) in [
+            (Kind::List, r#"["a",2,"base64:/w=="]"#, ok(&["RPUSH k a 2 \u{fffd}"])),
+            (Kind::Set, r#"["a","a"]"#, ok(&["SADD k a a"])),
+            (Kind::ZSet, r#"[["a",1.5],["b","-inf"]]"#, ok(&["ZADD k 1.5 a -inf b"])),
+            (
+                Kind::Stream,
+                r#"[["1-0",["f","v"]],["1-1",["g",1]]]"#,
+                ok(&["XADD k 1-0 f v", "XADD k 1-1 g 1"]),
+            ),
+            (Kind::List, "[]", Err(400)),
+            (Kind::List, r#"{"a":"b"}"#, Err(400)),
+            (Kind::List, r#"[["a"]]"#, Err(400)),
+            (Kind::ZSet, r#"["a",1]"#, Err(400)),
+            (Kind::ZSet, r#"[["a","nan"]]"#, Err(400)),
+            (Kind::ZSet, r#"[["a",1,2]]"#, Err(400)),
+            (Kind::Stream, r#"[["1-1",["f","v"]],["1-1",["f","v"]]]"#, Err(400)),
+            (Kind::Stream, r#"[["0-0",["f","v"]]]"#, Err(400)),
+            (Kind::Stream, r#"[["1-01",["f","v"]]]"#, Err(400)),
+            (Kind::Stream, r#"[["*",["f","v"]]]"#, Err(400)),
+            (Kind::Stream, r#"[["1-1",["f"]]]"#, Err(400)),
+            (Kind::Stream, r#"[["1-1",[]]]"#, Err(400)),
+        ] {
+            assert_eq!(lines(kind, json), want, "{kind:?} {json}");
+        }
+        let many: Vec<String> = (0..3000).map(|n| n.to_string()).collect();
+        assert_eq!(lines(Kind::Set, &format!("[{}]", many.join(","))).map(|lines| lines.len()), Ok(3));
+    }
+}
