@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test lint bench versus cliffs scaling hostile http foolscap fuzz miri docs setup bindings release
+.PHONY: help run test lint bench versus cliffs scaling hostile http foolscap fuzz sequences miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,8 +48,12 @@ foolscap: setup bindings ## Foolscap's own tests with our chain in place of its 
 http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 	scripts/http_versus.sh target/release/strand $(ARGS)
 
-fuzz: ## each decoder target for SECONDS (needs cargo-fuzz)
+fuzz: sequences ## each decoder target for SECONDS_EACH (needs cargo-fuzz), after `make sequences`
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+
+sequences: release ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
+	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
+		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
 
 hostile: release ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets

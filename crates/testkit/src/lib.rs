@@ -16,3 +16,5 @@ pub mod hostile;
 pub mod linearizability;
 pub mod process;
 pub mod quoting;
+pub mod sequences;
+pub mod shrink;

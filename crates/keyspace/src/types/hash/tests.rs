@@ -39,12 +39,14 @@ enum Op {
     Set(u16, usize),
     Remove(u16),
     Scan(usize),
+    Snapshot,
 }
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0..600u16, prop_oneof![8 => 0..20usize, 4 => 100..140usize, 1 => 1000..1050usize]).prop_map(|(f, v)| Op::Set(f, v)),
         3 => (0..600u16).prop_map(Op::Remove),
         1 => (1..40usize).prop_map(Op::Scan),
+        1 => (0..60usize).prop_map(|n| if n == 0 { Op::Snapshot } else { Op::Scan(n) }),
     ]
 }
 
@@ -55,6 +57,7 @@ proptest! {
         let settings = settings(entries, bytes);
         let (mut hash, mut twin) = (HashValue::new(), BTreeMap::new());
         let mut scan: Option<Scan> = None;
+        let mut snapshots = Vec::new();
         for (i, op) in ops.into_iter().enumerate() {
             match op {
                 Op::Set(field, len) => {
@@ -79,8 +82,14 @@ proptest! {
                         next => scan = Some((next, there, seen)),
                     }
                 }
+                Op::Snapshot => snapshots.push((hash.clone(), twin.clone())),
             }
             prop_assert_eq!(hash.len(), twin.len());
+        }
+        // Whatever was written since, a snapshot is as it was.
+        for (hash, twin) in &snapshots {
+            prop_assert_eq!(&pairs(hash), twin);
+            prop_assert!(hash.is_unchanged(&hash.clone()));
         }
         prop_assert_eq!(&pairs(&hash), &twin);
         prop_assert_eq!(pairs(&hash.clone()), pairs(&hash));
