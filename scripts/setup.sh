@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
-# curl, and a Python virtual environment in .venv with redis-py, what speaks HTTP, and with Foolscap and maturin
+# curl, pdftotext, and a Python virtual environment in .venv with redis-py, what speaks HTTP, and with Foolscap and maturin
 # (bindings/python), and rclone, whose S3 and web servers the importer is tested with. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +11,7 @@ command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
+command -v pdftotext >/dev/null || missing+=(poppler-utils)
 command -v taskset >/dev/null || missing+=(util-linux)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Remote sources of `strand import`, from real servers: rclone's S3 server (signed requests) and its web server, and Python's web
-server, which knows no ranges.
+"""`strand import` as a user runs it: remote sources from real servers (rclone's S3 server, with signed requests, and its web server;
+Python's web server, which knows no ranges), PDF by the real pdftotext, and what to do about documents that failed.
 
 usage: sources.py STRAND_BINARY. rclone comes from .venv (scripts/setup.sh) or from the variable RCLONE. Every server is on a
 free port of 127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
@@ -368,6 +368,77 @@ def a_server_without_ranges_sends_everything_once(world):
         server.server_close()
     gone, _ = world.imports("http://127.0.0.1:1/box.zip", code=5)
     assert "127.0.0.1:1" in gone["message"], gone
+
+
+def pdf(*pages):
+    """A PDF file with a line of text on each page."""
+    objects, kids = [b"<< /Type /Catalog /Pages 2 0 R >>", None, b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"], []
+    for text in pages:
+        drawn = f"BT /F1 18 Tf 72 700 Td ({text}) Tj ET".encode()
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(drawn), drawn))
+        page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents %d 0 R >>"
+        objects.append((page % len(objects)).encode())
+        kids.append(f"{len(objects)} 0 R")
+    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>".encode()
+    out, offsets = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    end = (len(objects) + 1, table, len(objects) + 1, len(out))
+    return out + b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % end
+
+
+@check
+def pdf_files_are_read_by_a_child_that_may_die(world):
+    world.write("docs/two.pdf", pdf("the first page", "the second one"))
+    world.write("docs/broken.pdf", b"%PDF-1.4\n" + b"<<" * 1000)
+    done, lines = world.imports(f"{world.folder}/docs")
+    assert counts(done) == [1, 0, 0, 0, 1], lines
+    assert world.client.hget("d:two.pdf", "body").split(b"\n\n") == [b"the first page", b"the second one"]
+    assert world.client.hget("d:two.pdf", "kind") == b"pdf" and world.client.hget("d:broken.pdf", "name") == b"broken.pdf"
+    assert not world.client.hexists("d:broken.pdf", "body")
+    # Children that misbehave: one that says far too much, one that falls.
+    for number, (script, body) in enumerate([("yes words | head -c 20000000", 8 << 20), ("echo part; kill -SEGV $$", 4)]):
+        world.write("bin/child", f"#!/bin/sh\ncat >/dev/null\n{script}\n")
+        os.chmod(f"{world.folder}/bin/child", 0o755)
+        world.write(f"docs/{number}.pdf", pdf("x"))
+        environment = {**world.environment, "STRAND_PDFTOTEXT": f"{world.folder}/bin/child"}
+        world.imports(f"{world.folder}/docs", environment=environment)
+        got = world.client.hstrlen("d:%d.pdf" % number, "body")
+        assert body - 8 <= got <= body, (script, got)
+
+
+@check
+def what_failed_is_listed_and_read_again_alone(world):
+    world.write("docs/a.pdf", pdf("some words"))
+    world.write("docs/bad.eml", "no mail\n")
+    world.write("docs/good.eml", mail("good"))
+    without = {**world.environment, "STRAND_PDFTOTEXT": f"{world.folder}/no-such-program"}
+    first, _ = world.imports(f"{world.folder}/docs", "--strict", code=3, environment=without)
+    assert counts(first) == [1, 0, 0, 0, 2], first
+    server = ["--server", f"127.0.0.1:{world.strand.port}"]
+    told = world.run("jobs", "errors", "d", *server)
+    assert told.returncode == 0 and told.stdout.splitlines() == [
+        "a.pdf: pdftotext is not installed (Debian: poppler-utils)",
+        "bad.eml: there is no header field",
+        "d: 2 documents in 1 containers, 2 failed",
+    ], (told.stdout, told.stderr)
+    again, _ = world.imports(f"{world.folder}/docs", "--retry-failed")
+    assert counts(again) == [0, 1, 0, 1, 1], again
+    assert world.client.hget("d:a.pdf", "body") == b"some words"
+    listed = [json.loads(line) for line in world.run("jobs", "list", "--json", *server).stdout.splitlines()]
+    assert [(d["name"], d["documents"], d["failed"]) for d in listed] == [("d", 2, 1)], listed
+    unknown = world.run("jobs", "errors", "nothing", *server)
+    assert unknown.returncode == 2 and "nothing" in unknown.stderr, unknown
+
+    world.write("docs/bad.eml", mail("mended"))
+    mended, _ = world.imports(f"{world.folder}/docs", "--retry-failed")
+    assert counts(mended) == [1, 0, 0, 2, 0], mended
+    assert counts(world.imports(f"{world.folder}/docs", "--verify")[0]) == [0, 0, 0, 3, 0]
+    world.client.hset("d:good.eml", "subject", "forged")
+    differs, lines = world.imports(f"{world.folder}/docs", "--verify", code=3)
+    assert counts(differs) == [0, 0, 0, 2, 1] and "subject" in json.dumps(lines), lines
 
 
 def main():

@@ -1,14 +1,15 @@
 //! Documents: the fields that a file becomes, whatever its type.
 //!
-//! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], everything else keeps its name and
-//! size.
+//! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], other documents by [`crate::extract`]. What
+//! neither can read keeps its name and size.
 
+use crate::extract::{self as content, Content};
 use crate::fields::Fields;
 use crate::mail;
 
-/// The version of what is below and in [`crate::mail`]: raise it when the same file would give other fields, and the next
+/// The version of what is below, in [`crate::mail`] and in [`crate::extract`]: raise it when the same file would give other fields, and the next
 /// import reads every document again.
-pub const EXTRACTOR_VERSION: u16 = 2;
+pub const EXTRACTOR_VERSION: u16 = 3;
 
 /// What is known of a file before its bytes are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -44,25 +45,46 @@ impl FileFacts<'_> {
     }
 }
 
-/// The document of a file: of mail its fields, of any other file (`bytes` is `None`) its name and size.
+/// How a document's bytes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading<'a> {
+    /// They are not: only name and size are kept.
+    Not,
+    /// As one mail.
+    Mail(&'a [u8]),
+    /// As a document of this kind.
+    Other(Content, &'a [u8]),
+}
+
+/// The document of a file, and why not all of it could be read, when it could not: then it has its name and size at least.
 ///
 /// # Errors
 /// The reason why it is a dead letter.
-pub fn extract(facts: &FileFacts<'_>, bytes: Option<&[u8]>) -> Result<Fields, String> {
+pub fn extract(facts: &FileFacts<'_>, reading: Reading<'_>) -> Result<(Fields, Option<String>), String> {
     let mut fields = Fields::default();
     fields.set("path", facts.path.to_vec());
     fields.set("name", facts.name.to_vec());
     fields.set("size", facts.size.to_string().into_bytes());
     fields.set("parent", facts.parent.unwrap_or_default().to_vec());
-    fields.set_text("kind", facts.archive.unwrap_or(if bytes.is_some() { "mail" } else { "file" }));
-    if let Some(bytes) = bytes {
-        if facts.is_mailbox() && mail::has_more_messages(bytes) {
-            return Err("a mailbox of several messages; only files of one message are read".to_owned());
+    let kind = match reading {
+        Reading::Not => "file",
+        Reading::Mail(_) => "mail",
+        Reading::Other(content, _) => content.kind(),
+    };
+    fields.set_text("kind", facts.archive.unwrap_or(kind));
+    let mut failure = None;
+    match reading {
+        Reading::Not => {}
+        Reading::Mail(bytes) => {
+            if facts.is_mailbox() && mail::has_more_messages(bytes) {
+                return Err("a mailbox of several messages; only files of one message are read".to_owned());
+            }
+            mail::extract(bytes, &mut fields)?;
         }
-        mail::extract(bytes, &mut fields)?;
+        Reading::Other(content, bytes) => failure = content::extract(content, bytes, &mut fields).err(),
     }
     fields.set("flags", facts.flags.unwrap_or_default().to_vec());
-    Ok(fields)
+    Ok((fields, failure))
 }
 
 #[cfg(test)]
@@ -83,10 +105,10 @@ mod tests {
 
     #[test]
     fn other_files_keep_their_name_and_size() {
-        let fields = extract(&facts("notes.pdf"), None).unwrap();
+        let fields = extract(&facts("notes.bin"), Reading::Not).unwrap().0;
         let present: Vec<_> =
             fields.present().map(|(n, v)| (n, String::from_utf8_lossy(v).into_owned())).collect();
-        let expected = [("path", "notes.pdf"), ("name", "notes.pdf"), ("kind", "file"), ("size", "3")];
+        let expected = [("path", "notes.bin"), ("name", "notes.bin"), ("kind", "file"), ("size", "3")];
         assert_eq!(present, expected.map(|(n, v)| (n, v.to_owned())));
         assert_eq!(fields.absent().count() + present.len(), FIELDS.len());
     }
@@ -94,9 +116,9 @@ mod tests {
     #[test]
     fn a_mailbox_of_several_messages_is_not_taken_for_one() {
         let one = "From a@b.example Mon Jan  6 10:00:00 2025\nSubject: s\n\nFrom here on\n";
-        assert!(extract(&facts("x.mbox"), Some(one.as_bytes())).is_ok());
+        assert!(extract(&facts("x.mbox"), Reading::Mail(one.as_bytes())).is_ok());
         let two = format!("{one}\n{one}");
-        assert!(extract(&facts("x.mbox"), Some(two.as_bytes())).unwrap_err().contains("several"));
+        assert!(extract(&facts("x.mbox"), Reading::Mail(two.as_bytes())).unwrap_err().contains("several"));
     }
 
     #[test]

@@ -12,6 +12,10 @@ const SCHEMA: &[&str] = &[
     "WEIGHT",
     "2",
     "SORTABLE", //
+    "title",
+    "TEXT",
+    "WEIGHT",
+    "2", //
     "body",
     "TEXT", //
     "from",

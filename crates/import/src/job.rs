@@ -11,16 +11,19 @@
 //! token; what stays recorded are the root, and containers in which something failed.
 
 mod budget;
+mod failed;
 mod nested;
 mod sender;
 
 pub use budget::{DELETES_ALWAYS_ALLOWED, MaxDelete};
+pub use failed::Mode;
 pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 
 use crate::connection::{Connection, Target};
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::diff::{Change, diff};
-use crate::document::{EXTRACTOR_VERSION, FileFacts, extract};
+use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract};
+use crate::extract::{Content, DOCUMENT_BYTES_MAX};
 use crate::filter::{Filter, Filtered};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
@@ -37,7 +40,9 @@ pub const CONTAINERS_HELD_BYTES_MAX: usize = 1 << 30;
 /// Longest name of a dataset in bytes.
 pub const DATASET_BYTES_MAX: usize = 256;
 /// The note that holds the reason of a dead letter.
-const ERROR_NOTE: &[u8] = b"~error";
+pub(crate) const ERROR_NOTE: &[u8] = b"~error";
+/// The note of a document that names fields itself: its hash is replaced as a whole.
+const MORE_NOTE: &[u8] = b"~more";
 
 /// Imports `options.source` into the server. Blocks until it is done.
 ///
@@ -45,6 +50,8 @@ const ERROR_NOTE: &[u8] = b"~error";
 /// [`ImportError`], when the run had to stop. Documents that failed are no error: they are in the [`Summary`].
 pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
     let started = Instant::now();
+    let dry_run = options.dry_run || options.mode == Mode::Verify;
+    let options = &ImportOptions { dry_run, ..options.clone() };
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
     let filter = Filter::new(&options.filter).map_err(ImportError::Options)?;
@@ -106,6 +113,8 @@ struct Record<'a> {
     maybe: bool,
     /// What it holds, when it is an archive.
     inner: Option<&'a [u8]>,
+    /// Its hash has fields outside of the list.
+    more: bool,
 }
 
 /// Where a document stands: its id, and what is known of it.
@@ -194,7 +203,12 @@ impl Job<'_> {
             return Ok(None);
         }
         let known = self.load(path, token)?;
-        let listing = match self.list(path) {
+        let retry = self.options.mode == Mode::RetryFailed;
+        if retry && self.within.parent().is_none() {
+            self.check_retry(&known)?;
+        }
+        let listed = if retry && known.recorded { self.list_failed(path, &known) } else { self.list(path) };
+        let listing = match listed {
             Ok(listing) => listing,
             Err(error) if level.depth == 0 => return Err(ImportError::List(error)),
             Err(error) => {
@@ -205,7 +219,8 @@ impl Job<'_> {
         self.summary.containers += 1;
         self.summary.skipped.add(listing.skipped);
         let (old, new) = (view(&known.blob), view(&listing.blob));
-        level.reread |= level.depth == 0 && old.producer() != EXTRACTOR_VERSION;
+        let verify = self.options.mode == Mode::Verify;
+        level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
         self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
         self.progress.listed(path, documents_in(new));
         for (name, reason) in &listing.refused {
@@ -215,7 +230,7 @@ impl Job<'_> {
         // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
         // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
         // child's new token, the old token must not be believed.
-        if level.depth == 0 && known.recorded {
+        if level.depth == 0 && known.recorded && self.options.mode == Mode::Import {
             self.check_deletions(old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
@@ -358,6 +373,7 @@ impl Job<'_> {
     ) -> Result<Vec<u8>, ImportError> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, new.len(), new.blob().len() * 2);
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
+        let retry = self.options.mode == Mode::RetryFailed;
         let mut children = children.iter();
         for change in diff(old, new) {
             let entry = change.entry();
@@ -377,7 +393,9 @@ impl Job<'_> {
             let nested = nested.get(entry.name);
             let place = Place { container: path, path: &child, old: change.recorded(), new: entry, nested };
             match change {
-                Change::Unchanged { old, .. } if !reread && nested.is_none() => {
+                Change::Unchanged { old, .. }
+                    if !reread && nested.is_none() && !(retry && failed::has_failed(&old)) =>
+                {
                     self.keep(place, old, &mut builder)
                 }
                 Change::Metadata { old, .. } if !reread && place.is_held() => {
@@ -408,6 +426,7 @@ impl Job<'_> {
             error: error.as_deref(),
             maybe: false,
             inner: place.inner(),
+            more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
         };
         push(builder, place, &record)
     }
@@ -424,6 +443,7 @@ impl Job<'_> {
             error: None,
             maybe: false,
             inner: place.inner(),
+            more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
         };
         push(builder, place, &record)
     }
@@ -453,7 +473,7 @@ impl Job<'_> {
             parent: parent.as_deref(),
             archive: place.nested.and_then(|nested| nested.kind),
         };
-        let mut is_mail = false;
+        let (mut is_mail, mut content) = (false, None);
         self.summary.opened += 1;
         let (source, container) = (&mut self.source, self.within.path(place.container));
         let read = source::read::read(
@@ -461,7 +481,11 @@ impl Job<'_> {
             buffer,
             |beginning, size| {
                 is_mail = facts.is_mail(beginning);
-                is_mail && size <= MESSAGE_BYTES_MAX
+                content = match is_mail || facts.archive.is_some() || size > DOCUMENT_BYTES_MAX {
+                    true => None,
+                    false => Content::of(facts.name, beginning),
+                };
+                is_mail && size <= MESSAGE_BYTES_MAX || content.is_some()
             },
         );
         self.summary.bytes_read += buffer.len() as u64;
@@ -480,10 +504,37 @@ impl Job<'_> {
         }
         let digest = match self.source.tokens() {
             Tokens::Content => digest(&done.stat.token),
-            Tokens::Stamps if is_mail => digest(buffer),
+            Tokens::Stamps if is_mail || content.is_some() => digest(buffer),
             Tokens::Stamps => file_digest(facts.size),
         };
-        let error = place.nested.and_then(|nested| nested.error.as_deref());
+        let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
+        // What is read again because something in it failed is not sent again.
+        let is_retried = self.options.mode == Mode::RetryFailed
+            && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
+        let is_kept = held && !reread && !is_retried;
+        let mut error = place.nested.and_then(|nested| nested.error.clone());
+        let mut fields = None;
+        if is_kept {
+            // The same bytes cannot be read any better.
+            let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| content.is_some());
+            error = error.or_else(|| before.map(|reason| String::from_utf8_lossy(reason).into_owned()));
+        } else {
+            let reading = match content {
+                Some(content) => Reading::Other(content, buffer),
+                None if is_mail => Reading::Mail(buffer),
+                None => Reading::Not,
+            };
+            match extract(&facts, reading) {
+                Ok((extracted, failure)) => {
+                    fields = Some(extracted);
+                    error = error.or(failure);
+                }
+                Err(reason) => return self.dead(place, token, &reason, false, builder),
+            }
+        }
+        let error = error.as_deref();
+        let names_fields = fields.as_ref().is_some_and(|fields| fields.more_len() > 0);
+        let named_fields = place.old.is_some_and(|old| old.get(MORE_NOTE).is_some());
         let record = Record {
             token,
             size: facts.size,
@@ -491,9 +542,9 @@ impl Job<'_> {
             error,
             maybe: false,
             inner: place.inner(),
+            more: names_fields || is_kept && named_fields,
         };
-        let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
-        if held && !reread {
+        let Some(fields) = fields else {
             if place.old.is_some_and(|old| old.same_metadata(&place.new)) {
                 self.count(place.path, error.map_or(Outcome::Unchanged, Outcome::Failed));
             } else {
@@ -502,16 +553,17 @@ impl Job<'_> {
                 self.count(place.path, Outcome::Updated);
             }
             return push(builder, place, &record);
+        };
+        if self.options.mode == Mode::Verify {
+            let outcome = self.difference(place.path, &fields)?;
+            let outcome = outcome.as_deref().or(error);
+            self.count(place.path, outcome.map_or(Outcome::Unchanged, Outcome::Failed));
+            return push(builder, place, &record);
         }
-        match extract(&facts, is_mail.then_some(&buffer[..])) {
-            Ok(fields) => {
-                self.sender.replace(place.path, &fields, place.is_held(), builder.len())?;
-                let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
-                self.count(place.path, error.map_or(outcome, Outcome::Failed));
-                push(builder, place, &record)
-            }
-            Err(reason) => self.dead(place, token, &reason, false, builder),
-        }
+        self.sender.replace(place.path, &fields, place.is_held(), named_fields, builder.len())?;
+        let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
+        self.count(place.path, error.map_or(outcome, Outcome::Failed));
+        push(builder, place, &record)
     }
 
     /// A dead letter. `keep`: what the server holds of it may still be right and stays; else it goes.
@@ -540,6 +592,7 @@ impl Job<'_> {
                 error: Some(reason),
                 maybe: keep && maybe,
                 inner: place.inner(),
+                more: place.old.is_some_and(|old| old.get(MORE_NOTE).is_some()),
             },
         )
     }
@@ -549,7 +602,9 @@ impl Job<'_> {
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sender.remove(path)?;
         }
-        if held {
+        if held && self.options.mode == Mode::Verify {
+            self.fail(path, "the server has it, the source does not");
+        } else if held {
             self.count(path, Outcome::Removed);
         }
         Ok(())
@@ -660,6 +715,7 @@ fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<
         (ERROR_NOTE, record.error.map(str::as_bytes)),
         (MAYBE_NOTE, record.maybe.then_some(&b"1"[..])),
         (INNER_NOTE, record.inner),
+        (MORE_NOTE, record.more.then_some(&b"1"[..])),
     ];
     let pairs = notes.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let pushed = builder.push(Kind::Document, place.new.name, record.size, record.token, pairs);

@@ -10,8 +10,10 @@
 pub mod compare;
 pub mod connection;
 pub mod container;
+pub mod datasets;
 pub mod diff;
 pub mod document;
+pub mod extract;
 pub mod fields;
 pub mod filter;
 #[cfg(test)]
@@ -25,7 +27,7 @@ pub mod versions;
 
 pub use compare::compare;
 pub use filter::FilterOptions;
-pub use job::{MaxDelete, run};
+pub use job::{MaxDelete, Mode, run};
 pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
@@ -54,6 +56,8 @@ pub struct ImportOptions {
     pub attachments: bool,
     /// Stop before anything is removed when more than this would be.
     pub max_delete: MaxDelete,
+    /// Import, retry what failed, or verify.
+    pub mode: Mode,
     /// How a bucket is reached.
     pub remote: RemoteOptions,
     /// Which documents are wanted; the others are removed, when an earlier run imported them.
@@ -74,6 +78,7 @@ impl ImportOptions {
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),
+            mode: Mode::default(),
             remote: RemoteOptions::default(),
             filter: FilterOptions::default(),
         }

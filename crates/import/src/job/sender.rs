@@ -33,6 +33,10 @@ pub(super) struct Rejected {
 enum Awaited {
     /// HSET of a whole document.
     Replaced { index: usize, held: bool, present: u32, key: Vec<u8> },
+    /// HREPLACE of a key that should be free.
+    Placed { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
+    /// HSET that shows whether what was there is a hash; then HREPLACE.
+    Shown { index: usize, pairs: Vec<Vec<u8>>, key: Vec<u8> },
     /// A change of one field, or the removal of absent ones.
     Changed { index: usize, held: bool },
     /// UNLINK.
@@ -58,15 +62,19 @@ impl Sender {
     }
 
     /// Replaces the document at `path`. `held`: the server has it, so absent fields are deleted at once; else only when
-    /// the reply shows that the key was there after all.
+    /// the reply shows that the key was there after all. `named`: what is there may have fields outside of the list.
     pub(super) fn replace(
         &mut self,
         path: &[u8],
         fields: &Fields,
         held: bool,
+        named: bool,
         index: usize,
     ) -> Result<(), ImportError> {
         let key = self.key(path);
+        if named || fields.more_len() > 0 {
+            return self.replace_whole(key, fields, held, index);
+        }
         let mut args: Vec<&[u8]> = vec![b"HSET", &key];
         let mut present = 0u32;
         for (name, value) in fields.present() {
@@ -75,6 +83,28 @@ impl Sender {
         }
         self.send(&args, Awaited::Replaced { index, held, present, key: key.clone() })?;
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
+    }
+
+    /// Puts the document in place of whatever hash is at `key`, in one step. A key that is not known to be ours is only
+    /// taken when it is free, or when HSET shows that it is a hash.
+    fn replace_whole(
+        &mut self,
+        key: Vec<u8>,
+        fields: &Fields,
+        held: bool,
+        index: usize,
+    ) -> Result<(), ImportError> {
+        let pairs: Vec<Vec<u8>> =
+            fields.present().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.to_vec()]).collect();
+        let awaited = match held {
+            true => Awaited::Changed { index, held },
+            false => Awaited::Placed { index, pairs: pairs.clone(), key: key.clone() },
+        };
+        let mut args: Vec<&[u8]> = vec![b"HREPLACE", &key];
+        args.extend((!held).then_some(&b"NX"[..]));
+        args.push(b"FIELDS");
+        args.extend(pairs.iter().map(Vec::as_slice));
+        self.send(&args, awaited)
     }
 
     /// Sets one field, or deletes it when `value` is empty.
@@ -154,7 +184,22 @@ impl Sender {
                 }
                 Ok(())
             }
+            (Awaited::Shown { index, .. }, Value::Error(text)) if text.starts_with(b"WRONGTYPE") => {
+                let reason = "a key of this name exists and is no hash".to_owned();
+                self.rejected.push(Rejected { index, reason, was_added: true });
+                Ok(())
+            }
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
+            (Awaited::Placed { index, pairs, key }, Value::Null) => {
+                let mut args: Vec<&[u8]> = vec![b"HSET", &key];
+                args.extend(pairs.iter().map(Vec::as_slice));
+                self.send(&args, Awaited::Shown { index, pairs: pairs.clone(), key: key.clone() })
+            }
+            (Awaited::Shown { index, pairs, key }, Value::Int(_)) => {
+                let mut args: Vec<&[u8]> = vec![b"HREPLACE", &key, b"FIELDS"];
+                args.extend(pairs.iter().map(Vec::as_slice));
+                self.send(&args, Awaited::Changed { index, held: false })
+            }
             (Awaited::Replaced { index, held: false, present, key }, Value::Int(fresh))
                 if fresh < i64::from(present.count_ones()) =>
             {
@@ -187,7 +232,8 @@ impl Sender {
 impl Awaited {
     fn command(&self) -> [&'static str; 2] {
         match self {
-            Awaited::Replaced { .. } => ["HSET", "of a document"],
+            Awaited::Replaced { .. } | Awaited::Shown { .. } => ["HSET", "of a document"],
+            Awaited::Placed { .. } => ["HREPLACE", "of a document"],
             Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
             Awaited::Removed => ["UNLINK", "of a document"],
             Awaited::Version(sub) => [COMMAND, sub],

@@ -21,7 +21,7 @@ fn the_same_import_again_opens_and_writes_nothing() {
     assert_eq!(counts(&fake.import(tree.path())), ([5, 0, 0, 0, 0], 5));
     assert_eq!(fake.ids(), ["a.eml", "b.eml", "notes.txt", "sub/c.eml", "sub/deep/d.eml"]);
     assert_eq!(fake.field("sub/c.eml", "subject").as_deref(), Some("three"));
-    assert_eq!(fake.field("notes.txt", "kind").as_deref(), Some("file"));
+    assert_eq!(fake.field("notes.txt", "kind").as_deref(), Some("text"));
     assert_eq!(fake.field("notes.txt", "size").as_deref(), Some("14"));
     assert!(fake.state().indexes.contains(&b"d"[..]));
     assert_eq!(fake.state().versions[&b"d"[..]].len(), 3, "three folders and no intent");

@@ -95,7 +95,7 @@ impl Fake {
     /// Commands executed since the last call that are no mere questions.
     pub fn writes(&self) -> Vec<String> {
         let executed = std::mem::take(&mut self.state().executed);
-        let questions = ["IMPORT.VERSION GET", "FT._LIST", "EXISTS"];
+        let questions = ["IMPORT.VERSION GET", "IMPORT.VERSION LIST", "FT._LIST", "EXISTS", "HGETALL"];
         executed.into_iter().filter(|c| !questions.contains(&c.as_str())).collect()
     }
 }
@@ -183,6 +183,27 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
                 reply.int(args.skip(2).iter().filter(|f| hash.remove(*f).is_some()).count() as i64);
             }
         },
+        "HREPLACE" => {
+            let nx = args.at(2) == b"NX";
+            let first = if nx { 4 } else { 3 };
+            if nx && state.keys.contains_key(args.at(1)) {
+                return reply.null();
+            }
+            let pairs = (first..args.len()).step_by(2);
+            let hash = pairs.map(|i| (args.at(i).to_vec(), args.at(i + 1).to_vec())).collect();
+            let before = state.keys.insert(args.at(1).to_vec(), Held::Hash(hash));
+            reply.int(i64::from(before.is_some()));
+        }
+        "HGETALL" => match state.keys.get(args.at(1)) {
+            Some(Held::Text) => {
+                reply.error("WRONGTYPE Operation against a key holding the wrong kind of value")
+            }
+            Some(Held::Hash(hash)) => {
+                reply.array(2 * hash.len());
+                hash.iter().flat_map(|(name, value)| [name, value]).for_each(|part| reply.bulk(part));
+            }
+            None => reply.array(0),
+        },
         "EXISTS" => reply.int(args.skip(1).iter().filter(|k| state.keys.contains_key(*k)).count() as i64),
         "UNLINK" => reply.int(i64::from(state.keys.remove(args.at(1)).is_some())),
         "IMPORT.VERSION" => version(state, args, reply),
@@ -201,6 +222,10 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
 }
 
 fn version(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>) {
+    if args.at(1) == b"DATASETS" {
+        reply.array(state.versions.len());
+        return state.versions.keys().for_each(|name| reply.bulk(name));
+    }
     let dataset = state.versions.entry(args.at(2).to_vec()).or_default();
     match args.at(1) {
         b"GET" => match dataset.get(args.at(3)) {
@@ -210,6 +235,10 @@ fn version(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>) {
         b"SET" => {
             dataset.insert(args.at(3).to_vec(), args.at(4).to_vec());
             reply.ok();
+        }
+        b"LIST" => {
+            reply.array(dataset.len());
+            dataset.keys().for_each(|name| reply.bulk(name));
         }
         b"DEL" => reply.int(args.skip(3).iter().filter(|p| dataset.remove(*p).is_some()).count() as i64),
         other => panic!("IMPORT.VERSION {other:?}"),

@@ -8,7 +8,7 @@ use strand_import::source::archive::limits;
 use strand_import::{ImportError, ImportOptions, Silent, Summary};
 
 /// One entry of a zip to be written.
-struct Entry<'a> {
+pub struct Entry<'a> {
     name: &'a str,
     bytes: &'a [u8],
     deflated: bool,
@@ -18,11 +18,11 @@ fn stored<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
     Entry { name, bytes, deflated: false }
 }
 
-fn deflated<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
+pub fn deflated<'a>(name: &'a str, bytes: &'a [u8]) -> Entry<'a> {
     Entry { name, bytes, deflated: true }
 }
 
-fn zip(entries: &[Entry<'_>]) -> Vec<u8> {
+pub fn zip(entries: &[Entry<'_>]) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for entry in entries {
         let mut crc = flate2::Crc::new();

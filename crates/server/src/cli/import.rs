@@ -10,7 +10,7 @@ use super::remote::RemoteArgs;
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use strand_import::{ImportError, ImportOptions, MaxDelete, Summary};
+use strand_import::{ImportError, ImportOptions, MaxDelete, Mode, Summary};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
@@ -20,15 +20,15 @@ another folder than at the last run. Only what changed since then is read and se
 A document is a hash at NAME:path. What is in archives (zip, tar, gz, xz, zstd, mbox, in one another too) are documents \
 with the archive's path before their own, and in their field parent; the archive is a document as well. Mail (RFC 5322, \
 with or without an mbox 'From ' line) has the fields message_id, date (Unix seconds), from, from_address, to, to_address, \
-cc, subject, body and attachments, and in a Maildir flags; every document has path, name, kind (mail, file, archive or \
-mailbox) and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) and \
-cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others \
-go on.
+cc, subject, body and attachments, and in a Maildir flags; HTML, text, JSON, CSV, office files and PDF have body, and some \
+more; every document has path, name, kind and size. A file that claims to be mail (.eml, in a Maildir, or by its first line) \
+and cannot be read as such is a dead letter: it is listed at the end and counted as failed, the others go on.
 
 The filters choose among the source's files; what is in an archive that is taken is taken whole. What they leave out is \
 removed when an earlier run imported it.
 
-Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed; 4 stopped by --max-delete, \
+Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) some \
+differ; 4 stopped by --max-delete, \
 nothing was changed; 5 SOURCE cannot be opened or listed.";
 
 /// The exit code of `--strict` when documents failed.
@@ -63,6 +63,12 @@ pub struct ImportArgs {
     /// Exit with 3 when a document failed
     #[arg(long)]
     pub strict: bool,
+    /// Read again only the documents that failed (strand jobs errors NAME lists them); nothing else is looked at
+    #[arg(long, conflicts_with = "verify")]
+    pub retry_failed: bool,
+    /// Read every document and compare it with what the server has; change nothing; exit with 3 when something differs
+    #[arg(long)]
+    pub verify: bool,
     /// Do not create the text index
     #[arg(long = "no-index", action = ArgAction::SetFalse)]
     pub index: bool,
@@ -91,6 +97,11 @@ pub struct ImportArgs {
 /// Runs the import; the value is the process's exit code.
 pub fn run(args: ImportArgs) -> ExitCode {
     let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
+    let mode = match (args.retry_failed, args.verify) {
+        (true, _) => Mode::RetryFailed,
+        (_, true) => Mode::Verify,
+        _ => Mode::Import,
+    };
     let options = ImportOptions {
         source: args.source,
         into: args.into,
@@ -102,6 +113,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,
+        mode,
         remote: args.remote.into(),
         filter: args.filters.into(),
     };
@@ -121,7 +133,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
             } else {
                 report(&summary, args.verbose);
             }
-            let failed = args.strict && summary.failed > 0;
+            let failed = (args.strict || args.verify) && summary.failed > 0;
             ExitCode::from(if failed { DOCUMENTS_FAILED } else { 0 })
         }
         Err(error) => {

@@ -5,6 +5,7 @@
 
 use super::display::print_line;
 use serde_json::{Map, Value};
+use strand_import::datasets::Dataset;
 use strand_import::{Outcome, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
@@ -78,6 +79,24 @@ pub fn print_error(message: &str, exit_code: u8) {
     let mut line = event("error");
     line.insert("message".to_owned(), message.into());
     line.insert("exit_code".to_owned(), exit_code.into());
+    print(line);
+}
+
+/// A document that failed.
+pub fn print_failed(path: &[u8], reason: &str) {
+    JsonLines { unchanged: false }.document(path, Outcome::Failed(reason));
+}
+
+/// What is recorded of a dataset.
+pub fn print_dataset(dataset: &Dataset) {
+    let mut line = event("dataset");
+    line.insert("name".to_owned(), dataset.name.as_str().into());
+    line.insert("interrupted".to_owned(), dataset.interrupted.into());
+    let numbers =
+        [("containers", dataset.containers), ("documents", dataset.documents), ("failed", dataset.failed)];
+    for (name, number) in numbers {
+        line.insert(name.to_owned(), number.into());
+    }
     print(line);
 }
 

@@ -9,6 +9,7 @@ pub mod diff;
 pub mod display;
 pub mod filters;
 pub mod import;
+pub mod jobs;
 pub mod json;
 pub mod remote;
 pub mod serve;
@@ -39,6 +40,8 @@ pub enum Command {
     Import(import::ImportArgs),
     /// Say what differs between two sources: what an import of the one would change after an import of the other
     Diff(diff::DiffArgs),
+    /// What was imported into a server, and which documents failed
+    Jobs(jobs::JobsArgs),
     /// Read a data file to its end and say what is in it, or where it is damaged
     Check(check::CheckArgs),
 }
@@ -56,6 +59,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Import(args) => import::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Jobs(args) => jobs::run(args),
         Command::Check(args) => check::run(args),
     }
 }

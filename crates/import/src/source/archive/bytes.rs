@@ -27,12 +27,16 @@ pub(crate) struct Budget {
 impl Budget {
     /// Of the outermost archive.
     pub(crate) fn new() -> Budget {
-        Budget { bytes_left: Cell::new(BYTES_MAX), entries_left: Cell::new(ENTRIES_MAX) }
+        Budget::of(BYTES_MAX)
+    }
+    /// Of an archive that may unpack to `bytes`.
+    pub(super) fn of(bytes: u64) -> Budget {
+        Budget { bytes_left: Cell::new(bytes), entries_left: Cell::new(ENTRIES_MAX) }
     }
     fn unpack(&self, bytes: u64) -> io::Result<()> {
         let left = self.bytes_left.get().checked_sub(bytes);
         self.bytes_left.set(left.unwrap_or(0));
-        left.map(|_| ()).ok_or_else(|| refused(format!("it unpacks to more than {BYTES_MAX} bytes")))
+        left.map(|_| ()).ok_or_else(|| refused("it unpacks to more bytes than it may".to_owned()))
     }
     /// Counts one entry of a listing.
     pub(super) fn list(&self) -> io::Result<()> {

@@ -9,10 +9,12 @@ mod bytes;
 pub mod limits;
 mod mail;
 pub(crate) mod mbox;
+mod parts;
 mod tar;
 mod zip;
 
 pub(crate) use bytes::{Budget, Window};
+pub(crate) use parts::unzipped;
 
 use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
 use crate::container::{Builder, ContainerError, Entry, Kind, NAME_BYTES_MAX, digest, digest_of};

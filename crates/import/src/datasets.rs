@@ -1,0 +1,94 @@
+//! What is known at a server of the datasets there: their number of documents, and those that failed.
+//!
+//! Everything is read from the recorded containers ([`crate::versions`]); no source is asked.
+
+use crate::ImportError;
+use crate::connection::{Connection, Target};
+use crate::container::{Container, Kind};
+use crate::job::{ERROR_NOTE, join};
+use crate::versions::{COMMAND, DIGEST_NOTE, recorded, recorded_name, unexpected};
+use strand_wire::client::Value;
+
+/// One dataset of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dataset {
+    /// Its name.
+    pub name: String,
+    /// Containers that are recorded. Of a git revision only those are in which something failed, and the root.
+    pub containers: u64,
+    /// Documents that the server holds, as far as they are recorded.
+    pub documents: u64,
+    /// Documents that failed.
+    pub failed: u64,
+    /// True when the last run was cut short.
+    pub interrupted: bool,
+}
+
+/// A server's datasets, in the order of their names.
+///
+/// # Errors
+/// [`ImportError`].
+pub fn list(target: &Target<'_>) -> Result<Vec<Dataset>, ImportError> {
+    let mut connection = Connection::open(target)?;
+    let mut names = strings(connection.call(&[COMMAND, "DATASETS"])?)?;
+    names.sort();
+    names.iter().map(|name| look(&mut connection, name, &mut |_, _| ())).collect()
+}
+
+/// Tells each document of the dataset `name` that failed, with the reason, in the order of their paths.
+///
+/// # Errors
+/// [`ImportError`]; there is no such dataset.
+pub fn errors(
+    target: &Target<'_>,
+    name: &str,
+    tell: &mut dyn FnMut(&[u8], &str),
+) -> Result<Dataset, ImportError> {
+    let mut connection = Connection::open(target)?;
+    let dataset = look(&mut connection, name.as_bytes(), tell)?;
+    if dataset.containers == 0 && !dataset.interrupted {
+        return Err(ImportError::Options(format!("the server has no dataset {name:?}")));
+    }
+    Ok(dataset)
+}
+
+fn look(
+    connection: &mut Connection,
+    name: &[u8],
+    tell: &mut dyn FnMut(&[u8], &str),
+) -> Result<Dataset, ImportError> {
+    let shown = String::from_utf8_lossy(name).into_owned();
+    let mut paths = strings(connection.call(&[COMMAND.as_bytes(), b"LIST", name])?)?;
+    let mut dataset = Dataset { name: shown, ..Dataset::default() };
+    // An intent ends in a slash.
+    let recorded_paths = paths.len();
+    paths.retain(|path| !path.ends_with(b"/"));
+    dataset.interrupted = paths.len() < recorded_paths;
+    let root = recorded_name(b"");
+    let mut letters: Vec<(Vec<u8>, String)> = Vec::new();
+    for path in &paths {
+        let path = if *path == root { &[][..] } else { path };
+        let Some(blob) = recorded(connection, &dataset.name, path)? else { continue };
+        dataset.containers += 1;
+        let container = Container::parse(&blob).expect("checked when it was read");
+        for entry in container.iter().filter(|entry| entry.kind == Kind::Document) {
+            dataset.documents += u64::from(entry.get(DIGEST_NOTE).is_some());
+            if let Some(reason) = entry.get(ERROR_NOTE) {
+                dataset.failed += 1;
+                letters.push((join(path, entry.name), String::from_utf8_lossy(reason).into_owned()));
+            }
+        }
+    }
+    letters.sort();
+    letters.iter().for_each(|(path, reason)| tell(path, reason));
+    Ok(dataset)
+}
+
+fn strings(value: Value) -> Result<Vec<Vec<u8>>, ImportError> {
+    let (Value::Array(values) | Value::Set(values)) = value else { return Err(unexpected(&value)) };
+    let bytes = |value| match value {
+        Value::Bulk(bytes) | Value::Simple(bytes) => Ok(bytes.to_vec()),
+        other => Err(unexpected(&other)),
+    };
+    values.into_iter().map(bytes).collect()
+}

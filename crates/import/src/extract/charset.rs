@@ -1,0 +1,129 @@
+//! Character sets: whether bytes are text, and what they say.
+//!
+//! A byte order mark decides first, then UTF-8 if the bytes are that, then what a page says of itself, then a guess by
+//! the letters' frequencies (chardetng, which browsers use).
+
+use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use std::borrow::Cow;
+
+/// Bytes of a page in which it says its character set.
+const META_BYTES: usize = 1024;
+/// Bytes that the guess looks at.
+const GUESS_BYTES: usize = 64 * 1024;
+
+/// True when a document that begins so is text in some character set.
+pub(super) fn is_text(beginning: &[u8]) -> bool {
+    if Encoding::for_bom(beginning).is_some() || utf_16(beginning).is_some() {
+        return true;
+    }
+    // Control characters that no text has; escape is there for ISO-2022-JP and terminals' colours.
+    let is_odd = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
+    !beginning.iter().any(|b| *b == 0)
+        && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
+}
+
+/// The text of a document.
+pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
+    decode_as(bytes, None)
+}
+
+/// The text of a page, which may say its character set.
+pub(super) fn decode_html(bytes: &[u8]) -> Cow<'_, str> {
+    decode_as(bytes, declared(&bytes[..bytes.len().min(META_BYTES)]))
+}
+
+fn decode_as<'a>(bytes: &'a [u8], declared: Option<&'static Encoding>) -> Cow<'a, str> {
+    if let Some((encoding, mark_bytes)) = Encoding::for_bom(bytes) {
+        return encoding.decode_without_bom_handling(&bytes[mark_bytes..]).0;
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let encoding = utf_16(&bytes[..bytes.len().min(super::LOOK_BYTES)]).or(declared).unwrap_or_else(|| {
+        let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
+        detector.feed(&bytes[..bytes.len().min(GUESS_BYTES)], bytes.len() <= GUESS_BYTES);
+        detector.guess(None, Utf8Detection::Allow)
+    });
+    encoding.decode_without_bom_handling(bytes).0
+}
+
+/// UTF-16 without a mark: every other byte of what is mostly Latin is zero.
+fn utf_16(beginning: &[u8]) -> Option<&'static Encoding> {
+    let zeros = |from: usize| beginning.iter().skip(from).step_by(2).filter(|b| **b == 0).count();
+    let (even, odd, half) = (zeros(0), zeros(1), beginning.len() / 2);
+    if half < 4 {
+        return None;
+    }
+    match () {
+        () if even == 0 && odd * 10 >= half * 7 => Some(UTF_16LE),
+        () if odd == 0 && even * 10 >= half * 7 => Some(UTF_16BE),
+        () => None,
+    }
+}
+
+/// What a page says in `<meta charset=...>`, or an XML declaration in `encoding=...`.
+fn declared(beginning: &[u8]) -> Option<&'static Encoding> {
+    let lower = beginning.to_ascii_lowercase();
+    let at = |word: &[u8]| memchr::memmem::find(&lower, word).map(|at| at + word.len());
+    let from = at(b"charset=").or_else(|| at(b"encoding="))?;
+    let rest = &lower[from..];
+    let label = rest.strip_prefix(b"\"").or(rest.strip_prefix(b"'")).unwrap_or(rest);
+    let is_label = |b: &&u8| b.is_ascii_alphanumeric() || b"-_:.".contains(b);
+    let label: Vec<u8> = label.iter().take(40).take_while(is_label).copied().collect();
+    // A page that could be read as ASCII until here is not UTF-16, whatever it says.
+    Encoding::for_label(&label).map(|e| if e == UTF_16LE || e == UTF_16BE { UTF_8 } else { e })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str =
+        "Die Größe der Bäume in München übertrifft die Höhe der Häuser, sagte der Bürgermeister.";
+    const RUSSIAN: &str =
+        "Съешь же ещё этих мягких французских булок, да выпей чаю. Широкая электрификация южных губерний.";
+
+    #[test]
+    fn every_character_set_gives_the_same_text() {
+        assert_eq!(decode(SAMPLE.as_bytes()), SAMPLE);
+        let latin = encoding_rs::WINDOWS_1252.encode(SAMPLE).0.into_owned();
+        assert!(is_text(&latin));
+        assert_eq!(decode(&latin), SAMPLE);
+        for encoding in [encoding_rs::WINDOWS_1251, encoding_rs::KOI8_R] {
+            assert_eq!(decode(&encoding.encode(RUSSIAN).0), RUSSIAN, "{}", encoding.name());
+        }
+        let little: Vec<u8> = SAMPLE.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = SAMPLE.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for bytes in [&little, &big] {
+            assert!(is_text(bytes));
+            assert_eq!(decode(bytes), SAMPLE);
+        }
+        for (mark, bytes) in
+            [(&b"\xff\xfe"[..], &little[..]), (b"\xfe\xff", &big), (b"\xef\xbb\xbf", SAMPLE.as_bytes())]
+        {
+            assert_eq!(decode(&[mark, bytes].concat()), SAMPLE);
+        }
+    }
+
+    #[test]
+    fn a_page_says_its_character_set() {
+        for head in [
+            "<meta charset=koi8-r>",
+            "<?xml version='1.0' encoding='KOI8-R'?>",
+            "<META content=\"text/html; charset=KOI8-R\">",
+        ] {
+            let page = encoding_rs::KOI8_R.encode("я").0.into_owned();
+            let page = [head.as_bytes(), &page].concat();
+            assert!(decode_html(&page).ends_with('я'), "{head}");
+        }
+        assert_eq!(decode_html(b"<meta charset=utf-16>x"), "<meta charset=utf-16>x");
+    }
+
+    #[test]
+    fn other_bytes_are_no_text() {
+        assert!(!is_text(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0"));
+        assert!(!is_text(&(0..=255).collect::<Vec<u8>>()));
+        assert!(is_text(b"") && is_text(b"\x1b[1mbold\x1b[0m and more text that is longer than its colours"));
+    }
+}

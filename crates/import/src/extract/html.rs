@@ -1,0 +1,177 @@
+//! The text of web pages, by html5ever's tokenizer alone.
+//!
+//! No tree is built: deep nesting costs nothing and nothing can overflow. Scripts and styles are left out, elements that
+//! begin a block begin a line, and cells of a row are divided by a tab.
+
+use super::Text;
+use crate::fields::Fields;
+use html5ever::buffer_queue::BufferQueue;
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
+use std::cell::{Cell, RefCell};
+
+/// Bytes that are handed to the tokenizer at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+/// Most bytes of a title.
+const TITLE_BYTES_MAX: usize = 4096;
+/// Elements that stand in a line; all others begin one.
+const IN_LINE: [&str; 32] = [
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font",
+    "i", "img", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub",
+    "sup", "tt", "u", "var",
+];
+
+/// True when a document begins as a page does.
+pub(super) fn looks_like_html(beginning: &[u8]) -> bool {
+    let beginning = beginning.strip_prefix(b"\xef\xbb\xbf").unwrap_or(beginning).trim_ascii_start();
+    let begins =
+        |word: &str| beginning.get(..word.len()).is_some_and(|b| b.eq_ignore_ascii_case(word.as_bytes()));
+    begins("<!doctype html") || begins("<html")
+}
+
+/// Adds the page's text, and its title to `fields`.
+pub(super) fn extract(page: &str, text: &mut Text, fields: &mut Fields) -> Result<(), String> {
+    let sink = Sink {
+        text: RefCell::new(std::mem::replace(text, Text::new())),
+        title: RefCell::default(),
+        hidden: Cell::default(),
+    };
+    let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
+    let queue = BufferQueue::default();
+    let mut rest = page;
+    let mut done = Ok(());
+    while !rest.is_empty() && done.is_ok() && !tokenizer.sink.text.borrow().is_full() {
+        let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+        queue.push_back(StrTendril::from(piece));
+        let _ = tokenizer.feed(&queue);
+        rest = behind;
+        done = tokenizer.sink.text.borrow().check_time();
+    }
+    tokenizer.end();
+    let Sink { text: read, title, .. } = tokenizer.sink;
+    *text = read.into_inner();
+    fields.set_text("title", title.into_inner().split_whitespace().collect::<Vec<_>>().join(" ").as_str());
+    done
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Hidden {
+    #[default]
+    No,
+    /// In a script or style.
+    Raw,
+    Title,
+}
+
+struct Sink {
+    text: RefCell<Text>,
+    title: RefCell<String>,
+    hidden: Cell<Hidden>,
+}
+
+impl TokenSink for Sink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        match token {
+            Token::CharacterTokens(characters) => match self.hidden.get() {
+                Hidden::No => append(&mut self.text.borrow_mut(), &characters),
+                Hidden::Raw => {}
+                Hidden::Title => {
+                    let mut title = self.title.borrow_mut();
+                    let room = TITLE_BYTES_MAX.saturating_sub(title.len());
+                    title.push_str(&characters[..characters.floor_char_boundary(room)]);
+                }
+            },
+            Token::TagToken(tag) => return self.tag(&tag),
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+impl Sink {
+    fn tag(&self, tag: &Tag) -> TokenSinkResult<()> {
+        let (name, begins) = (&*tag.name, tag.kind == TagKind::StartTag);
+        let raw = match name {
+            "script" => Some((Hidden::Raw, RawKind::ScriptData)),
+            "style" | "noframes" | "iframe" => Some((Hidden::Raw, RawKind::Rawtext)),
+            "title" => Some((Hidden::Title, RawKind::Rcdata)),
+            "textarea" => Some((Hidden::No, RawKind::Rcdata)),
+            _ => None,
+        };
+        if let Some((hidden, kind)) = raw {
+            self.hidden.set(if begins { hidden } else { Hidden::No });
+            return if begins { TokenSinkResult::RawData(kind) } else { TokenSinkResult::Continue };
+        }
+        let mut text = self.text.borrow_mut();
+        match name {
+            "td" | "th" if begins => {
+                if !text.text.is_empty() && !text.text.ends_with(['\n', '\t']) {
+                    text.push("\t");
+                }
+            }
+            "td" | "th" => {}
+            name if IN_LINE.contains(&name) => {}
+            _ => text.end_line(),
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+/// Appends words with one blank between them, as they are shown.
+fn append(text: &mut Text, characters: &str) {
+    let mut words = characters.split_ascii_whitespace();
+    let is_apart = |text: &Text| text.text.is_empty() || text.text.ends_with([' ', '\n', '\t']);
+    let Some(first) = words.next() else {
+        if !is_apart(text) && !characters.is_empty() {
+            text.push(" ");
+        }
+        return;
+    };
+    if characters.starts_with(|c: char| c.is_ascii_whitespace()) && !is_apart(text) {
+        text.push(" ");
+    }
+    text.push(first);
+    for word in words {
+        text.push(" ");
+        text.push(word);
+    }
+    if characters.ends_with(|c: char| c.is_ascii_whitespace()) {
+        text.push(" ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(page: &str) -> (String, Option<String>) {
+        let (mut text, mut fields) = (Text::new(), Fields::default());
+        extract(page, &mut text, &mut fields).unwrap();
+        let title = fields.get("title").map(|t| String::from_utf8(t.to_vec()).unwrap());
+        let lines: Vec<&str> = text.finish().lines().map(str::trim_end).collect();
+        (lines.join("\n"), title)
+    }
+
+    #[test]
+    fn pages_read_as_they_are_shown() {
+        let page = "<!DOCTYPE html><html><head><title>A &amp; <b>\n B</title><style>p { x }</style></head>\
+            <body><h1>Head</h1>\n<p>One <b>bo</b>ld&eacute; word<br>and a line<script>var x = '<p>no</p>';</script>\
+            <table><tr><td>1<td>2</tr><tr><th>3</th><th>4</th></tr></table><!-- no --><ul><li>x<li>y</ul>end";
+        let (text, title) = read(page);
+        assert_eq!(text, "Head\nOne bold\u{e9} word\nand a line\n1\t2\n3\t4\nx\ny\nend");
+        assert_eq!(title.as_deref(), Some("A & <b> B"));
+    }
+
+    #[test]
+    fn hostile_pages_end() {
+        assert_eq!(read(&"<div>".repeat(200_000)).0, "");
+        assert_eq!(read(&("<b><i>".repeat(50_000) + "x")).0, "x");
+        assert_eq!(read("<script>never ends").0, "");
+        assert_eq!(read("a<").0, "a<");
+        let (text, _) = read(&"<p>word".repeat(super::super::TEXT_BYTES_MAX / 4));
+        assert!(text.len() <= super::super::TEXT_BYTES_MAX);
+    }
+}

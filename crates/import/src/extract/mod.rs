@@ -1,0 +1,230 @@
+//! Extraction: the text and the fields of a document that is no mail.
+//!
+//! [`Content::of`] tells by name and beginning what a document is, and [`extract`] reads it: HTML ([`html`]), text in any
+//! character set ([`charset`]), JSON and tables ([`tables`]), office files ([`office`]), PDF ([`pdf`]). Each has bounds:
+//! [`DOCUMENT_BYTES_MAX`] bytes are read of a document, [`TEXT_BYTES_MAX`] bytes of text are kept, [`TIME_MAX`] is taken. What
+//! has no extractor keeps its name and size. So does a document whose extraction fails, and the failure is told.
+
+mod charset;
+mod html;
+mod office;
+mod pdf;
+mod tables;
+
+use crate::fields::Fields;
+use std::time::{Duration, Instant};
+
+/// Largest document in bytes whose content is read.
+pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of text that are kept of a document; what is behind is cut off.
+pub const TEXT_BYTES_MAX: usize = 8 << 20;
+/// How long the extraction of one document may take.
+pub const TIME_MAX: Duration = Duration::from_secs(20);
+/// Bytes of a beginning that decide whether it is text.
+const LOOK_BYTES: usize = 4096;
+
+/// What a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A web page.
+    Html,
+    /// Text in some character set.
+    Text,
+    /// One JSON value.
+    Json,
+    /// Rows of columns with this byte between them.
+    Table(u8),
+    /// A word processor's document.
+    Word,
+    /// Slides.
+    Slides,
+    /// A spreadsheet of Office Open XML.
+    Sheets,
+    /// A document of OpenDocument.
+    OpenDocument,
+    /// Portable Document Format.
+    Pdf,
+}
+
+/// Names that say what a document is, if its beginning agrees.
+const SUFFIXES: [(&str, Content); 18] = [
+    ("html", Content::Html),
+    ("htm", Content::Html),
+    ("xhtml", Content::Html),
+    ("json", Content::Json),
+    ("geojson", Content::Json),
+    ("csv", Content::Table(b',')),
+    ("tsv", Content::Table(b'\t')),
+    ("docx", Content::Word),
+    ("docm", Content::Word),
+    ("pptx", Content::Slides),
+    ("pptm", Content::Slides),
+    ("xlsx", Content::Sheets),
+    ("xlsm", Content::Sheets),
+    ("odt", Content::OpenDocument),
+    ("ods", Content::OpenDocument),
+    ("odp", Content::OpenDocument),
+    ("odg", Content::OpenDocument),
+    ("pdf", Content::Pdf),
+];
+
+impl Content {
+    /// What the document is that is called `name` and begins so; `None`: nothing that is read.
+    pub fn of(name: &[u8], beginning: &[u8]) -> Option<Content> {
+        if beginning.starts_with(b"%PDF-") {
+            return Some(Content::Pdf);
+        }
+        let named = match name.iter().rposition(|b| *b == b'.') {
+            Some(dot) => SUFFIXES.iter().find(|(s, _)| name[dot + 1..].eq_ignore_ascii_case(s.as_bytes())),
+            None => None,
+        };
+        let named = named.map(|(_, content)| *content);
+        if beginning.starts_with(b"PK\x03\x04") {
+            let is_packed = |c: &Content| {
+                matches!(c, Content::Word | Content::Slides | Content::Sheets | Content::OpenDocument)
+            };
+            return named.filter(is_packed);
+        }
+        if !charset::is_text(&beginning[..beginning.len().min(LOOK_BYTES)]) {
+            return None;
+        }
+        match named {
+            Some(named @ (Content::Html | Content::Json | Content::Table(_))) => Some(named),
+            _ if html::looks_like_html(beginning) => Some(Content::Html),
+            _ => Some(Content::Text),
+        }
+    }
+
+    /// The value of the field `kind`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Content::Html => "html",
+            Content::Text => "text",
+            Content::Json => "json",
+            Content::Table(_) => "table",
+            Content::Word | Content::Slides | Content::Sheets | Content::OpenDocument => "office",
+            Content::Pdf => "pdf",
+        }
+    }
+}
+
+/// Adds what the document `bytes` says to `fields`.
+///
+/// # Errors
+/// The reason why nothing, or not all, could be read.
+pub fn extract(content: Content, bytes: &[u8], fields: &mut Fields) -> Result<(), String> {
+    let mut text = Text::new();
+    let read = match content {
+        Content::Html => html::extract(&charset::decode_html(bytes), &mut text, fields),
+        Content::Text => {
+            text.push(&charset::decode(bytes));
+            Ok(())
+        }
+        Content::Json => tables::json(bytes, &mut text, fields),
+        Content::Table(delimiter) => tables::table(&charset::decode(bytes), delimiter, &mut text, fields),
+        Content::Word | Content::Slides | Content::Sheets | Content::OpenDocument => {
+            office::extract(content, bytes, &mut text)
+        }
+        Content::Pdf => pdf::extract(bytes, &mut text),
+    };
+    fields.set_text("body", text.finish());
+    read
+}
+
+/// The text of a document, with its bounds.
+struct Text {
+    text: String,
+    is_full: bool,
+    started: Instant,
+}
+
+impl Text {
+    fn new() -> Text {
+        Text { text: String::new(), is_full: false, started: Instant::now() }
+    }
+    /// Appends as much as there is room for.
+    fn push(&mut self, more: &str) {
+        let room = TEXT_BYTES_MAX - self.text.len();
+        if more.len() <= room {
+            self.text.push_str(more);
+            return;
+        }
+        self.is_full = true;
+        self.text.push_str(&more[..more.floor_char_boundary(room)]);
+    }
+    /// Ends the line, if there is one.
+    fn end_line(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.push("\n");
+        }
+    }
+    /// True when there is no room for more.
+    fn is_full(&self) -> bool {
+        self.is_full || self.text.len() >= TEXT_BYTES_MAX
+    }
+    /// An error when the time is up.
+    fn check_time(&self) -> Result<(), String> {
+        match self.started.elapsed() > TIME_MAX {
+            true => Err(format!("its extraction took more than {} s", TIME_MAX.as_secs())),
+            false => Ok(()),
+        }
+    }
+    fn finish(&self) -> &str {
+        self.text.trim()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_beginnings_say_what_a_document_is() {
+        for (name, beginning, content) in [
+            ("a.txt", &b"hello"[..], Some(Content::Text)),
+            ("a", b"hello", Some(Content::Text)),
+            ("a.HTM", b"hello", Some(Content::Html)),
+            ("a", b" <!DOCTYPE html><p>", Some(Content::Html)),
+            ("a.json", b"{}", Some(Content::Json)),
+            ("a.csv", b"a,b", Some(Content::Table(b','))),
+            ("a.csv", b"a\0b\x01", None),
+            ("a.docx", b"PK\x03\x04", Some(Content::Word)),
+            ("a.docx", b"hello", Some(Content::Text)),
+            ("a.bin", b"PK\x03\x04", None),
+            ("a.pdf", b"%PDF-1.4", Some(Content::Pdf)),
+            ("a.bin", b"%PDF-1.4", Some(Content::Pdf)),
+            ("a.pdf", b"\x01\x02\0\0", None),
+            ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", None),
+            ("a.txt", b"h\0e\0l\0l\0o\0", Some(Content::Text)),
+        ] {
+            assert_eq!(Content::of(name.as_bytes(), beginning), content, "{name} {beginning:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_cut_at_its_bound_and_at_a_character() {
+        let mut text = Text::new();
+        text.push(&"x".repeat(TEXT_BYTES_MAX - 1));
+        assert!(!text.is_full());
+        text.push("\u{e9}\u{e9}");
+        assert!(text.is_full() && text.finish().len() == TEXT_BYTES_MAX - 1);
+        text.push("more");
+        assert!(text.finish().len() <= TEXT_BYTES_MAX);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_an_extractor_fail_otherwise_than_by_saying_so(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+            which in 0usize..7,
+        ) {
+            let contents = [
+                Content::Html, Content::Text, Content::Json, Content::Table(b','),
+                Content::Word, Content::Sheets, Content::OpenDocument,
+            ];
+            let mut fields = Fields::default();
+            let _ = extract(contents[which], &bytes, &mut fields);
+            assert!(fields.get("body").is_none_or(|body| std::str::from_utf8(body).is_ok()));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The text of office files: zips of XML.
+//!
+//! Each part is read as a stream of events by quick-xml; no tree is built. Word processors' and OpenDocument's paragraphs
+//! become lines, a spreadsheet's rows lines of cells. What a zip may unpack to is bounded as for any archive.
+
+use super::{Content, Text};
+use crate::source::archive::unzipped;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use std::io::{BufRead, BufReader};
+
+/// Most bytes that the parts of one file may unpack to.
+const PARTS_BYTES_MAX: u64 = 512 << 20;
+/// Most bytes of a spreadsheet's shared strings that are held.
+const STRINGS_BYTES_MAX: usize = 64 << 20;
+/// Events between two looks at the clock.
+const EVENTS_PER_LOOK: usize = 4096;
+
+/// Where the text stands: the elements that hold it, and those that end a line.
+struct Shape {
+    text: &'static [&'static str],
+    line: &'static [&'static str],
+}
+
+const WORD: Shape = Shape { text: &["t"], line: &["p", "br", "tr"] };
+const SLIDES: Shape = Shape { text: &["t"], line: &["p", "br"] };
+const OPEN_DOCUMENT: Shape = Shape { text: &["p", "h"], line: &["p", "h", "line-break", "table-row"] };
+
+/// Adds the file's text.
+pub(super) fn extract(content: Content, bytes: &[u8], text: &mut Text) -> Result<(), String> {
+    let mut parts = unzipped(bytes, PARTS_BYTES_MAX)?;
+    let mut names: Vec<String> = parts.names().filter(|name| is_wanted(content, name)).collect();
+    // Slide 10 comes after slide 9.
+    names.sort_by_key(|name| (name.len(), name.clone()));
+    if names.is_empty() {
+        return Err("there is no text part in it".to_owned());
+    }
+    if content == Content::Sheets {
+        let strings = match parts.open("xl/sharedStrings.xml")? {
+            Some(part) => shared_strings(BufReader::new(part), text)?,
+            None => Vec::new(),
+        };
+        for name in &names {
+            if let Some(part) = parts.open(name)? {
+                sheet(BufReader::new(part), &strings, text)?;
+            }
+        }
+        return Ok(());
+    }
+    let shape = match content {
+        Content::Word => WORD,
+        Content::Slides => SLIDES,
+        _ => OPEN_DOCUMENT,
+    };
+    for name in &names {
+        if let Some(part) = parts.open(name)? {
+            read_part(BufReader::new(part), &shape, text)?;
+            text.end_line();
+        }
+    }
+    Ok(())
+}
+
+fn is_wanted(content: Content, name: &str) -> bool {
+    let begins = |prefixes: &[&str]| name.ends_with(".xml") && prefixes.iter().any(|p| name.starts_with(p));
+    match content {
+        Content::Word => begins(&[
+            "word/document",
+            "word/header",
+            "word/footer",
+            "word/footnotes",
+            "word/endnotes",
+            "word/comments",
+        ]),
+        Content::Slides => begins(&["ppt/slides/slide", "ppt/notesSlides/notesSlide"]),
+        Content::Sheets => begins(&["xl/worksheets/sheet"]),
+        _ => name == "content.xml",
+    }
+}
+
+/// The next event with its bounds looked at; `None` at the end, or when there is no room for more text.
+fn next<'b>(
+    xml: &mut Reader<impl BufRead>,
+    buffer: &'b mut Vec<u8>,
+    seen: &mut usize,
+    text: &Text,
+) -> Result<Option<Event<'b>>, String> {
+    buffer.clear();
+    *seen += 1;
+    if seen.is_multiple_of(EVENTS_PER_LOOK) {
+        text.check_time()?;
+    }
+    if text.is_full() {
+        return Ok(None);
+    }
+    match xml.read_event_into(buffer) {
+        Ok(Event::Eof) => Ok(None),
+        Ok(event) => Ok(Some(event)),
+        Err(error) => Err(format!("its XML is damaged: {error}")),
+    }
+}
+
+fn reader<R: BufRead>(part: R) -> Reader<R> {
+    let mut xml = Reader::from_reader(part);
+    xml.config_mut().check_end_names = false;
+    xml
+}
+
+fn read_part(part: impl BufRead, shape: &Shape, text: &mut Text) -> Result<(), String> {
+    let (mut xml, mut buffer, mut seen, mut inside) = (reader(part), Vec::new(), 0, 0usize);
+    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+        match event {
+            Event::Start(e) if shape.text.contains(&e.local_name().as_ref()) => inside += 1,
+            Event::End(e) => {
+                let name = e.local_name();
+                inside = inside.saturating_sub(usize::from(shape.text.contains(&name.as_ref())));
+                if shape.line.contains(&name.as_ref()) {
+                    text.end_line();
+                }
+            }
+            Event::Empty(e) => match e.local_name().as_ref() {
+                "tab" => text.push("\t"),
+                "s" if inside > 0 => text.push(" "),
+                name if shape.line.contains(&name) => text.end_line(),
+                _ => {}
+            },
+            event if inside > 0 => push_characters(&event, &mut |more| text.push(more)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Hands on what an event says, if it is text.
+fn push_characters(event: &Event<'_>, push: &mut dyn FnMut(&str)) {
+    match event {
+        Event::Text(t) => push(t.as_ref()),
+        Event::CData(t) => push(t.as_ref()),
+        Event::GeneralRef(r) => match (r.resolve_char_ref().ok().flatten(), r.as_ref()) {
+            (Some(c), _) => push(c.encode_utf8(&mut [0; 4])),
+            (None, "lt") => push("<"),
+            (None, "gt") => push(">"),
+            (None, "amp") => push("&"),
+            (None, "quot") => push("\""),
+            (None, "apos") => push("'"),
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+/// The strings that the cells of all sheets share.
+fn shared_strings(part: impl BufRead, text: &Text) -> Result<Vec<String>, String> {
+    let (mut xml, mut buffer, mut seen) = (reader(part), Vec::new(), 0);
+    let (mut strings, mut bytes, mut is_text) = (Vec::new(), 0, false);
+    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+        match event {
+            Event::Start(e) if e.local_name().as_ref() == "si" => strings.push(String::new()),
+            Event::Start(e) if e.local_name().as_ref() == "t" => is_text = true,
+            Event::End(e) if e.local_name().as_ref() == "t" => is_text = false,
+            Event::Empty(e) if e.local_name().as_ref() == "si" => strings.push(String::new()),
+            event if is_text => {
+                if let Some(last) = strings.last_mut() {
+                    push_characters(&event, &mut |more| {
+                        bytes += more.len();
+                        last.push_str(more);
+                    });
+                }
+            }
+            _ => {}
+        }
+        if bytes + strings.len() * size_of::<String>() > STRINGS_BYTES_MAX {
+            return Err(format!("its strings have more than {STRINGS_BYTES_MAX} bytes"));
+        }
+    }
+    Ok(strings)
+}
+
+fn sheet(part: impl BufRead, strings: &[String], text: &mut Text) -> Result<(), String> {
+    let (mut xml, mut buffer, mut seen) = (reader(part), Vec::new(), 0);
+    // A cell's value is in `v`, or in `t` of `is`; of what type it is the cell's attribute `t` says.
+    let (mut value, mut is_value, mut is_shared) = (String::new(), false, false);
+    while let Some(event) = next(&mut xml, &mut buffer, &mut seen, text)? {
+        match event {
+            Event::Start(e) => match e.local_name().as_ref() {
+                "c" => {
+                    let kind = e.attributes().flatten().find(|a| a.key.as_ref() == "t");
+                    is_shared = kind.is_some_and(|a| a.value.as_ref() == "s");
+                    value.clear();
+                }
+                "v" | "t" => is_value = true,
+                _ => {}
+            },
+            Event::End(e) => match e.local_name().as_ref() {
+                "v" | "t" => is_value = false,
+                "c" if !value.is_empty() => {
+                    let shared = value.trim().parse::<usize>().ok().filter(|_| is_shared);
+                    let shown = match shared {
+                        Some(index) => strings.get(index).map_or("", String::as_str),
+                        None => &value,
+                    };
+                    if !text.text.is_empty() && !text.text.ends_with('\n') {
+                        text.push("\t");
+                    }
+                    text.push(shown);
+                }
+                "row" => text.end_line(),
+                _ => {}
+            },
+            event if is_value && value.len() < super::TEXT_BYTES_MAX => {
+                push_characters(&event, &mut |more| value.push_str(more));
+            }
+            _ => {}
+        }
+    }
+    text.end_line();
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The text of PDF files, by Poppler's `pdftotext` in a process of its own.
+//!
+//! The libraries for this can be made to crash or to run for ever by a hostile file. So the work is done by a child that
+//! may die: it gets the document on its standard input, [`MEMORY_BYTES_MAX`] of memory and [`super::TIME_MAX`] of time, and
+//! only [`super::TEXT_BYTES_MAX`] bytes of its answer are taken. Where `pdftotext` is not installed, the failure says so.
+
+use super::{TEXT_BYTES_MAX, TIME_MAX, Text};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+/// The program. The variable names another one.
+const PROGRAM: &str = "pdftotext";
+const VARIABLE: &str = "STRAND_PDFTOTEXT";
+/// Most memory that the child may take.
+pub(super) const MEMORY_BYTES_MAX: u64 = 2 << 30;
+/// Bytes of what the child complains that are told.
+const COMPLAINT_BYTES_MAX: u64 = 300;
+
+/// Adds the document's text.
+pub(super) fn extract(bytes: &[u8], text: &mut Text) -> Result<(), String> {
+    let program = std::env::var_os(VARIABLE).unwrap_or_else(|| PROGRAM.into());
+    let spawned = Command::new(&program)
+        .args(["-enc", "UTF-8", "-nopgbrk", "-q", "-", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = spawned.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "pdftotext is not installed (Debian: poppler-utils)".to_owned(),
+        _ => format!("pdftotext cannot be started: {error}"),
+    })?;
+    let read = converse(&mut child, bytes);
+    // It has ended, or is of no use any more.
+    let _ = child.kill();
+    let status = child.wait();
+    let (answer, complaint) = read?;
+    text.push(&String::from_utf8_lossy(&answer));
+    let cut = answer.len() > TEXT_BYTES_MAX;
+    match status {
+        Ok(status) if status.success() || cut => Ok(()),
+        _ if complaint.trim().is_empty() => Err("pdftotext cannot read it".to_owned()),
+        _ => Err(format!("pdftotext cannot read it: {}", complaint.trim().replace('\n', "; "))),
+    }
+}
+
+/// Hands the document over and takes what the child says, for as long as it may take.
+fn converse(child: &mut Child, bytes: &[u8]) -> Result<(Vec<u8>, String), String> {
+    // Before the child sees a byte that could make it grow.
+    let limit = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    for (resource, most) in [(Resource::As, MEMORY_BYTES_MAX), (Resource::Cpu, TIME_MAX.as_secs())] {
+        prlimit(pid, resource, limit(most))
+            .map_err(|error| format!("pdftotext cannot be bounded: {error}"))?;
+    }
+    let (Some(mut stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err("pdftotext has no pipes".to_owned());
+    };
+    std::thread::scope(|scope| {
+        let (answers, answer) = mpsc::channel();
+        scope.spawn(move || {
+            let (mut answer, mut complaint) = (Vec::new(), Vec::new());
+            let _ = stdout.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut answer);
+            let _ = stderr.take(COMPLAINT_BYTES_MAX).read_to_end(&mut complaint);
+            let _ = answers.send((answer, String::from_utf8_lossy(&complaint).into_owned()));
+        });
+        scope.spawn(move || {
+            // A child that does not want all of it closes its end.
+            let _ = stdin.write_all(bytes);
+        });
+        let answer = answer.recv_timeout(TIME_MAX);
+        // Ends the two threads too: their pipes close.
+        let is_late = answer.is_err();
+        if is_late || answer.as_ref().is_ok_and(|(text, _)| text.len() > TEXT_BYTES_MAX) {
+            let _ = child.kill();
+        }
+        answer.map_err(|_| format!("its extraction took more than {} s", TIME_MAX.as_secs()))
+    })
+}

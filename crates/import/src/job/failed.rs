@@ -1,0 +1,115 @@
+//! Two runs that are no whole import: one reads again what failed ([`Mode::RetryFailed`]), the other changes nothing and holds
+//! what the server has against the source ([`Mode::Verify`]).
+
+use super::{ERROR_NOTE, Job, nested, view};
+use crate::ImportError;
+use crate::connection::refused;
+use crate::container::{Builder, Entry, Kind};
+use crate::document::EXTRACTOR_VERSION;
+use crate::fields::Fields;
+use crate::source::{AT_NOTE, FLAGS_KEY, ListError, Listing, Skipped, Tokens};
+use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known, unexpected};
+use std::collections::BTreeMap;
+use strand_wire::client::Value;
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Makes the dataset what the source holds.
+    #[default]
+    Import,
+    /// Reads again the documents that failed, and looks at nothing else.
+    RetryFailed,
+    /// Reads every document and compares it with what the server has. Nothing is changed. What differs has failed.
+    Verify,
+}
+
+/// True for what a run that retries looks at again.
+pub(super) fn has_failed(entry: &Entry<'_>) -> bool {
+    let inner = entry.get(INNER_NOTE).map_or(0, |note| nested::counts(note).1);
+    entry.kind == Kind::Document
+        && (entry.get(ERROR_NOTE).is_some() || entry.get(DIGEST_NOTE).is_none() || inner > 0)
+}
+
+impl Job<'_> {
+    /// Refuses to retry where the last run did not come to its end, or read documents otherwise than this one would.
+    pub(super) fn check_retry(&self, known: &Known) -> Result<(), ImportError> {
+        let old = view(&known.blob);
+        if known.recorded && !known.interrupted && old.producer() == EXTRACTOR_VERSION {
+            return Ok(());
+        }
+        let text = format!(
+            "there is no complete import of {:?} by this version of strand to retry failures of: import it whole first",
+            self.options.into
+        );
+        Err(ImportError::Options(text))
+    }
+
+    /// The container as it is recorded, with the documents that failed as the source lists them now. The source is asked
+    /// only where some have failed.
+    pub(super) fn list_failed(&mut self, path: &[u8], known: &Known) -> Result<Listing, ListError> {
+        let old = view(&known.blob);
+        let now = match old.iter().any(|entry| has_failed(&entry)) {
+            true => Some(self.list(path)?),
+            false => None,
+        };
+        let now = now.as_ref().map(|listing| view(&listing.blob));
+        let mut builder = Builder::with_capacity(0, old.len(), known.blob.len());
+        for entry in old.iter() {
+            let found = now.and_then(|now| now.find(entry.name)).filter(|f| f.kind == Kind::Document);
+            let pushed = match (entry.kind, found) {
+                // Where tokens are not made of content, nothing tells whether a failure is below.
+                (Kind::Container, _) if self.source.tokens() == Tokens::Stamps => {
+                    builder.push(Kind::Container, entry.name, 0, &[], [])
+                }
+                (Kind::Document, Some(found)) if has_failed(&entry) => {
+                    builder.push(found.kind, found.name, found.size, found.token, found.pairs())
+                }
+                _ => {
+                    let pairs = entry.pairs().filter(|(key, _)| [FLAGS_KEY, AT_NOTE].contains(key));
+                    builder.push(entry.kind, entry.name, entry.size, entry.token, pairs)
+                }
+            };
+            pushed.map_err(|error| container_error(path, error))?;
+        }
+        let blob = builder.finish().map_err(|error| container_error(path, error))?;
+        Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: Vec::new() })
+    }
+
+    /// Why the document at `path` is not at the server as the source has it; `None` when it is.
+    pub(super) fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError> {
+        let key = [self.options.into.as_bytes(), b":", path].concat();
+        let connection = &mut self.sender.connection;
+        connection.send(&[&b"HGETALL"[..], &key])?;
+        let pairs = match connection.receive_container()? {
+            Value::Array(pairs) => pairs,
+            Value::Error(text) if text.starts_with(b"WRONGTYPE") => {
+                return Ok(Some("at the server a key of this name is no hash".to_owned()));
+            }
+            Value::Error(text) => return Err(refused(&["HGETALL"], &text)),
+            other => return Err(unexpected(&other)),
+        };
+        let mut held = BTreeMap::new();
+        for pair in pairs.chunks_exact(2) {
+            match pair {
+                [Value::Bulk(name), Value::Bulk(value)] => held.insert(&name[..], &value[..]),
+                [other, _] => return Err(unexpected(other)),
+                _ => None,
+            };
+        }
+        if held.is_empty() {
+            return Ok(Some("the server does not have it".to_owned()));
+        }
+        for (name, value) in fields.present() {
+            if held.remove(name.as_bytes()) != Some(value) {
+                return Ok(Some(format!("the field {name} differs at the server")));
+            }
+        }
+        let more = held.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
+        Ok(more.map(|name| format!("the server has a field {name}, the source does not")))
+    }
+}
+
+fn container_error(path: &[u8], error: crate::container::ContainerError) -> ListError {
+    ListError::Container { path: String::from_utf8_lossy(path).into_owned().into(), error }
+}

@@ -1,0 +1,43 @@
+//! The parts of a zip in memory, by name: what office files are made of.
+
+use super::bytes::{Budget, Window};
+use super::{Held, zip};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::rc::Rc;
+
+/// A zip in memory.
+pub(crate) struct Parts {
+    window: Window,
+    budget: Rc<Budget>,
+    members: BTreeMap<String, zip::Member>,
+}
+
+/// The parts of the zip `bytes`, which may unpack to `bytes_max` together.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> Result<Parts, String> {
+    let window = Window::whole(Rc::new(Held(Rc::new(bytes.to_vec())))).map_err(|error| error.to_string())?;
+    let budget = Rc::new(Budget::of(bytes_max));
+    let members = zip::members(&window, &budget).map_err(|error| error.to_string())?;
+    let named = members.into_iter().map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m));
+    Ok(Parts { members: named.collect(), window, budget })
+}
+
+impl Parts {
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.members.keys().cloned()
+    }
+    /// Reads one; `None` when it is not there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn open(&mut self, name: &str) -> Result<Option<impl Read + use<>>, String> {
+        let Some(member) = self.members.get(name) else { return Ok(None) };
+        let object = zip::open(&self.window, member, &self.budget).map_err(|error| error.to_string())?;
+        let window = Window::whole(Rc::from(object)).map_err(|error| error.to_string())?;
+        Ok(Some(window.reader()))
+    }
+}

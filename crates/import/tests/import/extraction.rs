@@ -1,0 +1,158 @@
+//! Documents that are no mail: their text, and the fields that they name themselves.
+
+use crate::fake::{Fake, Held, State, counts};
+use crate::files::{Tree, mail};
+use crate::nested::{deflated, zip};
+use std::collections::BTreeMap;
+use strand_import::{ImportOptions, Silent};
+
+#[test]
+fn text_pages_and_tables_are_read() {
+    let fake = Fake::start();
+    let tree = Tree::new(&[
+        (
+            "page.html",
+            "<html><head><title>A page</title></head><body><p>One</p><p>two &amp; three</p></body></html>",
+        ),
+        ("table.csv", "name,age\nAda,36\nBo,7\n"),
+        ("notes.txt", "just text"),
+        ("empty.txt", ""),
+    ]);
+    tree.write("latin.txt", b"Gr\xf6\xdfe der B\xe4ume in M\xfcnchen \xfcber H\xe4user");
+    tree.write("data.bin", [0u8, 1, 2, 3, 0, 255].repeat(100));
+    assert_eq!(counts(&fake.import(tree.path())).0, [6, 0, 0, 0, 0]);
+    for (id, field, value) in [
+        ("page.html", "kind", Some("html")),
+        ("page.html", "title", Some("A page")),
+        ("page.html", "body", Some("One\ntwo & three")),
+        ("table.csv", "kind", Some("table")),
+        ("table.csv", "columns", Some("name\nage")),
+        ("table.csv", "rows", Some("2")),
+        ("table.csv", "body", Some("name\tage\nAda\t36\nBo\t7")),
+        ("notes.txt", "body", Some("just text")),
+        ("latin.txt", "body", Some("Gr\u{f6}\u{df}e der B\u{e4}ume in M\u{fc}nchen \u{fc}ber H\u{e4}user")),
+        ("empty.txt", "body", None),
+        ("data.bin", "kind", Some("file")),
+        ("data.bin", "body", None),
+    ] {
+        assert_eq!(fake.field(id, field).as_deref(), value, "{id} {field}");
+    }
+    // Touched, and the same: nothing is sent. Of the same size, and other: it is.
+    tree.write("notes.txt", "just text");
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 6, 0], 1));
+    tree.write("notes.txt", "just TEXT");
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 1, 0, 5, 0], 1));
+    assert_eq!(fake.field("notes.txt", "body").as_deref(), Some("just TEXT"));
+}
+
+fn hash(fake: &Fake, id: &str) -> BTreeMap<String, String> {
+    let state = fake.state();
+    let Some(Held::Hash(hash)) = state.keys.get(format!("d:{id}").as_bytes()) else { panic!("no {id}") };
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    hash.iter().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+#[test]
+fn fields_that_a_document_names_go_when_it_names_others() {
+    let fake = Fake::start();
+    let tree = Tree::new(&[("a.json", r#"{"one":1,"two":{"deep":"x"}}"#), ("b.json", r#"{"b":true}"#)]);
+    fake.import(tree.path());
+    let one = hash(&fake, "a.json");
+    assert_eq!(
+        (one["json.one"].as_str(), one["json.two.deep"].as_str(), one["kind"].as_str()),
+        ("1", "x", "json")
+    );
+    tree.write("a.json", r#"{"two":{"deep":"y"},"three":[1,2]}"#);
+    assert_eq!(counts(&fake.import(tree.path())).0, [0, 1, 0, 1, 0]);
+    let two = hash(&fake, "a.json");
+    assert!(
+        !two.contains_key("json.one") && two["json.two.deep"] == "y" && two["json.three"] == "1\n2",
+        "{two:?}"
+    );
+    // No JSON any more: its text stays, it is told, and its fields go.
+    tree.write("a.json", "{ broken");
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [0, 0, 0, 1, 1]);
+    assert!(summary.dead_letters[0].reason.contains("no JSON"), "{:?}", summary.dead_letters);
+    let broken = hash(&fake, "a.json");
+    assert!(
+        broken.keys().all(|name| !name.starts_with("json.")) && broken["body"] == "{ broken",
+        "{broken:?}"
+    );
+    assert_eq!(counts(&fake.import(tree.path())), ([0, 0, 0, 1, 1], 0), "it stays a failure");
+    let fresh = Fake::start();
+    fresh.import(tree.path());
+    assert_eq!(fake.state().keys, fresh.state().keys);
+}
+
+#[test]
+fn a_foreign_key_is_not_replaced_and_a_stale_hash_is() {
+    let stale = BTreeMap::from([(b"json.old".to_vec(), b"1".to_vec())]);
+    let keys =
+        BTreeMap::from([(b"d:a.json".to_vec(), Held::Text), (b"d:b.json".to_vec(), Held::Hash(stale))]);
+    let fake = Fake::with(State { keys, ..State::default() });
+    let tree = Tree::new(&[("a.json", r#"{"a":1}"#), ("b.json", r#"{"b":2}"#)]);
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
+    assert!(summary.dead_letters[0].reason.contains("is no hash"));
+    assert_eq!(fake.state().keys[&b"d:a.json"[..]], Held::Text);
+    let b = hash(&fake, "b.json");
+    assert!(b["json.b"] == "2" && !b.contains_key("json.old"), "{b:?}");
+}
+
+#[test]
+fn office_files_are_read_and_broken_ones_keep_their_names() {
+    let (fake, tree) = (Fake::start(), Tree::new(&[]));
+    let word = br#"<?xml version="1.0"?><w:document xmlns:w="w"><w:body><w:p><w:r><w:t>Hello &amp; </w:t></w:r><w:r><w:t>goodbye</w:t></w:r></w:p><w:p><w:r><w:t>second</w:t><w:tab/><w:t>line</w:t></w:r></w:p></w:body></w:document>"#;
+    tree.write(
+        "a.docx",
+        zip(&[deflated("[Content_Types].xml", b"<x/>"), deflated("word/document.xml", word)]),
+    );
+    let slide = |text: &str| {
+        format!("<p:sld xmlns:a='a' xmlns:p='p'><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:sld>")
+    };
+    let (two, ten) = (slide("slide two"), slide("slide ten"));
+    let slides = [
+        deflated("ppt/slides/slide10.xml", ten.as_bytes()),
+        deflated("ppt/slides/slide2.xml", two.as_bytes()),
+    ];
+    tree.write("b.pptx", zip(&slides));
+    let strings = b"<sst><si><t>name</t></si><si><r><t>A</t></r><r><t>da</t></r></si></sst>";
+    let sheet = b"<worksheet><sheetData><row><c t='s'><v>0</v></c><c><v>12.5</v></c></row><row><c t='s'><v>1</v></c><c t='inlineStr'><is><t>in</t></is></c></row></sheetData></worksheet>";
+    let parts = [deflated("xl/sharedStrings.xml", strings), deflated("xl/worksheets/sheet1.xml", sheet)];
+    tree.write("c.xlsx", zip(&parts));
+    let open = b"<office:document-content xmlns:office='o' xmlns:text='t'><text:h>Head</text:h><text:p>An <text:span>open</text:span> one</text:p></office:document-content>";
+    tree.write("d.odt", zip(&[deflated("content.xml", open)]));
+    let zeros = vec![b' '; 30 << 20];
+    tree.write("bomb.docx", zip(&[deflated("word/document.xml", &[&b"<w:t>"[..], &zeros].concat())]));
+    tree.write("cut.docx", &zip(&[deflated("word/document.xml", word)])[..100]);
+    let summary = fake.import(tree.path());
+    assert_eq!(counts(&summary).0, [4, 0, 0, 0, 2], "{:?}", summary.dead_letters);
+    for (id, body) in [
+        ("a.docx", "Hello & goodbye\nsecond\tline"),
+        ("b.pptx", "slide two\nslide ten"),
+        ("c.xlsx", "name\t12.5\nAda\tin"),
+        ("d.odt", "Head\nAn open one"),
+    ] {
+        assert_eq!(fake.field(id, "body").as_deref(), Some(body), "{id}");
+        assert_eq!(fake.field(id, "kind").as_deref(), Some("office"), "{id}");
+    }
+    for id in ["bomb.docx", "cut.docx"] {
+        assert_eq!(fake.field(id, "name").as_deref(), Some(id));
+    }
+    assert!(summary.dead_letters[0].reason.contains("100 times"), "{:?}", summary.dead_letters);
+}
+
+#[test]
+fn an_attachment_is_a_document_of_its_own_with_its_text() {
+    let fake = Fake::start();
+    let attached = "From: a@b.example\nSubject: s\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n\
+        --x\n\nsee there\n--x\nContent-Type: text/csv; name=\"t.csv\"\n\
+        Content-Disposition: attachment; filename=\"t.csv\"\n\nname,age\nAda,36\n--x--\n";
+    let tree = Tree::new(&[("m.eml", attached), ("n.eml", &mail("n", "n"))]);
+    let options = ImportOptions { attachments: true, ..fake.options(tree.path()) };
+    strand_import::run(&options, &mut Silent).expect("nothing goes wrong");
+    assert_eq!(fake.ids(), ["m.eml", "m.eml/t.csv", "n.eml"]);
+    assert_eq!(fake.field("m.eml/t.csv", "parent").as_deref(), Some("m.eml"));
+    assert_eq!(fake.field("m.eml/t.csv", "columns").as_deref(), Some("name\nage"));
+}

@@ -1,0 +1,166 @@
+//! What failed is listed, and read again alone; what the server has is held against the source.
+
+use crate::fake::{Fake, Held, State, counts};
+use crate::files::{Tree, mail};
+use crate::git::{commit, init, source};
+use std::path::Path;
+use strand_import::connection::Target;
+use strand_import::datasets::{self, Dataset};
+use strand_import::{ImportError, ImportOptions, Mode, Outcome, Progress, Silent, Summary};
+
+fn run(fake: &Fake, source: &Path, mode: Mode) -> Result<Summary, ImportError> {
+    strand_import::run(&ImportOptions { mode, ..fake.options(source) }, &mut Silent)
+}
+
+fn retry(fake: &Fake, source: &Path) -> Summary {
+    run(fake, source, Mode::RetryFailed).expect("nothing goes wrong")
+}
+
+fn errors(fake: &Fake) -> (Vec<String>, Dataset) {
+    let address = fake.address.to_string();
+    let target = Target { address: &address, username: None, password: None, db: 0 };
+    let mut told = Vec::new();
+    let dataset = datasets::errors(&target, "d", &mut |path, reason| {
+        told.push(format!("{}: {reason}", String::from_utf8_lossy(path)));
+    });
+    (told, dataset.expect("nothing goes wrong"))
+}
+
+const NO_MAIL: &str = "there is no header field";
+
+/// A folder in which three documents fail, one of them in a mailbox.
+fn tree() -> Tree {
+    let mailbox = format!(
+        "From ada@example.org Mon Jan  6 10:00:00 2025\n{}\nFrom ada@example.org Mon Jan  6 10:00:00 2025\nno mail\n\n",
+        mail("in", "x")
+    );
+    Tree::new(&[
+        ("a/good.eml", &mail("good", "g")),
+        ("a/bad.eml", "no mail\n"),
+        ("b/c/worse.eml", "no mail either\n"),
+        ("b/box.mbox", &mailbox),
+        ("z/fine.eml", &mail("fine", "f")),
+    ])
+}
+
+#[test]
+fn only_what_failed_is_read_again() {
+    let (fake, tree) = (Fake::start(), tree());
+    assert_eq!(counts(&fake.import(tree.path())).0, [4, 0, 0, 0, 3]);
+    let (told, dataset) = errors(&fake);
+    assert_eq!(told.len(), 3);
+    assert_eq!(
+        [&told[0], &told[2]],
+        [&format!("a/bad.eml: {NO_MAIL}"), &format!("b/c/worse.eml: {NO_MAIL}")]
+    );
+    assert!(told[1].starts_with("b/box.mbox/") && told[1].ends_with(&format!(".eml: {NO_MAIL}")), "{told:?}");
+    assert_eq!(
+        dataset,
+        Dataset { name: "d".into(), containers: 6, documents: 4, failed: 3, interrupted: false }
+    );
+
+    // Nothing is better yet: nothing is written, and only the three are opened, and the mailbox itself.
+    fake.writes();
+    let again = retry(&fake, tree.path());
+    assert_eq!((counts(&again).0, again.opened), ([0, 0, 0, 4, 3], 4));
+    assert_eq!(fake.writes(), Vec::<String>::new());
+
+    tree.write("a/bad.eml", mail("mended", "m"));
+    tree.write("a/good.eml", mail("changed", "c"));
+    tree.write("a/new.eml", mail("new", "n"));
+    tree.remove("z/fine.eml");
+    let mended = retry(&fake, tree.path());
+    assert_eq!(counts(&mended).0, [1, 0, 0, 4, 2]);
+    assert_eq!(fake.field("a/bad.eml", "subject").as_deref(), Some("mended"));
+    assert_eq!(fake.field("a/good.eml", "subject").as_deref(), Some("good"));
+    assert_eq!(errors(&fake).0.len(), 2);
+    // The whole import finds the rest.
+    assert_eq!(counts(&fake.import(tree.path())).0, [1, 1, 1, 3, 2]);
+    let fresh = Fake::start();
+    fresh.import(tree.path());
+    assert_eq!(fake.state().keys, fresh.state().keys);
+    assert_eq!(fake.state().versions, fresh.state().versions);
+}
+
+#[test]
+fn what_failed_in_a_revision_is_read_again() {
+    let (fake, tree) = (Fake::start(), tree());
+    init(&tree);
+    commit(&tree);
+    let at = source(tree.path(), "HEAD");
+    assert_eq!(counts(&fake.import(&at)).0, [4, 0, 0, 0, 3]);
+    assert_eq!(errors(&fake).0.len(), 3);
+    let again = retry(&fake, &at);
+    assert_eq!((counts(&again).0, again.containers_skipped), ([0, 0, 0, 4, 3], 1), "z is not looked at");
+    tree.write("b/c/worse.eml", mail("mended", "m"));
+    tree.write("z/new.eml", mail("new", "n"));
+    commit(&tree);
+    assert_eq!(counts(&retry(&fake, &at)).0, [1, 0, 0, 4, 2]);
+    assert_eq!(counts(&fake.import(&at)).0, [1, 0, 0, 5, 2]);
+    let fresh = Fake::start();
+    fresh.import(&at);
+    assert_eq!(fake.state().keys, fresh.state().keys);
+}
+
+#[test]
+fn a_retry_needs_a_whole_import_before_it() {
+    let (fake, tree) = (Fake::start(), tree());
+    assert!(matches!(run(&fake, tree.path(), Mode::RetryFailed), Err(ImportError::Options(_))));
+    let cut = Fake::with(State { cut_at: Some(12), ..State::default() });
+    assert!(cut.try_import(tree.path()).is_err());
+    cut.state().cut_at = None;
+    assert!(matches!(run(&cut, tree.path(), Mode::RetryFailed), Err(ImportError::Options(_))));
+    assert_eq!(fake.ids(), Vec::<String>::new());
+}
+
+/// What a run tells of failures.
+#[derive(Default)]
+struct Failures(Vec<String>);
+
+impl Progress for Failures {
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        if let Outcome::Failed(reason) = outcome {
+            self.0.push(format!("{}: {reason}", String::from_utf8_lossy(path)));
+        }
+    }
+}
+
+#[test]
+fn the_server_is_held_against_the_source() {
+    let (fake, tree) = (Fake::start(), tree());
+    tree.write("a/data.json", "{\"x\": 1}");
+    fake.import(tree.path());
+    let verify = |fake: &Fake| {
+        let mut failures = Failures::default();
+        let options = ImportOptions { mode: Mode::Verify, ..fake.options(tree.path()) };
+        let summary = strand_import::run(&options, &mut failures).expect("nothing goes wrong");
+        (summary, failures.0)
+    };
+    let dead = 3;
+    let (summary, _) = verify(&fake);
+    assert_eq!((counts(&summary).0, summary.recorded), ([0, 0, 0, 5, dead], 0));
+
+    let set = |key: &str, field: &str, value: &str| match fake.state().keys.get_mut(key.as_bytes()) {
+        Some(Held::Hash(hash)) => drop(hash.insert(field.as_bytes().to_vec(), value.as_bytes().to_vec())),
+        other => panic!("{other:?}"),
+    };
+    set("d:a/good.eml", "subject", "forged");
+    set("d:a/data.json", "json.more", "2");
+    fake.state().keys.remove(&b"d:z/fine.eml"[..]);
+    tree.write("z/new.eml", mail("new", "n"));
+    tree.remove("b/box.mbox");
+    let before = fake.state().clone();
+    let (summary, told) = verify(&fake);
+    for expected in [
+        "a/good.eml: the field subject differs at the server",
+        "a/data.json: the server has a field json.more, the source does not",
+        "z/fine.eml: the server does not have it",
+        "z/new.eml: the server does not have it",
+        "b/box.mbox: the server has it, the source does not",
+    ] {
+        assert!(told.iter().any(|line| line == expected), "{expected}: {told:?}");
+    }
+    assert_eq!((summary.unchanged, summary.added + summary.updated + summary.removed), (0, 0), "{told:?}");
+    assert_eq!(fake.state().keys, before.keys);
+    assert_eq!(fake.state().versions, before.versions);
+}
