@@ -7,8 +7,8 @@ use crate::extract::{self as content, Content};
 use crate::fields::Fields;
 use crate::mail;
 
-/// The version of what is below, in [`crate::mail`] and in [`crate::extract`]: raise it when the same file would give other fields, and the next
-/// import reads every document again.
+/// The version of what is below, in [`crate::mail`] and in [`crate::extract`]: raise it when the same file would give other
+/// fields, and the next import reads every document again.
 pub const EXTRACTOR_VERSION: u16 = 3;
 
 /// What is known of a file before its bytes are looked at.

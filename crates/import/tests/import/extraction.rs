@@ -103,7 +103,9 @@ fn a_foreign_key_is_not_replaced_and_a_stale_hash_is() {
 #[test]
 fn office_files_are_read_and_broken_ones_keep_their_names() {
     let (fake, tree) = (Fake::start(), Tree::new(&[]));
-    let word = br#"<?xml version="1.0"?><w:document xmlns:w="w"><w:body><w:p><w:r><w:t>Hello &amp; </w:t></w:r><w:r><w:t>goodbye</w:t></w:r></w:p><w:p><w:r><w:t>second</w:t><w:tab/><w:t>line</w:t></w:r></w:p></w:body></w:document>"#;
+    let word = br#"<?xml version="1.0"?><w:document xmlns:w="w"><w:body>
+        <w:p><w:r><w:t>Hello &amp; </w:t></w:r><w:r><w:t>goodbye</w:t></w:r></w:p>
+        <w:p><w:r><w:t>second</w:t><w:tab/><w:t>line</w:t></w:r></w:p></w:body></w:document>"#;
     tree.write(
         "a.docx",
         zip(&[deflated("[Content_Types].xml", b"<x/>"), deflated("word/document.xml", word)]),
@@ -118,10 +120,13 @@ fn office_files_are_read_and_broken_ones_keep_their_names() {
     ];
     tree.write("b.pptx", zip(&slides));
     let strings = b"<sst><si><t>name</t></si><si><r><t>A</t></r><r><t>da</t></r></si></sst>";
-    let sheet = b"<worksheet><sheetData><row><c t='s'><v>0</v></c><c><v>12.5</v></c></row><row><c t='s'><v>1</v></c><c t='inlineStr'><is><t>in</t></is></c></row></sheetData></worksheet>";
+    let sheet = b"<worksheet><sheetData>
+        <row><c t='s'><v>0</v></c><c><v>12.5</v></c></row>
+        <row><c t='s'><v>1</v></c><c t='inlineStr'><is><t>in</t></is></c></row></sheetData></worksheet>";
     let parts = [deflated("xl/sharedStrings.xml", strings), deflated("xl/worksheets/sheet1.xml", sheet)];
     tree.write("c.xlsx", zip(&parts));
-    let open = b"<office:document-content xmlns:office='o' xmlns:text='t'><text:h>Head</text:h><text:p>An <text:span>open</text:span> one</text:p></office:document-content>";
+    let open = b"<office:document-content xmlns:office='o' xmlns:text='t'>
+        <text:h>Head</text:h><text:p>An <text:span>open</text:span> one</text:p></office:document-content>";
     tree.write("d.odt", zip(&[deflated("content.xml", open)]));
     let zeros = vec![b' '; 30 << 20];
     tree.write("bomb.docx", zip(&[deflated("word/document.xml", &[&b"<w:t>"[..], &zeros].concat())]));
