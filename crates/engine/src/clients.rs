@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) unread_bytes: Arc<AtomicU64>,
     /// What others have sent it.
     pub(crate) inbox: Inbox,
+    /// It watches what others call (MONITOR).
+    pub(crate) watches: AtomicBool,
     /// How it is told of keys that change.
     pub(crate) tracked: Tracked,
 }
@@ -57,6 +59,9 @@ struct Moving {
     output_bytes: AtomicU64,
     /// Commands queued since MULTI, and one; 0 outside a transaction.
     queued: AtomicU64,
+    queued_bytes: AtomicU64,
+    /// A key of WATCH has changed.
+    dirty: AtomicBool,
 }
 
 /// A session's state as it is put into its [`Client`].
@@ -72,6 +77,10 @@ pub(crate) struct Snapshot {
     pub(crate) args_bytes: usize,
     /// Commands queued since MULTI.
     pub(crate) queued: Option<usize>,
+    /// Bytes of those.
+    pub(crate) queued_bytes: usize,
+    /// A key of WATCH has changed.
+    pub(crate) dirty: bool,
     pub(crate) output_bytes: usize,
 }
 
@@ -87,6 +96,8 @@ impl Client {
         m.input_bytes.store(s.input_bytes as u64, Relaxed);
         m.args_bytes.store(s.args_bytes as u64, Relaxed);
         m.output_bytes.store(s.output_bytes as u64, Relaxed);
+        m.queued_bytes.store(s.queued_bytes as u64, Relaxed);
+        m.dirty.store(s.dirty, Relaxed);
         m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
     pub(crate) fn texts(&self) -> Texts {
@@ -133,8 +144,10 @@ impl Client {
     /// Bytes held for it: requests, arguments, replies.
     pub(crate) fn held_bytes(&self) -> u64 {
         let m = &self.moving;
-        let seen_bytes =
-            m.input_bytes.load(Relaxed) + m.args_bytes.load(Relaxed) + m.output_bytes.load(Relaxed);
+        let seen_bytes = m.queued_bytes.load(Relaxed)
+            + m.input_bytes.load(Relaxed)
+            + m.args_bytes.load(Relaxed)
+            + m.output_bytes.load(Relaxed);
         seen_bytes + self.unread_bytes.load(Relaxed) + self.inbox.bytes()
     }
     pub(crate) fn input_bytes(&self) -> u64 {
@@ -142,6 +155,10 @@ impl Client {
     }
     pub(crate) fn output_bytes(&self) -> u64 {
         self.moving.output_bytes.load(Relaxed)
+    }
+    /// How long it has been there, in whole seconds.
+    pub(crate) fn age_s(&self, now: Now) -> u64 {
+        now.mono_us.saturating_sub(self.opened_us) / 1_000_000
     }
     /// One line of CLIENT LIST, without its end.
     pub(crate) fn line(&self, ids: &CommandIds, now: Now) -> String {
@@ -151,8 +168,11 @@ impl Client {
         let queued = m.queued.load(Relaxed);
         let mode = self.tracked.mode();
         for (set, letter) in [
+            (self.watches.load(Relaxed), 'O'),
             (self.inbox.is_subscriber(), 'P'),
             (queued > 0, 'x'),
+            (m.dirty.load(Relaxed), 'd'),
+            (self.is_killed(), 'A'),
             (self.ticket.lock().is_some(), 'b'),
             (mode.has(Mode::ON), 't'),
             (mode.has(Mode::BROKEN), 'R'),
@@ -178,14 +198,16 @@ impl Client {
         let written = write!(
             line,
             " age={age} idle={idle} flags={flags} db={} sub={channels} psub={patterns} ssub={shard_channels} multi={} \
-             qbuf={} qbuf-free=0 argv-mem={} multi-mem=0 rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events=r cmd={} \
+             qbuf={} qbuf-free=0 argv-mem={} multi-mem={} rbs=0 rbp=0 obl={out} oll=0 omem={out} tot-mem={} events={} cmd={} \
              user={} redir={} resp={} \
              lib-name={} lib-ver={}",
             m.db.load(Relaxed),
             queued as i64 - 1,
             m.input_bytes.load(Relaxed),
             m.args_bytes.load(Relaxed),
+            m.queued_bytes.load(Relaxed),
             self.held_bytes(),
+            if out > 0 { "rw" } else { "r" },
             ids.name(m.command.load(Relaxed)),
             texts.user,
             self.redirect(),
@@ -255,6 +277,7 @@ impl Clients {
             ticket: Mutex::default(),
             unread_bytes: Arc::default(),
             inbox: Inbox::default(),
+            watches: false.into(),
             tracked: Tracked::default(),
         });
         by_id.insert(id, client.clone());

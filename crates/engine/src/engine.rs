@@ -5,6 +5,7 @@ use crate::clients::Clients;
 use crate::config::Opt;
 use crate::holds::Holds;
 use crate::memory::Memory;
+use crate::monitors::Monitors;
 use crate::notices::Notices;
 use crate::pause::Pause;
 use crate::persist::Persist;
@@ -44,12 +45,15 @@ pub struct Engine {
     pub(crate) pause: Pause,
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
+    pub(crate) monitors: Monitors,
     pub(crate) holds: Holds,
     pub(crate) persist: Persist,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
     pub(crate) run_id: String,
-    pub(crate) replication_id: String,
+    pub(crate) replication_id: Mutex<String>,
+    /// DEBUG PAUSE-CRON.
+    pub(crate) cron_paused: AtomicBool,
     pub(crate) memory: Arc<Memory>,
     pub(crate) scripts: Scripts,
     pub(crate) desks: Box<[Desk]>,
@@ -83,7 +87,8 @@ impl Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
             run_id: id(),
-            replication_id: id(),
+            replication_id: Mutex::new(id()),
+            cron_paused: false.into(),
             scripts: Scripts::new(memory.clone()),
             memory,
             desks: desks(facts.run_id_seed),
@@ -98,6 +103,7 @@ impl Engine {
             slow_log: SlowLog::default(),
             pause: Pause::default(),
             holds: Holds::default(),
+            monitors: Monitors::default(),
             persist: Persist::new(now),
             started: now,
             active_expire: true.into(),
@@ -197,6 +203,9 @@ impl Engine {
     }
     /// The regular work, `hz` times a second from one thread: a slice of active expiry, `save` points, the samples behind INFO.
     pub fn tick(self: &Arc<Self>, now: Now) {
+        if self.cron_paused.load(Relaxed) {
+            return;
+        }
         self.expire(now);
         self.look_at_save_points(now);
         self.look_at_aof_growth(now);
@@ -209,10 +218,8 @@ impl Engine {
     /// A slice of active expiry; [`Engine::tick`] does one. True when there is more to do, sooner than at the next tick.
     pub fn expire(&self, now: Now) -> bool {
         // A pause freezes the data: replicas are being moved, and an expiry is a write.
-        if !self.active_expire.load(Relaxed)
-            || self.persist.is_loading()
-            || self.pause.waits_until(true, now.mono_us).is_some()
-        {
+        let is_off = !self.active_expire.load(Relaxed) || self.cron_paused.load(Relaxed);
+        if is_off || self.persist.is_loading() || self.pause.waits_until(true, now.mono_us).is_some() {
             return false;
         }
         let keys_max = EXPIRE_KEYS_PER_TICK * self.config.number(Opt::ActiveExpireEffort) as usize;
@@ -220,6 +227,7 @@ impl Engine {
         let more = self.keyspace.expire_slice(now.unix_ms(), keys_max).more;
         let took_us = self.host.mono_us().saturating_sub(began_us);
         self.stats.add(0, Stat::ExpireCycleUs, took_us);
+        self.stats.add(0, Stat::ExpireCapReached, more.into());
         self.stats.events.note(Event::ExpireCycle, took_us, now.unix_s());
         more
     }

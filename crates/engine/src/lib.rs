@@ -15,6 +15,7 @@ mod folder;
 mod holds;
 mod host;
 mod memory;
+mod monitors;
 mod notices;
 mod pause;
 mod persist;

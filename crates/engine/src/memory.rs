@@ -48,6 +48,9 @@ pub(crate) struct Memory {
     startup_bytes: u64,
     /// Of the purposes that are counted by [`Charge`]s.
     charged: [AtomicU64; PURPOSES],
+    /// Values that a helper thread is to free, and those that it has freed.
+    pending_values: AtomicU64,
+    freed_values: AtomicU64,
     /// Since when it has been over the limit, on the clock of [`crate::Now::mono_us`]; 0 when it is not.
     over_since_us: AtomicU64,
     /// How long it was over the limit in all, before that.
@@ -63,6 +66,8 @@ impl Memory {
             peak_bytes: startup_bytes.into(),
             startup_bytes,
             charged: Default::default(),
+            pending_values: 0.into(),
+            freed_values: 0.into(),
             over_since_us: 0.into(),
             over_us: 0.into(),
         }
@@ -126,6 +131,11 @@ impl Memory {
     /// CONFIG RESETSTAT.
     pub(crate) fn reset_stat(&self) {
         self.over_us.store(0, Relaxed);
+        self.freed_values.store(0, Relaxed);
+    }
+    /// Values that a helper thread is to free, and those that it has freed.
+    pub(crate) fn lazily_freed(&self) -> (u64, u64) {
+        (self.pending_values.load(Relaxed), self.freed_values.load(Relaxed))
     }
     /// Given out by the allocator at the last look.
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -151,17 +161,28 @@ pub(crate) struct Charge {
     memory: Arc<Memory>,
     purpose: Purpose,
     bytes: u64,
+    /// Values to be freed by then.
+    values: u64,
 }
 
 impl Charge {
     pub(crate) fn new(memory: &Arc<Memory>, purpose: Purpose, bytes: u64) -> Charge {
         memory.charged[purpose as usize].fetch_add(bytes, Relaxed);
-        Charge { memory: memory.clone(), purpose, bytes }
+        Charge { memory: memory.clone(), purpose, bytes, values: 0 }
+    }
+    /// For so many values that a helper thread frees.
+    pub(crate) fn garbage(memory: &Arc<Memory>, bytes: u64, values: u64) -> Charge {
+        memory.pending_values.fetch_add(values, Relaxed);
+        let mut charge = Charge::new(memory, Purpose::Garbage, bytes);
+        charge.values = values;
+        charge
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
+        self.memory.pending_values.fetch_sub(self.values, Relaxed);
+        self.memory.freed_values.fetch_add(self.values, Relaxed);
         self.memory.charged[self.purpose as usize].fetch_sub(self.bytes, Relaxed);
     }
 }
@@ -197,10 +218,10 @@ mod tests {
         assert_eq!(memory.over_bytes(800), 0);
         memory.look(1500, 800, 0);
         assert_eq!(memory.over_bytes(800), 500);
-        let charge = Charge::new(&memory, Purpose::Garbage, 600);
-        assert_eq!(memory.charged(Purpose::Garbage), 600);
+        let charge = Charge::garbage(&memory, 600, 2);
+        assert_eq!((memory.charged(Purpose::Garbage), memory.lazily_freed()), (600, (2, 0)));
         drop(charge);
-        assert_eq!(memory.charged(Purpose::Garbage), 0);
+        assert_eq!((memory.charged(Purpose::Garbage), memory.lazily_freed()), (0, (0, 2)));
     }
 
     #[test]

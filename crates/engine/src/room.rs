@@ -202,7 +202,7 @@ impl Engine {
         while !garbage.is_empty() {
             let values = garbage.split_off(garbage.len().saturating_sub(RECLAIM_VALUES));
             let bytes = values.iter().map(|value| value.heap_bytes() as u64).sum();
-            let charge = Arc::new(Charge::new(&self.memory, Purpose::Garbage, bytes));
+            let charge = Arc::new(Charge::garbage(&self.memory, bytes, values.len() as u64));
             let mut strings = Vec::new();
             for value in values {
                 match value {

@@ -105,7 +105,7 @@ const SECRETS: [&str; 2] = ["requirepass", "tls-key-file-pass"];
 
 /// As in redis-server: passwords, the names beside them, and rules for users; in a command that another one only asks about,
 /// too.
-fn is_secret(args: Args<'_>, i: usize) -> bool {
+pub(crate) fn is_secret(args: Args<'_>, i: usize) -> bool {
     let secret = |at: usize| SECRETS.iter().any(|name| args.is(at, name));
     let quotes = match () {
         () if args.is(0, "ACL") && args.is(1, "DRYRUN") => 3,

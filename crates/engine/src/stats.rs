@@ -34,10 +34,12 @@ pub(crate) enum Stat {
     KeyspaceMisses,
     /// Microseconds of active expiry.
     ExpireCycleUs,
+    /// Slices of active expiry that ended before all was removed.
+    ExpireCapReached,
 }
 
 /// Number of [`Stat`]s.
-const STATS: usize = Stat::ExpireCycleUs as usize + 1;
+const STATS: usize = Stat::ExpireCapReached as usize + 1;
 
 /// Counted of each command.
 #[derive(Clone, Copy, Debug)]

@@ -108,8 +108,18 @@ pub struct Keys {
     pub all: usize,
     /// With an expiry.
     pub volatile: usize,
+    /// The sum of those expiries, in milliseconds since 1970.
+    pub expiries_ms: i128,
     /// Hashes of which fields expire.
     pub mortal: usize,
+}
+
+impl Keys {
+    /// How long those with an expiry have to live on average, in milliseconds; 0 without any.
+    pub fn mean_ttl_ms(&self, now_ms: i64) -> i64 {
+        let mean_ms = if self.volatile == 0 { return 0 } else { self.expiries_ms / self.volatile as i128 };
+        (mean_ms - i128::from(now_ms)).clamp(0, i64::MAX.into()) as i64
+    }
 }
 
 impl Keyspace {
@@ -352,6 +362,7 @@ impl Keyspace {
                 if slot % 2 == 0 {
                     keys.all += table.records.len();
                     keys.volatile += table.volatile;
+                    keys.expiries_ms += table.expiries_ms;
                     keys.mortal += table.mortal;
                 }
             }

@@ -99,6 +99,8 @@ pub(crate) struct Table {
     pub(crate) records: Segmented<Value, KeyPositions>,
     /// Records with an expiry.
     pub(crate) volatile: usize,
+    /// The sum of their expiries, in milliseconds since 1970.
+    pub(crate) expiries_ms: i128,
     /// Hashes of which fields expire.
     pub(crate) mortal: usize,
 }
@@ -134,7 +136,28 @@ impl Sums {
 
 impl Table {
     fn new(base_bits: u8, positions: &KeyPositions) -> Table {
-        Table { records: Segmented::new(base_bits, positions.clone()), volatile: 0, mortal: 0 }
+        Table {
+            records: Segmented::new(base_bits, positions.clone()),
+            volatile: 0,
+            expiries_ms: 0,
+            mortal: 0,
+        }
+    }
+    /// A record has this expiry (`i64::MAX`: none).
+    #[inline]
+    fn count_expiry(&mut self, deadline_ms: i64) {
+        if deadline_ms != i64::MAX {
+            self.volatile += 1;
+            self.expiries_ms += i128::from(deadline_ms);
+        }
+    }
+    /// It has it no more.
+    #[inline]
+    fn uncount_expiry(&mut self, deadline_ms: i64) {
+        if deadline_ms != i64::MAX {
+            self.volatile -= 1;
+            self.expiries_ms -= i128::from(deadline_ms);
+        }
     }
     /// Counts the record there no more.
     #[inline]
@@ -143,10 +166,11 @@ impl Table {
         if item.deadline_ms() == i64::MAX {
             return;
         }
-        self.volatile -= usize::from(key_deadline_ms(&item) != i64::MAX);
+        let deadline_ms = key_deadline_ms(&item);
         if let Content::Outside(value) = item.content() {
             self.mortal -= usize::from(value.field_deadline_ms() != i64::MAX);
         }
+        self.uncount_expiry(deadline_ms);
     }
     /// What is in it; its own bytes count, too, when it is not the first.
     pub(crate) fn sums(&self, slot: usize) -> Sums {
@@ -318,7 +342,7 @@ impl Shard {
         self.note(slot, position, key.bytes);
         let used = Some(now.access(&mut self.random).first().0);
         self.change_table(slot, |table| {
-            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.count_expiry(deadline_ms);
             table.mortal += usize::from(mortal);
             table.records.insert_new(position, New { key: key.bytes, used, deadline_ms: joined_ms, payload });
         });
@@ -329,8 +353,8 @@ impl Shard {
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
         self.change_table(slot, |table| {
-            table.volatile -= usize::from(key_deadline_ms(&table.records.at(at)) != i64::MAX);
-            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.uncount_expiry(key_deadline_ms(&table.records.at(at)));
+            table.count_expiry(deadline_ms);
             let joined_ms = table.records.change_outside(at, |value| value.joined_deadline_ms(deadline_ms));
             table.records.set_deadline(at, key.bytes, joined_ms.unwrap_or(deadline_ms));
         });
@@ -357,7 +381,7 @@ impl Shard {
             let deadline_ms = deadline_ms.unwrap_or(before_ms);
             table.uncount(at);
             let (payload, joined_ms, mortal) = joined(payload, deadline_ms);
-            table.volatile += usize::from(deadline_ms != i64::MAX);
+            table.count_expiry(deadline_ms);
             table.mortal += usize::from(mortal);
             table.records.replace(at, New { key: key.bytes, used, deadline_ms: joined_ms, payload })
         });

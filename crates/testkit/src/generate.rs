@@ -57,6 +57,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),
     ("migrate", "needs another server; own tests"),
+    ("monitor", "the connection hears of every command from then on; own tests"),
     ("multi", "inside EXEC no order of members can be forgiven; corpus and own tests"),
     ("pfselftest", "takes a second; own tests"),
     ("psubscribe", "changes the session; own tests"),

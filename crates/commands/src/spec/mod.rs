@@ -142,6 +142,7 @@ pub enum SessionCommand {
     MemoryMallocStats,
     MemoryPurge,
     MemoryStats,
+    Monitor,
     Multi,
     PSubscribe,
     PUnsubscribe,

@@ -316,6 +316,15 @@ pub(crate) static SERVER: &[CommandSpec] = &[
         ],
     ),
     CommandSpec::new(
+        "monitor",
+        "server",
+        "1.0.0",
+        "O(1) for each command",
+        "Tells of every command that anybody calls.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE])
+    .exec(Exec::Session(S::Monitor)),
+    CommandSpec::new(
         "save",
         "server",
         "1.0.0",

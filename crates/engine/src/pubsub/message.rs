@@ -129,6 +129,8 @@ enum Shape {
     Invalidation { redirected: bool },
     /// The client to which invalidations are redirected is gone. In RESP3 alone.
     BrokenRedirect,
+    /// A line that is whole, with its first byte.
+    Line,
 }
 
 /// What comes before the keys in RESP2: it is a message to whoever listens to this channel, or to any.
@@ -138,6 +140,10 @@ impl Frame {
     /// Bytes on the wire, without the first.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.body.as_ref().map_or(0, |body| body.len() + 2)
+    }
+    /// A line of MONITOR.
+    pub(crate) fn line(line: &[u8]) -> Frame {
+        Frame { head: Blob::from(line), body: None, shape: Shape::Line }
     }
     /// `key` has changed.
     pub(crate) fn invalidation(key: &[u8]) -> Frame {
@@ -171,6 +177,7 @@ impl Frame {
                 out.push_slice(b">")
             }
             (Shape::Message, Protocol::Resp2) => out.push_slice(b"*"),
+            (Shape::Line, _) => {}
             (Shape::Invalidation { .. }, Protocol::Resp3) => {
                 out.push_slice(b">2\r\n$10\r\ninvalidate\r\n");
                 if self.head.is_empty() {

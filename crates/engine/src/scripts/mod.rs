@@ -98,6 +98,8 @@ pub(crate) struct Scripts {
     running: Mutex<Vec<Arc<Running>>>,
     /// SHUTDOWN was asked for: nothing goes on.
     pub(crate) stopping: AtomicBool,
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS.
+    pub(crate) denied_are_allowed: AtomicBool,
     memory: Arc<Memory>,
 }
 
@@ -121,6 +123,7 @@ impl Scripts {
             flushes: AtomicU64::new(0),
             running: Mutex::default(),
             stopping: AtomicBool::new(false),
+            denied_are_allowed: AtomicBool::new(false),
             memory,
         }
     }

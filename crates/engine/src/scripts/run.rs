@@ -10,6 +10,7 @@ use super::{Running, Undo};
 use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
 use crate::config::Opt;
+use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
 use crate::room::Room;
 use crate::stats::PerCommand;
@@ -156,7 +157,7 @@ impl Run<'_, '_> {
     }
     /// Why the command may not run, as redis-server checks it and in its order.
     fn refusal(&self, spec: &'static CommandSpec, argv: &Argv) -> Option<&'static str> {
-        if spec.flags.has(Flags::NOSCRIPT) {
+        if spec.flags.has(Flags::NOSCRIPT) && !self.engine.scripts.denied_are_allowed.load(Relaxed) {
             return Some(NOT_ALLOWED);
         }
         match self.user.check(spec, argv.args(), &mut || true) {
@@ -365,6 +366,9 @@ impl Host for Run<'_, '_> {
         };
         if let Some(text) = self.refusal(spec, argv) {
             return Called::Refused(text.into());
+        }
+        if self.engine.monitors.any() {
+            self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Script, self.now);
         }
         match spec.exec {
             Exec::Session(command) => self.session(command, argv, resp3, out),

@@ -24,6 +24,7 @@ impl Session {
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
         let flags = self.flags_in_hand(found.spec);
+        self.is_told &= self.is_retry;
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
             if self.user_gone {
@@ -101,6 +102,9 @@ impl Session {
             }
             self.state = State::Postponed;
             return Some(Next::Stop(Turn::Parked));
+        }
+        if self.engine.monitors.any() {
+            self.tell_monitors(found.spec, now);
         }
         self.look_at_tracking(found.spec);
         may_wait(found.spec, self.argv.args()).then(|| self.blocking(found.spec, now))

@@ -7,6 +7,7 @@ use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
 use crate::memory::{Charge, Purpose};
+use crate::monitors::Caller;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
@@ -172,6 +173,9 @@ impl LaneJob {
             Exec::Session(SessionCommand::Exec) => {
                 let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);
+                if engine.monitors.any() {
+                    engine.tell_monitors(spec, args, self.db, Caller::Client(&self.client), now);
+                }
             }
             Exec::Walk(run) | Exec::Heavy(run) => run(&mut call),
             Exec::Service(command) | Exec::ServiceOnText(command, _) => {

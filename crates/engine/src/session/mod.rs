@@ -172,6 +172,10 @@ pub struct Session {
     progress: Progress,
     /// It waited for data and was told to come and get it: its turn, until it has.
     coming: Option<Box<Blocked>>,
+    /// The command in hand is tried again.
+    is_retry: bool,
+    /// Who watches was told of it before.
+    is_told: bool,
     /// A script on its way to a helper thread.
     leaving_script: Option<script::Task>,
 }
@@ -297,6 +301,8 @@ impl Session {
             caching: false,
             progress: Progress::default(),
             coming: None,
+            is_retry: false,
+            is_told: false,
             leaving_script: None,
         };
         session.guard();
@@ -404,7 +410,8 @@ impl Session {
         // Who listens is not idle.
         let idles = matches!(self.state, State::Ready | State::Draining)
             && self.settings.timeout_us > 0
-            && !self.is_subscriber();
+            && !self.is_subscriber()
+            && !self.watches();
         idles.then(|| self.last_active_us.saturating_add(self.settings.timeout_us))
     }
 
@@ -430,9 +437,9 @@ impl Session {
             no_evict: self.no_evict,
             no_touch: self.no_touch,
             input_bytes: self.input.len(),
-            args_bytes: self.frame_bytes.saturating_sub(self.input.len())
-                + self.queue.as_ref().map_or(0, |queue| queue.bytes())
-                + waiting_bytes,
+            args_bytes: self.frame_bytes.saturating_sub(self.input.len()) + waiting_bytes,
+            queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()),
+            dirty: self.watch.is_dirty(),
             queued: self.queue.as_ref().map(|queue| queue.len()),
             output_bytes: self.replies.out.len(),
         });
@@ -449,6 +456,7 @@ impl Drop for Session {
         }
         self.unwatch_all();
         self.end_subscriptions();
+        self.end_watching();
         self.end_tracking();
         self.engine.holds.forget(self.client.id);
         self.engine.clients.remove(self.client.id);

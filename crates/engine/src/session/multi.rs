@@ -13,6 +13,7 @@ use super::run::Next;
 use super::{Session, Turn, script};
 use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
+use crate::monitors::Caller;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::collections::HashMap;
@@ -70,6 +71,13 @@ impl Queue {
 pub(super) struct Watch {
     keys: Vec<(usize, Box<[u8]>)>,
     flag: WatchFlag,
+}
+
+impl Watch {
+    /// True when a key has changed: EXEC will run nothing.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.keys.is_empty() && self.flag.load(Relaxed)
+    }
 }
 
 /// What EXEC runs.
@@ -280,6 +288,9 @@ impl Session {
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
             let alone = self.settings.shared_lap_bytes_max == 0 || may_be_slow(spec, argv.args().len());
+            if self.engine.monitors.any() {
+                self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
+            }
             laps.begin(&self.engine, slot, id, alone, now);
             match spec.exec {
                 Exec::Session(command) if script::runs_script(spec) => {
@@ -467,6 +478,9 @@ impl Transaction {
             let id = engine.stats.ids.of(spec);
             let slot = job.client.peer.worker;
             engine.stats.command(slot, id, PerCommand::Calls, 1);
+            if engine.monitors.any() {
+                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+            }
             let began_ns = engine.host.mono_ns();
             let failed = match spec.exec {
                 Exec::Session(command) => {

@@ -8,6 +8,7 @@ use super::blocked::Pointless;
 use super::data::Ran;
 use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
 use crate::Now;
+use crate::monitors::Caller;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
 use strand_commands::call::{Place, Served};
@@ -173,7 +174,9 @@ impl Session {
             State::Postponed => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
+                self.is_retry = true;
                 let next = self.execute(now);
+                self.is_retry = false;
                 self.engine.holds.has_run(self.client.id);
                 self.has_come();
                 if let Next::Stop(turn) = next {
@@ -278,6 +281,7 @@ impl Session {
             || self.settings.is_stale(&self.engine)
             || spec.flags.0 & (Flags::PROTECTED.0 | Flags::BLOCKING.0) != 0
             || self.engine.pause.is_set()
+            || self.engine.monitors.any()
             || self.engine.holds.any()
             || self.engine.pubsub.is_congested()
             || self.engine.persist.alerts() != 0
@@ -321,6 +325,11 @@ impl Session {
                 let wrote = self.replies.len().saturating_sub(held);
                 self.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
+                let is_over = !matches!(outcome, Ok(Next::Taken | Next::Detach));
+                if matches!(command, SessionCommand::Exec) && is_over && self.engine.monitors.any() {
+                    let (args, caller) = (self.argv.args(), Caller::Client(&self.client));
+                    self.engine.tell_monitors(spec, args, self.db, caller, now);
+                }
                 if let Ok(Next::Taken | Next::GoOn | Next::Postpone(_) | Next::Detach) = outcome {
                     self.laps.take_back();
                 }

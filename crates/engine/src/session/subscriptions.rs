@@ -8,7 +8,7 @@ use super::{Session, State};
 use crate::acl::{CHANNELS_AT_ONCE_MAX, Denied, User};
 use crate::clients::Client;
 use crate::pubsub::{CHANNEL_BYTES_MAX, PATTERN_BYTES_MAX, Subscriptions, Topic};
-use crate::{Engine, Now};
+use crate::{Engine, Now, monitors};
 use std::sync::Arc;
 use strand_commands::{dispatch, glob};
 use strand_wire::args::Args;
@@ -167,7 +167,9 @@ impl Session {
     }
     /// Has the inbox know what may wait for this client.
     pub(super) fn tell_output_limit(&self) {
-        self.client.inbox.set_bytes_max(self.settings.output(self.is_subscriber()).hard_bytes);
+        let bytes_max = self.settings.output(self.is_subscriber()).hard_bytes;
+        let is_bounded = bytes_max > 0 || !self.watches();
+        self.client.inbox.set_bytes_max(if is_bounded { bytes_max } else { monitors::OUTPUT_BYTES_MAX });
     }
     fn acknowledge(&mut self, word: &str, topic: Topic, name: Option<&[u8]>) {
         let [channels, patterns, shard_channels] = self.subscriptions.lens();

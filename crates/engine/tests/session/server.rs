@@ -1,6 +1,6 @@
 //! INFO TIME SHUTDOWN DEBUG LOLWUT and the statistics.
 
-use crate::fixture::{Asked, End, Server, Stop};
+use crate::fixture::{Asked, End, Peer, Server, Stop};
 
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let start =
@@ -260,4 +260,100 @@ fn the_command_family_reads_the_table() {
     assert!(peer.run(&server, "INFO commandstats").contains(
         "cmdstat_command|getkeys:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"
     ));
+}
+
+#[test]
+fn the_mean_time_to_live_is_that_of_the_keys_that_expire() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let line = |peer: &mut Peer, server: &Server| {
+        let text = peer.run(server, "INFO keyspace");
+        let from = text.find("db0:").expect("there are keys");
+        text[from..].split('|').next().expect("a line").to_string()
+    };
+    peer.script(
+        &server,
+        &[
+            ("MSET a 1 b 2 c 3", "+OK|"),
+            ("PEXPIRE a 1000", ":1|"),
+            ("SET b v PX 3000", "+OK|"),
+            ("HSET h f v", ":1|"),
+            ("PEXPIRE h 5000", ":1|"),
+        ],
+    );
+    assert_eq!(line(&mut peer, &server), "db0:keys=4,expires=3,avg_ttl=3000,subexpiry=0");
+    // Another expiry, a value that keeps its own, a field that expires sooner than its key.
+    peer.script(
+        &server,
+        &[
+            ("PEXPIRE a 7000", ":1|"),
+            ("SET b w KEEPTTL", "+OK|"),
+            ("HPEXPIRE h 50 FIELDS 1 f", "*1|:1|"),
+            ("HSET h g v", ":1|"),
+        ],
+    );
+    assert_eq!(line(&mut peer, &server), "db0:keys=4,expires=3,avg_ttl=5000,subexpiry=1");
+    peer.script(
+        &server,
+        &[("PERSIST a", ":1|"), ("COPY h h2", ":1|"), ("RENAME b c", "+OK|"), ("DEL h", ":1|")],
+    );
+    assert_eq!(line(&mut peer, &server), "db0:keys=3,expires=2,avg_ttl=4000,subexpiry=1");
+    server.advance_ms(3500);
+    peer.script(&server, &[("EXISTS a c h2", ":2|")]);
+    assert_eq!(line(&mut peer, &server), "db0:keys=2,expires=1,avg_ttl=1500,subexpiry=0");
+    peer.script(&server, &[("SET h2 v", "+OK|")]);
+    assert_eq!(line(&mut peer, &server), "db0:keys=2,expires=0,avg_ttl=0,subexpiry=0");
+}
+
+#[test]
+fn sections_are_shown_once_and_in_order() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let mut titles = |line: &str| -> Vec<String> {
+        let text = peer.run(&server, line);
+        text.split('|').filter_map(|l| l.strip_prefix("# ")).map(str::to_string).collect()
+    };
+    let default =
+        "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace Search";
+    assert_eq!(titles("INFO").join(" "), default);
+    assert_eq!(titles("INFO default").join(" "), default);
+    assert_eq!(titles("INFO cpu DEFAULT cpu nosuch").join(" "), default);
+    assert_eq!(titles("INFO keyspace server Keyspace").join(" "), "Server Keyspace");
+    assert_eq!(titles("INFO nosuch").len(), 0);
+    let all = "Server Clients Memory Persistence Stats Replication CPU Commandstats Errorstats Latencystats Cluster Keyspace \
+               Search";
+    assert_eq!(titles("INFO all").join(" "), all);
+    assert_eq!(titles("INFO everything").join(" "), all.replace("CPU", "CPU Modules"));
+    assert_eq!(
+        titles("INFO all modules keysizes").join(" "),
+        all.replace("CPU", "CPU Modules").replace(" Search", " Keysizes Search")
+    );
+}
+
+#[test]
+fn keysizes_tell_how_large_values_are() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "INFO keysizes"), "$12|# Keysizes||");
+    for line in [
+        "SET a v",
+        "SET b 1234",
+        "APPEND e \"\"",
+        "RPUSH l 1 2 3",
+        "SADD s 1",
+        "ZADD z 1 a 2 b",
+        "HSET h f v",
+        "XADD x 1-1 f v",
+    ] {
+        peer.run(&server, line);
+    }
+    let long = "x".repeat(3000);
+    peer.run(&server, &format!("SETRANGE b 0 {long}"));
+    peer.run(&server, "SET gone v PX 1");
+    server.advance_ms(1);
+    peer.script(&server, &[("SELECT 3", "+OK|"), ("SET a v", "+OK|")]);
+    let text = peer.run(&server, "INFO keysizes");
+    let want = "# Keysizes|db0_distrib_strings_sizes:0=1,1=1,2K=1|db0_distrib_lists_items:2=1|db0_distrib_sets_items:1=1|\
+                db0_distrib_zsets_items:2=1|db0_distrib_hashes_items:1=1|db3_distrib_strings_sizes:1=1||";
+    assert_eq!(text.split_once('|').expect("a bulk string").1, want);
 }

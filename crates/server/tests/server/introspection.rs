@@ -160,3 +160,373 @@ fn calls_and_times_are_counted_as_in_redis() {
     let _ = &both.servers;
     comes_true(|| both.texts("INFO latencystats").iter().all(|text| text.contains("usec_get:p50=")));
 }
+
+/// Fields of redis-server's INFO that are not here, each with its reason; docs/differences.md has them too.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("redis_build_id", "a hash over the sources of redis-server"),
+    ("atomicvar_api", "of a compiler for C"),
+    ("gcc_version", "of a compiler for C"),
+    ("used_memory_vm_eval", "interpreters run scripts and functions alike"),
+    ("used_memory_vm_functions", "interpreters run scripts and functions alike"),
+    ("mem_replication_backlog", "there is no replication"),
+    ("mem_total_replication_buffers", "there is no replication"),
+    ("mem_clients_slaves", "there is no replication"),
+    ("mem_cluster_links", "there is no cluster"),
+    ("mem_aof_buffer", "bytes on their way to the disk are the journal's"),
+    ("total_net_repl_input_bytes", "there is no replication"),
+    ("total_net_repl_output_bytes", "there is no replication"),
+    ("instantaneous_input_repl_kbps", "there is no replication"),
+    ("instantaneous_output_repl_kbps", "there is no replication"),
+    ("sync_full", "there is no replication"),
+    ("sync_partial_ok", "there is no replication"),
+    ("sync_partial_err", "there is no replication"),
+    ("slave_expires_tracked_keys", "there is no replication"),
+    ("unexpected_error_replies", "of a replica"),
+    ("expired_stale_perc", "expired keys are found by their bounds and not by samples"),
+    ("migrate_cached_sockets", "there is no MIGRATE"),
+    ("active_defrag_hits", "the allocator needs no defragmentation by the server"),
+    ("active_defrag_misses", "as above"),
+    ("active_defrag_key_hits", "as above"),
+    ("active_defrag_key_misses", "as above"),
+    ("total_active_defrag_time", "as above"),
+    ("current_active_defrag_time", "as above"),
+    ("dump_payload_sanitizations", "every payload is checked whole"),
+    ("total_writes_processed", "writes of many clients are one system call"),
+    ("io_threaded_reads_processed", "there are no such threads"),
+    ("io_threaded_writes_processed", "there are no such threads"),
+    ("reply_buffer_shrinks", "there is no such buffer"),
+    ("reply_buffer_expands", "there is no such buffer"),
+    ("used_cpu_sys_main_thread", "there is no thread that does all"),
+    ("used_cpu_user_main_thread", "there is no thread that does all"),
+];
+
+#[test]
+fn every_field_of_info_is_here_or_left_out_for_a_reason() {
+    let mut both = both(&[]);
+    for link in &mut both.links {
+        for line in ["SET k v EX 100", "GET nosuch", "HSET k f v", "EVAL return(1) 0", "SELECT 9", "SET k v"]
+        {
+            link.call(&words(line)).expect("a reply");
+        }
+    }
+    let parse = |text: String| -> Vec<(String, String)> {
+        let pair =
+            |line: &str| line.split_once(':').map(|(name, value)| (name.to_string(), value.to_string()));
+        text.lines().filter_map(pair).collect()
+    };
+    let [ours, theirs] = both.texts("INFO everything").map(parse);
+    let is_number = |text: &str| text.trim_end_matches(['%', 'B', 'K', 'M', 'G', 'T']).parse::<f64>().is_ok();
+    for (name, value) in &theirs {
+        let found = ours.iter().find(|(n, _)| n == name);
+        let left_out = LEFT_OUT.iter().find(|(n, _)| n == name);
+        match (found, left_out) {
+            (None, None) => panic!("{name}:{value} is missing"),
+            (Some(_), Some(_)) => panic!("{name} is here, and said to be left out"),
+            (None, Some(_)) => {}
+            (Some((_, own)), None) => {
+                assert_eq!(is_number(own), is_number(value), "{name}:{own}, {value} there")
+            }
+        }
+    }
+    for (name, _) in LEFT_OUT {
+        assert!(theirs.iter().any(|(n, _)| n == name), "redis-server has no {name}");
+    }
+    // What must be the same after the same doings, to the letter.
+    let of = |all: &[(String, String)], name: &str| {
+        all.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    for name in [
+        "redis_mode",
+        "arch_bits",
+        "connected_clients",
+        "maxclients",
+        "blocked_clients",
+        "maxmemory",
+        "maxmemory_policy",
+        "loading",
+        "keyspace_hits",
+        "keyspace_misses",
+        "total_error_replies",
+        "errorstat_WRONGTYPE",
+        "number_of_cached_scripts",
+        "expired_keys",
+        "evicted_keys",
+        "rejected_connections",
+        "role",
+        "cluster_enabled",
+    ] {
+        assert_eq!(of(&ours, name), of(&theirs, name), "{name}");
+    }
+    for name in ["db0", "db9"] {
+        let [our, their] = [&ours, &theirs].map(|all| of(all, name));
+        assert!(our.starts_with(their.split(",avg").next().expect("a part")), "{name}:{our}, {their} there");
+    }
+    both.same(&[
+        "INFO nosuch",
+        "INFO cluster",
+        "INFO modules",
+        "INFO nosuch cluster modules",
+        "CONFIG RESETSTAT x",
+    ]);
+}
+
+/// What both servers tell who watches of these commands, without the times and addresses.
+fn watched(both: &mut Both, requests: &[Vec<Vec<u8>>]) -> [Vec<String>; 2] {
+    let mut watchers = both.servers.each_ref().map(|server| server.connect().expect("it listens"));
+    for watcher in &mut watchers {
+        assert_eq!(text(watcher.call(&["MONITOR"]).expect("a reply")), "OK");
+    }
+    for link in &mut both.links {
+        for request in requests {
+            link.send(request).expect("it is taken");
+            link.reply().expect("a reply");
+        }
+        link.call(&["ECHO", "the last"]).expect("a reply");
+    }
+    watchers.map(|mut watcher| {
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line: &String| !line.contains("the last")) {
+            let line = text(watcher.reply().expect("a line"));
+            let (time, rest) = line.split_once(' ').expect("a time");
+            assert!(time.parse::<f64>().is_ok_and(|s| s > 1.6e9), "{line}");
+            let (head, args) = rest.split_once(']').expect("a place");
+            let (db, who) = head.split_once(' ').expect("a database and an address");
+            let who = if who == "lua" { "lua" } else { who.split_once(':').expect("a port").0 };
+            lines.push(format!("{db} {who}]{args}"));
+        }
+        lines
+    })
+}
+
+#[test]
+fn who_watches_is_told_what_redis_tells() {
+    let mut both = both(&[]);
+    let mut requests: Vec<Vec<Vec<u8>>> = [
+        "SET a b",
+        "sEt a",
+        "NOSUCH a",
+        "GET a",
+        "AUTH secret",
+        "auth user secret",
+        "HELLO 2 AUTH user secret SETNAME n",
+        "CONFIG GET requirepass",
+        "CONFIG SET requirepass secret",
+        "CONFIG SET requirepass \"\"",
+        "ACL SETUSER other on >secret",
+        "ACL WHOAMI",
+        "SELECT 3",
+        "LPUSH l 1 2 3",
+        "LPUSH l",
+        "HSET l f v",
+        "MULTI",
+        "INCR n",
+        "SET n x EX",
+        "DISCARD",
+        "MULTI",
+        "INCR n",
+        "LRANGE l 0 -1",
+        "EXEC",
+        "WATCH n",
+        "EXEC",
+        "BLPOP nosuch 0.01",
+        "BLPOP l 0",
+        "SORT l",
+        "KEYS *",
+        "OBJECT ENCODING n",
+        "DEL n a",
+        "CLIENT SETNAME me",
+        "CLIENT LIST",
+        "INFO server",
+        "SLOWLOG LEN",
+        "MEMORY USAGE l",
+        "COMMAND COUNT",
+        "PING",
+        "TIME",
+        "PUBLISH c m",
+        "SCAN 0",
+        "FLUSHDB",
+        "SELECT 99",
+    ]
+    .iter()
+    .map(|line| words(line).iter().map(|word| word.trim_matches('"').as_bytes().to_vec()).collect())
+    .collect();
+    let script = "redis.call('SET', KEYS[1], ARGV[1]); return redis.pcall('HGET', KEYS[1], 'f')";
+    requests.push([&b"EVAL"[..], script.as_bytes(), b"1", b"k", b"v w"].map(<[u8]>::to_vec).into());
+    requests.push([&b"SET"[..], b"k\x00\xff \"\\", b"\r\n\t\x07\x08\x7f"].map(<[u8]>::to_vec).into());
+    // The password is set, and taken away again by who knows it.
+    let [ours, theirs] = watched(&mut both, &requests);
+    assert_eq!(ours, theirs);
+    assert!(!ours.iter().any(|line| line.contains("secret")), "{ours:?}");
+}
+
+#[test]
+fn who_watches_and_does_not_read_is_closed_and_nobody_waits() {
+    let mut both = both(&[]);
+    let limit = &["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"];
+    assert!(both.links.iter_mut().all(|link| text(link.call(limit).expect("a reply")) == "OK"));
+    let [strand, _] = &both.servers;
+    let mut watcher = strand.connect().expect("it listens");
+    assert_eq!(text(watcher.call(&["MONITOR"]).expect("a reply")), "OK");
+    let [link, _] = &mut both.links;
+    let value = "x".repeat(100_000);
+    comes_true(|| {
+        link.call(&["SET", "k", &value]).expect("a reply");
+        text(link.call(&["CLIENT", "LIST"]).expect("a reply")).lines().count() == 1
+    });
+    assert!(
+        text(link.call(&["INFO", "stats"]).expect("a reply"))
+            .contains("output_buffer_limit_disconnections:1")
+    );
+    drop(watcher);
+    // RESET ends it.
+    let mut watcher = strand.connect().expect("it listens");
+    assert_eq!(text(watcher.call(&["MONITOR"]).expect("a reply")), "OK");
+    assert!(text(link.call(&["CLIENT", "LIST"]).expect("a reply")).contains(" flags=O "));
+    watcher.send(&[b"RESET".to_vec()]).expect("it is taken");
+    comes_true(|| text(watcher.reply().expect("a line")) == "RESET");
+    link.call(&["SET", "k", "v"]).expect("a reply");
+    assert_eq!(text(watcher.call(&["ECHO", "nothing between"]).expect("a reply")), "nothing between");
+}
+
+#[test]
+fn debug_says_what_redis_says() {
+    let mut both = both(&["--enable-debug-command", "yes"]);
+    both.same(&[
+        "DEBUG",
+        "DEBUG NOSUCH",
+        "DEBUG POPULATE 10",
+        "DBSIZE",
+        "GET key:3",
+        "DEBUG POPULATE 3 pre 20",
+        "GET pre:2",
+        "DEBUG POPULATE 4 pre 30",
+        "GET pre:2",
+        "GET pre:3",
+        "DEBUG POPULATE 3 short 1",
+        "GET short:1",
+        "DEBUG POPULATE x",
+        "DEBUG POPULATE -1",
+        "DEBUG POPULATE 3 p -1",
+        "DEBUG POPULATE",
+        "DEBUG POPULATE 1 2 3 4",
+        "DBSIZE",
+        "DEBUG DIGEST",
+        "FLUSHALL",
+        "RPUSH l 1 2 3",
+        "HSET h a 1",
+        "SET s v",
+        "ZADD z 1 a",
+        "DEBUG LISTPACK nosuch",
+        "DEBUG LISTPACK s",
+        "DEBUG LISTPACK l",
+        "DEBUG LISTPACK h",
+        "DEBUG LISTPACK z",
+        "DEBUG LISTPACK",
+        "DEBUG QUICKLIST nosuch",
+        "DEBUG QUICKLIST h",
+        "DEBUG QUICKLIST l",
+        "DEBUG QUICKLIST l 1",
+        "DEBUG HTSTATS",
+        "DEBUG HTSTATS x",
+        "DEBUG HTSTATS 99",
+        "DEBUG HTSTATS -1",
+        "DEBUG HTSTATS-KEY nosuch",
+        "DEBUG HTSTATS-KEY s",
+        "DEBUG HTSTATS-KEY h",
+        "DEBUG HTSTATS-KEY z",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD 100b",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD 5gb",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD x",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD 0",
+        "DEBUG QUICKLIST-PACKED-THRESHOLD",
+        "DEBUG REPLYBUFFER",
+        "DEBUG REPLYBUFFER NOSUCH 1",
+        "DEBUG REPLYBUFFER RESIZING 0",
+        "DEBUG REPLYBUFFER RESIZING 1",
+        "DEBUG REPLYBUFFER PEAK-RESET-TIME 100",
+        "DEBUG REPLYBUFFER PEAK-RESET-TIME NEVER",
+        "DEBUG REPLYBUFFER PEAK-RESET-TIME RESET",
+        "DEBUG REPLYBUFFER PEAK-RESET-TIME x",
+        "DEBUG PAUSE-CRON 1",
+        "DEBUG PAUSE-CRON 0",
+        "DEBUG PAUSE-CRON",
+        "DEBUG LOG hello",
+        "DEBUG LOG",
+        "DEBUG CHANGE-REPL-ID x",
+        "DEBUG SET-DISABLE-DENY-SCRIPTS",
+        "DEBUG JMAP",
+        "DEBUG STRINGMATCH-LEN 10 a*",
+    ]);
+    // A table that is one says so in both, each in its own way.
+    let field = "f".repeat(100);
+    both.same(&[&format!("HSET h {field} v"), "OBJECT ENCODING h"]);
+    for line in ["DEBUG HTSTATS 0", "DEBUG HTSTATS-KEY h"] {
+        assert!(both.texts(line).iter().all(|text| text.contains("elements")), "{line}");
+    }
+    // Another replication id, and what a script may call.
+    let id = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("master_replid:"));
+        line.expect("the field is there").to_string()
+    };
+    let before = both.texts("INFO replication").map(|text| id(&text));
+    both.same(&["DEBUG CHANGE-REPL-ID"]);
+    let after = both.texts("INFO replication").map(|text| id(&text));
+    assert!(before.iter().zip(&after).all(|(a, b)| a != b && b.len() == 40), "{before:?} {after:?}");
+    for (allowed, is_error) in [("0", true), ("1", false), ("0", true)] {
+        both.same(&[&format!("DEBUG SET-DISABLE-DENY-SCRIPTS {allowed}")]);
+        let script = &["EVAL", "return redis.pcall('BLPOP', 'nosuch', 0)", "0"];
+        let [ours, theirs] = both.links.each_mut().map(|link| link.call(script).expect("a reply"));
+        assert_eq!(ours, theirs);
+        assert_eq!(matches!(ours, Value::Error(_)), is_error, "{ours:?}");
+    }
+    let [strand, _] = &mut both.links;
+    for name in ["SEGFAULT", "PANIC", "OOM", "RESTART", "LEAK", "SDSLEN", "MALLCTL", "LOADAOF", "STRUCTSIZE"]
+    {
+        let reply = text(strand.call(&["DEBUG", name, "x"]).expect("a reply"));
+        assert!(reply.starts_with(&format!("ERR DEBUG {name} is not supported: ")), "{reply}");
+    }
+}
+
+#[test]
+fn clients_are_listed_and_closed_as_in_redis() {
+    let mut both = both(&[]);
+    both.same(&[
+        "CLIENT KILL MAXAGE",
+        "CLIENT KILL ID 999999 ID 99998",
+        "CLIENT KILL TYPE replica SKIPME no",
+        "CLIENT KILL SKIPME maybe",
+        "CLIENT PAUSE 0 WRITE x",
+        "CLIENT LIST TYPE normal ID 1",
+        "CLIENT SETNAME me",
+        "WATCH k",
+        "SET k v",
+        "MULTI",
+    ]);
+    let fields = |line: &str| -> Vec<(String, String)> {
+        let pair = |field: &str| field.split_once('=').map(|(a, b)| (a.to_string(), b.to_string()));
+        line.trim_end().split(' ').filter_map(pair).collect()
+    };
+    // What both have, in redis-server's order; two more come behind.
+    let mut lists = both.servers.each_ref().map(|server| server.connect().expect("it listens"));
+    let [ours, theirs] = lists.each_mut().map(|link| {
+        let list = text(link.call(&["CLIENT", "LIST"]).expect("a reply"));
+        list.lines().map(fields).collect::<Vec<_>>()
+    });
+    assert_eq!((ours.len(), theirs.len()), (2, 2), "{ours:?}");
+    for (our, their) in ours.iter().zip(&theirs) {
+        let names = |line: &[(String, String)]| line.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(our)[..their.len()], names(their)[..]);
+        assert_eq!(names(our)[their.len()..], ["lib-name", "lib-ver"]);
+        for name in ["name", "flags", "db", "sub", "psub", "ssub", "multi", "user", "redir", "resp"] {
+            let of = |line: &[(String, String)]| line.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+            assert_eq!(of(our), of(their), "{name}");
+        }
+    }
+    // By age: nobody is that old; then those that are, the caller spared.
+    let [strand, _] = &mut lists;
+    let mut kill = |age: &str| text(strand.call(&["CLIENT", "KILL", "MAXAGE", age]).expect("a reply"));
+    assert_eq!(kill("x"), "ERR maxage is not an integer or out of range");
+    assert_eq!(kill("0"), "ERR maxage should be greater than 0");
+    assert_eq!(kill("1000000"), "Int(0)");
+    comes_true(|| kill("1") == "Int(1)");
+}

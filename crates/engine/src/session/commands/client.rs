@@ -99,7 +99,10 @@ impl Session {
             4 if args.is(3, "ALL") => true,
             4 if args.is(3, "WRITE") => false,
             4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
-            _ => return Err(SYNTAX.into()),
+            _ => {
+                let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
+                return Err([head, args.at(1), b"'. Try CLIENT HELP."].concat());
+            }
         };
         let ms = parse_int(args.at(2)).filter(|ms| *ms <= PAUSE_MS_MAX);
         let ms = ms.ok_or("ERR timeout is not an integer or out of range")?;
@@ -199,6 +202,8 @@ const HELP: &[&str] = &[
     "      It has this id.",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      It is of this type.",
+    "    * MAXAGE <seconds>",
+    "      It has been there for so long.",
     "    * USER <username>",
     "      It is authenticated as this user.",
     "    * SKIPME (YES|NO)",

@@ -2,9 +2,9 @@
 
 use super::client::known_type;
 use super::{DONE, Outcome, SYNTAX, Session};
-use crate::Engine;
 use crate::clients::Client;
 use crate::session::run::Next;
+use crate::{Engine, Now};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 
@@ -16,23 +16,26 @@ struct Filter<'a> {
     id: Option<u64>,
     kind: Option<&'static str>,
     user: Option<&'a [u8]>,
+    /// It has been there for so many seconds.
+    age_s: Option<u64>,
     /// Spare the caller.
     skip_me: bool,
 }
 
 impl Filter<'_> {
-    fn takes(&self, client: &Client, me: u64) -> bool {
+    fn takes(&self, client: &Client, me: u64, now: Now) -> bool {
         self.addr.is_none_or(|a| a == client.peer.addr.as_bytes())
             && self.laddr.is_none_or(|a| a == client.peer.laddr.as_bytes())
             && self.id.is_none_or(|id| id == client.id)
             && self.kind.is_none_or(|kind| kind == client.class())
             && self.user.is_none_or(|user| String::from_utf8_lossy(user) == client.texts().user)
+            && self.age_s.is_none_or(|age_s| client.age_s(now) >= age_s)
             && !(self.skip_me && client.id == me)
     }
 }
 
 impl Session {
-    pub(super) fn client_kill(&mut self, args: Args<'_>) -> Outcome {
+    pub(super) fn client_kill(&mut self, args: Args<'_>, now: Now) -> Outcome {
         // The old form names an address, may hit the caller, and fails when there is no such client.
         let old_form = args.len() == 3;
         let filter = match old_form {
@@ -41,7 +44,7 @@ impl Session {
         };
         let (mut killed, mut me) = (0, false);
         for client in self.engine.clients.all() {
-            if filter.takes(&client, self.client.id) && !client.is_killed() {
+            if filter.takes(&client, self.client.id, now) && !client.is_killed() {
                 killed += 1;
                 match client.id == self.client.id {
                     true => me = true,
@@ -78,6 +81,11 @@ fn parse<'a>(args: Args<'a>, engine: &Engine) -> Result<Filter<'a>, Vec<u8>> {
                 return Err([b"ERR No such user '", value, b"'"].concat());
             }
             filter.user = Some(value);
+        } else if args.is(i, "MAXAGE") {
+            let age_s = parse_int(value).ok_or("ERR maxage is not an integer or out of range")?;
+            let age_s =
+                u64::try_from(age_s).ok().filter(|s| *s > 0).ok_or("ERR maxage should be greater than 0")?;
+            filter.age_s = Some(age_s);
         } else if args.is(i, "SKIPME") {
             filter.skip_me = match value.eq_ignore_ascii_case(b"yes") {
                 true => true,

@@ -125,6 +125,7 @@ impl Session {
         }
         self.end_transaction();
         self.end_tracking();
+        self.end_watching();
         self.db = 0;
         self.protocol = Protocol::Resp2;
         let default = self.engine.acl.default_user();

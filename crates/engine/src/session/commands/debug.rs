@@ -1,16 +1,48 @@
 //! DEBUG: what clients' tests call. Nothing here stops or harms anybody else.
 
-use super::{DONE, Next, Outcome, Session};
+use super::{DONE, Next, Outcome, Session, debug_data};
+use crate::config::value::memory;
 use crate::persist::Reload;
 use crate::{Engine, Now};
 use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::serial::digest::{Digest, ValueDigest};
 use strand_commands::{errors, introspect, serial};
+use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
 /// Longest DEBUG SLEEP in seconds.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
+
+/// Bytes of a message for the log.
+pub(super) const LOG_BYTES_MAX: usize = 1024;
+/// Hexadecimal digits of a replication id.
+const ID_DIGITS: usize = 40;
+/// Largest size that QUICKLIST-PACKED-THRESHOLD takes.
+const QUICKLIST_BYTES_MAX: u64 = 4 << 30;
+
+/// What redis-server has and Strand has not, with the reasons.
+const REFUSED: [(&str, &str); 19] = [
+    ("AOF-FLUSH-SLEEP", "nothing here waits for the disk in this way"),
+    ("ASSERT", "it would end the server"),
+    ("CLIENT-EVICTION", "there are no such pools"),
+    ("CLUSTERLINK", "there is no cluster"),
+    ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE writes what differs from the defaults"),
+    ("CRASH-AND-RECOVER", "it would end the server"),
+    ("DROP-CLUSTER-PACKET-FILTER", "there is no cluster"),
+    ("LEAK", "it would waste memory"),
+    ("LOADAOF", "use DEBUG RELOAD"),
+    ("MALLCTL", "the allocator is the server's own business"),
+    ("MALLCTL-STR", "the allocator is the server's own business"),
+    ("OOM", "it would end the server"),
+    ("PANIC", "it would end the server"),
+    ("REPLICATE", "there are no replicas"),
+    ("RESTART", "it would end the server"),
+    ("SDSLEN", "there are no such strings"),
+    ("SEGFAULT", "it would end the server"),
+    ("SET-SKIP-CHECKSUM-VALIDATION", "checksums are always looked at"),
+    ("STRUCTSIZE", "there are no such structures"),
+];
 
 /// A number is looked for in this many bytes.
 const FLOAT_BYTES_MAX: usize = 64;
@@ -30,7 +62,7 @@ impl Session {
             let seconds = leading_float(args.at(2)).clamp(0.0, SLEEP_SECONDS_MAX);
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
         }
-        if args.is(1, "RELOAD") {
+        if args.is(1, "RELOAD") || debug_data::is_one(args) {
             return Ok(Next::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
@@ -48,8 +80,46 @@ impl Session {
         if is("ERROR", 3) {
             return Err(args.at(2).to_vec());
         }
-        if is("LOG", 3) || is("CHANGE-REPL-ID", 2) {
+        if is("LOG", 3) {
+            let text = &args.at(2)[..args.at(2).len().min(LOG_BYTES_MAX)];
+            self.engine.host.log(&format!("DEBUG LOG: {}", text.escape_ascii()));
             return self.ok();
+        }
+        if is("CHANGE-REPL-ID", 2) {
+            let id = (0..ID_DIGITS).map(|_| char::from(b"0123456789abcdef"[self.rng.usize(0..16)])).collect();
+            *self.engine.replication_id.lock() = id;
+            return self.ok();
+        }
+        if is("PAUSE-CRON", 3) {
+            let paused = leading_float(args.at(2)) as i64 != 0;
+            self.engine.cron_paused.store(paused, Relaxed);
+            return self.ok();
+        }
+        if is("SET-DISABLE-DENY-SCRIPTS", 3) {
+            let allowed = leading_float(args.at(2)) as i64 != 0;
+            self.engine.scripts.denied_are_allowed.store(allowed, Relaxed);
+            return self.ok();
+        }
+        if is("QUICKLIST-PACKED-THRESHOLD", 3) {
+            // A list here has no such nodes: the value is checked, and nothing else.
+            return match memory(args.at(2)).map(u64::try_from) {
+                Some(Ok(0..=QUICKLIST_BYTES_MAX)) => self.ok(),
+                _ => Err("ERR argument must be a memory value bigger than 1 and smaller than 4gb".into()),
+            };
+        }
+        if args.is(1, "REPLYBUFFER")
+            && args.len() == 4
+            && (args.is(2, "PEAK-RESET-TIME") || args.is(2, "RESIZING"))
+        {
+            // There is no such buffer: the value is checked, and nothing else.
+            let is_word = args.is(2, "RESIZING") || args.is(3, "NEVER") || args.is(3, "RESET");
+            return match is_word || parse_int(args.at(3)).is_some() {
+                true => self.ok(),
+                false => Err(errors::NOT_AN_INTEGER.into()),
+            };
+        }
+        if let Some((name, why)) = REFUSED.iter().find(|(name, _)| args.is(1, name)) {
+            return Err(format!("ERR DEBUG {name} is not supported: {why}").into());
         }
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         Err([head, args.at(1), b"'. Try DEBUG HELP."].concat())
@@ -124,6 +194,9 @@ pub(super) fn run(
     if args.is(1, "RELOAD") {
         return reload(engine, args, now, reply);
     }
+    if debug_data::is_one(args) {
+        return debug_data::run(engine, args, db, now, reply);
+    }
     if args.is(1, "DIGEST") {
         reply.simple(&serial::dataset_digest(&engine.keyspace, now.unix_ms()).to_hex());
         return Ok(());
@@ -194,25 +267,43 @@ fn leading_float(bytes: &[u8]) -> f64 {
 
 const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
-    "    Accepted without effect.",
+    "    Give the server another replication id.",
     "DIGEST",
     "    Return a digest of all databases, the one that redis-server would return.",
     "DIGEST-VALUE <key> [<key> ...]",
     "    Return digests of the values of keys.",
     "ERROR <string>",
     "    Return an error with this text.",
+    "HTSTATS <dbid>",
+    "    Return what the tables of a database look like.",
+    "HTSTATS-KEY <key>",
+    "    Return what is known of a key's value that is a table.",
+    "LISTPACK <key>",
+    "    Write what is known of a packed value into the log.",
     "LOG <message>",
-    "    Accepted without effect.",
+    "    Write a message into the log.",
     "OBJECT <key>",
     "    Return what is known of a key's value.",
+    "PAUSE-CRON <0|1>",
+    "    Stop the server's regular work: active expiry, save points, rates.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Make keys <prefix>:0, <prefix>:1 and so on, of this size.",
     "PROTOCOL <type>",
     "    Return a sample of this type: string, integer, double, bignum, null, array,",
     "    set, map, attrib, push, verbatim, true, false.",
+    "QUICKLIST <key> [<0|1>]",
+    "    Write what is known of a list into the log.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Checked, without effect: lists have no such nodes.",
     "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
     "    Save the data and load it again. MERGE: keys that are there are replaced. NOFLUSH:",
     "    the data stays there meanwhile. NOSAVE: load the file as it is.",
+    "REPLYBUFFER (PEAK-RESET-TIME (NEVER|RESET|<time>) | RESIZING <0|1>)",
+    "    Checked, without effect: there is no such buffer.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Whether expired keys are removed that nobody asks for.",
+    "SET-DISABLE-DENY-SCRIPTS <0|1>",
+    "    Let scripts call what is on data and marked noscript.",
     "SLEEP <seconds>",
     "    Let this connection wait; all others are served. Decimals are allowed.",
 ];

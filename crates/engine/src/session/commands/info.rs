@@ -1,5 +1,6 @@
 //! INFO: which sections, in which order.
 
+use super::info_keysizes::keysizes;
 use super::info_sections::{self as sections, Facts};
 use super::{ARGS_AT_ONCE_MAX, DONE, Outcome, Session};
 use crate::session::run::Next;
@@ -7,25 +8,40 @@ use crate::{Engine, Now};
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
 
-/// A section: its name, whether a plain INFO shows it, and what writes it.
-type Section = (&'static str, bool, fn(&Facts<'_>, &mut String));
+/// A section: its name, when it is shown, and what writes it.
+type Section = (&'static str, Shown, fn(&Facts<'_>, &mut String));
+
+/// When a section is shown, beside when it is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// By a plain INFO, too.
+    ByDefault,
+    /// By "all" and "everything".
+    InAll,
+    /// By a plain INFO and "everything", not by "all": what modules say, in redis-server.
+    NotInAll,
+    /// Never: it costs a look at every key.
+    ByName,
+}
+use Shown::{ByDefault, ByName, InAll, NotInAll};
 
 /// All sections, in the order in which they are shown.
 const SECTIONS: &[Section] = &[
-    ("server", true, sections::server),
-    ("clients", true, sections::clients),
-    ("memory", true, sections::memory),
-    ("persistence", true, sections::persistence),
-    ("stats", true, sections::stats),
-    ("replication", true, sections::replication),
-    ("cpu", true, sections::cpu),
-    ("modules", true, sections::modules),
-    ("commandstats", false, sections::commandstats),
-    ("errorstats", true, sections::errorstats),
-    ("latencystats", false, sections::latencystats),
-    ("cluster", true, sections::cluster),
-    ("keyspace", true, sections::keyspace),
-    ("search", true, sections::search),
+    ("server", ByDefault, sections::server),
+    ("clients", ByDefault, sections::clients),
+    ("memory", ByDefault, sections::memory),
+    ("persistence", ByDefault, sections::persistence),
+    ("stats", ByDefault, sections::stats),
+    ("replication", ByDefault, sections::replication),
+    ("cpu", ByDefault, sections::cpu),
+    ("modules", NotInAll, sections::modules),
+    ("commandstats", InAll, sections::commandstats),
+    ("errorstats", ByDefault, sections::errorstats),
+    ("latencystats", InAll, sections::latencystats),
+    ("cluster", ByDefault, sections::cluster),
+    ("keyspace", ByDefault, sections::keyspace),
+    ("keysizes", ByName, keysizes),
+    ("search", ByDefault, sections::search),
 ];
 
 /// With more shards than this INFO runs on a helper thread: counting keys locks every shard.
@@ -34,7 +50,12 @@ const COUNTED_AT_ONCE_SHARDS_MAX: usize = 64;
 impl Session {
     pub(super) fn info(&mut self, args: Args<'_>, now: Now) -> Outcome {
         self.publish();
-        if self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX || args.len() > ARGS_AT_ONCE_MAX {
+        let looks_at_keys =
+            SECTIONS.iter().any(|(name, shown, _)| *shown == ByName && wanted(args, name, *shown));
+        if looks_at_keys
+            || self.engine.keyspace.shards() > COUNTED_AT_ONCE_SHARDS_MAX
+            || args.len() > ARGS_AT_ONCE_MAX
+        {
             return Ok(Next::Detach);
         }
         let engine = self.engine.clone();
@@ -47,8 +68,8 @@ impl Session {
 pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'_>) {
     let facts = Facts { engine, now };
     let mut text = String::new();
-    for (name, by_default, write) in SECTIONS {
-        if wanted(args, name, *by_default) {
+    for (name, shown, write) in SECTIONS {
+        if wanted(args, name, *shown) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -58,11 +79,14 @@ pub(super) fn info(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<
     reply.verbatim("txt", text.as_bytes());
 }
 
-fn wanted(args: Args<'_>, name: &str, by_default: bool) -> bool {
+fn wanted(args: Args<'_>, name: &str, shown: Shown) -> bool {
+    let by_default = matches!(shown, ByDefault | NotInAll);
     let named = |asked: &[u8]| {
         let is = |word: &str| asked.eq_ignore_ascii_case(word.as_bytes());
-        // As in redis-server, "all" leaves out what modules say and "everything" does not.
-        is(name) || is("everything") || (is("all") && name != "modules") || (is("default") && by_default)
+        is(name)
+            || (is("everything") && shown != ByName)
+            || (is("all") && matches!(shown, ByDefault | InAll))
+            || (is("default") && by_default)
     };
     if args.len() == 1 { by_default } else { args.skip(1).iter().any(named) }
 }

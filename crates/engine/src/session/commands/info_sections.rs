@@ -36,8 +36,10 @@ pub(super) fn server(f: &Facts<'_>, out: &mut String) {
         "redis_mode": "standalone",
         "os": facts.os,
         "arch_bits": usize::BITS,
+        "monotonic_clock": "POSIX clock_gettime",
         "multiplexing_api": engine.host.multiplexing_api(),
         "process_id": facts.pid,
+        "process_supervised": "no",
         "run_id": engine.run_id,
         "tcp_port": engine.config.port(),
         "server_time_usec": f.now.unix_us,
@@ -77,6 +79,10 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let shares = engine.shares();
     let share = |purpose: Purpose| shares[purpose as usize];
     let dataset = share(Purpose::Data).min(m.used_bytes);
+    let vm_bytes = memory.charged(Purpose::Scripts);
+    let (scripts, scripts_bytes) = engine.scripts.kept();
+    let functions = engine.scripts.functions.read();
+    let (lazy_pending, lazy_freed) = memory.lazily_freed();
     let ratio = |a: u64, b: u64| format!("{:.2}", if b == 0 { 0.0 } else { a as f64 / b as f64 });
     let percent = |a: u64, b: u64| format!("{:.2}%", if b == 0 { 0.0 } else { a as f64 * 100.0 / b as f64 });
     fields!(out, "Memory",
@@ -94,11 +100,17 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "used_memory_indexes": share(Purpose::Indexes),
         "used_memory_clients": share(Purpose::Clients),
         "used_memory_jobs": share(Purpose::Jobs),
-        "used_memory_vm_total": engine.memory.charged(Purpose::Scripts),
-        "used_memory_scripts": engine.scripts.kept().1,
-        "number_of_cached_scripts": engine.scripts.kept().0,
-        "number_of_functions": engine.scripts.functions.read().len(),
-        "number_of_libraries": engine.scripts.functions.read().libraries.len(),
+        "used_memory_lua": vm_bytes,
+        "used_memory_lua_human": human(vm_bytes),
+        "used_memory_vm_total": vm_bytes,
+        "used_memory_vm_total_human": human(vm_bytes),
+        "used_memory_scripts_eval": scripts_bytes,
+        "number_of_cached_scripts": scripts,
+        "number_of_functions": functions.len(),
+        "number_of_libraries": functions.libraries.len(),
+        "used_memory_functions": functions.code_bytes(),
+        "used_memory_scripts": scripts_bytes + functions.code_bytes(),
+        "used_memory_scripts_human": human((scripts_bytes + functions.code_bytes()) as u64),
         "used_memory_caches": share(Purpose::Caches),
         "used_memory_garbage": share(Purpose::Garbage),
         "allocator_allocated": m.used_bytes,
@@ -121,6 +133,8 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "mem_clients_normal": share(Purpose::Clients),
         "mem_allocator": engine.facts.allocator,
         "active_defrag_running": 0,
+        "lazyfree_pending_objects": lazy_pending,
+        "lazyfreed_objects": lazy_freed,
     );
 }
 
@@ -147,6 +161,7 @@ pub(super) fn stats(f: &Facts<'_>, out: &mut String) {
         "instantaneous_output_kbps": format!("{:.2}", output / 1024.0),
         "rejected_connections": stats.get(Stat::Rejected),
         "expired_keys": f.engine.keyspace.expired_total(),
+        "expired_time_cap_reached_count": stats.get(Stat::ExpireCapReached),
         "expire_cycle_cpu_milliseconds": stats.get(Stat::ExpireCycleUs) / 1000,
         "keyspace_hits": stats.get(Stat::KeyspaceHits),
         "keyspace_misses": stats.get(Stat::KeyspaceMisses),
@@ -175,7 +190,7 @@ pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
         "role": "master",
         "connected_slaves": 0,
         "master_failover_state": "no-failover",
-        "master_replid": f.engine.replication_id,
+        "master_replid": f.engine.replication_id.lock(),
         "master_replid2": "0".repeat(40),
         "master_repl_offset": 0,
         "second_repl_offset": -1,
@@ -240,8 +255,10 @@ pub(super) fn keyspace(f: &Facts<'_>, out: &mut String) {
     out.push_str("# Keyspace\r\n");
     for (db, keys) in f.engine.keyspace.in_use() {
         if keys.all > 0 {
+            let avg_ttl = keys.mean_ttl_ms(f.now.unix_ms());
             let (all, expires, subexpiry) = (keys.all, keys.volatile, keys.mortal);
-            *out += &format!("db{db}:keys={all},expires={expires},avg_ttl=0,subexpiry={subexpiry}\r\n");
+            *out +=
+                &format!("db{db}:keys={all},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}\r\n");
         }
     }
 }

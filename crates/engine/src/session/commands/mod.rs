@@ -9,11 +9,14 @@ mod client_tracking;
 mod config;
 mod connection;
 mod debug;
+mod debug_data;
 mod info;
+mod info_keysizes;
 mod info_sections;
 mod introspection;
 mod latency;
 mod memory;
+mod monitor;
 mod pubsub;
 mod scripting;
 mod server;
@@ -162,7 +165,7 @@ impl Session {
             C::ClientHelp => self.client_help(),
             C::ClientId => self.client_id(),
             C::ClientInfo => self.client_info(now),
-            C::ClientKill => self.client_kill(args),
+            C::ClientKill => self.client_kill(args, now),
             C::ClientList => self.client_list(args, now),
             C::ClientNoEvict => self.client_no_evict(args),
             C::ClientNoTouch => self.client_no_touch(args),
@@ -221,6 +224,7 @@ impl Session {
             | C::LatencyReset => self.latency(command, args, now),
             C::Lolwut => self.lolwut(args),
             C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
+            C::Monitor => self.monitor(),
             C::Shutdown => self.shutdown(args, now),
             C::SlowlogGet => self.slowlog_get(args),
             C::SlowlogHelp => self.slowlog_help(),

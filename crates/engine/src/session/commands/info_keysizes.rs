@@ -1,0 +1,93 @@
+//! INFO keysizes, as Redis 8 has it: how long the strings are and how many elements the collections have, in steps of two.
+//!
+//! Here nothing is counted along for it: every key is looked at when it is asked for, on a helper thread, one segment of a
+//! shard at a time. So no other section brings it with it, "everything" neither.
+
+use super::info_sections::Facts;
+use std::fmt::Write;
+use strand_keyspace::ValueRef;
+
+/// The types, as the lines name them. Redis has none for streams.
+const TYPES: [&str; 5] = [
+    "distrib_strings_sizes",
+    "distrib_lists_items",
+    "distrib_sets_items",
+    "distrib_zsets_items",
+    "distrib_hashes_items",
+];
+/// Steps: 0, 1, 2, 4 and so on.
+const STEPS: usize = usize::BITS as usize + 1;
+
+type Counts = [[u64; STEPS]; TYPES.len()];
+
+pub(super) fn keysizes(f: &Facts<'_>, out: &mut String) {
+    out.push_str("# Keysizes\r\n");
+    let keyspace = &*f.engine.keyspace;
+    for (db, _) in keyspace.in_use().into_iter().filter(|(_, keys)| keys.all > 0) {
+        let mut counts: Counts = [[0; STEPS]; TYPES.len()];
+        for shard in 0..keyspace.shards() {
+            keyspace.for_each_in_shard(shard, db, f.now.unix_ms(), &mut |record| {
+                let value = record.value();
+                if let Some(kind) = kind_of(&value) {
+                    let size = match &value {
+                        ValueRef::Str(s) => s.len(),
+                        collection => collection.elements(),
+                    };
+                    counts[kind][step_of(size)] += 1;
+                }
+            });
+            f.engine.host.yield_now();
+        }
+        for (name, steps) in TYPES.iter().zip(&counts) {
+            let shown = steps.iter().enumerate().filter(|(_, n)| **n > 0);
+            let shown: Vec<String> = shown.map(|(step, n)| format!("{}={n}", label(step))).collect();
+            if !shown.is_empty() {
+                write!(out, "db{db}_{name}:{}\r\n", shown.join(",")).expect("a string takes everything");
+            }
+        }
+    }
+}
+
+fn kind_of(value: &ValueRef<'_>) -> Option<usize> {
+    match value {
+        ValueRef::Str(_) => Some(0),
+        ValueRef::List(_) => Some(1),
+        ValueRef::Set(_) => Some(2),
+        ValueRef::ZSet(_) => Some(3),
+        ValueRef::Hash(_) => Some(4),
+        ValueRef::Stream(_) => None,
+    }
+}
+
+/// The step of a size: that of the largest power of two that it reaches.
+fn step_of(size: usize) -> usize {
+    size.checked_ilog2().map_or(0, |power| power as usize + 1)
+}
+
+/// The least size of a step, shortened.
+fn label(step: usize) -> String {
+    let Some(power) = step.checked_sub(1) else { return "0".into() };
+    let units = ["", "K", "M", "G", "T", "P", "E"];
+    format!("{}{}", 1u64 << (power % 10), units[power / 10])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_in_the_step_that_they_reach() {
+        for (size, want) in [
+            (0, "0"),
+            (1, "1"),
+            (3, "2"),
+            (4, "4"),
+            (1023, "512"),
+            (1024, "1K"),
+            (5 << 20, "4M"),
+            (usize::MAX, "8E"),
+        ] {
+            assert_eq!(label(step_of(size)), want, "{size}");
+        }
+    }
+}
