@@ -9,7 +9,7 @@ BINDINGS = bindings/python/Cargo.toml
 .PHONY: help run test test-real lint bench versus cliffs scaling hostile http foolscap fuzz sequences miri docs setup bindings release
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import examples/mail
 	@PORT=$(PORT) scripts/run.sh
@@ -23,10 +23,11 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
-test-real: setup ## clients of the JVM (needs java and mvn), after those of make test
+test-real: setup release ## clients of the JVM (needs java and mvn); the importer beside versitygw, rclone and restic, OBJECTS=n
 	$(CARGO) build --workspace --quiet
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm
+	scripts/real.sh target/release/strand
 
 lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) fmt --all --check

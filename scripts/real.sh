@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# make test-real: the importer beside real servers and peers, at size. Installs what `make test` does not need: Debian's restic, and
+# versitygw (an S3 server over a folder), which the Go toolchain builds from its module once (two to four minutes).
+# Without Go on this machine the S3 server is rclone's, and that is said.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+strand="$1"
+
+if ! command -v restic >/dev/null; then
+    echo "real: installing restic"
+    sudo=""
+    [ "$(id -u)" = 0 ] || sudo="sudo"
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq
+    $sudo apt-get install -y -qq --no-install-recommends restic >/dev/null
+fi
+if [ -z "${VERSITYGW:-}" ]; then
+    tools="$PWD/target/real"
+    if [ ! -x "$tools/bin/versitygw" ] && command -v go >/dev/null; then
+        echo "real: building versitygw"
+        GOFLAGS=-modcacherw GOBIN="$tools/bin" GOPATH="$tools/go" GOCACHE="$tools/cache" \
+            go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+    fi
+    if [ -x "$tools/bin/versitygw" ]; then
+        export VERSITYGW="$tools/bin/versitygw"
+    else
+        echo "real: SKIPPED versitygw: there is no Go toolchain; the S3 server is rclone's"
+    fi
+fi
+exec .venv/bin/python tests/real.py "$strand"
