@@ -132,3 +132,40 @@ fn a_taker_that_sleeps_is_woken() {
         panic!("nobody woke it");
     });
 }
+
+/// A listener that panics as a broken handler would, with shards held and half of the work done.
+#[derive(Debug)]
+struct Panics;
+
+impl crate::Listener for Panics {
+    fn tell(&self, _db: usize, key: &[u8], _event: crate::KeyEvent, _changed: bool, _by: u64) {
+        assert!(!key.starts_with(b"panic"), "the test's panic");
+    }
+    fn tell_all(&self) {}
+}
+
+#[test]
+fn a_panic_leaves_no_lock_and_no_half_effect() {
+    let keyspace = crate::Keyspace::new(4, 16, [1, 2, 3, 4]);
+    keyspace.set_listener(Arc::new(Panics));
+    keyspace.settings().listens.store(crate::LISTENER, Relaxed);
+    keyspace.switch_journal(true);
+    let set = |name: &[u8]| {
+        let hashes = [keyspace.key(b"before").hash, keyspace.key(name).hash];
+        let mut txn = keyspace.lock(&hashes, 0);
+        for key in [&b"before"[..], name] {
+            txn.begin_command(|| (crate::KeyEvent::NONE, false), 1);
+            txn.db(0).set_str(&keyspace.key(key), crate::StrRef::of(b"1"), None);
+            txn.end_command(0, [b"SET".into(), Arg::Bytes(key), b"1".into()].into_iter());
+        }
+    };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| set(b"panic")));
+    assert!(caught.is_err());
+    assert_eq!(taken(keyspace.journal()), b"", "half of a transaction is none");
+    let all: Vec<usize> = (0..keyspace.shards()).collect();
+    assert!(keyspace.lock_shards_together(&all, 1, Duration::from_millis(1), 0).is_some(), "all are free");
+    set(b"after");
+    let one = |key: &[u8]| encoded(&[b"SET", key, b"1"]);
+    let whole = [encoded(&[b"MULTI"]), one(b"before"), one(b"after"), encoded(&[b"EXEC"])].concat();
+    assert_eq!(taken(keyspace.journal()), whole);
+}

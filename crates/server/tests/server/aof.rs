@@ -184,6 +184,29 @@ fn a_single_file_of_redis_6_is_moved_into_the_folder() {
     assert!(call(&mut redis.connect().expect("it listens"), &["INFO", "keyspace"]).contains("db0:keys=43,"));
 }
 
+/// The file that redis-server leaves has another database selected: what is added to it here is of database 0 all the same.
+#[test]
+fn a_file_that_ends_in_another_database_is_gone_on_with() {
+    let folder = folder();
+    let redis = redis_at(folder.path());
+    let mut peer = redis.connect().expect("it listens");
+    call(&mut peer, &["SELECT", "3"]);
+    call(&mut peer, &["SET", "theirs", "1"]);
+    drop(peer);
+    redis.shut_down().expect("it ends");
+    let server = start(folder.path(), &["--appendfsync", "always"]);
+    assert_eq!(call(&mut link(&server), &["SET", "ours", "1"]), "OK");
+    drop(server);
+    let keys = |client: &mut Link| {
+        let all = call(client, &["INFO", "keyspace"]);
+        ["db0:keys=1,", "db3:keys=1,"].iter().all(|db| all.contains(db))
+    };
+    let server = start(folder.path(), &[]);
+    assert!(keys(&mut link(&server)));
+    drop(server);
+    assert!(keys(&mut redis_at(folder.path()).connect().expect("it listens")));
+}
+
 #[test]
 fn what_random_commands_left_in_redis_server_is_loaded() {
     let now_s =

@@ -29,6 +29,8 @@ pub struct FoundAof {
     files: Vec<(File, OpenedFile)>,
     total_bytes: u64,
     pub(super) base_bytes: u64,
+    /// The database that the last file leaves selected.
+    pub(super) db: usize,
 }
 
 impl FoundAof {
@@ -70,7 +72,8 @@ impl Engine {
                 names.file, names.folder
             ));
         }
-        let mut found = FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0 };
+        let mut found =
+            FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0, db: 0 };
         for file in found.manifest.to_load() {
             let opened = found.folder.open(&file.name);
             let opened =
@@ -103,7 +106,8 @@ impl Engine {
         for (at, (file, (mut source, bytes))) in files.into_iter().enumerate() {
             let place =
                 Place { name: &file.name, before, total: found.total_bytes, is_last: at + 1 == count };
-            let good_bytes = self.load_file(&mut *source, &place, now)?;
+            let (good_bytes, db) = self.load_file(&mut *source, &place, now)?;
+            found.db = db;
             if good_bytes < bytes {
                 drop(source);
                 found.folder.cut(&file.name, good_bytes).map_err(|e| {
@@ -121,8 +125,13 @@ impl Engine {
         }
         Ok(())
     }
-    /// Loads one; its good bytes.
-    fn load_file(&self, mut source: &mut dyn Read, place: &Place<'_>, now: Now) -> Result<u64, String> {
+    /// Loads one; its good bytes, and the database that is selected behind them.
+    fn load_file(
+        &self,
+        mut source: &mut dyn Read,
+        place: &Place<'_>,
+        now: Now,
+    ) -> Result<(u64, usize), String> {
         let name = place.name;
         let mut head = Vec::new();
         source
@@ -174,9 +183,9 @@ impl Engine {
             ));
         }
         match ended {
-            None if !replayer.in_multi() => Ok(good_bytes),
+            None if !replayer.in_multi() => Ok((good_bytes, replayer.db)),
             Some(broken) if !broken.is_cut() => Err(broken_at(self, name, &broken)),
-            _ => self.look_at_cut(place, replayer.in_multi()).map(|()| good_bytes),
+            _ => self.look_at_cut(place, replayer.in_multi()).map(|()| (good_bytes, replayer.db)),
         }
     }
     /// The file ends too early.

@@ -22,7 +22,8 @@ const SHOWN_BYTES_MAX: usize = 200;
 pub(super) struct Replayer<'e> {
     engine: &'e Engine,
     now: Now,
-    db: usize,
+    /// The database that is selected.
+    pub(super) db: usize,
     /// The commands since MULTI.
     queue: Option<Vec<(&'static CommandSpec, Argv)>>,
     rng: fastrand::Rng,

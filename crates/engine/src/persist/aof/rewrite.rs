@@ -80,7 +80,7 @@ impl Engine {
     /// Goes on in the last increment, or in a new one where there is none yet.
     fn go_on(&self, found: FoundAof, names: Names) -> io::Result<Writer> {
         let total_bytes = found.total_bytes();
-        let FoundAof { folder, mut manifest, .. } = found;
+        let FoundAof { folder, mut manifest, db, .. } = found;
         if manifest.increments.is_empty() {
             manifest.increments.push(File { name: names.increment(1), seq: 1 });
         }
@@ -91,7 +91,13 @@ impl Engine {
         write_manifest(&*folder, &manifest, &names)?;
         self.remove(&*folder, &history);
         let before_bytes = total_bytes.saturating_sub(file.bytes());
-        Ok(Writer::new(folder, names, manifest, file, before_bytes, self.keyspace.journal().tail()))
+        let tail = self.keyspace.journal().tail();
+        let mut writer = Writer::new(folder, names, manifest, file, before_bytes, tail);
+        if db != 0 {
+            // What redis-server wrote leaves any database selected, and so does a file that was cut. What follows is of 0.
+            writer.select_first();
+        }
+        Ok(writer)
     }
     /// A writer for data that no file has: its file is part of no manifest before the first base is.
     fn begin_writer(&self, found: FoundAof, names: Names) -> io::Result<Writer> {

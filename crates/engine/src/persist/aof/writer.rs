@@ -85,6 +85,10 @@ impl Writer {
             told_s: 0,
         }
     }
+    /// Has the file select database 0 before anything else.
+    pub(super) fn select_first(&mut self) {
+        self.pending.push_slice(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
+    }
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
