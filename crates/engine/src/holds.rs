@@ -19,6 +19,9 @@ use strand_commands::call;
 /// A hold waits this long at most for the sessions that the last one kept waiting; only a worker that stands still is as slow.
 const TURN_MAX: Duration = Duration::from_millis(20);
 
+/// A job that waits for a script looks this often whether anybody still waits for its reply.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// The long holds of one server.
 #[derive(Default)]
 pub(crate) struct Holds {
@@ -124,6 +127,22 @@ impl Holds {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.values().for_each(|wake| wake.wake());
+        self.changed.notify_all();
+    }
+    /// For a job: waits while one of `shards` (`None`: of all) is held for long, unless by a script that has run for long;
+    /// then whether that is a function. `goes_on` is asked now and then.
+    pub(crate) fn await_or_busy(&self, shards: Option<&[usize]>, goes_on: impl Fn() -> bool) -> Option<bool> {
+        let mut state = self.state.lock();
+        loop {
+            let meets = |id: &u64| state.held[id].meets(shards);
+            if let Some((_, is_function)) = state.busy.iter().find(|(id, _)| meets(id)) {
+                return Some(*is_function);
+            }
+            if !state.held.keys().any(meets) || !goes_on() {
+                return None;
+            }
+            self.changed.wait_for(&mut state, LOOK_EVERY);
+        }
     }
     /// True when one of `shards` (`None`: of all) is held by such a script; whether that is a function.
     pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {

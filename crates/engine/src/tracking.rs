@@ -70,6 +70,12 @@ impl Tracked {
     pub(crate) fn redirect(&self) -> u64 {
         self.redirect.load(Relaxed)
     }
+    /// True when the keys that the client reads are to be remembered. `caching`: CLIENT CACHING was called before.
+    pub(crate) fn keeps_copies(&self, caching: bool) -> bool {
+        let mode = self.mode();
+        let reads = mode.has(Mode::ON) && !mode.has(Mode::BCAST);
+        reads && (!mode.has(Mode::OPTIN) || caching) && !(mode.has(Mode::OPTOUT) && caching)
+    }
 }
 
 impl Engine {
@@ -81,10 +87,7 @@ impl Engine {
         spec: &'static CommandSpec,
         args: Args<'_>,
     ) {
-        let mode = client.tracked.mode();
-        let reads = spec.flags.has(Flags::READONLY) && mode.has(Mode::ON) && !mode.has(Mode::BCAST);
-        let wanted = (!mode.has(Mode::OPTIN) || caching) && !(mode.has(Mode::OPTOUT) && caching);
-        if reads && wanted {
+        if client.tracked.keeps_copies(caching) && spec.flags.has(Flags::READONLY) {
             for (at, _) in key_accesses(spec, args) {
                 self.tracking.remember(client, args.at(at));
             }

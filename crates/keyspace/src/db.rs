@@ -294,14 +294,14 @@ impl Db<'_, '_> {
         }
     }
     #[inline]
-    fn tell_miss(&self, key: &Key<'_>) {
+    fn tell_miss(&mut self, key: &Key<'_>) {
         if self.txn.listens() && self.txn.caller.reads {
             self.tell(key, KeyEvent::MISS, false);
         }
     }
     #[cold]
-    fn tell(&self, key: &Key<'_>, event: KeyEvent, changed: bool) {
-        self.txn.keyspace.tell(self.slot, key.bytes, event, changed, self.txn.caller.by);
+    fn tell(&mut self, key: &Key<'_>, event: KeyEvent, changed: bool) {
+        self.txn.tell(self.slot, key.bytes, event, changed);
     }
 
     /// The record at `at`.
@@ -373,11 +373,12 @@ impl Db<'_, '_> {
         let value = if expired.stays { None } else { shard.remove(slot, expired.at, key) };
         self.txn.garbage(value);
         if self.txn.listens() {
+            let (keyspace, by) = (self.txn.keyspace, self.txn.caller.by);
             for (event, gone) in expired.events() {
                 if let Some(fields) = gone {
                     self.txn.note_gone(slot, key.bytes, fields);
                 }
-                self.tell(key, event, true);
+                keyspace.tell(slot, key.bytes, event, true, by);
             }
         }
         if expired.stays {

@@ -6,6 +6,8 @@
 //! key was made (`new`), removed (`del`), expired or evicted, was looked for in vain (`keymiss`), or that fields of a hash expired
 //! (`hexpired`).
 
+use crate::Keyspace;
+use std::collections::VecDeque;
 use std::fmt::Debug;
 
 /// A class of events: a letter of `notify-keyspace-events`.
@@ -72,4 +74,47 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) const NOBODY: Caller = Caller { event: KeyEvent::NONE, reads: false, by: 0 };
+}
+
+/// An event that is told later, or never.
+#[derive(Debug)]
+struct Kept {
+    slot: usize,
+    key: Box<[u8]>,
+    event: KeyEvent,
+    changed: bool,
+    by: u64,
+}
+
+/// Events of work that may be taken back: see [`crate::Txn::keep_events`].
+#[derive(Debug, Default)]
+pub(crate) struct KeptEvents {
+    events: VecDeque<Kept>,
+    /// How many were told already.
+    told: usize,
+    bytes: usize,
+}
+
+impl KeptEvents {
+    /// As [`Keyspace::tell`], later.
+    pub(crate) fn push(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool, by: u64) {
+        self.bytes += size_of::<Kept>() + key.len();
+        self.events.push_back(Kept { slot, key: key.into(), event, changed, by });
+    }
+    /// How many there were.
+    pub(crate) fn len(&self) -> usize {
+        self.told + self.events.len()
+    }
+    /// What they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// Tells the first `until` of them, as far as they are not told.
+    pub(crate) fn tell(&mut self, keyspace: &Keyspace, until: usize) {
+        let n = until.saturating_sub(self.told).min(self.events.len());
+        self.told += n;
+        for kept in self.events.drain(..n) {
+            keyspace.tell(kept.slot, &kept.key, kept.event, kept.changed, kept.by);
+        }
+    }
 }

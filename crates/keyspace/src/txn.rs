@@ -3,7 +3,7 @@
 //! Data is read and changed through a `Txn` alone ([`Txn::db`]). What a command replaced or removed is freed after the
 //! shards are let go. How a record is found and changed is in [`crate::db`].
 
-use crate::event::{Caller, KeyEvent};
+use crate::event::{Caller, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark};
 use crate::journal::{Journal, Placed};
 use crate::settings::{JOURNAL, LISTENER};
@@ -34,6 +34,8 @@ pub struct Txn<'k> {
     pub(crate) caller: Caller,
     /// What it did, while changes are recorded.
     effects: Option<Box<Effects>>,
+    /// Events that are told later: see [`Txn::keep_events`].
+    kept: Option<Box<KeptEvents>>,
     /// One place inline: a SET that replaces a value allocates nothing for it.
     garbage: SmallVec<[Value; 1]>,
     /// Tables that [`Txn::flush_later`] took out.
@@ -271,6 +273,38 @@ impl<'k> Txn<'k> {
     pub fn call_next(&mut self, event: KeyEvent) {
         self.caller.event = event;
     }
+    /// From here on events are kept, since the work may be taken back: it ends with [`Txn::tell_events`] or
+    /// [`Txn::forget_events`]. What expires is told at once, for that is not taken back.
+    pub fn keep_events(&mut self) {
+        self.kept = Some(Box::default());
+    }
+    /// How many events were kept so far, and the bytes that they take.
+    pub fn kept_events(&self) -> (usize, usize) {
+        self.kept.as_ref().map_or((0, 0), |kept| (kept.len(), kept.bytes()))
+    }
+    /// Tells the first `until` of the events that were kept.
+    pub fn tell_events_until(&mut self, until: usize) {
+        if let Some(kept) = &mut self.kept {
+            kept.tell(self.keyspace, until);
+        }
+    }
+    /// Tells all events that were kept; later ones are told at once.
+    pub fn tell_events(&mut self) {
+        self.tell_events_until(usize::MAX);
+        self.kept = None;
+    }
+    /// The work was taken back: its events have not happened. Later ones are told at once.
+    pub fn forget_events(&mut self) {
+        self.kept = None;
+    }
+    /// Tells the listener of an event, or keeps it.
+    pub(crate) fn tell(&mut self, slot: usize, key: &[u8], event: KeyEvent, changed: bool) {
+        let by = self.caller.by;
+        match &mut self.kept {
+            Some(kept) if self.keyspace.has_listener() => kept.push(slot, key, event, changed, by),
+            _ => self.keyspace.tell(slot, key, event, changed, by),
+        }
+    }
     /// What [`Db::get`] found so far.
     pub fn lookups(&self) -> Lookups {
         self.lookups
@@ -289,6 +323,7 @@ impl<'k> Txn<'k> {
             lookups: Lookups::default(),
             caller: Caller::NOBODY,
             effects: None,
+            kept: None,
             garbage: SmallVec::new(),
             flushed: Vec::new(),
         }

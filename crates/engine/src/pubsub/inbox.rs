@@ -28,6 +28,8 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Held {
     frames: Vec<Frame>,
+    /// How many were taken out before them.
+    taken: u64,
     bytes: u64,
     over: bool,
 }
@@ -83,7 +85,23 @@ impl Inbox {
             return Err(Over);
         }
         held.bytes = 0;
+        held.taken += held.frames.len() as u64;
         Ok(std::mem::take(&mut held.frames))
+    }
+    /// How many frames were put in so far.
+    pub(crate) fn number(&self) -> u64 {
+        let held = self.held.lock();
+        held.taken + held.frames.len() as u64
+    }
+    /// Takes out those that are among the first `number` that were put in. What is left is to be taken soon: nobody is woken
+    /// for it.
+    pub(crate) fn take_until(&self, number: u64) -> Vec<Frame> {
+        let mut held = self.held.lock();
+        let n = number.saturating_sub(held.taken).min(held.frames.len() as u64);
+        held.taken += n;
+        let frames: Vec<Frame> = held.frames.drain(..n as usize).collect();
+        held.bytes -= frames.iter().map(|frame| frame.len() as u64 + FRAME_BYTES).sum::<u64>();
+        frames
     }
     /// Bytes of frames in it, and of the subscriptions.
     pub(crate) fn bytes(&self) -> u64 {

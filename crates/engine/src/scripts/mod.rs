@@ -227,6 +227,10 @@ impl Scripts {
     pub(crate) fn ended(&self, ended: &Arc<Running>) {
         self.running.lock().retain(|running| !Arc::ptr_eq(running, ended));
     }
+    /// True while one runs there.
+    pub(crate) fn any_run(&self) -> bool {
+        !self.running.lock().is_empty()
+    }
     /// The longest run of now.
     pub(crate) fn longest(&self) -> Option<Arc<Running>> {
         self.running.lock().iter().min_by_key(|running| running.began_us).cloned()

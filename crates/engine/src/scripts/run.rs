@@ -21,13 +21,13 @@ use strand_chain::Chain;
 use strand_commands::call::KeyRights;
 use strand_commands::cost::{self, LONG_BYTES, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::introspect;
+use strand_commands::introspect::{self, key_accesses};
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Key, Txn};
 use strand_script::{Called, Host, ScriptFlags, VM_BYTES_MAX};
-use strand_wire::args::Argv;
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
 /// Steps of a run on a worker: about half a millisecond.
@@ -103,13 +103,51 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) steps: u64,
     pub(crate) elements: usize,
     pub(crate) stop: Option<Stop>,
-    /// Messages that go out when the run is done.
-    pub(crate) published: Vec<(Kind, Argv)>,
+    /// CLIENT CACHING was called before it.
+    pub(crate) caching: bool,
+    /// What waits until the run is done.
+    pub(crate) later: Vec<Later>,
+}
+
+/// What a run that may begin anew does when it is done.
+pub(crate) struct Later {
+    /// It comes behind so many events of the run's changes.
+    after: usize,
+    deed: Deed,
+}
+
+/// See [`Later`].
+enum Deed {
+    /// The message goes out.
+    Publish(Kind, Argv),
+    /// The client keeps a copy of a key that the run has written before.
+    Remember(Box<[u8]>),
+}
+
+impl Later {
+    /// The run is done: tells of its changes, and does what had to wait for them, in the order of the script.
+    pub(crate) fn settle(all: &[Later], engine: &Engine, client: &Client, txn: &mut Txn<'_>) {
+        for Later { after, deed } in all {
+            txn.tell_events_until(*after);
+            match deed {
+                Deed::Publish(kind, argv) => {
+                    let args = argv.args();
+                    engine.pubsub.publish(*kind, args.at(1), &Payload::of(args, 2));
+                }
+                Deed::Remember(key) => engine.tracking.remember(client, key),
+            }
+        }
+        txn.tell_events();
+    }
 }
 
 /// Most messages of a run that may begin anew, and their bytes.
 const PUBLISHED_MAX: usize = 1024;
 const PUBLISHED_BYTES_MAX: usize = 1 << 20;
+/// Most keys that such a run reads after it has written them, for a client that keeps copies.
+const REMEMBERED_MAX: usize = 4096;
+/// Most bytes of its events.
+const EVENTS_BYTES_MAX: usize = 4 << 20;
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
@@ -225,10 +263,18 @@ impl Run<'_, '_> {
         }
         let writes = spec.flags.has(Flags::WRITE);
         if writes && self.may_begin_anew() {
-            let kept = !writes_elsewhere(spec) && self.undo.save(self.txn, self.db, &keys);
+            let kept = !writes_elsewhere(spec)
+                && self.txn.kept_events().1 <= EVENTS_BYTES_MAX
+                && self.undo.save(self.txn, self.db, &keys);
             if !kept {
                 return self.stopped(Stop::NoUndo);
             }
+        }
+        if spec.flags.has(Flags::READONLY)
+            && self.client.tracked.keeps_copies(self.caching)
+            && !self.remember(spec, args)
+        {
+            return self.stopped(Stop::NoUndo);
         }
         if writes {
             self.wrote = true;
@@ -263,6 +309,28 @@ impl Run<'_, '_> {
             return Called::Refused("ERR the reply is too long for a script".into());
         }
         Called::Replied
+    }
+    /// The client keeps copies of the keys that it is about to read. False: it is too much to begin anew with.
+    #[cold]
+    fn remember(&mut self, spec: &'static CommandSpec, args: Args<'_>) -> bool {
+        for (at, _) in key_accesses(spec, args) {
+            let key = args.at(at);
+            // The change of a key that the run has written is told of when it is done: the copy is a newer one.
+            if !(self.may_begin_anew() && self.undo.has(self.db, key)) {
+                self.engine.tracking.remember(self.client, key);
+                continue;
+            }
+            let after = self.txn.kept_events().0;
+            let is_known = |later: &&Later| matches!(&later.deed, Deed::Remember(known) if **known == *key);
+            let same = self.later.iter().rev().take_while(|later| later.after == after).find(is_known);
+            if same.is_none() {
+                if self.later.len() >= REMEMBERED_MAX {
+                    return false;
+                }
+                self.later.push(Later { after, deed: Deed::Remember(key.into()) });
+            }
+        }
+        true
     }
     /// A command of sessions that scripts may call.
     fn session(&mut self, command: SessionCommand, argv: &Argv, resp3: bool, out: &mut Chain) -> Called {
@@ -314,12 +382,17 @@ impl Run<'_, '_> {
             return self.stopped(Stop::Overrun);
         }
         let receivers = if self.may_begin_anew() {
-            let bytes: usize = self.published.iter().map(|(_, argv)| argv.heap_bytes()).sum();
-            if self.published.len() == PUBLISHED_MAX || bytes + args.at(2).len() > PUBLISHED_BYTES_MAX {
+            let published = self.later.iter().filter_map(|later| match &later.deed {
+                Deed::Publish(_, argv) => Some(argv.heap_bytes()),
+                Deed::Remember(_) => None,
+            });
+            let (messages, bytes) = published.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
+            if messages == PUBLISHED_MAX || bytes + args.at(2).len() > PUBLISHED_BYTES_MAX {
                 return self.stopped(Stop::NoUndo);
             }
             let copy: Vec<&[u8]> = args.iter().collect();
-            self.published.push((kind, Argv::from_slices(&copy)));
+            let deed = Deed::Publish(kind, Argv::from_slices(&copy));
+            self.later.push(Later { after: self.txn.kept_events().0, deed });
             pubsub.receivers(kind, channel)
         } else {
             pubsub.publish(kind, channel, &Payload::of(args, 2))

@@ -41,6 +41,10 @@ impl Undo {
         }
         true
     }
+    /// True when something is kept of this key: the run has written it.
+    pub(crate) fn has(&self, db: usize, key: &[u8]) -> bool {
+        !self.former.is_empty() && self.former.contains_key(&(db, Box::from(key)))
+    }
     /// Puts everything back.
     pub(crate) fn roll_back(self, txn: &mut Txn<'_>) {
         for ((db, bytes), former) in self.former {

@@ -15,7 +15,7 @@ use crate::acl::User;
 use crate::clients::Client;
 use crate::stats::PerCommand;
 use crate::{Engine, Now, Wake};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -48,12 +48,14 @@ pub(crate) struct Ticket {
     db: usize,
     protocol: Protocol,
     no_touch: bool,
+    /// CLIENT CACHING was called before.
+    caching: bool,
     user: Arc<User>,
     reply_bytes_max: usize,
     phase: Mutex<Phase>,
 }
 
-enum Phase {
+pub(super) enum Phase {
     /// It may be served.
     Waiting(Argv),
     /// The session is to come; told then, in unix milliseconds.
@@ -63,9 +65,10 @@ enum Phase {
 }
 
 /// How a wait has ended.
-enum Over {
-    /// The reply, its error code, whether it is cut, and the place at which it was served.
-    Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32 },
+pub(super) enum Over {
+    /// The reply, its error code, whether it is cut, the place at which it was served, and how much of what was sent to the
+    /// client comes before it.
+    Served { out: Chain, error: Option<Vec<u8>>, is_over: bool, tag: u32, post: u64 },
     /// With this error.
     Error(&'static str),
     /// The time is over.
@@ -112,13 +115,17 @@ impl Wake for OnDisk {
         }
         let mut out = Chain::new();
         (self.reply)(&mut Reply::new(&mut out, self.ticket.protocol));
-        *phase = Phase::Over(Over::Served { out, error: None, is_over: false, tag: 0 });
+        let post = self.ticket.client.inbox.number();
+        *phase = Phase::Over(Over::Served { out, error: None, is_over: false, tag: 0, post });
         drop(phase);
         self.ticket.client.wake_handle().wake();
     }
 }
 
 impl Blocked {
+    pub(super) fn ticket(&self) -> Arc<Ticket> {
+        self.ticket.clone()
+    }
     /// Bytes of heap behind its places.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -126,6 +133,11 @@ impl Blocked {
 }
 
 impl Ticket {
+    /// It is not served, nor will be while what this returns is kept; `None`: it is.
+    pub(super) fn not_served(&self) -> Option<MutexGuard<'_, Phase>> {
+        let phase = self.phase.lock();
+        (!matches!(*phase, Phase::Over(Over::Served { .. }))).then_some(phase)
+    }
     /// CLIENT UNBLOCK; false when it is served already.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
         let mut phase = self.phase.lock();
@@ -159,12 +171,15 @@ impl Ticket {
             rights: None,
             client: self.client.id,
         };
+        // It was told of the change that serves it, which it may not have had: it reads the key anew.
+        let post = self.client.inbox.number();
+        self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::once(self.spec, args, txn, &mut out, context);
         debug_assert!(ran.wait.is_none(), "what it waits for is there");
         if ran.wait.is_some() {
             return None;
         }
-        Some(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at })
+        Some(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
     }
 }
 
@@ -245,6 +260,12 @@ impl Drop for Leaving {
 impl Session {
     /// Runs a command that waits where it finds nothing.
     pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+        let next = self.try_blocking(spec, now);
+        // CLIENT CACHING is about this command, also when that comes later.
+        self.caching &= matches!(self.state, State::Postponed);
+        next
+    }
+    fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
         // Of a session that was told to come: its turn.
         let coming = self.coming.take();
         self.last_command = self.engine.stats.ids.of(spec);
@@ -402,10 +423,12 @@ impl Session {
         }
         self.unblocked(blocked, served);
         match over {
-            Over::Served { out, error, is_over, .. } => {
+            Over::Served { out, error, is_over, post, .. } => {
+                self.take_post_until(post);
                 if !self.take_reply(out, error, is_over) {
                     return Some(Turn::Abort);
                 }
+                self.take_post();
             }
             Over::Error(text) => self.fail(PerCommand::Failed, text.as_bytes()),
             Over::TimedOut | Over::Left => nothing(&mut self.reply()),
@@ -439,6 +462,7 @@ impl Session {
             db: self.db,
             protocol: self.protocol,
             no_touch: self.no_touch,
+            caching: self.caching,
             user: self.user.clone(),
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
             phase: Mutex::new(Phase::Waiting(argv)),

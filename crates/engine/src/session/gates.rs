@@ -1,7 +1,7 @@
 //! The gates: what may keep a command from running now. They look at the table's flags, never at which command it is.
 
 use super::run::Next;
-use super::{Session, State, Turn};
+use super::{Session, State, Turn, script};
 use crate::Now;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
@@ -157,6 +157,8 @@ impl Session {
         let stays = match spec.exec {
             // CLIENT CACHING is about what comes after CLIENT commands, and about a transaction as a whole.
             Exec::Session(S::Multi | S::Exec) => true,
+            // These look at that once more: a script for the commands that it calls, a command that waits when it is served.
+            _ if script::runs_script(spec) || may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
         };
         self.caching &= stays;

@@ -8,6 +8,7 @@ use crate::acl::{Rights, User};
 use crate::clients::Client;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
+use crate::scripts::busy_text;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
@@ -92,6 +93,28 @@ impl LaneJob {
             }
         }
     }
+    /// What the job needs is held by a script that has run for long; true: by a function. It waits while a script may become
+    /// one, so whoever came before that is told, too.
+    fn meets_a_busy_script(&self, args: Args<'_>) -> Option<bool> {
+        let engine = &self.engine;
+        if !engine.holds.any() || !engine.scripts.any_run() {
+            return None;
+        }
+        let waits = |shards| {
+            let goes_on = || is_done_for_nobody(self.spec) || !self.parcel.cancel.load(Relaxed);
+            engine.holds.await_or_busy(shards, goes_on)
+        };
+        match (&self.transaction, self.spec.exec) {
+            (Some(transaction), _) => waits(Some(transaction.shards())),
+            _ if self.spec.cost() == Cost::Keyspace => waits(None),
+            (None, exec) if script::runs_script(self.spec) || exec.on_keys().is_some() => {
+                let keys = long::keys(self.spec, args, &engine.keyspace);
+                let shards: Vec<usize> = keys.iter().map(|key| engine.keyspace.shard_of(key.hash)).collect();
+                waits(Some(&shards))
+            }
+            _ => None,
+        }
+    }
     /// As [`LaneJob::run`], unless it turns out to be hard where it is not yet among its like.
     ///
     /// # Errors
@@ -168,8 +191,10 @@ impl LaneJob {
             engine.remember(&self.client, self.caching, spec, args);
         }
         let mut served = Served::Done;
+        let busy = if verdict == Verdict::Denied { None } else { self.meets_a_busy_script(args) };
         match spec.exec {
             _ if verdict == Verdict::Denied => {}
+            _ if busy.is_some() => call.reply.error(busy_text(busy == Some(true))),
             Exec::Session(SessionCommand::Exec) => {
                 let transaction = self.transaction.as_ref().expect("EXEC leaves with its transaction");
                 transaction.run_on_lane(engine, &mut call, &self, now);

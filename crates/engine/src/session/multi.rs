@@ -303,6 +303,7 @@ impl Session {
                         db: self.db,
                         now,
                         rng: &mut self.rng,
+                        caching: self.caching,
                     };
                     let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
                     if let Some(code) =
@@ -414,6 +415,10 @@ impl Transaction {
         }
         !self.watch.flag.load(Relaxed)
     }
+    /// The shards that it needs, ascending.
+    pub(super) fn shards(&self) -> &[usize] {
+        &self.shards
+    }
     /// What the queued commands cost by what is at their keys, as far as that tells: elements. A value that a command with several
     /// keys may take elsewhere (RENAME, SUNIONSTORE) counts for every command behind, what was queued to be written to a key for
     /// those that read it.
@@ -486,7 +491,9 @@ impl Transaction {
                 Exec::Session(command) => {
                     let user = &job.user;
                     let rng = &mut fastrand::Rng::with_seed(context.rng.u64(..));
-                    let caller = script::Caller { engine, client: &job.client, user, db: job.db, now, rng };
+                    let caching = job.caching;
+                    let caller =
+                        script::Caller { engine, client: &job.client, user, db: job.db, now, rng, caching };
                     let mut reply = Reply::bounded(&mut out, job.protocol, context.reply_bytes_max);
                     let job = Some((&*call, engine.host.mono_us()));
                     script::in_transaction(command, argv.args(), caller, &mut txn, job, &mut reply)

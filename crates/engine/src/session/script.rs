@@ -11,9 +11,8 @@ use super::multi::lock;
 use super::run::Next;
 use crate::acl::User;
 use crate::clients::Client;
-use crate::pubsub::Payload;
 use crate::scripts::functions::Function;
-use crate::scripts::run::{Held, Mode, OnLane, Run, Stop, is_out_of_memory};
+use crate::scripts::run::{Held, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
 use crate::scripts::{Known, Pooled, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -205,6 +204,8 @@ pub(super) struct Caller<'c> {
     pub(super) db: usize,
     pub(super) now: Now,
     pub(super) rng: &'c mut fastrand::Rng,
+    /// CLIENT CACHING was called before.
+    pub(super) caching: bool,
 }
 
 /// Where a try runs: what it holds and what it may become.
@@ -251,17 +252,19 @@ fn attempt(
         steps: 0,
         elements: 0,
         stop: None,
-        published: Vec::new(),
+        caching: caller.caching,
+        later: Vec::new(),
     };
     let mark = run.txn.effects_mark();
+    if mode != Mode::Final {
+        run.txn.keep_events();
+    }
     let limits = if matches!(mode, Mode::Worker | Mode::Bounded) { WORKER_LIMITS } else { LANE_LIMITS };
     let ended = task.run(&mut vm, args, limits, &mut run, reply);
-    let Run { undo, stop, txn, published, .. } = run;
+    let Run { undo, stop, txn, later, .. } = run;
     give_back(engine, vm);
     let Ended::Stopped(place) = ended else {
-        for (kind, argv) in &published {
-            engine.pubsub.publish(*kind, argv.args().at(1), &Payload::of(argv.args(), 2));
-        }
+        Later::settle(&later, engine, caller.client, txn);
         return Tried::Done(reply.error_code().map(<[u8]>::to_vec));
     };
     let stop = stop.unwrap_or(Stop::Overrun);
@@ -274,15 +277,21 @@ fn attempt(
         (_, Mode::Bounded) => {
             undo.roll_back(txn);
             txn.forget_effects_since(mark);
+            txn.forget_events();
             "ERR the script runs for too long in a transaction with commands about the connection".into()
         }
         (_, Mode::Final) => "ERR the script needs more than it may have".into(),
         (stop, _) => {
             undo.roll_back(txn);
             txn.forget_effects_since(mark);
+            txn.forget_events();
             return Tried::Anew(stop);
         }
     };
+    // What has run so far stays.
+    if mode != Mode::Bounded {
+        Later::settle(&later, engine, caller.client, txn);
+    }
     let place = place.map(|place| format!(" script: {}, on {place}.", task.name())).unwrap_or_default();
     reply.error(&(text + &place));
     Tried::Done(Some(b"ERR".to_vec()))
@@ -376,7 +385,15 @@ pub(super) fn run_on_lane(
         txn.set_no_touch(call.no_touch);
         let cancel: &AtomicBool = call.cancel;
         let lane = OnLane { running: &running, cancel, yield_now: call.yield_now, busy: false };
-        let mut caller = Caller { engine, client: &job.client, user, db: call.db, now, rng: &mut *call.rng };
+        let mut caller = Caller {
+            engine,
+            client: &job.client,
+            user,
+            db: call.db,
+            now,
+            rng: &mut *call.rng,
+            caching: job.caching,
+        };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
         let place = Place { held, mode: *mode, lane: Some(lane) };
         let tried = attempt(task, args, &mut caller, &mut txn, place, &mut reply);
@@ -403,6 +420,13 @@ pub(super) fn run_on_lane(
 impl Session {
     /// EVAL, EVALSHA, FCALL and their read-only twins.
     pub(super) fn run_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
+        let caching = self.caching;
+        let outcome = self.try_script(command, args, now);
+        // CLIENT CACHING is about this script, also when that comes later or runs elsewhere.
+        self.caching = caching && matches!(outcome, Ok(Next::Detach | Next::Taken));
+        outcome
+    }
+    fn try_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
         use SessionCommand as S;
         let is_long = matches!(command, S::Eval | S::EvalRo) && args.at(1).len() > TEXT_AT_ONCE_MAX;
         if is_long {
@@ -440,6 +464,7 @@ impl Session {
                 db: self.db,
                 now,
                 rng: &mut self.rng,
+                caching: self.caching,
             };
             let place = Place { held, mode: Mode::Worker, lane: None };
             let tried = attempt(&task, args, &mut caller, &mut txn, place, &mut reply);

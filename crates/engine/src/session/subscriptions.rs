@@ -196,7 +196,23 @@ impl Session {
     #[inline]
     pub(super) fn look_for_post(&mut self) {
         if self.client.inbox.is_filled() && !matches!(self.state, State::Parked { .. }) {
-            self.take_post();
+            match &self.state {
+                State::Blocked(blocked) => {
+                    // Its reply, if it has one, knows what comes before it; and it gets none while this looks.
+                    let ticket = blocked.ticket();
+                    if let Some(_waits) = ticket.not_served() {
+                        self.take_post();
+                    }
+                }
+                _ => self.take_post(),
+            }
+        }
+    }
+    /// Puts the first `number` frames that were ever sent to this client behind its replies.
+    pub(super) fn take_post_until(&mut self, number: u64) {
+        let subscribed = self.is_subscriber();
+        for frame in self.client.inbox.take_until(number) {
+            self.replies.push(&frame, self.protocol, subscribed);
         }
     }
     /// Puts what was sent to this client behind its replies. Between two replies only.

@@ -66,6 +66,35 @@ fn an_invalidation_never_overtakes_the_reply_it_is_about() {
 }
 
 #[test]
+fn who_was_served_while_it_waited_is_told_in_the_order_of_what_it_read() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    assert_eq!(a.run(&server, "XREAD BLOCK 0 STREAMS s $"), "");
+    b.run(&server, "XADD s 1-1 f v");
+    b.run(&server, "XADD s 2-1 f v");
+    let reply = "%1|$1|s|*1|*2|$3|1-1|*2|$1|f|$1|v|";
+    // The first change is the one that serves it; the second is about what it has read by then.
+    assert_eq!(a.hears(&server), [told("s").as_str(), reply, told("s").as_str()].concat());
+    b.run(&server, "XADD s 3-1 f v");
+    assert_eq!(a.hears(&server), "", "told once");
+}
+
+#[test]
+fn what_a_script_reads_is_remembered_declared_or_not() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());
+    b.run(&server, "MSET k 1 m 1");
+    // From the second time on it is known that it needs a key that it does not declare.
+    for _ in 0..3 {
+        assert_eq!(a.run(&server, "EVAL \"return redis.call('get', 'm')\" 1 k"), "$1|1|");
+        b.run(&server, "SET m 1");
+        assert_eq!(a.hears(&server), told("m"));
+        b.run(&server, "SET k 1");
+        assert_eq!(a.hears(&server), "", "it was declared and not read");
+    }
+}
+
+#[test]
 fn the_table_is_bounded() {
     let mut server = Server::with("tracking-table-max-keys 100");
     let (mut a, mut b) = (tracked(&mut server, "CLIENT TRACKING ON"), server.connect());

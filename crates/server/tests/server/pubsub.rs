@@ -70,13 +70,6 @@ fn transcript(address: std::net::SocketAddr, protocol: u8, steps: &[(usize, &str
     let id = clients[1].line_of("CLIENT ID", 0);
     let mut out = vec![Vec::new(); clients.len()];
     for (i, (who, words)) in steps.iter().enumerate() {
-        if *words == "QUIT" && steps.iter().any(|(_, words)| words.ends_with(" left")) {
-            // A message on its way from another worker would be lost with the connection.
-            comes_true(|| {
-                answers(&mut clients[*who], "mark-q", &mut out[*who]);
-                out[*who].iter().any(|line| line == "left")
-            });
-        }
         words.split(';').for_each(|words| clients[*who].send(&command(&words.replace("{1}", &id[1..]))));
         // A mark at each connection that still takes commands: by its answer the step is done.
         for (at, client) in clients.iter_mut().enumerate() {
@@ -524,6 +517,102 @@ fn keys_have_the_events_that_they_have_in_redis_server() {
     }
 }
 
+/// Scripts that run on a worker, are taken back there, and run elsewhere: their events come once, and in the order of what they
+/// do, messages of their own included.
+const SCRIPTS: &[&str] = &[
+    "EVAL redis.call('set',KEYS[1],'v')redis.call('publish','__key_own','m')redis.call('incr',KEYS[2]) 2 a n",
+    "EVAL redis.call('set',KEYS[1],'v')redis.call('incr',KEYS[2])for\ti=1,300000\tdo\tend\tredis.call('del',KEYS[1]) 2 a n",
+    "EVAL redis.call('incr',KEYS[1])redis.call('publish','__key_own','m')redis.call('rpush','list','x') 1 n",
+    "EVAL redis.call('rpop','list')redis.call('incr',KEYS[1])redis.call('get','nosuch') 1 n",
+    "EVAL redis.call('set',KEYS[1],'v')redis.call('flushall')redis.call('set',KEYS[1],'w') 1 a",
+    "EVAL redis.call('incr',KEYS[1])return(redis.call('incr',KEYS[2])) 2 n a",
+    "EVAL for\ti=1,2000\tdo\tredis.call('incr',KEYS[1])end 1 n",
+    "EVAL for\ti=1,50000\tdo\tredis.call('incr',KEYS[1])end 1 n",
+    "DEL n a",
+];
+
+#[test]
+fn scripts_have_their_events_once_wherever_they_run() {
+    let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
+    let ours =
+        Process::strand(Path::new(crate::harness::STRAND), &["--workers", "2"], None).expect("strand starts");
+    let (ours, theirs) = (events(ours.address, "AKE", SCRIPTS), events(theirs.address, "AKE", SCRIPTS));
+    let first = ours.iter().zip(&theirs).position(|(a, b)| a != b);
+    assert_eq!(first.map(|at| (at, &ours[at], &theirs[at])), None);
+    assert_eq!(ours.len(), theirs.len());
+}
+
+/// A call that waits, and what serves it.
+const SERVED: &[(&str, &str)] = &[
+    ("BLPOP l 0", "RPUSH l 1"),
+    ("BRPOP l 0", "RPUSH l 1 2"),
+    ("BLMOVE a b LEFT RIGHT 0", "RPUSH a 1"),
+    ("BRPOPLPUSH a b 0", "LPUSH a 1 2"),
+    ("BLMPOP 0 2 x y LEFT COUNT 2", "RPUSH y 1 2 3"),
+    ("BZPOPMIN z 0", "ZADD z 1 m"),
+    ("BZPOPMAX z 0", "ZADD z 1 m 2 n"),
+    ("BZMPOP 0 1 zz MIN", "ZADD zz 1 m"),
+    ("XREADGROUP GROUP g c BLOCK 0 STREAMS s >", "XADD s 1-1 f v"),
+    ("XREAD BLOCK 0 STREAMS s $", "XADD s 2-1 f v"),
+];
+
+/// The events of each step of [`SERVED`].
+fn served_events(address: std::net::SocketAddr) -> Vec<String> {
+    let (mut listener, mut pusher) = (Client::connect(address), Client::connect(address));
+    pusher.call("CONFIG SET notify-keyspace-events AKE", "+OK\r\n");
+    pusher.call("XGROUP CREATE s g $ MKSTREAM", "+OK\r\n");
+    listener.send(&command("PSUBSCRIBE __key*"));
+    (0..6).for_each(|_| _ = listener.line());
+    let mut found = Vec::new();
+    for (wait, push) in SERVED {
+        let mut waiter = Client::connect(address);
+        waiter.send(&command(wait));
+        comes_true(|| pusher.bulk("INFO clients").contains("blocked_clients:1"));
+        pusher.send(&command(push));
+        let reply = pusher.line();
+        if reply.starts_with('$') {
+            pusher.line();
+        }
+        // It is served.
+        waiter.line();
+        pusher.send(&command("PUBLISH __key_end end"));
+        pusher.line();
+        loop {
+            let lines: Vec<String> = (0..9).map(|_| listener.line()).collect();
+            if lines[6] == "__key_end" {
+                break;
+            }
+            found.push(format!("{wait}: {} {}", lines[6], lines[8]));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_serves_who_waits_has_the_events_that_it_has_in_redis_server() {
+    let theirs = Process::redis(&[], None).expect("redis-server is installed (make setup) and starts");
+    for workers in ["1", "3"] {
+        let ours = Process::strand(Path::new(crate::harness::STRAND), &["--workers", workers], None);
+        let ours = served_events(ours.expect("strand starts").address);
+        assert!(ours.len() > 2 * SERVED.len());
+        assert_eq!(ours, served_events(theirs.address), "{workers} workers");
+        Client::connect(theirs.address).call("FLUSHALL", "+OK\r\n");
+    }
+}
+
+#[test]
+fn what_was_published_before_a_subscriber_quits_comes_before_the_end() {
+    let server = Server::start(&["--workers", "3"]);
+    let mut publisher = server.connect();
+    for round in 0..100 {
+        let mut subscriber = subscribe(&server, "ch");
+        publisher.call(&format!("PUBLISH ch {round}"), ":1\r\n");
+        subscriber.send(&command("QUIT"));
+        subscriber.expect(message("ch", &round.to_string()).as_bytes());
+        subscriber.expect(b"+OK\r\n");
+    }
+}
+
 #[test]
 fn keys_that_expire_or_are_evicted_are_told_of() {
     let server = Server::start(&[
@@ -625,6 +714,30 @@ const COPIES: &[(usize, &str)] = &[
     (0, "SADD s 1;SMEMBERS s;LRANGE l 0 -1"),
     (2, "SREM s 1"),
     (2, "RPUSH l 1"),
+    (0, "EVAL return(redis.call('get',KEYS[1])) 1 a"),
+    (2, "SET a x"),
+    (0, "EVAL_RO return(redis.call('mget',KEYS[1],KEYS[2])) 2 a b"),
+    (2, "SET a x"),
+    (2, "SET b x"),
+    (0, "EVAL redis.call('get',KEYS[1])return(redis.call('set',KEYS[1],'own')) 1 a"),
+    (2, "SET a x"),
+    (0, "EVAL redis.call('set',KEYS[1],'own')return(redis.call('get',KEYS[1])) 1 a"),
+    (2, "SET a x"),
+    (0, "MULTI;GET c;EVAL return(redis.call('get',KEYS[1])) 1 a;EXEC"),
+    (2, "SET a x"),
+    (2, "SET c x"),
+    (0, "CLIENT TRACKING OFF;CLIENT TRACKING ON"),
+    (0, "EVAL redis.call('set',KEYS[1],'own')return(redis.call('get',KEYS[1])) 1 a"),
+    (
+        0,
+        "EVAL redis.call('get',KEYS[1])for\ti=1,300000\tdo\tend\treturn(redis.call('set',KEYS[1],'own')) 1 a",
+    ),
+    (2, "SET a x"),
+    (
+        0,
+        "EVAL redis.call('set',KEYS[1],'own')for\ti=1,300000\tdo\tend\treturn(redis.call('get',KEYS[1])) 1 a",
+    ),
+    (2, "SET a x"),
     (0, "CLIENT TRACKING OFF;GET a"),
     (2, "SET a y"),
     (0, "CLIENT TRACKING ON OPTIN"),
@@ -632,6 +745,17 @@ const COPIES: &[(usize, &str)] = &[
     (2, "SET a z"),
     (0, "CLIENT CACHING YES;GET a;GET b"),
     (2, "SET a z"),
+    (2, "SET b z"),
+    (
+        0,
+        "CLIENT CACHING YES;EVAL return(redis.call('get',KEYS[1])) 1 a;EVAL return(redis.call('get',KEYS[1])) 1 b",
+    ),
+    (2, "SET a z"),
+    (2, "SET b z"),
+    (0, "CLIENT CACHING YES;EVALSHA nosuch 0;GET a"),
+    (2, "SET a z"),
+    (0, "CLIENT CACHING YES;XREAD COUNT 1 BLOCK 1 STREAMS x 0-0;GET b"),
+    (2, "XADD x 1-1 f v"),
     (2, "SET b z"),
     (0, "CLIENT CACHING YES;MULTI;GET a;GET b;EXEC;GET c"),
     (2, "SET a z"),

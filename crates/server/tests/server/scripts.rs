@@ -97,6 +97,40 @@ fn a_long_script_is_atomic_busy_and_killed_only_before_it_writes() {
 }
 
 #[test]
+fn long_commands_are_told_of_a_busy_script_too() {
+    let server = Server::start(&["--workers", "2", "--busy-reply-threshold", "200"]);
+    let (mut long, mut killer) = (server.connect(), server.connect());
+    killer.call("SET k v", "+OK\r\n");
+    eval(&mut long, "redis.call('get', KEYS[1]) while true do end", &["1", "k"]);
+    let many: Vec<String> = (0..5000).map(|i| format!("key:{i}")).collect();
+    let values: Vec<String> = many.iter().map(|key| format!("{key} v")).collect();
+    // Some come before it is busy and some after; each is told once it is.
+    let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    let lines = [
+        format!("DEL k {}", many.join(" ")),
+        format!("MSETNX k v {}", values.join(" ")),
+        format!("MGET {} k", many.join(" ")),
+        "KEYS *".into(),
+        "FLUSHALL".into(),
+        "SORT k".into(),
+    ];
+    for round in 0..2 {
+        for (client, line) in waiting.iter_mut().zip(&lines) {
+            client.send(&crate::harness::command(line));
+        }
+        for (client, line) in waiting.iter_mut().zip(&lines) {
+            let reply = client.line();
+            let name = line.split(' ').next();
+            assert!(reply.starts_with("-BUSY Redis is busy running a script."), "{round} {name:?}: {reply}");
+        }
+    }
+    killer.call("SCRIPT KILL", "+OK\r\n");
+    assert!(long.line().starts_with("-ERR Script killed"));
+    killer.call("GET k", "$1\r\nv\r\n");
+    assert_eq!(waiting[0].line_of(&lines[0], 0), ":1");
+}
+
+#[test]
 fn a_script_that_begins_anew_has_run_once() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.connect();

@@ -140,6 +140,8 @@ impl Session {
         if !self.leave_some() {
             return Ok(Next::GoOn);
         }
+        // What was sent to it before comes before the end.
+        self.take_post();
         self.reply().ok();
         Ok(Next::Stop(self.close()))
     }
