@@ -162,6 +162,49 @@ fn is_by_lex(args: &[Vec<u8>]) -> bool {
     args.iter().any(|arg| String::from_utf8_lossy(arg).to_ascii_lowercase().contains("lex"))
 }
 
+/// Neither generated nor in the corpus, and where they are compared.
+const NOWHERE_HERE: &[(&str, &str)] = &[
+    ("bgrewriteaof", "writes files; own tests"),
+    ("bgsave", "writes files; own tests"),
+    ("debug", "redis-server is started without it; own tests"),
+    ("migrate", "takes a second server; own tests"),
+    ("monitor", "changes the connection; own tests"),
+    ("pfselftest", "takes a second; it says OK"),
+    ("quit", "closes the connection; own tests"),
+    ("save", "writes files; own tests"),
+    ("script|debug", "refused by name: there is no debugger"),
+    ("shutdown", "ends the server; own tests"),
+];
+
+/// So that a command's reply is compared in RESP2 and in RESP3, its shape included.
+#[test]
+fn every_command_of_redis_server_is_compared() {
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for file in corpus_files() {
+        let text = std::fs::read_to_string(&file).expect("the corpus can be read");
+        for line in text.lines().map(|line| line.trim().trim_start_matches(['~', '^', '?'])) {
+            let words = quoting::split(line).unwrap_or_default();
+            let word = |at: usize| words.get(at).map(|word| String::from_utf8_lossy(word).to_lowercase());
+            known.extend(word(0));
+            known.extend(word(1).and_then(|sub| Some(format!("{}|{sub}", word(0)?))));
+        }
+    }
+    let is_compared = |container: &str, name: &str| {
+        let elsewhere = [NOT_IN_REDIS, SUBCOMMANDS_OF_7_2].concat();
+        known.contains(name)
+            || NOT_GENERATED.iter().all(|(n, _)| *n != container)
+            || elsewhere.iter().any(|n| *n == container || *n == name)
+            || NOWHERE_HERE.iter().any(|(n, _)| *n == container || *n == name)
+    };
+    let mut missing = Vec::new();
+    for c in COMMANDS {
+        let names = c.subcommands.iter().map(|s| format!("{}|{}", c.name, s.name));
+        let names: Vec<String> = if c.subcommands.is_empty() { vec![c.name.into()] } else { names.collect() };
+        missing.extend(names.into_iter().filter(|name| !is_compared(c.name, name)));
+    }
+    assert!(missing.is_empty(), "neither generated nor in the corpus: {missing:?}");
+}
+
 #[test]
 fn random_commands_get_the_same_replies() {
     // SORT changes the encoding of sorted sets in redis-server; its own test has none.

@@ -47,6 +47,8 @@ impl Policy {
             (b"HRANDFIELD" | b"SRANDMEMBER" | b"ZRANDMEMBER" | b"RANDOMKEY" | b"TIME" | b"LOLWUT", _)
             | (b"MEMORY", b"USAGE")
             | (b"OBJECT", b"REFCOUNT") => Policy::Shape,
+            // What is said of memory, and when somebody saved last, is each server's own.
+            (b"MEMORY", b"DOCTOR" | b"MALLOC-STATS" | b"STATS") | (b"LASTSAVE", _) => Policy::Kind,
             // HELP is prose, and ours is our own.
             (_, b"HELP") if args.len() == 2 => Policy::Kind,
             (b"XPENDING" | b"XINFO", _) => Policy::Timeless,
