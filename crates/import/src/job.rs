@@ -15,7 +15,7 @@ mod failed;
 mod nested;
 mod sender;
 
-pub use budget::{DELETES_ALWAYS_ALLOWED, MaxDelete};
+pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
 pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 
@@ -230,8 +230,9 @@ impl Job<'_> {
         // which nobody can say whether they are the old or the new ones, there or gone. An earlier run's are among them.
         // Where a child may be skipped by its token, an updated child counts too: until the parent's record names the
         // child's new token, the old token must not be believed.
-        if level.depth == 0 && known.recorded && self.options.mode == Mode::Import {
-            self.check_deletions(old, new, level.below(path, known.blob.len())?)?;
+        let is_planned = known.recorded || self.options.forecast;
+        if level.depth == 0 && is_planned && self.options.mode == Mode::Import {
+            self.check_plan(old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
         let changes = diff(old, new).any(|change| {

@@ -27,7 +27,7 @@ pub mod versions;
 
 pub use compare::compare;
 pub use filter::FilterOptions;
-pub use job::{MaxDelete, Mode, run};
+pub use job::{Forecast, MaxDelete, Mode, run};
 pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
@@ -56,6 +56,8 @@ pub struct ImportOptions {
     pub attachments: bool,
     /// Stop before anything is removed when more than this would be.
     pub max_delete: MaxDelete,
+    /// Tell before the run what it costs: everything is listed once more.
+    pub forecast: bool,
     /// Import, retry what failed, or verify.
     pub mode: Mode,
     /// How a bucket is reached.
@@ -78,6 +80,7 @@ impl ImportOptions {
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),
+            forecast: false,
             mode: Mode::default(),
             remote: RemoteOptions::default(),
             filter: FilterOptions::default(),
@@ -109,6 +112,10 @@ pub trait Progress {
     /// A document is done (an addition may still turn out as failed when the server refuses it).
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let _ = (path, outcome);
+    }
+    /// What the run costs; told before it changes anything, where the options ask for it.
+    fn forecast(&mut self, forecast: &Forecast) {
+        let _ = forecast;
     }
     /// The text index was created (or would have been, in a dry run).
     fn index_created(&mut self, name: &str) {

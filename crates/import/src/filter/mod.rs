@@ -231,6 +231,10 @@ impl Source for Filtered {
         self.source.size(entry)
     }
 
+    fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
     /// What was imported without a filter is recalled. What a filter listed is recorded at the server.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
         self.source.recall(token, producer)

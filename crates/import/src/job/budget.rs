@@ -1,13 +1,18 @@
-//! The deletion budget: a source that has lost most of its documents is asked about before anything is removed.
+//! The plan of a run: the deletion budget, and the forecast of what the run costs.
+//!
+//! A source that has lost most of its documents is asked about before anything is removed.
 //!
 //! A mount that is not there looks like an empty folder. So a run that has a record to compare with first walks over the
 //! listings alone, counts what would be removed of what is held, and stops when that is more than [`MaxDelete`] allows.
 
+use super::sender::BYTES_UNDER_WAY_MAX;
 use super::{Job, Level, join, view};
 use crate::ImportError;
 use crate::container::{Container, Kind};
 use crate::diff::{Change, diff};
+use crate::extract::DOCUMENT_BYTES_MAX;
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE};
+use std::time::{Duration, Instant};
 
 /// So few documents may always be removed.
 pub const DELETES_ALWAYS_ALLOWED: u64 = 100;
@@ -41,11 +46,56 @@ impl std::str::FromStr for MaxDelete {
     }
 }
 
+/// What a run costs, as its listings tell before it begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// Containers that are listed.
+    pub containers: u64,
+    /// Documents that are read; what is in archives comes on top.
+    pub documents: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Documents that are removed.
+    pub removed: u64,
+    /// Memory at the most, without the program's own.
+    pub memory_bytes: u64,
+    /// How long it takes.
+    pub time: Duration,
+}
+
+/// How long a document and a megabyte take, in a forecast. A source that needs longer to list needs longer to read too.
+const TIME_A_DOCUMENT: Duration = Duration::from_micros(100);
+const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
+/// What extraction holds for each byte of a document, in a forecast.
+const MEMORY_FACTOR: u64 = 5;
+
 /// What a run would do to the documents that are held.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     held: u64,
     removed: u64,
+    containers: u64,
+    documents: u64,
+    bytes: u64,
+    largest: u64,
+    held_bytes: usize,
+}
+
+impl Plan {
+    /// `listing`: how long it took to list everything.
+    fn forecast(self, listing: Duration, is_remote: bool) -> Forecast {
+        let Plan { containers, documents, bytes, removed, .. } = self;
+        let largest = self.largest.min(DOCUMENT_BYTES_MAX) * MEMORY_FACTOR;
+        let sent = bytes.min(BYTES_UNDER_WAY_MAX as u64);
+        // A request for a document takes about as long as one for a listing.
+        let request = listing.checked_div(u32::try_from(containers.max(1)).unwrap_or(u32::MAX));
+        let each = TIME_A_DOCUMENT + request.filter(|_| is_remote).unwrap_or_default();
+        let reading = each.as_secs_f64() * documents as f64;
+        let moving = TIME_A_MEGABYTE.as_secs_f64() * (bytes as f64 / 1e6);
+        let time = listing + Duration::from_secs_f64(reading + moving);
+        let memory_bytes = self.held_bytes as u64 * 2 + largest + sent;
+        Forecast { containers, documents, bytes, removed, memory_bytes, time }
+    }
 }
 
 impl MaxDelete {
@@ -61,19 +111,24 @@ impl MaxDelete {
 }
 
 impl Job<'_> {
-    /// Stops a run that would remove more than it may. `old` and `new` are the root's.
-    pub(super) fn check_deletions(
+    /// Stops a run that would remove more than it may, and tells the forecast, when one is wanted. `old` and `new` are the
+    /// root's.
+    pub(super) fn check_plan(
         &mut self,
         old: Container<'_>,
         new: Container<'_>,
         below: Level,
     ) -> Result<(), ImportError> {
         let max = self.options.max_delete;
-        if max == MaxDelete::Percent(100) {
+        let started = Instant::now();
+        if max == MaxDelete::Percent(100) && !self.options.forecast {
             return Ok(());
         }
-        let mut plan = Plan::default();
+        let mut plan = Plan { containers: 1, ..Plan::default() };
         self.plan(&[], old, new, below, &mut plan)?;
+        if self.options.forecast {
+            self.progress.forecast(&plan.forecast(started.elapsed(), self.source.is_remote()));
+        }
         match max.allows(plan) {
             true => Ok(()),
             false => Err(ImportError::TooManyDeletions { removed: plan.removed, held: plan.held }),
@@ -89,8 +144,31 @@ impl Job<'_> {
         below: Level,
         plan: &mut Plan,
     ) -> Result<(), ImportError> {
+        let nothing = crate::container::Builder::new(0).finish().expect("nothing in it");
         for change in diff(old, new) {
-            let Some(recorded) = change.recorded() else { continue };
+            let entry = change.entry();
+            let is_read = match change {
+                Change::Added(_) | Change::Updated { .. } => true,
+                Change::Removed(_) => false,
+                _ => below.reread,
+            };
+            if entry.kind == Kind::Document && self.options.forecast && is_read {
+                let size = self.source.size(&entry).unwrap_or(0);
+                plan.documents += 1;
+                plan.bytes += size;
+                plan.largest = plan.largest.max(size);
+            }
+            let Some(recorded) = change.recorded() else {
+                if entry.kind == Kind::Container && self.options.forecast && below.depth < super::DEPTH_MAX {
+                    let child = join(path, entry.name);
+                    let Ok(listing) = self.source.list(self.within.path(&child), false) else { continue };
+                    let deeper = below.below(&child, listing.blob.len())?;
+                    plan.containers += 1;
+                    plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
+                    self.plan(&child, view(&nothing), view(&listing.blob), deeper, plan)?;
+                }
+                continue;
+            };
             let removed = matches!(change, Change::Removed(_));
             if recorded.kind == Kind::Document {
                 let inner = recorded.get(INNER_NOTE).map_or(0, |note| super::nested::counts(note).0);
@@ -107,6 +185,8 @@ impl Job<'_> {
             let child = join(path, recorded.name);
             let Some(known) = self.recorded(&child, recorded.token)? else { continue };
             let deeper = below.below(&child, known.len())?;
+            plan.containers += u64::from(!removed);
+            plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
             if deeper.depth > super::DEPTH_MAX {
                 continue;
             }
@@ -118,7 +198,6 @@ impl Job<'_> {
                     Err(_) => continue,
                 },
             };
-            let nothing = crate::container::Builder::new(0).finish().expect("nothing in it");
             self.plan(&child, view(&known), view(listed.as_ref().unwrap_or(&nothing)), deeper, plan)?;
         }
         Ok(())
@@ -145,13 +224,17 @@ mod tests {
         for bad in ["", "x", "101%", "-1", "1.5%"] {
             assert!(bad.parse::<MaxDelete>().is_err(), "{bad:?}");
         }
-        let plan = |held, removed| Plan { held, removed };
+        let plan = |held, removed| Plan { held, removed, ..Plan::default() };
         assert!(
             MaxDelete::Percent(20).allows(plan(1000, 200)) && !MaxDelete::Percent(20).allows(plan(1000, 201))
         );
         assert!(
             MaxDelete::Percent(0).allows(plan(100, 100)) && !MaxDelete::Percent(0).allows(plan(101, 101))
         );
+        let cost = Plan { containers: 2, documents: 10, bytes: 2_000_000, largest: 9, ..Plan::default() };
+        let [near, far] = [false, true].map(|remote| cost.forecast(Duration::from_secs(1), remote));
+        assert!(near.time >= Duration::from_secs(1) && far.time >= near.time + Duration::from_secs(5));
+        assert_eq!((near.documents, near.bytes, near.memory_bytes), (10, 2_000_000, 45 + 2_000_000));
         assert!(MaxDelete::Documents(3).allows(plan(9, 3)) && !MaxDelete::Documents(3).allows(plan(9, 4)));
     }
 }

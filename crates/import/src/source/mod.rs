@@ -43,6 +43,11 @@ pub trait Source {
     /// [`ReadError`].
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError>;
 
+    /// True when each document costs a request to another machine.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// The document's size in bytes, where that costs less than opening it; `None` when it is not known.
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         Some(entry.size)

@@ -2,7 +2,7 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
-use strand_import::{ImportError, ImportOptions, MaxDelete, Silent};
+use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
 
 /// `count` mails in folders of 50, two folders deep.
 fn mails(count: usize) -> Tree {
@@ -43,4 +43,36 @@ fn an_emptied_source_stops_the_run_before_anything_is_removed() {
     tree.remove("f3");
     tree.remove("f4");
     assert_eq!(counts(&with(MaxDelete::Percent(100)).expect("all may go")).0[2], 100);
+}
+
+/// Keeps the forecast.
+#[derive(Default)]
+struct Foretold(Option<Forecast>);
+
+impl Progress for Foretold {
+    fn forecast(&mut self, forecast: &Forecast) {
+        assert!(self.0.replace(*forecast).is_none(), "told once");
+    }
+}
+
+#[test]
+fn the_forecast_is_what_the_run_then_does() {
+    let (fake, tree) = (Fake::start(), mails(300));
+    let run = || {
+        let mut foretold = Foretold::default();
+        let options = ImportOptions { forecast: true, ..fake.options(tree.path()) };
+        let summary = strand_import::run(&options, &mut foretold).expect("nothing goes wrong");
+        let forecast = foretold.0.expect("told");
+        let told = (forecast.containers, forecast.documents, forecast.removed);
+        assert_eq!(told, (summary.containers, summary.opened, summary.removed));
+        assert!(forecast.bytes >= summary.bytes_read, "{forecast:?}");
+        assert!(forecast.memory_bytes >= forecast.bytes, "{forecast:?}");
+        told
+    };
+    assert_eq!(run(), (13, 300, 0));
+    assert_eq!(run(), (13, 0, 0));
+    tree.write("f0/in/0.eml", mail("s", "changed"));
+    tree.write("new/deep/x.eml", mail("s", "new"));
+    tree.remove("f5");
+    assert_eq!(run(), (13, 2, 50));
 }

@@ -3,7 +3,8 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use strand_import::{Outcome, Progress};
+use strand_import::filter::ByteSize;
+use strand_import::{Forecast, Outcome, Progress};
 
 /// The least time between two plain progress lines.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -89,6 +90,18 @@ impl Progress for Display {
         if self.lines && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
             eprintln!("{}: {} of {} documents listed so far", self.into, self.done, self.listed);
+        }
+    }
+    fn forecast(&mut self, forecast: &Forecast) {
+        let Forecast { containers, documents, bytes, removed, memory_bytes, time } = *forecast;
+        let (bytes, memory, seconds) = (ByteSize(bytes), ByteSize(memory_bytes), time.as_secs_f64());
+        let line = format!(
+            "forecast: {containers} containers, {documents} documents ({bytes}) to read, {removed} to remove, \
+             {memory} of memory beside the program's own, {seconds:.1} s"
+        );
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
         }
     }
     fn index_created(&mut self, name: &str) {

@@ -10,6 +10,7 @@ use super::remote::RemoteArgs;
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use strand_import::filter::ByteSize;
 use strand_import::{ImportError, ImportOptions, MaxDelete, Mode, Summary};
 
 /// What `strand import --help` says below the options.
@@ -63,6 +64,9 @@ pub struct ImportArgs {
     /// Exit with 3 when a document failed
     #[arg(long)]
     pub strict: bool,
+    /// Say before the run what it will read and take, and after it what it did: everything is listed once more
+    #[arg(long)]
+    pub forecast: bool,
     /// Read again only the documents that failed (strand jobs errors NAME lists them); nothing else is looked at
     #[arg(long, conflicts_with = "verify")]
     pub retry_failed: bool,
@@ -113,6 +117,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,
+        forecast: args.forecast,
         mode,
         remote: args.remote.into(),
         filter: args.filters.into(),
@@ -131,7 +136,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
             if args.json {
                 json::print_summary(&summary, options.dry_run);
             } else {
-                report(&summary, args.verbose);
+                report(&summary, args.verbose, args.forecast);
             }
             let failed = (args.strict || args.verify) && summary.failed > 0;
             ExitCode::from(if failed { DOCUMENTS_FAILED } else { 0 })
@@ -158,7 +163,7 @@ pub fn exit_code(error: &ImportError) -> u8 {
 }
 
 /// What is said at the end.
-fn report(summary: &Summary, verbose: bool) {
+fn report(summary: &Summary, verbose: bool, forecast: bool) {
     report_skipped(summary);
     if verbose {
         eprintln!(
@@ -169,8 +174,27 @@ fn report(summary: &Summary, verbose: bool) {
             eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
         }
     }
+    if forecast {
+        eprintln!(
+            "actual: {} containers, {} documents ({}) read, {} removed, {} of memory, {:.1} s",
+            summary.containers,
+            summary.opened,
+            ByteSize(summary.bytes_read),
+            summary.removed,
+            ByteSize(peak_memory_bytes()),
+            summary.took.as_secs_f64()
+        );
+    }
     report_dead_letters(summary);
     print_line(&summary.to_string());
+}
+
+/// The most memory that this process had, as the kernel says.
+pub fn peak_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// What the listings left out.

@@ -4,9 +4,10 @@
 //! stands in `path` with its bad bytes replaced, and whole in `path_hex`. The lines are described in docs/importing.md.
 
 use super::display::print_line;
+use super::import::peak_memory_bytes;
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
-use strand_import::{Outcome, Progress, Summary};
+use strand_import::{Forecast, Outcome, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
 pub struct JsonLines {
@@ -36,6 +37,20 @@ impl Progress for JsonLines {
         if let Outcome::Failed(reason) = outcome {
             line.insert("reason".to_owned(), reason.into());
         }
+        print(line);
+    }
+    fn forecast(&mut self, forecast: &Forecast) {
+        let mut line = event("forecast");
+        for (name, number) in [
+            ("containers", forecast.containers),
+            ("documents", forecast.documents),
+            ("bytes", forecast.bytes),
+            ("removed", forecast.removed),
+            ("memory_bytes", forecast.memory_bytes),
+        ] {
+            line.insert(name.to_owned(), number.into());
+        }
+        line.insert("seconds".to_owned(), forecast.time.as_secs_f64().into());
         print(line);
     }
     fn index_created(&mut self, name: &str) {
@@ -70,6 +85,7 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     ] {
         line.insert(name.to_owned(), number.into());
     }
+    line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
     print(line);
 }

@@ -63,6 +63,10 @@ impl Source for Http {
         Tokens::Stamps
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let failed = |error: io::Error| ListError::Io { path: self.shown.clone(), error };
         if !path.is_empty() {

@@ -136,6 +136,10 @@ impl Source for S3 {
         Tokens::Stamps
     }
 
+    fn is_remote(&self) -> bool {
+        true
+    }
+
     fn list(&mut self, path: &[u8], _distrust: bool) -> Result<Listing, ListError> {
         let shown = match path {
             b"" => self.shown.clone(),
@@ -313,7 +317,10 @@ fn told(error: &object_store::Error) -> io::Error {
     let text = error.to_string();
     let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
     match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {
-        (Some(code), Some(message)) => other(format!("the server answers {code}: {message}")),
+        (Some(code), Some(message)) => {
+            let plain = quick_xml::escape::unescape(message).unwrap_or(message.into());
+            other(format!("the server answers {code}: {plain}"))
+        }
         (Some(code), None) => other(format!("the server answers {code}")),
         _ => other(text.trim_start_matches("Generic S3 error: ")),
     }
