@@ -19,8 +19,7 @@ pub(super) fn is_text(beginning: &[u8]) -> bool {
     }
     // Control characters that no text has; escape is there for ISO-2022-JP and terminals' colours.
     let is_odd = |b: &u8| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127);
-    !beginning.iter().any(|b| *b == 0)
-        && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
+    !beginning.contains(&0) && beginning.iter().filter(|b| is_odd(b)).count() * 100 <= beginning.len()
 }
 
 /// The text of a document.
