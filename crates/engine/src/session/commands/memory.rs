@@ -76,8 +76,13 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
         ("rss-overhead.bytes", facts.rss_bytes, facts.resident_bytes),
         ("fragmentation.bytes", facts.rss_bytes, used),
     ];
-    reply.map(whole.len() + parts.len() + differences.len());
+    let in_use = engine.keyspace.in_use().into_iter().filter(|(_, keys)| keys.all > 0);
+    let databases: Vec<usize> = in_use.map(|(db, _)| db).collect();
+    reply.map(whole.len() + databases.len() + parts.len() + differences.len());
     for (name, bytes) in whole {
+        if name == "overhead.total" {
+            databases.iter().for_each(|db| database(engine, *db, reply));
+        }
         reply.bulk(name.as_bytes());
         reply.int(bytes as i64);
     }
@@ -88,6 +93,18 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
     for (name, a, b) in differences {
         reply.bulk(name.as_bytes());
         reply.int(a as i64 - b as i64);
+    }
+}
+
+/// What the tables of a database take beside keys and values. An expiry lies in its record, and there are no slots.
+fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
+    let shape = engine.keyspace.shape(db);
+    let main = shape.heap_bytes.saturating_sub(shape.entries_bytes);
+    reply.bulk(format!("db.{db}").as_bytes());
+    reply.map(3);
+    for (name, bytes) in [("main", main), ("expires", 0), ("slot-to-keys", 0)] {
+        reply.bulk(format!("overhead.hashtable.{name}").as_bytes());
+        reply.int(bytes as i64);
     }
 }
 
