@@ -23,6 +23,81 @@ pub enum Content {
     Integer,
     /// A hash of `field:0` to `field:4` with ten bytes each.
     Hash5,
+    /// A collection of so many elements of ten bytes.
+    Few(Collection, usize),
+    /// One collection for all, of as many elements of 16 bytes as there would be keys.
+    One(Collection),
+}
+
+/// A type of several elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Collection {
+    Hash,
+    List,
+    Set,
+    Stream,
+    ZSet,
+}
+
+/// Elements in one command that fills a large collection.
+const ELEMENTS_PER_COMMAND: u64 = 100;
+
+impl Collection {
+    /// Appends the command that adds the elements numbered `range` to the collection `name`; of a stream one command each.
+    fn add(
+        self,
+        out: &mut Vec<u8>,
+        name: &[u8],
+        range: std::ops::Range<u64>,
+        element: &dyn Fn(u64) -> String,
+    ) {
+        let mut words = |words: &[&[u8]]| strand_wire::client::encode_command(out, words);
+        if self == Collection::Stream {
+            for i in range {
+                let id = format!("{}-1", i + 1);
+                words(&[b"XADD", name, id.as_bytes(), b"field", element(i).as_bytes()]);
+            }
+            return;
+        }
+        let (command, before): (&[u8], bool) = match self {
+            Collection::Hash => (b"HSET", true),
+            Collection::List => (b"RPUSH", false),
+            Collection::Set | Collection::Stream => (b"SADD", false),
+            Collection::ZSet => (b"ZADD", true),
+        };
+        let mut arguments: Vec<Vec<u8>> = vec![command.to_vec(), name.to_vec()];
+        for i in range {
+            // A score, or a field of a number.
+            arguments.extend(before.then(|| i.to_string().into_bytes()));
+            arguments.push(element(i).into_bytes());
+        }
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        words(&arguments);
+    }
+    /// Commands that [`Collection::add`] makes for so many elements, and lines of each reply.
+    fn replies(self, elements: usize) -> usize {
+        if self == Collection::Stream { 2 * elements } else { 1 }
+    }
+}
+
+/// Makes the collection `name` of `elements` elements of 16 bytes.
+///
+/// # Errors
+/// When the server goes away or answers with an error.
+pub fn collection(server: &Server, name: &str, kind: Collection, elements: u64) -> io::Result<()> {
+    let element = |i: u64| format!("element:{i:08}");
+    let lines = kind.replies(ELEMENTS_PER_COMMAND as usize);
+    let whole = elements / ELEMENTS_PER_COMMAND;
+    each_of(server, whole, lines, |out, group| {
+        let from = group * ELEMENTS_PER_COMMAND;
+        kind.add(out, name.as_bytes(), from..from + ELEMENTS_PER_COMMAND, &element);
+    })?;
+    let rest = elements % ELEMENTS_PER_COMMAND;
+    let groups = u64::from(rest > 0);
+    each_of(server, groups, kind.replies(rest as usize), |out, _| {
+        kind.add(out, name.as_bytes(), elements - rest..elements, &element);
+    })
 }
 
 /// Sets the keys `key:0` to `key:N` once, so that a GET finds what it asks for.
@@ -32,9 +107,14 @@ pub enum Content {
 pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
     let value = value(match content {
         Content::Bytes(n) | Content::ExpiringBytes(n) => n,
-        Content::Integer | Content::Hash5 => 10,
+        Content::Integer | Content::Hash5 | Content::Few(..) | Content::One(_) => 10,
     });
-    each(server, keys, |out, k| match content {
+    let lines = match content {
+        Content::One(kind) => return collection(server, "one", kind, keys),
+        Content::Few(kind, elements) => kind.replies(elements),
+        _ => 1,
+    };
+    each_of(server, keys, lines, |out, k| match content {
         Content::Bytes(_) => set(out, k, &value),
         Content::ExpiringBytes(_) => {
             out.extend_from_slice(b"*5\r\n$3\r\nSET\r\n$16\r\n");
@@ -42,6 +122,12 @@ pub fn keys(server: &Server, keys: u64, content: Content) -> io::Result<()> {
             bulk(out, &value);
             out.extend_from_slice(b"$2\r\nEX\r\n$6\r\n864000\r\n");
         }
+        Content::Few(kind, elements) => {
+            let mut key = Vec::with_capacity(KEY_BYTES);
+            push_key(&mut key, b"key:", k);
+            kind.add(out, &key, 0..elements as u64, &|i| format!("value:{:04}", (i * 7 + k) % 10_000));
+        }
+        Content::One(_) => {}
         Content::Integer => set(out, k, format!("{}", 1_000_000 + k % 9_000_000).as_bytes()),
         Content::Hash5 => {
             out.extend_from_slice(b"*12\r\n$4\r\nHSET\r\n$16\r\n");
@@ -105,15 +191,25 @@ pub fn hash(server: &Server, name: &str, fields: u64) -> io::Result<()> {
     })
 }
 
-/// Sends `count` commands that answer with one line each.
-fn each(server: &Server, count: u64, mut command: impl FnMut(&mut Vec<u8>, u64)) -> io::Result<()> {
+/// Sends `count` commands, each with one line of reply.
+fn each(server: &Server, count: u64, command: impl FnMut(&mut Vec<u8>, u64)) -> io::Result<()> {
+    each_of(server, count, 1, command)
+}
+
+/// The same with so many lines of reply to each.
+fn each_of(
+    server: &Server,
+    count: u64,
+    lines: usize,
+    mut command: impl FnMut(&mut Vec<u8>, u64),
+) -> io::Result<()> {
     let (mut stream, mut buffer, mut out) = (connect(server)?, vec![0; 64 << 10], Vec::new());
     for first in (0..count).step_by(BATCH as usize) {
         out.clear();
         let last = (first + BATCH).min(count);
         (first..last).for_each(|k| command(&mut out, k));
         stream.write_all(&out)?;
-        read_lines(&mut stream, (last - first) as usize, &mut buffer)?;
+        read_lines(&mut stream, (last - first) as usize * lines, &mut buffer)?;
     }
     Ok(())
 }

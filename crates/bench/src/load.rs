@@ -3,13 +3,14 @@
 //! Each turn writes one batch to every connection, then reads every connection until its replies are complete. So the
 //! server always has work of other connections while one is read, and the generator costs less than the server.
 
-use crate::fill::{self, push_key, read_lines};
+use crate::fill::{self, Collection, push_key, read_lines};
 use fastrand::Rng;
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use strand_testkit::process::Server;
+use strand_wire::client::encode_command;
 
 /// INCR and HSET write to keys of their own, this many.
 const COUNTER_KEYS: u64 = 100_000;
@@ -31,6 +32,74 @@ pub enum Operation {
     Hset,
     /// `MGET` of 100 keys.
     Mget100,
+    /// `MSET` of 10 keys.
+    Mset10,
+    /// `LPUSH list value`.
+    Lpush,
+    /// `RPUSH list value`.
+    Rpush,
+    /// `LPOP list`; each batch begins with an `LPUSH` of as many elements, so that it never ends.
+    Lpop,
+    /// `RPOP list`, likewise.
+    Rpop,
+    /// `LRANGE list 0 n-1` of a list of [`LIST_ELEMENTS`].
+    Lrange(usize),
+    /// `SADD set element:n`.
+    Sadd,
+    /// `SPOP set`; each batch begins with an `SADD` of as many members.
+    Spop,
+    /// `ZADD zset score element:n`.
+    Zadd,
+    /// `ZPOPMIN zset`; each batch begins with a `ZADD` of as many members.
+    ZpopMin,
+    /// `XADD stream * field value`.
+    Xadd,
+}
+
+/// Elements of the list that LRANGE reads.
+pub const LIST_ELEMENTS: u64 = 10_000;
+/// The one key of the operations on collections.
+const COLLECTION: &str = "bench";
+
+impl Operation {
+    /// True of those that work on one collection, which begins anew with each run.
+    fn has_collection(self) -> bool {
+        !matches!(
+            self,
+            Operation::Ping
+                | Operation::Get
+                | Operation::Set
+                | Operation::Mixed
+                | Operation::Incr
+                | Operation::Hset
+                | Operation::Mget100
+                | Operation::Mset10
+        )
+    }
+    /// The command and its reply's lines that bring what a batch of so many requests takes; `next` numbers the members.
+    fn supply(self, requests: usize, value: &[u8], next: &mut u64) -> Option<Vec<Vec<u8>>> {
+        let mut member = || {
+            *next += 1;
+            format!("element:{next:012}").into_bytes()
+        };
+        let mut words: Vec<Vec<u8>> = Vec::new();
+        match self {
+            Operation::Lpop | Operation::Rpop => {
+                words.extend([b"LPUSH".to_vec(), COLLECTION.into()]);
+                words.extend((0..requests).map(|_| value.to_vec()));
+            }
+            Operation::Spop => {
+                words.extend([b"SADD".to_vec(), COLLECTION.into()]);
+                words.extend((0..requests).map(|_| member()));
+            }
+            Operation::ZpopMin => {
+                words.extend([b"ZADD".to_vec(), COLLECTION.into()]);
+                (0..requests).for_each(|i| words.extend([i.to_string().into_bytes(), member()]));
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
 }
 
 /// One workload.
@@ -77,6 +146,12 @@ impl Measured {
 /// # Errors
 /// When the server goes away or answers with an error.
 pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Result<Measured> {
+    if load.operation.has_collection() {
+        server.connect()?.call(&["DEL", COLLECTION])?;
+    }
+    if let Operation::Lrange(_) = load.operation {
+        fill::collection(server, COLLECTION, Collection::List, LIST_ELEMENTS)?;
+    }
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
     clients.run(seconds)?;
@@ -138,6 +213,8 @@ struct Clients {
     value: Vec<u8>,
     rng: Rng,
     operations: u64,
+    /// The last member that was brought.
+    member: u64,
     round_trips_us: Histogram<u64>,
 }
 
@@ -145,7 +222,7 @@ impl Clients {
     fn open(server: &Server, load: Workload, seed: u64) -> io::Result<Clients> {
         let streams = (0..load.connections).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
         let (value, rng) = (fill::value(load.value_bytes), Rng::with_seed(seed));
-        Ok(Clients { load, streams, value, rng, operations: 0, round_trips_us: histogram()? })
+        Ok(Clients { load, streams, value, rng, operations: 0, member: 0, round_trips_us: histogram()? })
     }
 
     fn run(&mut self, seconds: f64) -> io::Result<()> {
@@ -156,7 +233,11 @@ impl Clients {
             for (stream, pending) in self.streams.iter_mut().zip(&mut pending) {
                 out.clear();
                 let requests = 0..self.load.pipeline;
-                let lines = requests.map(|_| request(&mut out, self.load, &self.value, &mut self.rng)).sum();
+                let supply = self.load.operation.supply(self.load.pipeline, &self.value, &mut self.member);
+                supply.iter().for_each(|words| encode_command(&mut out, words));
+                let lines: usize =
+                    requests.map(|_| request(&mut out, self.load, &self.value, &mut self.rng)).sum();
+                let lines = lines + supply.iter().len();
                 *pending = (lines, Instant::now());
                 stream.write_all(&out)?;
             }
@@ -204,6 +285,54 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             out.extend_from_slice(b"\r\n$7\r\nfield:");
             out.push(b'0' + (key % 5) as u8);
             fill::bulk(out, value);
+            1
+        }
+        Operation::Lpush | Operation::Rpush => {
+            let name: &[u8] = if load.operation == Operation::Lpush { b"LPUSH" } else { b"RPUSH" };
+            encode_command(out, &[name, COLLECTION.as_bytes(), value]);
+            1
+        }
+        Operation::Lpop | Operation::Rpop | Operation::Spop => {
+            let name: &[u8] = match load.operation {
+                Operation::Lpop => b"LPOP",
+                Operation::Rpop => b"RPOP",
+                _ => b"SPOP",
+            };
+            encode_command(out, &[name, COLLECTION.as_bytes()]);
+            2
+        }
+        Operation::Lrange(elements) => {
+            let last = (elements - 1).to_string();
+            encode_command(out, &[&b"LRANGE"[..], COLLECTION.as_bytes(), b"0", last.as_bytes()]);
+            1 + 2 * elements
+        }
+        Operation::Sadd => {
+            let member = format!("element:{key:012}");
+            encode_command(out, &[&b"SADD"[..], COLLECTION.as_bytes(), member.as_bytes()]);
+            1
+        }
+        Operation::Zadd => {
+            let (score, member) = (rng.u32(..).to_string(), format!("element:{key:012}"));
+            encode_command(out, &[&b"ZADD"[..], COLLECTION.as_bytes(), score.as_bytes(), member.as_bytes()]);
+            1
+        }
+        Operation::ZpopMin => {
+            encode_command(out, &[&b"ZPOPMIN"[..], COLLECTION.as_bytes()]);
+            5
+        }
+        Operation::Xadd => {
+            encode_command(out, &[&b"XADD"[..], COLLECTION.as_bytes(), b"*", b"myfield", value]);
+            2
+        }
+        Operation::Mset10 => {
+            out.extend_from_slice(b"*21\r\n$4\r\nMSET");
+            for _ in 0..10 {
+                out.extend_from_slice(b"\r\n$16\r\n");
+                push_key(out, b"key:", rng.u64(0..load.keys));
+                out.extend_from_slice(format!("\r\n${}\r\n", value.len()).as_bytes());
+                out.extend_from_slice(value);
+            }
+            out.extend_from_slice(b"\r\n");
             1
         }
         Operation::Mget100 => {

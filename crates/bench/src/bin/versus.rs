@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use strand_bench::fill::{self, Content};
+use strand_bench::fill::{self, Collection, Content};
 use strand_bench::load::{self, Operation, Workload};
 use strand_bench::machine::Machine;
 use strand_bench::report::{self, Report, Row, grouped, median};
@@ -50,6 +50,21 @@ const WORKLOADS: &[(&str, Operation, usize, usize)] = &[
     ("SET p1", Operation::Set, 1, 256),
     ("MGET 100 p1", Operation::Mget100, 1, 256),
     ("PING p30", Operation::Ping, 30, 256),
+    ("MSET 10 p30", Operation::Mset10, 30, 3),
+    ("LPUSH p30", Operation::Lpush, 30, 3),
+    ("RPUSH p30", Operation::Rpush, 30, 3),
+    ("LPOP p30", Operation::Lpop, 30, 3),
+    ("RPOP p30", Operation::Rpop, 30, 3),
+    ("LRANGE_100 p30", Operation::Lrange(100), 30, 3),
+    ("LRANGE_300 p30", Operation::Lrange(300), 30, 3),
+    ("LRANGE_500 p30", Operation::Lrange(500), 30, 3),
+    ("LRANGE_600 p30", Operation::Lrange(600), 30, 3),
+    ("LRANGE_100 p1", Operation::Lrange(100), 1, 3),
+    ("SADD p30", Operation::Sadd, 30, 3),
+    ("SPOP p30", Operation::Spop, 30, 3),
+    ("ZADD p30", Operation::Zadd, 30, 3),
+    ("ZPOPMIN p30", Operation::ZpopMin, 30, 3),
+    ("XADD p30", Operation::Xadd, 30, 3),
 ];
 
 /// Name and content of the memory rows; the payload (key and value) is the third.
@@ -62,7 +77,29 @@ const CONTENTS: &[(&str, Content, usize)] = &[
     ("memory 256 B + TTL", Content::ExpiringBytes(256), 272),
     ("memory integer", Content::Integer, 23),
     ("memory hash of 5", Content::Hash5, 101),
+    ("memory hash of 50", Content::Few(Collection::Hash, 50), 16 + 50 * 10 + 90),
+    ("memory list of 5", Content::Few(Collection::List, 5), 16 + 5 * 10),
+    ("memory list of 50", Content::Few(Collection::List, 50), 16 + 50 * 10),
+    ("memory set of 5", Content::Few(Collection::Set, 5), 16 + 5 * 10),
+    ("memory set of 50", Content::Few(Collection::Set, 50), 16 + 50 * 10),
+    ("memory zset of 5", Content::Few(Collection::ZSet, 5), 16 + 5 * 10),
+    ("memory zset of 50", Content::Few(Collection::ZSet, 50), 16 + 50 * 10),
+    ("memory stream of 5", Content::Few(Collection::Stream, 5), 16 + 5 * 10),
+    ("memory stream of 50", Content::Few(Collection::Stream, 50), 16 + 50 * 10),
+    ("memory a list element", Content::One(Collection::List), 16),
+    ("memory a set member", Content::One(Collection::Set), 16),
+    ("memory a zset member", Content::One(Collection::ZSet), 16),
+    ("memory a hash field", Content::One(Collection::Hash), 16),
+    ("memory a stream entry", Content::One(Collection::Stream), 16),
 ];
+
+/// Keys of a row: of large ones fewer, so that a machine of few gigabytes holds them.
+fn keys_of(options: &Options, content: Content) -> u64 {
+    match content {
+        Content::Few(_, elements) if elements > 10 => options.keys.div_ceil(10),
+        _ => options.keys,
+    }
+}
 
 fn main() -> Result<()> {
     let options = options()?;
@@ -215,8 +252,8 @@ fn speed_row(options: &Options, servers: &[Server; 2], name: &str, load: Workloa
 
 fn memory(options: &Options) -> Result<Report> {
     let title = format!(
-        "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes; at once after \
-         the fill, and when it has settled (ratio, overhead)",
+        "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes (a tenth of 50 \
+         elements; one key where a member is told of); at once after the fill, and when it has settled (ratio, overhead)",
         grouped(options.keys as f64),
         fill::KEY_BYTES
     );
@@ -230,8 +267,9 @@ fn memory(options: &Options) -> Result<Report> {
             // Buffers of connections are the same for one key and for a million.
             fill::pings(&server, WARM_UP)?;
             let before_kb = server.status_kb("VmRSS")?;
-            fill::keys(&server, options.keys, *content)?;
-            let per_key = |kb: u64| kb.saturating_sub(before_kb) as f64 * 1024.0 / options.keys as f64;
+            let keys = keys_of(options, *content);
+            fill::keys(&server, keys, *content)?;
+            let per_key = |kb: u64| kb.saturating_sub(before_kb) as f64 * 1024.0 / keys as f64;
             at_once[i] = per_key(server.status_kb("VmRSS")?);
             settled[i] = per_key(settled_kb(&server)?);
         }

@@ -16,6 +16,7 @@ mod large;
 mod noise;
 mod pauses;
 pub mod probe;
+mod types;
 
 use crate::report::{Report, Row, grouped};
 use event::EventClient;
@@ -86,6 +87,7 @@ const STAGES: &[Stage] = &[
     Stage { rows: frames::ROWS, options: &[], run: frames::run },
     Stage { rows: keyspace::ROWS, options: &[], run: keyspace::run },
     Stage { rows: hashes::ROWS, options: &[], run: hashes::run },
+    Stage { rows: types::ROWS, options: &[], run: types::run },
     Stage { rows: large::ROWS, options: &[], run: large::run },
     Stage { rows: crowds::ROWS, options: &["--maxclients", "12000"], run: crowds::run },
 ];
