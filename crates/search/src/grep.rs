@@ -1,8 +1,9 @@
 //! `RX.GREP KEYS|VALUES pattern [PREFIX p] [FIELD f] [LIMIT n] [NOCASE] [WITHVALUES]`: a regular expression over the
 //! session's database, in time linear in its bytes.
 //!
-//! KEYS looks at the names of keys, VALUES at strings, the field values of hashes and streams, elements of lists and members of
-//! sets and sorted sets, with FIELD at that field of hashes alone. The reply is an array of keys, each once, in no order. With WITHVALUES (VALUES only) it is an array of rows `[key, field, line]`: the first
+//! KEYS looks at the names of keys, VALUES at strings, the field values of hashes and streams, elements of lists and
+//! members of sets and sorted sets, with FIELD at that field of hashes alone. The reply is an array of keys, each once, in
+//! no order. With WITHVALUES (VALUES only) it is an array of rows `[key, field, line]`: the first
 //! match found in that key, its field (null for a string) and the line in which the match ends, cut to
 //! [`LINE_BYTES_MAX`] around it. Without LIMIT all matches are returned, up to [`MATCHES_MAX`] and
 //! [`MATCH_BYTES_MAX`]; past those the command is refused, not cut short.

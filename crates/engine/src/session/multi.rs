@@ -2,7 +2,8 @@
 //!
 //! EXEC holds the shards of all keys of all queued commands (every shard, where a command needs more than its keys) and runs
 //! the commands one after the other; the shards are let go after the last. A transaction of commands on data alone that
-//! costs much, by its arguments or by the data, runs on a helper thread, with its shards announced. Commands about the server (INFO, CONFIG) run after
+//! costs much, by its arguments or by the data, runs on a helper thread, with its shards announced. Commands about
+//! the server (INFO, CONFIG) run after
 //! the shards are let go, with their replies in the right place.
 
 use super::commands;
