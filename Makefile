@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling hostile http foolscap fuzz sequences miri docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,10 @@ fuzz: sequences ## each decoder target for SECONDS_EACH (needs cargo-fuzz), afte
 sequences: release ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
 		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
+
+kills: ## a server under load is killed 200 times, and the power of a disk in memory fails 20,000 times
+	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills
+	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk
 
 hostile: release ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets

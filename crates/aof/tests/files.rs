@@ -1,5 +1,8 @@
 //! Files of real servers: each is whole, but for the one that was cut.
 
+mod common;
+
+use proptest::prelude::*;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use strand_aof::check::{Problem, Report, check};
@@ -78,5 +81,29 @@ fn a_real_file_cut_anywhere_is_good_up_to_a_command() {
     for good in places {
         let report = check(&bytes[..good as usize], None);
         assert!(report.problem.is_none(), "{good}: {:?}", report.problem);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Real files and manifests, with bytes changed and taken out.
+    #[test]
+    fn changed_files_are_judged(
+        pick in any::<prop::sample::Index>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0usize..20), 0..4),
+    ) {
+        thread_local!(static REAL: Vec<Vec<u8>> = folders().iter().flat_map(|folder| {
+            let manifest = std::fs::read(folder.join("appendonlydir/appendonly.aof.manifest")).ok();
+            let files = files(folder).into_iter().map(|path| std::fs::read(path).expect("there"));
+            files.chain(manifest).collect::<Vec<_>>()
+        }).collect());
+        let mut bytes = REAL.with(|real| real[pick.index(real.len())].clone());
+        for (at, byte, gone) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.drain(at + 1..(at + 1 + gone).min(bytes.len()));
+        }
+        common::fuzz(&bytes);
     }
 }

@@ -80,10 +80,25 @@ impl Engine {
     /// # Errors
     /// The text of the reply.
     pub(crate) fn reload(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
+        // It needs a hold of its own, so it has to end before this one begins.
+        self.await_rewrite();
         let _hold = self.holds.announce(None);
         if !reload.no_save {
             self.save_held(now)?;
         }
+        // The files have the data already, but for what the options say otherwise: the next base has it all.
+        let is_recorded = self.keyspace.journal().is_on();
+        if is_recorded {
+            self.keyspace.switch_journal(false);
+        }
+        let done = self.reload_held(reload, now);
+        if is_recorded {
+            self.keyspace.switch_journal(true);
+            self.schedule_bgrewriteaof();
+        }
+        done
+    }
+    fn reload_held(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
         if !reload.no_flush {
             (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
         }

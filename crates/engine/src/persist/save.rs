@@ -265,7 +265,10 @@ impl Engine {
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             // One snapshot at a time: the append-only file's base may be half written.
-            while self.persist.aof.is_rewriting() && !running.cancel.load(Relaxed) {
+            while moment == Moment::Announced
+                && self.persist.aof.is_rewriting()
+                && !running.cancel.load(Relaxed)
+            {
                 self.host.nap_us(super::RETRY_US);
             }
             let snapshot = {

@@ -38,6 +38,8 @@ pub struct TestHost {
     acl_files: Arc<parking_lot::Mutex<BTreeMap<String, Vec<u8>>>>,
     reloads: Arc<AtomicUsize>,
     on_clock: OnClock,
+    folder: Option<Arc<dyn Folder>>,
+    died: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
 /// What happens when the clock is read next.
@@ -85,6 +87,23 @@ impl Host for TestHost {
         let happens = self.on_clock.lock().take();
         happens.into_iter().for_each(|happens| happens());
         self.mono_us.fetch_add(self.step_us.load(Relaxed), Relaxed)
+    }
+    fn now(&self) -> Now {
+        let mono_us = self.mono_us();
+        Now { unix_us: 1_700_000_000_000_000 + mono_us as i64, mono_us }
+    }
+    fn die(&self, text: &str) {
+        self.died.lock().get_or_insert(text.into());
+    }
+    fn open_folder(&self, _name: &str, _file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
+        Ok(self.folder.clone())
+    }
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+        // Its turns are the test's.
+        if name != "aof" {
+            work();
+        }
+        Ok(())
     }
     fn cpu(&self) -> CpuFacts {
         CpuFacts { system_us: 1_000_002, user_us: 3 }
@@ -167,6 +186,8 @@ pub struct Server {
     pub reloads: Arc<AtomicUsize>,
     /// Happens within the next command that is timed, before it runs.
     pub on_clock: OnClock,
+    /// What the engine said when it ended the process.
+    pub died: Arc<parking_lot::Mutex<Option<String>>>,
     connections: usize,
 }
 
@@ -180,6 +201,17 @@ impl Server {
     }
     /// The same, with this text in the ACL file `users.acl`.
     pub fn with_acl_file(text: &str, acl: &str) -> Result<Server, String> {
+        Server::with_folder(text, acl, None)
+    }
+    /// With an append-only file in `folder`, which is loaded.
+    pub fn on_disk(text: &str, folder: Arc<dyn Folder>) -> Result<Server, String> {
+        let server = Server::with_folder(&format!("appendonly yes\n{text}"), "", Some(folder))?;
+        let found = server.engine.find_aof()?;
+        server.engine.begin_loading(found.total_bytes(), server.now);
+        server.engine.start_aof(found, server.now)?;
+        Ok(server)
+    }
+    fn with_folder(text: &str, acl: &str, folder: Option<Arc<dyn Folder>>) -> Result<Server, String> {
         let config = Config::new();
         config.load_text(text).unwrap();
         let keyspace = Arc::new(Keyspace::new(config.shards().max(8), config.databases(), [1, 2, 3, 4]));
@@ -189,6 +221,7 @@ impl Server {
         let acl_files = Arc::new(parking_lot::Mutex::new(BTreeMap::from([("users.acl".into(), acl.into())])));
         let reloads = Arc::new(AtomicUsize::new(0));
         let on_clock = OnClock::default();
+        let died = Arc::<parking_lot::Mutex<Option<String>>>::default();
         let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
             used_bytes: used_bytes.clone(),
@@ -197,6 +230,8 @@ impl Server {
             acl_files: acl_files.clone(),
             reloads: reloads.clone(),
             on_clock: on_clock.clone(),
+            folder,
+            died: died.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
         let facts = ServerFacts {
@@ -207,7 +242,18 @@ impl Server {
         };
         let engine = Engine::new(config, keyspace, host, facts, now);
         engine.load_users()?;
-        Ok(Server { engine, now, asked, used_bytes, step_us, acl_files, reloads, on_clock, connections: 0 })
+        Ok(Server {
+            engine,
+            now,
+            asked,
+            used_bytes,
+            step_us,
+            acl_files,
+            reloads,
+            on_clock,
+            died,
+            connections: 0,
+        })
     }
     pub fn advance_ms(&mut self, ms: u64) {
         self.now.unix_us += ms as i64 * 1000;

@@ -5,6 +5,7 @@ mod blocking;
 mod client;
 mod config;
 mod connection;
+mod disk;
 mod fixture;
 mod journal;
 mod lane;

@@ -241,6 +241,8 @@ fn what_random_commands_left_in_redis_server_is_loaded() {
         let mut client = link(&server);
         assert_eq!(call(&mut client, &["DEBUG", "DIGEST"]), digest, "seed {seed}");
         assert_eq!(call(&mut client, &["FCALL", "f", "0"]), "7");
+        let log = server.folder.log_text();
+        assert!(!log.contains("CRITICAL"), "{log}");
     }
 }
 
@@ -513,4 +515,41 @@ fn it_is_rewritten_when_it_has_grown() {
     let before = digest(&mut client);
     shut_down(server);
     assert_eq!(digest_there(folder.path()), before);
+}
+
+#[test]
+fn debug_reload_is_no_change_of_its_own() {
+    let folder = folder();
+    let server = start(folder.path(), &["--appendfsync", "always"]);
+    let mut client = link(&server);
+    for n in 0..100 {
+        call(&mut client, &["SET", &format!("key:{n}"), "value"]);
+    }
+    let before = digest(&mut client);
+    assert_eq!(call(&mut client, &["DEBUG", "RELOAD"]), "OK");
+    assert_eq!(digest(&mut client), before);
+    call(&mut client, &["SET", "key:1", "other"]);
+    until_rewritten(&mut client);
+    let before = digest(&mut client);
+    shut_down(server);
+    assert_eq!(digest_there(folder.path()), before);
+}
+
+/// A single file of an older Redis that happens to lie there is not touched by what is switched on later.
+#[test]
+fn what_is_switched_on_leaves_an_old_file_alone() {
+    let folder = folder();
+    let old = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+    let path = folder.path().join("appendonly.aof");
+    std::fs::write(&path, old).expect("written");
+    let server = start(folder.path(), &["--appendonly", "no"]);
+    let mut client = link(&server);
+    assert_eq!(call(&mut client, &["BGREWRITEAOF"]), "Background append only file rewriting started");
+    until_rewritten(&mut client);
+    for on in ["yes", "no", "yes"] {
+        assert_eq!(call(&mut client, &["CONFIG", "SET", "appendonly", on]), "OK");
+    }
+    until_rewritten(&mut client);
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), old);
+    assert_eq!(call(&mut client, &["DBSIZE"]), "0");
 }

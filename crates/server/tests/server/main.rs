@@ -1,6 +1,7 @@
 //! The built binary, over real sockets: what the driver promises whatever its peers do.
 
 mod aof;
+mod aof_kills;
 mod blocking;
 mod budgets;
 mod check_aof;

@@ -60,20 +60,14 @@ impl Engine {
     /// What is wrong with it, for whoever starts the server. Nothing was changed then.
     pub fn find_aof(&self) -> Result<FoundAof, String> {
         let names = Names::of(&self.config);
-        let opened = self.host.open_folder(&names.folder, &names.file);
-        let folder =
-            opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
-        let folder = folder.ok_or_else(no_files)?;
-        let mut manifest = read_manifest(&*folder, &names)?;
-        if let Some(old) = old_file(&*folder, &manifest, &names, self)? {
-            manifest = old;
+        let mut found = self.open_aof_folder()?;
+        if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
+            found.manifest = old;
             self.host.log(&format!(
                 "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
                 names.file, names.folder
             ));
         }
-        let mut found =
-            FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0, db: 0 };
         for file in found.manifest.to_load() {
             let opened = found.folder.open(&file.name);
             let opened =
@@ -95,6 +89,16 @@ impl Engine {
             found.files.push((file.clone(), opened));
         }
         Ok(found)
+    }
+    /// The folder and its manifest: what [`Engine::find_aof`] begins with.
+    pub(super) fn open_aof_folder(&self) -> Result<FoundAof, String> {
+        let names = Names::of(&self.config);
+        let opened = self.host.open_folder(&names.folder, &names.file);
+        let folder =
+            opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
+        let folder = folder.ok_or_else(no_files)?;
+        let manifest = read_manifest(&*folder, &names)?;
+        Ok(FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0, db: 0 })
     }
     /// Loads its files into the empty keyspace.
     ///

@@ -82,7 +82,14 @@ impl<'e> Replayer<'e> {
     fn run(&mut self, spec: &'static CommandSpec, args: Args<'_>) -> Result<(), String> {
         self.commands += 1;
         if run::handler(spec).is_some() {
-            let error = self.run_on_data(spec, args);
+            let error = match exact_trim_with_limit(spec, args) {
+                None => self.run_on_data(spec, args),
+                Some(limit) => {
+                    let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
+                    let kept: Vec<&[u8]> = kept.map(|at| args.at(at)).collect();
+                    self.run_on_data(spec, Argv::from_slices(&kept).args())
+                }
+            };
             self.note(error);
             return Ok(());
         }
@@ -155,6 +162,17 @@ impl<'e> Replayer<'e> {
     }
 }
 
+/// Where `LIMIT count` stands behind an exact length or ID: redis-server writes XADD and XTRIM so when they were sent with `~`, and
+/// passes over it when it loads the file; clients are refused.
+fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
+    if !matches!(spec.name, "xadd" | "xtrim") {
+        return None;
+    }
+    let option = (2..args.len().min(4)).find(|at| args.is(*at, "MAXLEN") || args.is(*at, "MINID"))?;
+    let is_exact = args.get(option + 1) == Some(b"=");
+    (is_exact && option + 4 < args.len() && args.is(option + 3, "LIMIT")).then_some(option + 3)
+}
+
 /// Commands about a connection, or about nothing that stays.
 fn changes_nothing(command: SessionCommand) -> bool {
     use SessionCommand as S;
@@ -163,4 +181,28 @@ fn changes_nothing(command: SessionCommand) -> bool {
 
 fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_behind_an_exact_length_is_passed_over() {
+        for (line, limit) in [
+            ("XADD k MAXLEN = 5 LIMIT 10 1-1 f v", Some(5)),
+            ("XADD k NOMKSTREAM MINID = 5-1 LIMIT 10 1-1 f v", Some(6)),
+            ("XTRIM k MAXLEN = 5 LIMIT 10", Some(5)),
+            ("XADD k MAXLEN ~ 5 LIMIT 10 1-1 f v", None),
+            ("XADD k MAXLEN = 5 1-1 LIMIT v", None),
+            ("XADD k 1-1 MAXLEN =", None),
+            ("XTRIM k MAXLEN = 5", None),
+            ("SET k MAXLEN = 5 LIMIT 10", None),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            let argv = Argv::from_slices(&words);
+            let spec = strand_commands::dispatch::lookup(words[0].as_bytes()).expect("a command");
+            assert_eq!(exact_trim_with_limit(spec, argv.args()), limit, "{line}");
+        }
+    }
 }

@@ -155,6 +155,7 @@ impl Engine {
                 return Err(IN_PROGRESS);
             }
             (status.rewriting, status.scheduled, status.last_try_s) = (Some(now), false, now.unix_s());
+            status.rewrites += 1;
             aof.cancel.store(false, Relaxed);
         }
         let engine = self.clone();
@@ -182,7 +183,7 @@ impl Engine {
     /// BGREWRITEAOF without an append-only file: as in redis-server a base is written, for a later start with one.
     fn rewrite_alone(&self, now: Now) {
         let done = catch_unwind(AssertUnwindSafe(|| {
-            let found = self.find_aof().map_err(io::Error::other)?;
+            let found = self.open_aof_folder().map_err(io::Error::other)?;
             let names = Names::of(&self.config);
             let snapshot = {
                 let _hold = self.holds.announce(None);
@@ -227,7 +228,6 @@ impl Engine {
     /// Writes a base, and brings the manifest up to date. On a thread that may be slow.
     fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
-        aof.status.lock().rewrites += 1;
         let (snapshot, folder, names, seq) = {
             let mut held = aof.writer.lock();
             let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
@@ -351,7 +351,8 @@ impl Engine {
         let _one = aof.switching.lock();
         match (aof.mode(), on) {
             (Mode::Off, true) => {
-                let found = self.find_aof()?;
+                self.await_rewrite();
+                let found = self.open_aof_folder()?;
                 let names = Names::of(&self.config);
                 let writer = self.begin_writer(found, names).map_err(|e| system_text(&e))?;
                 self.adopt_writer(writer);
@@ -374,12 +375,20 @@ impl Engine {
                     // What changed after the turn is of no use to anybody.
                     writer.end(self);
                 }
+                // It holds the folder, too.
+                self.await_rewrite();
                 let mut status = aof.status.lock();
                 (status.write_error, status.is_unproven, status.scheduled) = (None, false, false);
                 self.persist.set(AOF_FAILED, false);
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+    /// Waits for a rewrite that was given up, or goes on.
+    pub(in crate::persist) fn await_rewrite(&self) {
+        while self.persist.aof.is_rewriting() {
+            self.host.nap_us(crate::persist::RETRY_US);
         }
     }
     /// The server ends: what is written is brought to the disk. On a thread that may be slow.

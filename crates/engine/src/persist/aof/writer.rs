@@ -248,8 +248,9 @@ impl Engine {
             self.host.yield_now();
         }
     }
-    /// One turn. `at_end`: all is to be on the disk behind it. Waits for the disk.
-    pub(crate) fn write_aof(&self, at_end: bool) {
+    /// One turn of the append-only file's thread, for a test that has no thread. `at_end`: all is to be on the disk behind it.
+    /// Waits for the disk.
+    pub fn write_aof(&self, at_end: bool) {
         let aof = &self.persist.aof;
         let mut held = aof.writer.lock();
         let Some(writer) = held.as_mut() else { return };

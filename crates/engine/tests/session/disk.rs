@@ -1,0 +1,345 @@
+//! A disk in memory that forgets what was not synced when the power fails, and fails when it is told to; and servers that
+//! write their append-only file to it.
+
+use crate::fixture::{Peer, Server};
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, IoSlice};
+use std::sync::Arc;
+use strand_engine::{AppendFile, Folder, OpenedFile, WriteFile};
+
+/// So many crashes; STRAND_CRASHES gives another number.
+const CRASHES: u64 = 300;
+const PEERS: usize = 3;
+
+#[derive(Clone, Default)]
+struct Disk(Arc<parking_lot::Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<String, File>,
+    /// The power fails after so many operations.
+    power_left: Option<usize>,
+    /// Bytes that still have a place.
+    room: Option<usize>,
+    syncs_fail: bool,
+}
+
+#[derive(Clone, Default)]
+struct File {
+    bytes: Vec<u8>,
+    /// So many of them stay when the power fails.
+    synced: usize,
+}
+
+impl Disk {
+    /// An operation begins.
+    fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
+        let mut state = self.0.lock();
+        match &mut state.power_left {
+            Some(0) => return Err(io::Error::other("the power has failed")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(state)
+    }
+    fn is_dead(&self) -> bool {
+        self.0.lock().power_left == Some(0)
+    }
+    fn power_fails_after(&self, operations: usize) {
+        self.0.lock().power_left = Some(operations);
+    }
+    /// The power is back: of what was not synced a part is there, and ends anywhere.
+    fn recover(&self, rng: &mut fastrand::Rng) {
+        let mut state = self.0.lock();
+        state.power_left = None;
+        for file in state.files.values_mut() {
+            let kept = rng.usize(file.synced..=file.bytes.len());
+            file.bytes.truncate(kept);
+            file.synced = kept;
+        }
+    }
+}
+
+impl Folder for Disk {
+    fn open(&self, name: &str) -> io::Result<Option<OpenedFile>> {
+        let bytes = self.state()?.files.get(name).map(|file| file.bytes.clone());
+        Ok(bytes.map(|bytes| {
+            let len = bytes.len() as u64;
+            (Box::new(Cursor::new(bytes)) as Box<_>, len)
+        }))
+    }
+    fn replace(&self, name: &str, _in_parts: bool, write: &mut WriteFile<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        let synced = bytes.len();
+        self.state()?.files.insert(name.into(), File { bytes, synced });
+        Ok(())
+    }
+    fn append_to(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
+        self.state()?.files.entry(name.into()).or_default();
+        Ok(Box::new(Growing { disk: self.clone(), name: name.into() }))
+    }
+    fn cut(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let mut state = self.state()?;
+        let file = state.files.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
+        file.bytes.truncate(bytes as usize);
+        file.synced = file.bytes.len();
+        Ok(())
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state()?.files.remove(name);
+        Ok(())
+    }
+    fn adopt(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+struct Growing {
+    disk: Disk,
+    name: String,
+}
+
+impl Growing {
+    fn with<R>(&self, change: impl FnOnce(&mut File) -> R) -> io::Result<R> {
+        let mut state = self.disk.state()?;
+        Ok(change(state.files.get_mut(&self.name).ok_or(io::ErrorKind::NotFound)?))
+    }
+}
+
+impl AppendFile for Growing {
+    fn bytes(&self) -> u64 {
+        self.disk.0.lock().files.get(&self.name).map_or(0, |file| file.bytes.len() as u64)
+    }
+    fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut state = self.disk.state()?;
+        // As the system may, it takes a part.
+        let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let mut takes = all.len().min(1 + all.len() / 2);
+        if let Some(room) = &mut state.room {
+            if *room == 0 {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+            }
+            takes = takes.min(*room);
+            *room -= takes;
+        }
+        let file = state.files.get_mut(&self.name).ok_or(io::ErrorKind::NotFound)?;
+        file.bytes.extend_from_slice(&all[..takes]);
+        Ok(takes)
+    }
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.with(|file| {
+            file.bytes.truncate(bytes as usize);
+            file.synced = file.synced.min(file.bytes.len());
+        })
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        if self.disk.0.lock().syncs_fail {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
+        }
+        self.with(|file| file.synced = file.bytes.len())
+    }
+}
+
+fn open(disk: &Disk, more: &str) -> Server {
+    Server::on_disk(more, Arc::new(disk.clone())).expect("the disk is whole")
+}
+
+/// The last number in `text` behind each name: `a=5`.
+fn note(replies: &str, counter: usize, known: &mut [u64]) {
+    for reply in replies.split('|') {
+        let number = reply.trim_start_matches([':', '$', '*']).parse().unwrap_or(0);
+        if reply.starts_with(':') {
+            known[counter] = known[counter].max(number);
+        }
+    }
+}
+
+/// The power fails at any operation on the disk, in rewrites too. Whatever a client was told, by the reply to a write or to a
+/// read, is there afterwards.
+#[test]
+fn with_always_nothing_that_was_told_is_lost_when_the_power_fails() {
+    let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES);
+    let (disk, mut known, mut rng) = (Disk::default(), [0u64; PEERS], fastrand::Rng::with_seed(18));
+    let (mut told, mut waited, mut rewrites) = (0u64, 0u64, 0u64);
+    for crash in 0..crashes {
+        let mut server = open(&disk, "appendfsync always\nenable-debug-command yes");
+        let mut peers: Vec<Peer> = (0..PEERS).map(|_| server.connect()).collect();
+        for (counter, known) in known.iter().enumerate() {
+            peers[0].feed(&crate::fixture::command(&format!("INCRBY c:{counter} 0")), usize::MAX);
+            peers[0].drive(&server);
+            server.engine.write_aof(false);
+            peers[0].drive(&server);
+            let found: u64 = peers[0].replies().trim_matches([':', '|']).parse().expect("a number");
+            assert!(found >= *known, "{found} of {known} in crash {crash}");
+        }
+        disk.power_fails_after(rng.usize(0..40));
+        // A turn for whoever waits; the bound is for a disk that is never asked.
+        for _ in 0..200 {
+            if disk.is_dead() {
+                break;
+            }
+            match rng.u8(0..20) {
+                0..5 => {
+                    server.engine.write_aof(false);
+                }
+                5 => {
+                    rewrites += 1;
+                    peers[0].run(&server, "BGREWRITEAOF");
+                }
+                _ => {
+                    let (at, counter) = (rng.usize(0..PEERS), rng.usize(0..PEERS));
+                    let read = rng.bool();
+                    let line =
+                        if read { format!("INCRBY c:{counter} 0") } else { format!("INCR c:{counter}") };
+                    // Replies of one peer are told apart by when they come: one command at a time.
+                    let early = peers[at].run(&server, &line);
+                    note(&early, counter, &mut known);
+                    for _ in 0..rng.u8(0..3) {
+                        waited += u64::from(early.is_empty());
+                        server.engine.write_aof(false);
+                    }
+                    let late = {
+                        peers[at].drive(&server);
+                        peers[at].replies()
+                    };
+                    note(&late, counter, &mut known);
+                    told += u64::from(!early.is_empty() || !late.is_empty());
+                    if early.is_empty() && late.is_empty() {
+                        // It goes on waiting: nobody else has its replies.
+                        peers[at] = server.connect();
+                    }
+                }
+            }
+        }
+        drop(peers);
+        disk.recover(&mut rng);
+    }
+    assert!(told > crashes && waited > crashes && rewrites > 0, "{told} {waited} {rewrites}");
+}
+
+#[test]
+fn with_always_a_reply_waits_for_the_disk_and_others_do_not_wait_for_it() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync always");
+    let (mut a, mut b) = (server.connect(), server.connect());
+    assert_eq!(a.run(&server, "SET k 1"), "", "it is not on the disk");
+    assert_eq!(b.run(&server, "GET k"), "", "what it would tell is not on the disk");
+    server.engine.write_aof(false);
+    assert!(a.wakes.count() > 0 && b.wakes.count() > 0);
+    a.drive(&server);
+    b.drive(&server);
+    assert_eq!((a.replies(), b.replies()), ("+OK|".into(), "$1|1|".into()));
+    assert_eq!(a.run(&server, "GET k"), "$1|1|", "all is on the disk");
+    // Who waits is let go when nobody has to wait any more.
+    assert_eq!(a.run(&server, "SET k 2"), "");
+    assert_eq!(b.run(&server, "CONFIG SET appendfsync no"), "+OK|");
+    a.drive(&server);
+    assert_eq!(a.replies(), "+OK|");
+}
+
+#[test]
+fn what_the_disk_has_no_room_for_is_written_when_it_has() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync everysec");
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
+    server.engine.write_aof(false);
+    disk.0.lock().room = Some(10);
+    assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
+    server.engine.write_aof(false);
+    let refused = "-MISCONF Errors writing to the AOF file: No space left on device|";
+    for (line, reply) in [("SET c 3", refused), ("PING", refused), ("GET b", "$1|2|")] {
+        assert_eq!(peer.run(&server, line), reply, "{line}");
+    }
+    assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:err"));
+    disk.0.lock().room = None;
+    server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
+    // The clock has moved when it is read again.
+    server.engine.write_aof(false);
+    server.engine.write_aof(false);
+    assert_eq!(peer.run(&server, "SET c 3"), "+OK|");
+    assert!(peer.run(&server, "INFO persistence").contains("aof_last_write_status:ok"));
+    server.engine.write_aof(true);
+    let mut again = open(&disk, "");
+    let mut peer = again.connect();
+    assert_eq!(peer.run(&again, "MGET a b c"), "*3|$1|1|$1|2|$1|3|");
+    // With `always` nobody can be told anything: the process ends.
+    let mut server = open(&disk, "appendfsync always");
+    let mut peer = server.connect();
+    disk.0.lock().room = Some(10);
+    assert_eq!(peer.run(&server, "SET d 4"), "");
+    server.engine.write_aof(false);
+    peer.drive(&server);
+    assert_eq!(peer.replies(), "");
+    assert!(server.died.lock().as_deref().is_some_and(|text| text.contains("'always'. Exiting...")));
+}
+
+#[test]
+fn after_a_sync_that_failed_only_a_new_base_lets_writes_go_on() {
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync everysec");
+    server.step_us.store(2_000_000, std::sync::atomic::Ordering::Relaxed);
+    let mut peer = server.connect();
+    assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
+    disk.0.lock().syncs_fail = true;
+    server.engine.write_aof(false);
+    let refused = "-MISCONF Errors writing to the AOF file: Input/output error|";
+    assert_eq!(peer.run(&server, "SET b 2"), refused);
+    disk.0.lock().syncs_fail = false;
+    // A later sync that is done says nothing of what was lost before.
+    server.engine.write_aof(false);
+    assert_eq!(peer.run(&server, "SET b 2"), refused);
+    server.advance_ms(60_000);
+    server.engine.tick(server.now);
+    assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
+    assert!(peer.run(&server, "INFO persistence").contains("aof_last_bgrewrite_status:ok"));
+}
+
+/// Real files with a few bytes changed, taken out or put in are loaded or refused; nothing panics, and what is refused stays as it
+/// is.
+#[test]
+fn changed_files_are_loaded_or_refused() {
+    const CHANGED: usize = 300;
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../aof/tests/data");
+    let read = |name: &str| std::fs::read(data.join(name)).expect("the data");
+    let files = [
+        read("redis-7.0.15-plain/appendonlydir/appendonly.aof.2.incr.aof"),
+        read("redis-7.0.15-rdb-base/appendonlydir/appendonly.aof.3.incr.aof"),
+        read("redis-6.2.16-rdb-base/appendonly.aof"),
+        read("redis-head-plain/appendonlydir/appendonly.aof.2.incr.aof"),
+    ];
+    let manifest = b"file x.aof seq 1 type b\n";
+    let mut rng = fastrand::Rng::with_seed(5);
+    let (mut loaded, mut refused) = (0, 0);
+    for _ in 0..CHANGED {
+        let mut bytes = files[rng.usize(..files.len())].clone();
+        for _ in 0..rng.usize(0..3) {
+            let at = rng.usize(..bytes.len());
+            match rng.u8(0..3) {
+                0 => bytes[at] = rng.u8(..),
+                1 => drop(bytes.drain(at..(at + rng.usize(1..40)).min(bytes.len()))),
+                _ => {
+                    drop(bytes.splice(
+                        at..at,
+                        (0..rng.usize(1..9)).map(|_| b'0' + rng.u8(..10)).collect::<Vec<_>>(),
+                    ))
+                }
+            }
+        }
+        let disk = Disk::default();
+        for (name, bytes) in [("appendonly.aof.manifest", &manifest[..]), ("x.aof", &bytes)] {
+            disk.0.lock().files.insert(name.into(), File { bytes: bytes.to_vec(), synced: bytes.len() });
+        }
+        match Server::on_disk("", Arc::new(disk.clone())) {
+            Ok(_) => loaded += 1,
+            Err(why) => {
+                refused += 1;
+                assert!(why.contains("x.aof") && why.contains("offset "), "{why}");
+                assert_eq!(disk.0.lock().files["x.aof"].bytes, bytes);
+                assert_eq!(disk.0.lock().files.len(), 2);
+            }
+        }
+    }
+    assert!(loaded > CHANGED / 10 && refused > CHANGED / 10, "{loaded} {refused}");
+}

@@ -1,0 +1,100 @@
+//! A server is killed while clients write: with `appendfsync always` nothing is lost that was acknowledged, with `everysec` only
+//! the last of it, and never a part of a transaction.
+//!
+//! STRAND_KILLS=200 kills more often than a run of all tests has time for.
+
+use crate::aof::{call, folder, info, link, start};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// How often each server is killed.
+const KILLS: u64 = 5;
+const WRITERS: usize = 4;
+/// Rounds last so long, in milliseconds.
+const ROUND_MS: std::ops::Range<u64> = 20..120;
+fn kills() -> u64 {
+    std::env::var("STRAND_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
+}
+
+/// What a writer knows of its counter: the last acknowledged number, and the last that it asked for.
+#[derive(Default)]
+struct Acknowledged {
+    last: AtomicU64,
+    sent: AtomicU64,
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_always() {
+    killed_under_load("always", 7);
+}
+
+#[test]
+fn only_the_last_is_lost_with_everysec() {
+    killed_under_load("everysec", 8);
+}
+
+fn killed_under_load(fsync: &str, seed: u64) {
+    let folder = folder();
+    let options = ["--appendfsync", fsync, "--auto-aof-rewrite-min-size", "30kb"];
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut total = 0;
+    for round in 0..kills() {
+        let mut server = start(folder.path(), &options);
+        let acknowledged: Vec<Acknowledged> = (0..WRITERS).map(|_| Acknowledged::default()).collect();
+        let before: Vec<u64> = {
+            let mut client = link(&server);
+            let mut value = |key: String| call(&mut client, &["GET", &key]).parse().unwrap_or(0);
+            (0..WRITERS).map(|writer| value(format!("counter:{writer}"))).collect()
+        };
+        let is_over = AtomicBool::new(false);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for (writer, (acknowledged, before)) in acknowledged.iter().zip(&before).enumerate() {
+                let (mut link, is_over) = (link(&server), &is_over);
+                acknowledged.last.store(*before, SeqCst);
+                acknowledged.sent.store(*before, SeqCst);
+                scope.spawn(move || {
+                    let (key, list) = (format!("counter:{writer}"), format!("list:{writer}"));
+                    while !is_over.load(SeqCst) {
+                        acknowledged.sent.fetch_add(1, SeqCst);
+                        // Both or none: a counter, and a list that grows with it.
+                        let batch: [&[&str]; 4] =
+                            [&["MULTI"], &["INCR", &key], &["RPUSH", &list, "x"], &["EXEC"]];
+                        if batch.iter().any(|args| link.send(args).is_err()) {
+                            return;
+                        }
+                        if (0..4).any(|_| link.reply().is_err()) {
+                            return;
+                        }
+                        acknowledged.last.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+            if round % 3 == 2 {
+                call(&mut link(&server), &["BGREWRITEAOF"]);
+            }
+            let lasts = Duration::from_millis(rng.u64(ROUND_MS));
+            while began.elapsed() < lasts {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            server.signal(rustix::process::Signal::KILL);
+            is_over.store(true, SeqCst);
+        });
+        server.end();
+        let again = start(folder.path(), &options);
+        let mut client = link(&again);
+        for (writer, acknowledged) in acknowledged.iter().enumerate() {
+            let number = |text: String| text.parse::<u64>().unwrap_or(0);
+            let found = number(call(&mut client, &["GET", &format!("counter:{writer}")]));
+            let in_list = number(call(&mut client, &["LLEN", &format!("list:{writer}")]));
+            assert_eq!(found, in_list, "half a transaction in round {round} of {fsync}");
+            let (last, sent) = (acknowledged.last.load(SeqCst), acknowledged.sent.load(SeqCst));
+            assert!(found <= sent, "{found} of {sent} in round {round} of {fsync}");
+            let safe = if fsync == "always" { last } else { before[writer] };
+            assert!(found >= safe, "{found}, but {safe} were safe, in round {round} of {fsync}");
+            total += found - before[writer].min(found);
+        }
+        assert_eq!(info(&mut client, "aof_last_write_status"), "ok");
+    }
+    assert!(total > 0, "nothing was ever written");
+}
