@@ -112,11 +112,7 @@ fn lists(lab: &mut Lab<'_>, elements: u64) -> Result<()> {
     one(lab, SORT, "SORT list ALPHA LIMIT 0 10");
     one(lab, LINSERT, &format!("LINSERT list BEFORE {last} new"));
     one(lab, LREM, &format!("LREM list 0 {last}"));
-    lab.stall(EXEC, 1, |client, _| {
-        client.call(&["MULTI"])?;
-        client.call(&["LRANGE", "list", "0", "-1"])?;
-        client.call(&["EXEC"]).map(drop)
-    });
+    lab.stall(EXEC, 1, |client, _| client.pipeline(b"MULTI\r\nLRANGE list 0 -1\r\nEXEC\r\n").map(drop));
     if lab.wants(LTRIM) {
         lab.server.connect()?.call(&["COPY", "list", "trimmed"])?;
         one(lab, LTRIM, &format!("LTRIM trimmed {} -1", elements / 2));
