@@ -5,6 +5,7 @@ use crate::segmented::{At, Content, Item, New, Payload, Positions, Segmented, po
 use crate::snapshot::Saving;
 use crate::tracking::Notes;
 use crate::types::Collection;
+use crate::types::hash::OnGone;
 use crate::usage::{Access, Usage};
 use crate::watch::Watchers;
 use crate::{Key, KeyEvent, KeyHash, RecordRef, Settings, ValueRef};
@@ -182,6 +183,9 @@ impl Table {
         }
     }
 }
+
+/// Is called with a key, what has happened to it, and what is gone by that, as [`FieldsExpired::events`] has it.
+type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
 /// What became of a hash whose record's deadline has come.
 pub(crate) struct FieldsExpired {
@@ -457,7 +461,7 @@ impl Shard {
         now_ms: i64,
         garbage: &mut Vec<Value>,
         names_fields: bool,
-        tell: &mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>),
+        tell: OnExpiry<'_>,
     ) -> (usize, usize, Option<u64>) {
         let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
         let mut watchers = std::mem::take(&mut self.watchers);
@@ -517,7 +521,7 @@ impl Shard {
             }
             table.records.change_outside(at, |value| match value {
                 Value::Hash(hash) => {
-                    let add: Option<&mut dyn FnMut(&[u8])> = if names_fields { Some(&mut add) } else { None };
+                    let add: OnGone<'_> = if names_fields { Some(&mut add) } else { None };
                     Some((hash.expire(now_ms, add), hash.is_empty()))
                 }
                 Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,

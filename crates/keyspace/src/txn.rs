@@ -193,8 +193,8 @@ impl<'k> Txn<'k> {
         self.no_touch = no_touch;
     }
 
-    /// True when somebody wants to be told of events, or changes are recorded. Asked with the shard held that is changed: whoever began to listen before
-    /// it was taken is told.
+    /// True when somebody wants to be told of events, or changes are recorded. Ask with the shard held that is changed: who began
+    /// to listen before the shard was taken is told.
     #[inline]
     pub fn listens(&self) -> bool {
         self.clock.settings.listens.load(Relaxed) != 0

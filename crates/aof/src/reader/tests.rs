@@ -128,6 +128,6 @@ proptest! {
         let (commands, end) = read(&file);
         let bytes: usize = commands.iter().flatten().map(Vec::len).sum();
         prop_assert!(bytes <= file.len());
-        prop_assert!(end.map_or_else(|broken| broken.offset, |offset| offset) <= file.len() as u64);
+        prop_assert!(end.unwrap_or_else(|broken| broken.offset) <= file.len() as u64);
     }
 }

@@ -147,7 +147,7 @@ fn position(call: &mut Call<'_, '_>) -> Result<i64, &'static str> {
 
 /// A range of bits in pieces of some 50 us. Between two of them it pauses, where that was asked for; the last piece is the one
 /// after which nobody wants the reply any more.
-fn pieces<'r>(range: Range<u64>, reply: &'r mut Reply<'_>) -> impl Iterator<Item = Range<u64>> {
+fn pieces(range: Range<u64>, reply: &mut Reply<'_>) -> impl Iterator<Item = Range<u64>> {
     const PIECE_BITS: u64 = 8 * 512 * 1024;
     let mut from = range.start;
     std::iter::from_fn(move || {

@@ -298,6 +298,8 @@ fn after_a_sync_that_failed_only_a_new_base_lets_writes_go_on() {
 
 /// Real files with a few bytes changed, taken out or put in are loaded or refused; nothing panics, and what is refused stays as it
 /// is.
+// The test's data are files; the engine under test reads none of them by itself.
+#[allow(clippy::disallowed_methods)]
 #[test]
 fn changed_files_are_loaded_or_refused() {
     const CHANGED: usize = 300;

@@ -1,3 +1,5 @@
+//! The journal: the order of what is taken, offsets, panics, what is shared, and what happens when it is full.
+
 use super::effects::Arg;
 use super::*;
 use strand_chain::Blob;

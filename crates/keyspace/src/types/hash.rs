@@ -48,6 +48,9 @@ impl Default for Form {
     }
 }
 
+/// Is called with each field that is gone.
+pub type OnGone<'a> = Option<&'a mut dyn FnMut(&[u8])>;
+
 impl HashValue {
     /// An empty hash (packed).
     pub fn new() -> HashValue {
@@ -143,7 +146,7 @@ impl HashValue {
     }
     /// Has fields be gone whose time has come by `now_ms`, and calls `gone` with each; how many they are. Costs as much as
     /// removing some hundred fields.
-    pub fn expire(&mut self, now_ms: i64, gone: Option<&mut dyn FnMut(&[u8])>) -> usize {
+    pub fn expire(&mut self, now_ms: i64, gone: OnGone<'_>) -> usize {
         self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
     }
     /// When the key of the hash expires, `i64::MAX` for never; kept here while some field expires.

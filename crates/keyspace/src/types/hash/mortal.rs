@@ -76,7 +76,7 @@ impl Mortal {
     }
     /// Hides what has expired by then, and removes some of what is hidden; how many fields were there before and are not now.
     /// Each of those is given to `gone`.
-    pub(super) fn expire(&mut self, now_ms: i64, gone: Option<&mut dyn FnMut(&[u8])>) -> usize {
+    pub(super) fn expire(&mut self, now_ms: i64, gone: super::OnGone<'_>) -> usize {
         let (before, hidden) = (self.len(), self.hidden());
         self.hidden_ms = now_ms;
         let after = self.len();
