@@ -51,7 +51,7 @@ impl Drop for Fixture {
         let shown: Vec<u8> = stream.slices().flatten().copied().take(4096).collect();
         let shown = String::from_utf8_lossy(&shown).replace("\r\n", " ");
         if let Err(why) = replayed(stream, &twin, self.now_ms) {
-            panic!("the journal cannot be run again: {why:?}; it begins with {shown}");
+            panic!("the journal cannot be run again: {why}; it begins with {shown}");
         }
         let digests = [&*self.keyspace, &twin].map(|k| serial::dataset_digest(k, self.now_ms).to_hex());
         assert_eq!(digests[0], digests[1], "the journal makes other data; it begins with {shown}");

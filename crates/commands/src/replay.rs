@@ -3,161 +3,229 @@
 //! Nothing expires by the clock meanwhile: the journal says what expired. A transaction is run when its EXEC has come, so that
 //! one that is cut off has done nothing.
 //!
-//! Left out: reading files, and commands about the server (FUNCTION), which the caller runs.
+//! Left out: reading files, and commands that are not about keys, which the caller runs ([`Others`]).
 
 use crate::dispatch;
 use crate::run::{self, Context};
-use crate::spec::CommandSpec;
+use crate::spec::{CommandSpec, Exec, SessionCommand};
 use strand_chain::Chain;
-use strand_keyspace::Keyspace;
 use strand_keyspace::types::string::parse_int;
+use strand_keyspace::{KeyHash, Keyspace};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Protocol;
 
-/// Most commands in one transaction of a journal.
-pub const QUEUED_MAX: usize = 1 << 24;
+/// Replies are of no use; one that is longer is cut.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// So much of an error is shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// Runs a command that is not about keys. `Ok(Some(text))`: its reply was this error.
+///
+/// # Errors
+/// Why it is none that may stand in a journal.
+pub type Others<'o> = &'o mut dyn FnMut(&'static CommandSpec, Args<'_>) -> Result<Option<String>, String>;
 
 /// A reader's state: the database that is selected, and the transaction that has begun.
 #[derive(Debug)]
 pub struct Replay {
     db: usize,
-    queued: Option<Vec<Argv>>,
+    /// The commands since MULTI.
+    queue: Option<Vec<(&'static CommandSpec, Argv)>>,
     rng: fastrand::Rng,
-}
-
-/// Why a command of a journal could not be run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotRun {
-    /// The command is none of the table's, has a wrong number of arguments, or is no command on keys.
-    Unknown(Vec<u8>),
-    /// The command answered with this error.
-    Failed(Vec<u8>),
-}
-
-impl Default for Replay {
-    fn default() -> Replay {
-        Replay { db: 0, queued: None, rng: fastrand::Rng::with_seed(0) }
-    }
+    out: Chain,
+    /// Commands run.
+    pub commands: u64,
+    /// Commands that replied with an error.
+    pub failed: u64,
+    /// The first such reply.
+    pub first_error: Option<String>,
 }
 
 impl Replay {
-    /// Takes the next command of the journal; `now_ms` is the reader's clock.
-    ///
-    /// # Errors
-    /// [`NotRun`]; what the journal says is not this keyspace's any more.
-    pub fn apply(&mut self, keyspace: &Keyspace, argv: Argv, now_ms: i64) -> Result<(), NotRun> {
-        let args = argv.args();
-        if args.is(0, "MULTI") && self.queued.is_none() {
-            self.queued = Some(Vec::new());
-            return Ok(());
-        }
-        if args.is(0, "EXEC")
-            && let Some(queued) = self.queued.take()
-        {
-            return queued.iter().try_for_each(|argv| self.run(keyspace, argv.args(), now_ms));
-        }
-        match &mut self.queued {
-            Some(queued) if queued.len() < QUEUED_MAX => {
-                queued.push(argv);
-                Ok(())
-            }
-            Some(_) => Err(NotRun::Failed(b"ERR the transaction has too many commands".to_vec())),
-            None => self.run(keyspace, args, now_ms),
+    /// At the beginning of a journal.
+    pub fn new(seed: u64) -> Replay {
+        Replay {
+            db: 0,
+            queue: None,
+            rng: fastrand::Rng::with_seed(seed),
+            out: Chain::new(),
+            commands: 0,
+            failed: 0,
+            first_error: None,
         }
     }
-    /// True when a transaction has begun that has not come to its EXEC.
-    pub fn is_in_transaction(&self) -> bool {
-        self.queued.is_some()
+    /// True between MULTI and EXEC.
+    pub fn in_multi(&self) -> bool {
+        self.queue.is_some()
     }
     /// The database that is selected.
     pub fn db(&self) -> usize {
         self.db
     }
-
-    fn run(&mut self, keyspace: &Keyspace, args: Args<'_>, now_ms: i64) -> Result<(), NotRun> {
-        if args.is(0, "SELECT") && args.len() == 2 {
-            let db = parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok());
-            let db = db.filter(|db| *db < keyspace.databases());
-            self.db = db.ok_or_else(|| NotRun::Failed(b"ERR DB index is out of range".to_vec()))?;
-            return Ok(());
-        }
-        let found = dispatch::resolve(args).map_err(NotRun::Unknown)?;
-        if run::handler(found.spec).is_none() {
-            let head: &[u8] = b"ERR a journal cannot have the command ";
-            return Err(NotRun::Unknown([head, found.spec.name.as_bytes()].concat()));
-        }
-        self.run_on_keys(found.spec, keyspace, args, now_ms)
-    }
-    fn run_on_keys(
+    /// Runs a command, or keeps it until EXEC; its arguments may be taken. `now_ms` is the reader's clock.
+    ///
+    /// # Errors
+    /// Why it is none that may stand in a journal.
+    pub fn command(
         &mut self,
-        spec: &CommandSpec,
         keyspace: &Keyspace,
+        argv: &mut Argv,
+        now_ms: i64,
+        others: Others<'_>,
+    ) -> Result<(), String> {
+        let args = argv.args();
+        let spec = dispatch::resolve(args).map_err(|text| shown(&text))?.spec;
+        match (spec.exec, &mut self.queue) {
+            (Exec::Session(SessionCommand::Multi), Some(_)) => Err("MULTI inside MULTI".into()),
+            (Exec::Session(SessionCommand::Multi), none) => {
+                *none = Some(Vec::new());
+                Ok(())
+            }
+            (Exec::Session(SessionCommand::Exec), queue) => {
+                let Some(queue) = queue.take() else { return Err("EXEC without MULTI".into()) };
+                queue
+                    .iter()
+                    .try_for_each(|(spec, argv)| self.run(keyspace, spec, argv.args(), now_ms, others))
+            }
+            (_, Some(queue)) => {
+                queue.push((spec, std::mem::take(argv)));
+                Ok(())
+            }
+            (_, None) => self.run(keyspace, spec, args, now_ms, others),
+        }
+    }
+
+    fn run(
+        &mut self,
+        keyspace: &Keyspace,
+        spec: &'static CommandSpec,
         args: Args<'_>,
         now_ms: i64,
-    ) -> Result<(), NotRun> {
+        others: Others<'_>,
+    ) -> Result<(), String> {
+        self.commands += 1;
+        if matches!(spec.exec, Exec::Session(SessionCommand::Select)) {
+            return self.select(keyspace, args);
+        }
+        let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
+            (None, _) => others(spec, args)?,
+            (Some(_), None) => self.run_on_keys(keyspace, spec, args, now_ms),
+            (Some(_), Some(limit)) => {
+                let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
+                let kept: Vec<&[u8]> = kept.map(|at| args.at(at)).collect();
+                self.run_on_keys(keyspace, spec, Argv::from_slices(&kept).args(), now_ms)
+            }
+        };
+        if let Some(text) = error {
+            self.failed += 1;
+            self.first_error.get_or_insert(text);
+        }
+        Ok(())
+    }
+    fn select(&mut self, keyspace: &Keyspace, args: Args<'_>) -> Result<(), String> {
+        let databases = keyspace.databases();
+        let db = parse_int(args.at(1)).and_then(|db| usize::try_from(db).ok()).filter(|db| *db < databases);
+        self.db =
+            db.ok_or_else(|| format!("SELECT {}; the server has {databases} databases", shown(args.at(1))))?;
+        Ok(())
+    }
+    /// The text of the reply, if that is an error.
+    fn run_on_keys(
+        &mut self,
+        keyspace: &Keyspace,
+        spec: &CommandSpec,
+        args: Args<'_>,
+        now_ms: i64,
+    ) -> Option<String> {
         let mut txn = match run::needs_all_shards(spec) {
             true => keyspace.lock_all(now_ms),
             false => {
-                let positions = dispatch::keys_to_lock(spec, args);
-                let hashes: Vec<_> = positions.iter().map(|at| keyspace.key(args.at(*at)).hash).collect();
+                let keys = dispatch::keys_to_lock(spec, args);
+                let hashes: smallvec::SmallVec<[KeyHash; 4]> =
+                    keys.iter().map(|at| keyspace.key(args.at(*at)).hash).collect();
                 keyspace.lock(&hashes, now_ms)
             }
         };
         txn.set_replaying();
-        let mut out = Chain::new();
         let context = Context {
             db: self.db,
             protocol: Protocol::Resp2,
-            reply_bytes_max: usize::MAX,
+            reply_bytes_max: REPLY_BYTES_MAX,
             rng: &mut self.rng,
             rights: None,
             client: 0,
         };
-        match run::whole(spec, args, &mut txn, &mut out, context) {
-            None => Ok(()),
-            Some(_) => Err(NotRun::Failed(error_text(&out))),
-        }
+        let error = run::whole(spec, args, &mut txn, &mut self.out, context);
+        drop(txn);
+        let text = error.map(|_| {
+            let mut line = vec![0; self.out.len().min(SHOWN_BYTES_MAX)];
+            self.out.peek(&mut line);
+            shown(line.trim_ascii())
+        });
+        let bytes = self.out.len();
+        self.out.advance(bytes);
+        text
     }
 }
 
-/// The text of an error reply, which is `-text\r\n`.
-fn error_text(out: &Chain) -> Vec<u8> {
-    let line: Vec<u8> = out.slices().flatten().copied().collect();
-    line.get(1..).unwrap_or_default().trim_ascii_end().to_vec()
+/// Where `LIMIT count` stands behind an exact length or ID: redis-server writes XADD and XTRIM so when they were sent with `~`, and
+/// passes over it when it loads the file; clients are refused.
+fn exact_trim_with_limit(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
+    if !matches!(spec.name, "xadd" | "xtrim") {
+        return None;
+    }
+    let option = (2..args.len().min(4)).find(|at| args.is(*at, "MAXLEN") || args.is(*at, "MINID"))?;
+    let is_exact = args.get(option + 1) == Some(b"=");
+    (is_exact && option + 4 < args.len() && args.is(option + 3, "LIMIT")).then_some(option + 3)
+}
+
+/// Bytes as text, not too long.
+pub fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use strand_wire::resp::Limits;
-    use strand_wire::resp::{Decoder, Progress};
+    use strand_wire::resp::{Decoder, Limits, Progress};
+
+    /// A journal of keys alone has no others.
+    fn none(spec: &'static CommandSpec, _args: Args<'_>) -> Result<Option<String>, String> {
+        Err(format!("{} is not about keys", spec.name))
+    }
 
     /// Runs the bytes of a journal again.
-    pub(crate) fn replayed(stream: Chain, into: &Keyspace, now_ms: i64) -> Result<(), NotRun> {
-        let (mut input, mut decoder, mut replay) = (stream, Decoder::new(Limits::FULL), Replay::default());
+    ///
+    /// # Errors
+    /// What could not be run, and why.
+    pub(crate) fn replayed(stream: Chain, into: &Keyspace, now_ms: i64) -> Result<(), String> {
+        let (mut input, mut decoder, mut replay) = (stream, Decoder::new(Limits::FULL), Replay::new(0));
         let mut argv = Argv::new();
         loop {
             match decoder.decode(&mut input, &mut argv).expect("a journal is a stream of requests") {
-                Progress::Command => replay.apply(into, std::mem::take(&mut argv), now_ms)?,
+                Progress::Command => {
+                    replay.command(into, &mut argv, now_ms, &mut none)?;
+                    argv = Argv::new();
+                }
                 Progress::More => {}
                 Progress::Incomplete => break,
             }
         }
         assert!(input.is_empty(), "{} bytes are left", input.len());
-        assert!(!replay.is_in_transaction());
-        Ok(())
+        assert!(!replay.in_multi());
+        replay.first_error.map_or(Ok(()), Err)
     }
 
     fn run(keyspace: &Keyspace, replay: &mut Replay, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split(' ').collect();
-        let applied = replay.apply(keyspace, Argv::from_slices(&words), 1_000);
-        applied.map_err(|why| format!("{why:?}"))
+        replay.command(keyspace, &mut Argv::from_slices(&words), 1_000, &mut none)?;
+        replay.first_error.take().map_or(Ok(()), Err)
     }
 
     #[test]
     fn nothing_expires_while_a_journal_is_read() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(0);
         for line in ["SELECT 2", "SET k v PXAT 10", "APPEND k w", "PEXPIREAT k 5", "PERSIST k", "SELECT 0"] {
             run(&keyspace, &mut replay, line).expect(line);
         }
@@ -171,38 +239,49 @@ pub(crate) mod tests {
     #[test]
     fn a_transaction_that_is_cut_off_does_nothing() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(0);
         for line in ["MULTI", "SET a 1", "SET b 2"] {
             run(&keyspace, &mut replay, line).expect(line);
         }
-        assert!(replay.is_in_transaction());
+        assert!(replay.in_multi());
         assert!(keyspace.is_empty(0));
         run(&keyspace, &mut replay, "EXEC").expect("it is whole");
         assert_eq!(keyspace.len(0), 2);
     }
 
     #[test]
-    fn what_is_no_change_is_named() {
+    fn what_cannot_be_run_is_named() {
         let keyspace = Keyspace::new(4, 16, [1, 2, 3, 4]);
-        let mut replay = Replay::default();
         for (line, says) in [
             ("FROB a", "unknown command"),
             ("SET a", "wrong number of arguments"),
-            ("SUBSCRIBE a", "cannot have the command subscribe"),
-            ("SELECT 99", "out of range"),
-            ("INCR a b", "wrong number of arguments"),
+            ("SUBSCRIBE a", "subscribe is not about keys"),
+            ("SELECT 99", "SELECT 99; the server has 16 databases"),
+            ("EXEC", "EXEC without MULTI"),
+            ("LPUSH a 1", "WRONGTYPE"),
         ] {
-            let refused = run(&keyspace, &mut replay, line);
-            let (NotRun::Unknown(text) | NotRun::Failed(text)) = replay
-                .apply(&keyspace, Argv::from_slices(&line.split(' ').collect::<Vec<_>>()), 1_000)
-                .expect_err(line);
-            assert!(refused.is_err());
-            assert!(String::from_utf8_lossy(&text).contains(says), "{line}: {}", text.escape_ascii());
+            let mut replay = Replay::new(0);
+            run(&keyspace, &mut replay, "SET a x").expect("a string");
+            let why = run(&keyspace, &mut replay, line).expect_err(line);
+            assert!(why.contains(says), "{line}: {why}");
         }
-        run(&keyspace, &mut replay, "SET a x").expect("a string");
-        assert!(matches!(
-            replay.apply(&keyspace, Argv::from_slices(&["INCR", "a"]), 0),
-            Err(NotRun::Failed(text)) if text == b"ERR value is not an integer or out of range"
-        ));
+    }
+    #[test]
+    fn a_limit_behind_an_exact_length_is_passed_over() {
+        for (line, limit) in [
+            ("XADD k MAXLEN = 5 LIMIT 10 1-1 f v", Some(5)),
+            ("XADD k NOMKSTREAM MINID = 5-1 LIMIT 10 1-1 f v", Some(6)),
+            ("XTRIM k MAXLEN = 5 LIMIT 10", Some(5)),
+            ("XADD k MAXLEN ~ 5 LIMIT 10 1-1 f v", None),
+            ("XADD k MAXLEN = 5 1-1 LIMIT v", None),
+            ("XADD k 1-1 MAXLEN =", None),
+            ("XTRIM k MAXLEN = 5", None),
+            ("SET k MAXLEN = 5 LIMIT 10", None),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            let argv = Argv::from_slices(&words);
+            let spec = dispatch::lookup(words[0].as_bytes()).expect("a command");
+            assert_eq!(exact_trim_with_limit(spec, argv.args()), limit, "{line}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! An append-only file is found and loaded here, while the server already answers: with LOADING, but for what says how it is
 //! going.
 
-use super::replay::Replayer;
+use super::replay::run_other;
 use super::{Names, no_files};
 use crate::config::Opt;
 use crate::folder::Folder;
@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use strand_aof::check::starts_as_rdb;
 use strand_aof::manifest::{self, File, Manifest};
 use strand_aof::reader::{Broken, Commands, Item};
+use strand_commands::replay::{Others, Replay};
 use strand_wire::args::Argv;
 
 /// Commands between two looks at the clock.
@@ -150,13 +151,13 @@ impl Engine {
             }
         };
         let mut commands = Commands::new(source, &held, offset);
-        let (mut argv, mut replayer) = (Argv::new(), Replayer::new(self, now));
+        let (mut argv, mut replay) = (Argv::new(), Replay::new(self.facts.run_id_seed));
         let (began_us, mut logged_us, mut read) = (self.host.mono_us(), 0, 0u64);
         // Up to here the file is good.
         let mut good_bytes = offset;
         let ended = loop {
             let offset = commands.offset();
-            if !replayer.in_multi() {
+            if !replay.in_multi() {
                 good_bytes = offset;
             }
             match commands.next(&mut argv) {
@@ -165,7 +166,10 @@ impl Engine {
                 Ok(Item::Timestamp(_) | Item::Annotation) => continue,
                 Err(broken) => break Some(broken),
             }
-            replayer.command(&mut argv).map_err(|why| damaged(self, name, offset, &why))?;
+            let others: Others<'_> = &mut |spec, args| run_other(self, spec, args, now);
+            replay
+                .command(&self.keyspace, &mut argv, now.unix_ms(), others)
+                .map_err(|why| damaged(self, name, offset, &why))?;
             read += 1;
             if read.is_multiple_of(COMMANDS_PER_LOOK) {
                 self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);
@@ -179,17 +183,17 @@ impl Engine {
             }
         };
         self.persist.loading.loaded_bytes.store(place.before + commands.offset(), Relaxed);
-        if let Some(error) = replayer.first_error.take() {
-            let (failed, all) = (replayer.failed, replayer.commands);
+        if let Some(error) = replay.first_error.take() {
+            let (failed, all) = (replay.failed, replay.commands);
             self.host.log(&format!(
                 "== CRITICAL == {failed} of {all} commands in the append-only file {name} replied with an error; the first \
                  said: {error}"
             ));
         }
         match ended {
-            None if !replayer.in_multi() => Ok((good_bytes, replayer.db)),
+            None if !replay.in_multi() => Ok((good_bytes, replay.db())),
             Some(broken) if !broken.is_cut() => Err(broken_at(self, name, &broken)),
-            _ => self.look_at_cut(place, replayer.in_multi()).map(|()| (good_bytes, replayer.db)),
+            _ => self.look_at_cut(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }
     /// The file ends too early.
