@@ -42,7 +42,6 @@ const NO_CLUSTER: &str = "there is no cluster in this version";
 const NO_MODULES: &str = "modules are not loaded";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
-const NO_SCRIPTS: &str = "there are no scripts in this version";
 const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
 const NO_DEFRAG: &str = "values are not moved; freed memory goes back to the system in small pieces";
 const NO_UNIX_SOCKET: &str = "only TCP ports are listened on; `bind 127.0.0.1` keeps them on this machine";
@@ -132,7 +131,7 @@ options! {
         "Address that connections to other servers come from", no effect: NO_CLIENT_SIDE;
     BioCpulist "bio_cpulist", Kind::Text, "", Startup, "Cores for background threads", no effect: OF_THE_SYSTEM;
     BusyReplyThreshold "busy-reply-threshold" / "lua-time-limit", Kind::Integer(0, LONG), "5000", Anytime,
-        "Milliseconds after which a script may be stopped", no effect: NO_SCRIPTS;
+        "Milliseconds after which a script may be stopped";
     ClientOutputBufferLimit "client-output-buffer-limit", Kind::OutputLimits,
         "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Anytime,
         "Unread replies a client may have: class, bytes (hard), bytes (soft), seconds over soft; 0 is no limit";

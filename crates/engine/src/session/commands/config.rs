@@ -20,7 +20,8 @@ impl Session {
         DONE
     }
     pub(super) fn config_set(&mut self, args: Args<'_>) -> Outcome {
-        let options = || args.skip(2).iter().step_by(2).filter_map(find);
+        // An unknown name refuses all: what follows the name need not be looked at.
+        let options = || args.skip(2).iter().step_by(2).map_while(find);
         let protected_too = match self.engine.config.number(Opt::EnableProtectedConfigs) {
             0 => false,
             1 => true,
