@@ -16,7 +16,7 @@ use strand_aof::manifest::{File, Manifest};
 use strand_chain::Chain;
 
 /// Without somebody who waits, a turn comes after so long.
-const TURN_EVERY_US: u64 = 20_000;
+const TURN_EVERY: Duration = Duration::from_millis(20);
 /// With `always` the thread is woken; it looks by itself, too.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// With `everysec` the file is synced so often.
@@ -243,7 +243,8 @@ impl Engine {
             match self.persist.aof.gates.is_on() {
                 // Who comes next while the disk is waited for shares the next sync with all who come.
                 true => self.persist.aof.gates.sleep(LOOK_EVERY),
-                false => self.host.nap_us(TURN_EVERY_US),
+                // Woken when much waits: what is written soon is still in the processor's cache.
+                false => self.keyspace.journal().sleep(TURN_EVERY),
             }
             self.host.yield_now();
         }
