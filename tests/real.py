@@ -9,9 +9,7 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
-import traceback
 
 import sources
 from sources import KEY, SECRET, World, counts, mail, rclone
@@ -127,23 +125,5 @@ def differences_are_those_that_restic_and_rclone_find(world):
     print(f"     {len(ours)} differences, the same to restic and rclone")
 
 
-def main():
-    binary = os.path.abspath(sys.argv[1])
-    wanted, failed = sys.argv[2:], 0
-    checks = [c for c in CHECKS + sources.CHECKS if not wanted or any(word in c.__name__ for word in wanted)]
-    for one in checks:
-        started, world = time.time(), World(binary)
-        try:
-            one(world)
-            print(f"ok   {one.__name__} ({time.time() - started:.1f} s)")
-        except Exception:
-            failed += 1
-            print(f"FAIL {one.__name__}\n{traceback.format_exc()}")
-        finally:
-            world.close()
-    print(f"real.py: {len(checks) - failed} passed, {failed} failed")
-    sys.exit(1 if failed or not checks else 0)
-
-
 if __name__ == "__main__":
-    main()
+    sources.main("real.py", CHECKS + sources.CHECKS)

@@ -447,10 +447,11 @@ def what_failed_is_listed_and_read_again_alone(world):
     assert counts(differs) == [0, 0, 0, 2, 1] and "subject" in json.dumps(lines), lines
 
 
-def main():
+def main(name, checks):
+    """Runs the checks that the command line asks for, all without a word there; exits 1 when one fails."""
     binary = os.path.abspath(sys.argv[1])
     wanted, failed = sys.argv[2:], 0
-    checks = [c for c in CHECKS if not wanted or any(word in c.__name__ for word in wanted)]
+    checks = [c for c in checks if not wanted or any(word in c.__name__ for word in wanted)]
     for one in checks:
         started, world = time.time(), World(binary)
         try:
@@ -461,9 +462,9 @@ def main():
             print(f"FAIL {one.__name__}\n{traceback.format_exc()}")
         finally:
             world.close()
-    print(f"sources.py: {len(checks) - failed} passed, {failed} failed")
+    print(f"{name}: {len(checks) - failed} passed, {failed} failed")
     sys.exit(1 if failed or not checks else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main("sources.py", CHECKS)

@@ -693,13 +693,7 @@ impl Job<'_> {
     }
 
     fn count(&mut self, path: &[u8], outcome: Outcome<'_>) {
-        match outcome {
-            Outcome::Added => self.summary.added += 1,
-            Outcome::Updated => self.summary.updated += 1,
-            Outcome::Removed => self.summary.removed += 1,
-            Outcome::Unchanged => self.summary.unchanged += 1,
-            Outcome::Failed(reason) => self.summary.fail(path, reason),
-        }
+        self.summary.count(path, outcome);
         self.progress.document(path, outcome);
     }
 

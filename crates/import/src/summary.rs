@@ -1,5 +1,6 @@
 //! [`Summary`]: what a run did, as numbers, as dead letters, and as the one line at its end.
 
+use crate::Outcome;
 use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
@@ -54,6 +55,16 @@ impl Summary {
     /// Documents that are counted in one of the four, and folders that failed.
     pub(crate) fn told(&self) -> u64 {
         self.added + self.updated + self.unchanged + self.failed
+    }
+    /// Counts what became of the document at `path`.
+    pub(crate) fn count(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        match outcome {
+            Outcome::Added => self.added += 1,
+            Outcome::Updated => self.updated += 1,
+            Outcome::Removed => self.removed += 1,
+            Outcome::Unchanged => self.unchanged += 1,
+            Outcome::Failed(reason) => self.fail(path, reason),
+        }
     }
     pub(crate) fn fail(&mut self, path: &[u8], reason: &str) {
         self.failed += 1;

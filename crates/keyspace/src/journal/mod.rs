@@ -25,7 +25,7 @@ use strand_chain::Chain;
 
 /// Bit of a journal's alerts: more than [`WAITING_BYTES_MAX`] waits to be taken, and writers are to wait.
 pub const JOURNAL_FULL: u8 = 32;
-/// So many bytes may wait to be taken.
+/// Most bytes that wait to be taken before writers wait.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// With more bytes waiting to be taken, a taker that sleeps is woken.
 const WAKE_BYTES: usize = 256 << 10;
@@ -176,7 +176,7 @@ impl Journal {
     /// Wakes who sleeps in [`Journal::sleep`]; costs a look when nobody does.
     pub fn wake(&self) {
         if self.is_asleep.load(SeqCst) {
-            // Whoever is about to sleep sleeps by then.
+            // A taker that is about to sleep sleeps by then.
             drop(self.asleep.lock());
             self.wake.notify_all();
         }
