@@ -4,6 +4,7 @@
 
 use crate::host::{OpenedFile, WriteFile};
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 /// A folder, and the right to write in it: no other server has it.
 pub trait Folder: Send + Sync {
@@ -53,9 +54,15 @@ pub trait AppendFile: Send {
     /// # Errors
     /// Those of the system.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
-    /// Back when all that was added is on the disk.
+    /// What brings it to the disk, from any thread.
+    fn sync_file(&self) -> Arc<dyn SyncFile>;
+}
+
+/// A file that somebody else may be adding to.
+pub trait SyncFile: Send + Sync {
+    /// Back when all that was added before the call is on the disk.
     ///
     /// # Errors
     /// Those of the system: what was added since the last time may be lost, whatever a later call says.
-    fn sync(&mut self) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
 }

@@ -30,7 +30,7 @@ mod tracking;
 
 pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
-pub use folder::{AppendFile, Folder};
+pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServerFacts, ServiceMemory,
     ShutdownRequest, Wake, WriteFile,

@@ -5,14 +5,20 @@ use crate::fixture::{Peer, Server};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, IoSlice};
 use std::sync::Arc;
-use strand_engine::{AppendFile, Folder, OpenedFile, WriteFile};
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
 /// So many crashes; STRAND_CRASHES gives another number.
 const CRASHES: u64 = 300;
 const PEERS: usize = 3;
 
+/// No sync is held back longer, so that a test that forgets to let it go ends.
+const HELD_BACK_MAX: Duration = Duration::from_secs(20);
+
 #[derive(Clone, Default)]
-struct Disk(Arc<parking_lot::Mutex<State>>);
+struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 
 #[derive(Default)]
 struct State {
@@ -22,6 +28,9 @@ struct State {
     /// Bytes that still have a place.
     room: Option<usize>,
     syncs_fail: bool,
+    /// Syncs that have begun go on until this is false.
+    syncs_wait: bool,
+    syncing: usize,
 }
 
 #[derive(Clone, Default)]
@@ -47,6 +56,26 @@ impl Disk {
     }
     fn power_fails_after(&self, operations: usize) {
         self.0.lock().power_left = Some(operations);
+    }
+    /// Syncs that begin from here on end with [`Disk::end_syncs`].
+    fn hold_syncs(&self) {
+        self.0.lock().syncs_wait = true;
+    }
+    fn end_syncs(&self) {
+        self.0.lock().syncs_wait = false;
+        self.1.notify_all();
+    }
+    /// Back when a sync is under way.
+    fn await_sync(&self) {
+        let mut state = self.0.lock();
+        while state.syncing == 0 {
+            assert!(!self.1.wait_for(&mut state, HELD_BACK_MAX).timed_out(), "no sync has begun");
+        }
+    }
+    /// All files as a process finds them that begins when this one was killed.
+    fn after_a_kill(&self) -> Disk {
+        let files = self.0.lock().files.clone();
+        Disk(Arc::new(parking_lot::Mutex::new(State { files, ..State::default() })), Arc::default())
     }
     /// The power is back: of what was not synced a part is there, and ends anywhere.
     fn recover(&self, rng: &mut fastrand::Rng) {
@@ -133,12 +162,40 @@ impl AppendFile for Growing {
             file.synced = file.synced.min(file.bytes.len());
         })
     }
-    fn sync(&mut self) -> io::Result<()> {
-        if self.disk.0.lock().syncs_fail {
+    fn sync_file(&self) -> Arc<dyn SyncFile> {
+        Arc::new(Growing { disk: self.disk.clone(), name: self.name.clone() })
+    }
+}
+
+impl SyncFile for Growing {
+    /// What is added while it goes on is not on the disk.
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state()?;
+        let len = state.files.get(&self.name).map_or(0, |file| file.bytes.len());
+        state.syncing += 1;
+        self.disk.1.notify_all();
+        while state.syncs_wait && !self.disk.1.wait_for(&mut state, HELD_BACK_MAX).timed_out() {}
+        state.syncing -= 1;
+        if state.power_left == Some(0) {
+            return Err(io::Error::other("the power has failed"));
+        }
+        if state.syncs_fail {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
         }
-        self.with(|file| file.synced = file.bytes.len())
+        let file = state.files.get_mut(&self.name).ok_or(io::ErrorKind::NotFound)?;
+        file.synced = file.synced.max(len.min(file.bytes.len()));
+        Ok(())
     }
+}
+
+/// Between two turns of the thread that writes.
+const TURN_US: u64 = 20_000;
+
+/// A turn of the thread that writes; the clock moves with these turns alone.
+fn write_turn(server: &Server) {
+    server.step_us.store(TURN_US, Relaxed);
+    server.engine.write_aof(false);
+    server.step_us.store(0, Relaxed);
 }
 
 fn open(disk: &Disk, more: &str) -> Server {
@@ -284,16 +341,128 @@ fn after_a_sync_that_failed_only_a_new_base_lets_writes_go_on() {
     assert_eq!(peer.run(&server, "SET a 1"), "+OK|");
     disk.0.lock().syncs_fail = true;
     server.engine.write_aof(false);
+    assert!(server.engine.sync_aof());
     let refused = "-MISCONF Errors writing to the AOF file: Input/output error|";
     assert_eq!(peer.run(&server, "SET b 2"), refused);
     disk.0.lock().syncs_fail = false;
     // A later sync that is done says nothing of what was lost before.
     server.engine.write_aof(false);
+    assert!(server.engine.sync_aof());
+    assert_eq!(peer.run(&server, "WAITAOF 1 0 1"), "");
+    server.advance_ms(10);
+    peer.drive(&server);
+    assert_eq!(peer.replies(), "*2|:0|:0|");
     assert_eq!(peer.run(&server, "SET b 2"), refused);
     server.advance_ms(60_000);
     server.engine.tick(server.now);
     assert_eq!(peer.run(&server, "SET b 2"), "+OK|");
     assert!(peer.run(&server, "INFO persistence").contains("aof_last_bgrewrite_status:ok"));
+}
+
+/// With `everysec` a disk that takes its time keeps nobody from writing: a process that is killed loses what was not written
+/// yet, whatever the disk is doing.
+#[test]
+fn a_slow_sync_keeps_nobody_from_writing() {
+    const WRITES: usize = 300;
+    let disk = Disk::default();
+    let mut server = open(&disk, "appendfsync everysec");
+    let mut peer = server.connect();
+    let pending = |peer: &mut Peer, server: &Server, field: &str| {
+        let info = peer.run(server, "INFO persistence");
+        let line = info.split_once(&format!("{field}:")).map(|(_, rest)| rest.split('|').next());
+        line.flatten().and_then(|number| number.parse::<u64>().ok()).expect("the field")
+    };
+    disk.hold_syncs();
+    let sync = until_ordered(&disk, &server, &mut peer);
+    for _ in 0..WRITES {
+        peer.run(&server, "INCR c");
+        write_turn(&server);
+    }
+    let counted: u64 = peer.run(&server, "INCRBY c 0").trim_matches([':', '|']).parse().expect("a number");
+    write_turn(&server);
+    assert_eq!(pending(&mut peer, &server, "aof_pending_bio_fsync"), 1);
+    // Six seconds, of which each two are told.
+    assert!((2..=4).contains(&pending(&mut peer, &server, "aof_delayed_fsync")));
+    let mut killed = open(&disk.after_a_kill(), "");
+    let mut other = killed.connect();
+    assert_eq!(other.run(&killed, "INCRBY c 0"), format!(":{counted}|"));
+    disk.end_syncs();
+    sync.join().expect("the sync ends");
+    assert_eq!(pending(&mut peer, &server, "aof_pending_bio_fsync"), 0);
+    assert_eq!(pending(&mut peer, &server, "aof_buffer_length"), 0);
+}
+
+/// Writes until a sync is under way, on a thread of its own.
+fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bool> {
+    for _ in 0..200 {
+        peer.run(server, "INCR c");
+        write_turn(server);
+        if peer.run(server, "INFO persistence").contains("aof_pending_bio_fsync:1") {
+            let engine = server.engine.clone();
+            let sync = std::thread::spawn(move || engine.sync_aof());
+            disk.await_sync();
+            return sync;
+        }
+    }
+    panic!("no sync was ordered in four seconds");
+}
+
+/// The power fails at any operation while each sync takes up to nine tenths of a second: what was told more than two seconds
+/// before is there.
+#[test]
+fn with_everysec_nothing_older_than_two_seconds_is_lost() {
+    const SAFE_TURNS: usize = 2_000_000 / TURN_US as usize;
+    let crashes = std::env::var("STRAND_CRASHES").ok().and_then(|n| n.parse().ok()).unwrap_or(CRASHES) / 10;
+    let (disk, mut rng) = (Disk::default(), fastrand::Rng::with_seed(19));
+    let (mut safe, mut lost, mut syncs) = (0u64, 0u64, 0u64);
+    let mut told = 0;
+    for crash in 0..crashes {
+        let mut server = open(&disk, "appendfsync everysec");
+        let mut peer = server.connect();
+        let number = |peer: &mut Peer, line: &str| {
+            peer.run(&server, line).trim_matches([':', '|']).parse::<u64>().unwrap_or(0)
+        };
+        let found = number(&mut peer, "INCRBY c 0");
+        assert!(found >= safe, "{found} of {safe} in crash {crash}");
+        lost += u64::from(told > found);
+        disk.hold_syncs();
+        disk.power_fails_after(rng.usize(100..2_000));
+        let (mut history, mut under_way) = (vec![found], None);
+        for turn in 0..2_000 {
+            if disk.is_dead() {
+                break;
+            }
+            history.push(number(&mut peer, "INCR c"));
+            write_turn(&server);
+            under_way = match under_way.take() {
+                None if peer.run(&server, "INFO persistence").contains("aof_pending_bio_fsync:1") => {
+                    let engine = server.engine.clone();
+                    let sync = std::thread::spawn(move || engine.sync_aof());
+                    if !disk.is_dead() {
+                        disk.await_sync();
+                    }
+                    syncs += 1;
+                    Some((sync, turn + rng.usize(1..45)))
+                }
+                Some((sync, ends)) if ends <= turn => {
+                    disk.end_syncs();
+                    let _: bool = JoinHandle::join(sync).expect("the sync ends");
+                    disk.hold_syncs();
+                    None
+                }
+                other => other,
+            };
+        }
+        told = *history.iter().max().expect("it began with one");
+        safe = history.len().checked_sub(1 + SAFE_TURNS).map_or(found, |at| history[at].max(found));
+        disk.end_syncs();
+        if let Some((sync, _)) = under_way {
+            sync.join().expect("the sync ends");
+        }
+        drop(peer);
+        disk.recover(&mut rng);
+    }
+    assert!(syncs > crashes && lost > 0, "{syncs} {lost}");
 }
 
 /// Real files with a few bytes changed, taken out or put in are loaded or refused; nothing panics, and what is refused stays as it

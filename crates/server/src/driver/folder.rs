@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strand_engine::{AppendFile, Folder, OpenedFile, WriteFile};
+use strand_engine::{AppendFile, Folder, OpenedFile, SyncFile, WriteFile};
 
 /// See the module.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Folder for DiskFolder {
         }
         // A new name must be on the disk before anything in the file is said to be.
         self.sync()?;
-        Ok(Box::new(Growing { file, bytes: metadata.len() }))
+        Ok(Box::new(Growing { file: Arc::new(OnDisk(file)), bytes: metadata.len() }))
     }
     fn cut(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = File::options().write(true).open(self.path.join(name))?;
@@ -84,25 +84,33 @@ impl Folder for DiskFolder {
 
 /// A file that grows.
 struct Growing {
-    file: File,
+    file: Arc<OnDisk>,
     bytes: u64,
 }
+
+struct OnDisk(File);
 
 impl AppendFile for Growing {
     fn bytes(&self) -> u64 {
         self.bytes
     }
     fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let wrote = self.file.write_vectored(slices)?;
+        let wrote = (&self.file.0).write_vectored(slices)?;
         self.bytes += wrote as u64;
         Ok(wrote)
     }
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)?;
+        self.file.0.set_len(bytes)?;
         self.bytes = bytes;
         Ok(())
     }
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+    fn sync_file(&self) -> Arc<dyn SyncFile> {
+        self.file.clone()
+    }
+}
+
+impl SyncFile for OnDisk {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
     }
 }

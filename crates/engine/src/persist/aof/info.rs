@@ -27,7 +27,7 @@ pub(in crate::persist) fn info(engine: &Engine, now: Now, line: &mut dyn FnMut(&
         line("aof_base_size", &status.rewritten_bytes);
         line("aof_pending_rewrite", &0);
         line("aof_buffer_length", &status.pending_bytes);
-        line("aof_pending_bio_fsync", &0);
-        line("aof_delayed_fsync", &0);
+        line("aof_pending_bio_fsync", &u8::from(aof.syncs.is_pending()));
+        line("aof_delayed_fsync", &aof.syncs.late());
     }
 }

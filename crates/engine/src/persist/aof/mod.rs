@@ -1,11 +1,11 @@
 //! The append-only file: every change, as a command, in files that make the data again.
 //!
 //! [`load`] finds the files and runs their commands at the start ([`replay`]). [`writer`] adds what is new, by one thread, and
-//! brings it to the disk as `appendfsync` says. [`rewrite`] puts a base of one moment in the place of what has grown.
+//! [`syncs`] brings it to the disk as `appendfsync` says. [`rewrite`] puts a base of one moment in the place of what has grown.
 //! [`gates`] keeps replies back that tell of what is not safe yet.
 //!
-//! Locks: whoever holds [`Aof::writer`] may wait for the disk and for a hold of all shards; no worker takes it. What INFO and
-//! the workers look at is behind [`Aof::status`], which is held for a moment only.
+//! Locks: whoever holds [`Aof::writer`] may wait for the disk and for a hold of all shards; no worker takes it, and the thread
+//! that syncs does not. What INFO and the workers look at is behind [`Aof::status`], which is held for a moment only.
 
 mod base;
 mod gates;
@@ -13,6 +13,7 @@ mod info;
 mod load;
 mod replay;
 mod rewrite;
+mod syncs;
 mod writer;
 
 pub(crate) use gates::Gates;
@@ -25,9 +26,10 @@ use crate::{Config, Engine, Now};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool, AtomicU8, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use syncs::Syncs;
 use writer::Writer;
 
 /// How the append-only file is.
@@ -46,6 +48,9 @@ pub(crate) struct Aof {
     mode: AtomicU8,
     /// `None` while there is no append-only file.
     writer: Mutex<Option<Writer>>,
+    syncs: Syncs,
+    /// How often threads were begun for it; those of an earlier time end.
+    begun: AtomicU64,
     status: Mutex<Status>,
     pub(crate) gates: Gates,
     /// A rewrite in the background is to end.
@@ -70,6 +75,9 @@ struct Status {
     write_error: Option<String>,
     /// A sync has failed: what was written since the one before may not be on the disk, and only a new base makes up for it.
     is_unproven: bool,
+    failed_syncs: u64,
+    /// The first so many of them are made up for by the base that is being written.
+    covered_syncs: u64,
     /// Of all files now.
     bytes: u64,
     /// The same, when the last rewrite ended.
@@ -82,6 +90,8 @@ impl Aof {
         Aof {
             mode: AtomicU8::new(Mode::Off as u8),
             writer: Mutex::default(),
+            syncs: Syncs::default(),
+            begun: AtomicU64::new(0),
             status: Mutex::new(Status {
                 rewriting: None,
                 scheduled: false,
@@ -93,6 +103,8 @@ impl Aof {
                 last_kept_bytes: 0,
                 write_error: None,
                 is_unproven: false,
+                failed_syncs: 0,
+                covered_syncs: 0,
                 bytes: 0,
                 rewritten_bytes: 0,
                 pending_bytes: 0,
@@ -111,6 +123,10 @@ impl Aof {
     }
     fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Release);
+    }
+    /// False: it was switched off since its threads were begun for the time `begun`.
+    fn goes_on(&self, begun: u64) -> bool {
+        self.mode() != Mode::Off && self.begun.load(Acquire) == begun
     }
     /// True while a base is being written.
     pub(crate) fn is_rewriting(&self) -> bool {

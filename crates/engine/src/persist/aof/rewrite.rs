@@ -14,7 +14,7 @@ use crate::{Engine, Now};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use strand_aof::manifest::{File, Manifest};
 use strand_keyspace::Snapshot;
 
@@ -73,7 +73,7 @@ impl Engine {
         }
         self.persist.aof.set_mode(Mode::On);
         self.look_at_gates();
-        self.spawn_aof_thread()?;
+        self.spawn_aof_threads()?;
         self.persist.set(LOADING, false);
         Ok(())
     }
@@ -116,12 +116,14 @@ impl Engine {
     }
     fn adopt_writer(&self, writer: Writer) {
         self.persist.aof.status.lock().bytes = writer.bytes();
+        self.persist.aof.syncs.begin_at(writer.written());
         *self.persist.aof.writer.lock() = Some(writer);
     }
-    fn spawn_aof_thread(self: &Arc<Self>) -> Result<(), String> {
-        let engine = self.clone();
-        let name = "aof";
-        self.host.spawn(name, Box::new(move || engine.run_aof_thread()))
+    fn spawn_aof_threads(self: &Arc<Self>) -> Result<(), String> {
+        let begun = self.persist.aof.begun.fetch_add(1, AcqRel) + 1;
+        let (writes, syncs) = (self.clone(), self.clone());
+        self.host.spawn("aof", Box::new(move || writes.run_aof_thread(begun)))?;
+        self.host.spawn("aof-sync", Box::new(move || syncs.run_sync_thread(begun)))
     }
     /// To be called when `appendfsync` or `appendonly` has changed.
     pub(crate) fn look_at_gates(&self) {
@@ -212,7 +214,8 @@ impl Engine {
             Ok(()) => {
                 (status.last_rewrite_ok, status.failures) = (true, 0);
                 self.host.log("Background AOF rewrite finished successfully");
-                if status.is_unproven {
+                // A sync that failed since the moment of the base is not made up for: another rewrite is scheduled.
+                if status.is_unproven && status.covered_syncs == status.failed_syncs {
                     (status.is_unproven, status.write_error) = (false, None);
                     self.persist.set(AOF_FAILED, false);
                 }
@@ -228,6 +231,9 @@ impl Engine {
     /// Writes a base, and brings the manifest up to date. On a thread that may be slow.
     fn rewrite(&self, from: From, now: Now) -> io::Result<()> {
         let aof = &self.persist.aof;
+        if from == From::Files {
+            self.sync_ahead()?;
+        }
         let (snapshot, folder, names, seq) = {
             let mut held = aof.writer.lock();
             let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
@@ -245,6 +251,9 @@ impl Engine {
                 // What is in the file so far is in the base, too.
                 From::Nothing => writer.restart(self, offset, self.host.now())?,
             }
+            let mut status = aof.status.lock();
+            status.covered_syncs = status.failed_syncs;
+            drop(status);
             (snapshot, writer.folder.clone(), writer.names.clone(), writer.next_base_seq())
         };
         let name = self.write_base(&*folder, &names, seq, snapshot, now)?;
@@ -268,6 +277,16 @@ impl Engine {
             }
         }
         Ok(())
+    }
+    /// Brings the file to the disk while others go on writing to it, so that little is left to wait for when it ends.
+    fn sync_ahead(&self) -> io::Result<()> {
+        let aof = &self.persist.aof;
+        let order = {
+            let mut held = aof.writer.lock();
+            let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
+            writer.write_and_order(self, self.host.now())?
+        };
+        aof.syncs.in_place(order, |e| self.sync_failed(e))
     }
     fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> io::Result<Snapshot<'k>> {
         let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
@@ -357,7 +376,7 @@ impl Engine {
                 let writer = self.begin_writer(found, names).map_err(|e| system_text(&e))?;
                 self.adopt_writer(writer);
                 aof.set_mode(Mode::Begins);
-                self.spawn_aof_thread()?;
+                self.spawn_aof_threads()?;
                 aof.status.lock().scheduled = true;
                 self.look_at_aof_growth(now);
                 Ok(())

@@ -1,10 +1,12 @@
 //! [`Writer`]: what is new in the stream of changes goes to the file, and to the disk as `appendfsync` says.
 //!
-//! One thread calls [`Engine::write_aof`] in turns. A turn takes all that is there, writes it at once, and syncs once for
-//! all who wait for that. What cannot be written is kept and tried again; meanwhile writes are refused. After a sync that
-//! failed nobody can tell what is on the disk: with `always` the server ends, else writes are refused until a new base is.
+//! One thread calls [`Engine::write_aof`] in turns. A turn takes all that is there, writes it at once, and with `always` syncs
+//! once for all who wait for that; with `everysec` it orders a sync, which keeps no later turn from writing. What cannot be
+//! written is kept and tried again; meanwhile writes are refused. After a sync that failed nobody can tell what is on the disk:
+//! with `always` the server ends, else writes are refused until a new base is.
 
-use super::{Mode, Names, system_text};
+use super::syncs::{Order, Syncs};
+use super::{Names, system_text};
 use crate::config::Opt;
 use crate::folder::{AppendFile, Folder};
 use crate::persist::AOF_FAILED;
@@ -45,10 +47,10 @@ pub(super) struct Writer {
     before_bytes: u64,
     /// Taken out of the stream and not in the file.
     pending: Chain,
-    /// Offsets in the stream: behind what was taken, what is in the file, what is on the disk.
+    /// Offsets in the stream: behind what was taken, and what is in the file. [`Syncs`] has that of what is on the disk.
     taken: u64,
     written: u64,
-    synced: u64,
+    /// When the last sync was ordered or made.
     last_sync_us: u64,
     /// A write failed: it is tried again at this time.
     retry_us: Option<u64>,
@@ -78,7 +80,6 @@ impl Writer {
             pending: Chain::new(),
             taken: offset,
             written: offset,
-            synced: offset,
             last_sync_us: 0,
             retry_us: None,
             logged_us: None,
@@ -92,6 +93,10 @@ impl Writer {
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.before_bytes + self.good_bytes
+    }
+    /// The offset in the stream behind what is in the file.
+    pub(super) fn written(&self) -> u64 {
+        self.written
     }
     /// The latest base, whether it is in the manifest or not any more.
     pub(super) fn set_base_seq(&mut self, seq: u64) {
@@ -149,16 +154,16 @@ impl Writer {
         self.written = self.taken;
         Ok(())
     }
-    /// Brings the file to the disk.
-    fn sync(&mut self, now: Now) -> io::Result<()> {
+    /// What a sync has to bring to the disk.
+    fn order(&mut self, now: Now) -> Order {
         self.last_sync_us = now.mono_us;
-        if self.synced == self.written {
-            return Ok(());
-        }
-        let written = self.written;
-        self.file.sync()?;
-        self.synced = written;
-        Ok(())
+        Order { file: self.file.sync_file(), offset: self.written }
+    }
+    /// The file and how far it is, for a sync that keeps nobody from writing.
+    pub(super) fn write_and_order(&mut self, engine: &Engine, now: Now) -> io::Result<Order> {
+        self.take(engine, now);
+        self.write()?;
+        Ok(self.order(now))
     }
     /// Takes at least all before `offset` of the stream; what comes behind it is given back.
     fn take_until(&mut self, engine: &Engine, offset: u64, now: Now) -> Chain {
@@ -179,7 +184,9 @@ impl Writer {
     pub(super) fn rotate(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
         let behind = self.take_until(engine, offset, now);
         let taken = std::mem::replace(&mut self.taken, offset);
-        let done = self.write().and_then(|()| self.sync(now)).and_then(|()| self.next_file());
+        let syncs = &engine.persist.aof.syncs;
+        let sync = |order| syncs.in_place(order, |e| engine.sync_failed(e));
+        let done = self.write().and_then(|()| sync(self.order(now))).and_then(|()| self.next_file());
         self.taken = taken;
         self.pending.push_chain(behind);
         done
@@ -236,9 +243,9 @@ impl Writer {
 }
 
 impl Engine {
-    /// The thread of the append-only file: turns until there is none.
-    pub(super) fn run_aof_thread(&self) {
-        while self.persist.aof.mode() != Mode::Off {
+    /// The thread that writes: turns until the append-only file that it was begun for is switched off.
+    pub(super) fn run_aof_thread(&self, begun: u64) {
+        while self.persist.aof.goes_on(begun) {
             self.write_aof(false);
             match self.persist.aof.gates.is_on() {
                 // Who comes next while the disk is waited for shares the next sync with all who come.
@@ -249,8 +256,8 @@ impl Engine {
             self.host.yield_now();
         }
     }
-    /// One turn of the append-only file's thread, for a test that has no thread. `at_end`: all is to be on the disk behind it.
-    /// Waits for the disk.
+    /// One turn of the thread that writes, for a test that has no thread. `at_end`: all is to be on the disk behind it.
+    /// Waits for the disk with `at_end` or `appendfsync always` only.
     pub fn write_aof(&self, at_end: bool) {
         let aof = &self.persist.aof;
         let mut held = aof.writer.lock();
@@ -260,25 +267,28 @@ impl Engine {
         if !writer.pending.is_empty() && writer.retry_us.is_none_or(|at| at_end || now.mono_us >= at) {
             let wrote = writer.write();
             self.look_at_write(writer, wrote, always, now);
+            self.look_at_late_sync(&aof.syncs, now);
         }
-        let held_back = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
-            && (aof.is_rewriting() || self.is_saving_in_background());
-        let is_due = match self.config.choice(Opt::AppendFsync) {
-            "always" => true,
-            "no" => false,
-            _ => now.mono_us >= writer.last_sync_us + SYNC_EVERY_US,
-        };
-        // As redis-server, which says of `always` nothing else.
-        if at_end || (is_due && (always || !held_back)) {
-            match writer.sync(now) {
-                // Before there is a base nothing is safe.
-                Ok(()) if aof.mode() == Mode::On => aof.gates.set_synced(writer.synced),
-                Ok(()) => {}
-                Err(e) => self.sync_failed(&system_text(&e), always),
+        if at_end || always {
+            // A failure is noted by then.
+            let _ = aof.syncs.in_place(writer.order(now), |e| self.sync_failed(e));
+        } else if self.config.choice(Opt::AppendFsync) == "everysec" && !aof.syncs.is_pending() {
+            let held_back = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
+                && (aof.is_rewriting() || self.is_saving_in_background());
+            if !held_back && now.mono_us >= writer.last_sync_us + SYNC_EVERY_US {
+                aof.syncs.give(writer.order(now), now);
             }
         }
+        self.tell_synced();
         let mut status = aof.status.lock();
         (status.bytes, status.pending_bytes) = (writer.bytes(), writer.pending.len() as u64);
+    }
+    fn look_at_late_sync(&self, syncs: &Syncs, now: Now) {
+        if syncs.look_whether_late(now) {
+            self.host.log(
+                "Asynchronous AOF fsync is taking too long (disk is busy?). The AOF buffer is written without waiting for it",
+            );
+        }
     }
     fn look_at_write(&self, writer: &mut Writer, wrote: io::Result<()>, always: bool, now: Now) {
         let status = || self.persist.aof.status.lock();
@@ -310,8 +320,10 @@ impl Engine {
             }
         }
     }
-    fn sync_failed(&self, why: &str, always: bool) {
-        if always {
+    /// A sync has failed: nobody can tell what is on the disk.
+    pub(super) fn sync_failed(&self, error: &io::Error) {
+        let why = system_text(error);
+        if self.always_syncs() {
             self.host.die(&format!(
                 "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {why}. Exiting..."
             ));
@@ -321,7 +333,8 @@ impl Engine {
              refused until the file is rewritten"
         ));
         let mut status = self.persist.aof.status.lock();
-        (status.write_error, status.is_unproven, status.scheduled) = (Some(why.into()), true, true);
+        (status.write_error, status.is_unproven, status.scheduled) = (Some(why), true, true);
+        status.failed_syncs += 1;
         self.persist.set(AOF_FAILED, true);
     }
 }
