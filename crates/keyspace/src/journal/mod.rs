@@ -8,8 +8,10 @@
 //! Left out: files, and the imports' versions, which only Strand knows.
 
 pub(crate) mod effects;
+mod padding;
 
 pub use effects::{Arg, EffectsMark};
+pub use padding::padding;
 
 use effects::{Effects, Encoded};
 use parking_lot::{Condvar, Mutex};
@@ -247,11 +249,11 @@ impl Placed<'_> {
 }
 
 impl Drop for Placed<'_> {
-    /// A panic came between the place and the bytes: newlines, which readers of the stream skip, fill the hole.
+    /// A panic came between the place and the bytes: a command that changes nothing fills the hole.
     fn drop(&mut self) {
         if self.effects.is_some() {
             let len = self.len;
-            self.journal.put(self.offset, len, |lane| lane.bytes.resize(lane.bytes.len() + len, b'\n'));
+            self.journal.put(self.offset, len, |lane| lane.bytes.extend(padding(len)));
         }
     }
 }

@@ -1,0 +1,62 @@
+//! [`padding`]: commands that change nothing, of an exact length.
+//!
+//! A panic between a transaction's place in the stream and its bytes leaves a hole. Readers of the stream (files, replicas,
+//! redis-server) know commands alone, so the hole is filled with some.
+
+/// The commands of a hole's length that take no argument. redis-server's loader runs each of them.
+const PLAIN: [&[u8]; 3] = [b"*1\r\n$4\r\nPING\r\n", b"*1\r\n$7\r\nUNWATCH\r\n", b"*1\r\n$8\r\nLASTSAVE\r\n"];
+/// Commands that take one argument of any length, as they begin.
+const WITH_ARGUMENT: [&[u8]; 2] = [b"*2\r\n$4\r\nPING\r\n", b"*2\r\n$3\r\nGET\r\n"];
+
+/// One command of `len` bytes that changes nothing. No transaction is shorter than 17 bytes (FLUSHDB); for what is shorter and
+/// no command, newlines are returned.
+pub fn padding(len: usize) -> Vec<u8> {
+    if let Some(plain) = PLAIN.iter().find(|plain| plain.len() == len) {
+        return plain.to_vec();
+    }
+    // With each further digit of the argument's length the one skips a length, which the other reaches.
+    for begin in WITH_ARGUMENT {
+        let Some(room) = len.checked_sub(begin.len()) else { continue };
+        for digits in 1..=20 {
+            let Some(argument) = room.checked_sub(b"$\r\n\r\n".len() + digits) else { break };
+            if argument.to_string().len() == digits {
+                let mut bytes = [begin, format!("${argument}\r\n").as_bytes()].concat();
+                bytes.resize(len - 2, b'-');
+                bytes.extend(b"\r\n");
+                return bytes;
+            }
+        }
+    }
+    vec![b'\n'; len]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments, if the bytes are one command and nothing else.
+    fn arguments(mut bytes: &[u8]) -> Option<usize> {
+        fn number(bytes: &mut &[u8], mark: u8) -> Option<usize> {
+            let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+            let number = std::str::from_utf8(bytes[..end].strip_prefix(&[mark])?).ok()?.parse().ok()?;
+            *bytes = &bytes[end + 2..];
+            Some(number)
+        }
+        let arguments = number(&mut bytes, b'*')?;
+        for _ in 0..arguments {
+            let len = number(&mut bytes, b'$')?;
+            bytes = bytes.get(len..)?.strip_prefix(b"\r\n")?;
+        }
+        bytes.is_empty().then_some(arguments)
+    }
+
+    #[test]
+    fn a_hole_of_any_length_is_one_command() {
+        for len in (17..3_000).chain(9_990..10_100).chain(100_000..100_100).chain([10 << 20]) {
+            let bytes = padding(len);
+            assert_eq!(bytes.len(), len);
+            assert!(arguments(&bytes).is_some(), "{len}: {}", bytes.escape_ascii());
+        }
+        assert_eq!(padding(5), b"\n\n\n\n\n");
+    }
+}
