@@ -19,11 +19,13 @@ const REPLY_BYTES_MAX: usize = 1 << 20;
 /// So much of an error is shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// Runs a command that is not about keys. `Ok(Some(text))`: its reply was this error.
+/// Runs a command that is not about keys, or a script, with the database that is selected. `Ok(Some(text))`: its reply was this
+/// error.
 ///
 /// # Errors
 /// Why it is none that may stand in a journal.
-pub type Others<'o> = &'o mut dyn FnMut(&'static CommandSpec, Args<'_>) -> Result<Option<String>, String>;
+pub type Others<'o> =
+    &'o mut dyn FnMut(&'static CommandSpec, Args<'_>, usize) -> Result<Option<String>, String>;
 
 /// A reader's state: the database that is selected, and the transaction that has begun.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl Replay {
             return self.select(keyspace, args);
         }
         let error = match (run::handler(spec), exact_trim_with_limit(spec, args)) {
-            (None, _) => others(spec, args)?,
+            (None, _) => others(spec, args, self.db)?,
             (Some(_), None) => self.run_on_keys(keyspace, spec, args, now_ms),
             (Some(_), Some(limit)) => {
                 let kept = (0..args.len()).filter(|at| !(limit..limit + 2).contains(at));
@@ -190,7 +192,7 @@ pub(crate) mod tests {
     use strand_wire::resp::{Decoder, Limits, Progress};
 
     /// A journal of keys alone has no others.
-    fn none(spec: &'static CommandSpec, _args: Args<'_>) -> Result<Option<String>, String> {
+    fn none(spec: &'static CommandSpec, _args: Args<'_>, _db: usize) -> Result<Option<String>, String> {
         Err(format!("{} is not about keys", spec.name))
     }
 

@@ -7,7 +7,7 @@ use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
 use crate::tracking::{Mode, Tracked};
-use crate::{Now, PeerInfo, Wake};
+use crate::{Framing, Now, PeerInfo, Wake};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -85,6 +85,33 @@ pub(crate) struct Snapshot {
 }
 
 impl Client {
+    fn new(id: u64, peer: PeerInfo, wake: Arc<dyn Wake>, now: Now) -> Client {
+        let moving = Moving { last_us: now.mono_us.into(), command: u32::MAX.into(), ..Moving::default() };
+        Client {
+            id,
+            peer,
+            wake,
+            opened_us: now.mono_us,
+            killed: false.into(),
+            texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
+            moving,
+            ticket: Mutex::default(),
+            unread_bytes: Arc::default(),
+            inbox: Inbox::default(),
+            watches: false.into(),
+            tracked: Tracked::default(),
+        }
+    }
+    /// A client without a connection, for what a file says: its id is 0, and nobody finds it.
+    pub(crate) fn of_a_file(now: Now) -> Client {
+        struct Nobody;
+        impl Wake for Nobody {
+            fn wake(&self) {}
+        }
+        let (addr, laddr) = (String::new(), String::new());
+        let peer = PeerInfo { addr, laddr, fd: -1, worker: 0, local: true, framing: Framing::Resp };
+        Client::new(0, peer, Arc::new(Nobody), now)
+    }
     pub(crate) fn publish(&self, s: Snapshot) {
         let m = &self.moving;
         m.last_us.store(s.last_us, Relaxed);
@@ -265,21 +292,7 @@ impl Clients {
             return None;
         }
         let id = self.last_id.fetch_add(1, Relaxed) + 1;
-        let moving = Moving { last_us: now.mono_us.into(), command: u32::MAX.into(), ..Moving::default() };
-        let client = Arc::new(Client {
-            id,
-            peer,
-            wake,
-            opened_us: now.mono_us,
-            killed: false.into(),
-            texts: Mutex::new(Texts { user: "default".into(), ..Texts::default() }),
-            moving,
-            ticket: Mutex::default(),
-            unread_bytes: Arc::default(),
-            inbox: Inbox::default(),
-            watches: false.into(),
-            tracked: Tracked::default(),
-        });
+        let client = Arc::new(Client::new(id, peer, wake, now));
         by_id.insert(id, client.clone());
         self.open.store(by_id.len() as u64, Relaxed);
         Some(client)

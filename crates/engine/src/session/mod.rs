@@ -21,6 +21,7 @@ mod subscriptions;
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{REDIS_VERSION, load_library, replay_scripting};
 pub use lane::{LaneDone, LaneJob};
+pub(crate) use script::{replay as replay_script, runs_script};
 
 use crate::acl::User;
 use crate::clients::{Client, Snapshot};

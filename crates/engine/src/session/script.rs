@@ -9,7 +9,7 @@ use super::Session;
 use super::lane::LaneJob;
 use super::multi::lock;
 use super::run::Next;
-use crate::acl::User;
+use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::functions::Function;
 use crate::scripts::run::{Held, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
@@ -40,7 +40,7 @@ const LANE_LIMITS: Limits = Limits { soft_bytes: VM_BYTES_MAX, depth_max: 1000 }
 const SHOWN_ARGS_MAX: usize = 128;
 
 /// True for the commands that run scripts.
-pub(super) fn runs_script(spec: &CommandSpec) -> bool {
+pub(crate) fn runs_script(spec: &CommandSpec) -> bool {
     use SessionCommand as S;
     matches!(
         spec.exec,
@@ -245,7 +245,8 @@ fn attempt(
         rng: &mut *caller.rng,
         read_only: task.read_only || task.flags().no_writes,
         flags: task.flags(),
-        out_of_memory: is_out_of_memory(engine, caller.client, caller.now),
+        // What a file says is obeyed, as by redis-server.
+        out_of_memory: !engine.persist.is_loading() && is_out_of_memory(engine, caller.client, caller.now),
         lane,
         undo: Undo::default(),
         wrote: false,
@@ -344,6 +345,33 @@ fn running(task: &Task, args: Args<'_>, began_us: u64) -> Running {
         killed: AtomicBool::new(false),
         wrote: AtomicBool::new(false),
     }
+}
+
+/// Runs a script that stands in an append-only file, on data that nobody else sees yet.
+pub(crate) fn replay(
+    engine: &Engine,
+    command: SessionCommand,
+    args: Args<'_>,
+    db: usize,
+    now: Now,
+    reply: &mut Reply<'_>,
+) {
+    let task = match Task::of(engine, command, args) {
+        Ok(task) => task,
+        Err(text) => return reply.error_bytes(&text),
+    };
+    let (client, user) = (Client::of_a_file(now), Acl::unlimited());
+    let mut txn = engine.keyspace.lock_all(now.unix_ms());
+    txn.set_replaying();
+    let mut rng = fastrand::Rng::with_seed(engine.facts.run_id_seed);
+    let mut caller = Caller { engine, client: &client, user: &user, db, now, rng: &mut rng, caching: false };
+    let running = engine.scripts.begins(running(&task, args, engine.host.mono_us()));
+    let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
+    let lane = OnLane { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
+    let place = Place { held: Held::All, mode: Mode::Final, lane: Some(lane) };
+    // In this mode nothing begins anew.
+    let _ = attempt(&task, args, &mut caller, &mut txn, place, reply);
+    engine.scripts.ended(&running);
 }
 
 /// Runs a script on a helper thread.

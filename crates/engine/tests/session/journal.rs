@@ -225,7 +225,7 @@ fn a_journal_of_several_workers_makes_the_data_again() {
     }
     for mut argv in all {
         let line = shown(&argv);
-        let none: Others<'_> = &mut |_, _| Err("it is not about keys".into());
+        let none: Others<'_> = &mut |_, _, _| Err("it is not about keys".into());
         let run = replay.command(&twin, &mut argv, now_ms, none);
         let error = run.err().or(replay.first_error.take());
         assert!(error.is_none(), "seed {seed}: {error:?}: {line}");

@@ -337,6 +337,125 @@ fn what_is_no_append_only_file_is_refused_and_left_alone() {
     }
 }
 
+/// The single file of Redis before 7 is read before it is moved: one that is damaged stays where it is.
+#[test]
+fn a_damaged_single_file_is_not_moved() {
+    let folder = copy_of("redis-6.2.16-rdb-base");
+    let path = folder.path().join("appendonly.aof");
+    let mut bytes = std::fs::read(&path).expect("there");
+    let good = bytes.clone();
+    bytes.extend(b"*2\r\n$4\r\nFROB\r\n$1\r\nx\r\n");
+    std::fs::write(&path, &bytes).expect("written");
+    for _ in 0..2 {
+        let told = refusal(folder.path(), &[]);
+        let offset = format!("offset {}", good.len());
+        for word in ["appendonly.aof", &offset, "unknown command", "`strand check aof appendonly.aof`"] {
+            assert!(told.contains(word), "no {word:?} in {told}");
+        }
+        assert_eq!(std::fs::read(&path).expect("it is still there"), bytes);
+        assert_eq!(contents(&folder.path().join("appendonlydir")), BTreeMap::new());
+    }
+    // One whose end is cut off is moved, and cut then.
+    bytes.truncate(good.len() + 9);
+    std::fs::write(&path, &bytes).expect("written");
+    let server = start(folder.path(), &[]);
+    assert!(call(&mut link(&server), &["INFO", "keyspace"]).contains("db0:keys=43,"));
+    assert!(!path.exists());
+    assert_eq!(std::fs::read(folder.path().join("appendonlydir/appendonly.aof")).expect("moved"), good);
+}
+
+/// What fills a hole that a panic leaves is read by everybody, whatever the hole's length.
+#[test]
+fn padding_is_read_by_redis_server() {
+    let folder = folder();
+    let dir = folder.path().join("appendonlydir");
+    std::fs::create_dir(&dir).expect("made");
+    let (mut file, mut sets) = (b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n".to_vec(), 0);
+    for len in (17..300).chain(990..1_030).chain(10_010..10_030) {
+        file.extend(strand_keyspace::journal::padding(len));
+        file.extend(format!("*3\r\n$3\r\nSET\r\n$5\r\n{len:05}\r\n$1\r\nx\r\n").bytes());
+        sets += 1;
+    }
+    std::fs::write(dir.join("appendonly.aof.1.incr.aof"), &file).expect("written");
+    let manifest = dir.join("appendonly.aof.manifest");
+    std::fs::write(&manifest, "file appendonly.aof.1.incr.aof seq 1 type i\n").expect("written");
+    let checked = std::process::Command::new("redis-check-aof").arg(&manifest).output().expect("installed");
+    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success() && told.contains("All AOF files and manifest are valid"), "{told}");
+    for option in ["yes", "no"] {
+        let options = ["--aof-load-truncated", option];
+        let server = start(folder.path(), &options);
+        assert_eq!(call(&mut link(&server), &["DBSIZE"]), sets.to_string());
+    }
+    let redis = redis_at(folder.path());
+    assert_eq!(call(&mut redis.connect().expect("it listens"), &["DBSIZE"]), sets.to_string());
+}
+
+/// Scripts that stand in a file, as redis-server before 5 wrote them, are run: here as there.
+#[test]
+fn scripts_in_a_file_are_run() {
+    fn add(file: &mut Vec<u8>, words: &[&str]) {
+        file.extend(format!("*{}\r\n", words.len()).bytes());
+        words.iter().for_each(|word| file.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    }
+    let library = "#!lua name=lib\nredis.register_function('put', function(keys, args) \
+                   return redis.call('rpush', keys[1], unpack(args)) end)";
+    let long = "for i = 1, 20000 do redis.call('incr', KEYS[1]) end return 1";
+    let mut file = Vec::new();
+    for words in [
+        &["SELECT", "3"][..],
+        &[
+            "EVAL",
+            "redis.call('set', KEYS[1], ARGV[1]) return redis.call('set', 'undeclared', 'u')",
+            "1",
+            "a",
+            "v",
+        ],
+        &["EVAL", "redis.call('select', 5) redis.call('set', 'five', 1)", "0"],
+        &["SET", "three", "1"],
+        &["EVAL", long, "1", "counter"],
+        &["FUNCTION", "LOAD", library],
+        &["FCALL", "put", "1", "list", "1", "2"],
+        &["MULTI"],
+        &["EVAL", "return redis.call('append', KEYS[1], 'x')", "1", "a"],
+        &["FCALL", "put", "1", "list", "3"],
+        &["EXEC"],
+        &["SET", "gone", "1", "PXAT", "1000"],
+        &["EVAL", "return redis.call('append', 'gone', '2')", "0"],
+        &["PERSIST", "gone"],
+        &["EVAL", "return redis.call('incr', 'a')", "0"],
+    ] {
+        add(&mut file, words);
+    }
+    let made = || {
+        let folder = folder();
+        std::fs::write(folder.path().join("appendonly.aof"), &file).expect("written");
+        folder
+    };
+    let seen = |client: &mut Link| -> Vec<String> {
+        let lines: [&[&str]; 8] = [
+            &["INFO", "keyspace"],
+            &["SELECT", "3"],
+            &["MGET", "a", "undeclared", "counter", "gone", "three"],
+            &["LRANGE", "list", "0", "-1"],
+            &["FUNCTION", "LIST"],
+            &["SELECT", "5"],
+            &["GET", "five"],
+            &["DEBUG", "DIGEST"],
+        ];
+        lines.iter().map(|line| call(client, line)).collect()
+    };
+    let there = made();
+    let redis = redis_at(there.path());
+    let expected = seen(&mut redis.connect().expect("it listens"));
+    let here = made();
+    // Room is no question of who loads.
+    let server = start(here.path(), &["--maxmemory", "1mb"]);
+    let found = seen(&mut link(&server));
+    assert_eq!(found[1..], expected[1..]);
+    assert!(found[2].contains(&format!("{:?}", b"20000")), "{}", found[2]);
+}
+
 fn digest(link: &mut Link) -> String {
     call(link, &["DEBUG", "DIGEST"])
 }

@@ -2,7 +2,7 @@
 //! going.
 
 use super::replay::run_other;
-use super::{Names, no_files};
+use super::{Names, manifest_path, no_files};
 use crate::config::Opt;
 use crate::folder::Folder;
 use crate::host::OpenedFile;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_aof::check::starts_as_rdb;
 use strand_aof::manifest::{self, File, Manifest};
-use strand_aof::reader::{Broken, Commands, Item};
+use strand_aof::reader::{Commands, Item};
 use strand_commands::replay::{Others, Replay};
 use strand_wire::args::Argv;
 
@@ -32,6 +32,8 @@ pub struct FoundAof {
     pub(super) base_bytes: u64,
     /// The database that the last file leaves selected.
     pub(super) db: usize,
+    /// It is the single file of Redis before 7, and is moved into the folder once it is loaded.
+    is_outside: bool,
 }
 
 impl FoundAof {
@@ -44,6 +46,8 @@ impl FoundAof {
 /// Where a file is, of all that are loaded.
 struct Place<'a> {
     name: &'a str,
+    /// What `strand check aof` is to be given.
+    checked: String,
     /// Bytes of the files before it, and of all.
     before: u64,
     total: u64,
@@ -55,7 +59,7 @@ impl Engine {
     pub fn wants_aof(&self) -> bool {
         self.config.number(Opt::AppendOnly) != 0
     }
-    /// Finds the append-only file, without reading its data. A single file of Redis before 7 is moved into the folder.
+    /// Finds the append-only file, without reading its data: in its folder, or a single file of Redis before 7.
     ///
     /// # Errors
     /// What is wrong with it, for whoever starts the server. Nothing was changed then.
@@ -63,14 +67,13 @@ impl Engine {
         let names = Names::of(&self.config);
         let mut found = self.open_aof_folder()?;
         if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
-            found.manifest = old;
-            self.host.log(&format!(
-                "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
-                names.file, names.folder
-            ));
+            (found.manifest, found.is_outside) = (old, true);
         }
         for file in found.manifest.to_load() {
-            let opened = found.folder.open(&file.name);
+            let opened = match found.is_outside {
+                true => self.host.open_file(&file.name).map_err(std::io::Error::other),
+                false => found.folder.open(&file.name),
+            };
             let opened =
                 opened.and_then(|opened| opened.ok_or_else(|| std::io::Error::other("it is not there")));
             let opened = opened.map_err(|e| {
@@ -99,7 +102,15 @@ impl Engine {
             opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
         let folder = folder.ok_or_else(no_files)?;
         let manifest = read_manifest(&*folder, &names)?;
-        Ok(FoundAof { folder, manifest, files: Vec::new(), total_bytes: 0, base_bytes: 0, db: 0 })
+        Ok(FoundAof {
+            folder,
+            manifest,
+            files: Vec::new(),
+            total_bytes: 0,
+            base_bytes: 0,
+            db: 0,
+            is_outside: false,
+        })
     }
     /// Loads its files into the empty keyspace.
     ///
@@ -109,10 +120,17 @@ impl Engine {
         let files = std::mem::take(&mut found.files);
         let (mut before, count, began_us) = (0, files.len(), self.host.mono_us());
         for (at, (file, (mut source, bytes))) in files.into_iter().enumerate() {
-            let place =
-                Place { name: &file.name, before, total: found.total_bytes, is_last: at + 1 == count };
+            let checked = match found.is_outside {
+                true => file.name.clone(),
+                false => manifest_path(&self.config),
+            };
+            let (total, is_last) = (found.total_bytes, at + 1 == count);
+            let place = Place { name: &file.name, checked, before, total, is_last };
             let (good_bytes, db) = self.load_file(&mut *source, &place, now)?;
             found.db = db;
+            if std::mem::take(&mut found.is_outside) {
+                self.move_into_folder(found)?;
+            }
             if good_bytes < bytes {
                 drop(source);
                 found.folder.cut(&file.name, good_bytes).map_err(|e| {
@@ -128,6 +146,21 @@ impl Engine {
             let kind = if found.manifest.base.as_ref() == Some(&file) { "base" } else { "incr" };
             self.host.log(&format!("DB loaded from {kind} file {}: {seconds:.3} seconds", file.name));
         }
+        Ok(())
+    }
+    /// The single file of Redis before 7 is whole, or as whole as it may be: the folder has it from here on.
+    fn move_into_folder(&self, found: &FoundAof) -> Result<(), String> {
+        let names = Names::of(&self.config);
+        // First the manifest: killed in between, the next start goes on here.
+        let moved = write_manifest(&*found.folder, &found.manifest, &names)
+            .and_then(|()| found.folder.adopt(&names.file));
+        moved.map_err(|e| {
+            format!("cannot move the append-only file {} into the folder {}: {e}", names.file, names.folder)
+        })?;
+        self.host.log(&format!(
+            "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
+            names.file, names.folder
+        ));
         Ok(())
     }
     /// Loads one; its good bytes, and the database that is selected behind them.
@@ -166,10 +199,10 @@ impl Engine {
                 Ok(Item::Timestamp(_) | Item::Annotation) => continue,
                 Err(broken) => break Some(broken),
             }
-            let others: Others<'_> = &mut |spec, args| run_other(self, spec, args, now);
+            let others: Others<'_> = &mut |spec, args, db| run_other(self, spec, args, db, now);
             replay
                 .command(&self.keyspace, &mut argv, now.unix_ms(), others)
-                .map_err(|why| damaged(self, name, offset, &why))?;
+                .map_err(|why| damaged(place, offset, &why))?;
             read += 1;
             if read.is_multiple_of(COMMANDS_PER_LOOK) {
                 self.persist.loading.loaded_bytes.store(place.before + offset, Relaxed);
@@ -192,7 +225,9 @@ impl Engine {
         }
         match ended {
             None if !replay.in_multi() => Ok((good_bytes, replay.db())),
-            Some(broken) if !broken.is_cut() => Err(broken_at(self, name, &broken)),
+            Some(broken) if !broken.is_cut() => {
+                Err(damaged(place, broken.offset, &broken.problem.to_string()))
+            }
             _ => self.look_at_cut(place, replay.in_multi()).map(|()| (good_bytes, replay.db())),
         }
     }
@@ -206,14 +241,14 @@ impl Engine {
             return Err(format!(
                 "cannot load the append-only file: {name} ends inside a command and is not the last file, so commands are \
                  missing. Nothing is changed. `strand check aof {}` tells which files are whole",
-                Names::of(&self.config).manifest_path()
+                place.checked
             ));
         }
         if self.config.number(Opt::AofLoadTruncated) == 0 {
             return Err(format!(
                 "Unexpected end of file reading the append only file {name}. Make a copy of the folder, then use `strand \
                  check aof --fix {}`, or set aof-load-truncated to yes",
-                Names::of(&self.config).manifest_path()
+                place.checked
             ));
         }
         self.host.log(&format!("!!! Warning: short read while loading the AOF file {name}!!!"));
@@ -222,15 +257,13 @@ impl Engine {
     }
 }
 
-fn broken_at(engine: &Engine, name: &str, broken: &Broken) -> String {
-    damaged(engine, name, broken.offset, &broken.problem.to_string())
-}
-
-fn damaged(engine: &Engine, name: &str, offset: u64, why: &str) -> String {
+fn damaged(place: &Place<'_>, offset: u64, why: &str) -> String {
     format!(
         "Bad file format reading the append only file {name}: at offset {offset}: {why}. Nothing is changed. Make a copy of \
-         the folder; `strand check aof {path}` tells what is good, `strand check aof --fix {path}` cuts off the rest",
-        path = Names::of(&engine.config).manifest_path()
+         {what}; `strand check aof {path}` tells what is good, `strand check aof --fix {path}` cuts off the rest",
+        name = place.name,
+        what = if place.checked == place.name { "the file" } else { "the folder" },
+        path = place.checked
     )
 }
 
@@ -255,8 +288,8 @@ fn read_manifest(folder: &dyn Folder, names: &Names) -> Result<Manifest, String>
     Manifest::parse(&text).map_err(|e| failed(e.to_string()))
 }
 
-/// The single file of Redis before 7, moved into the folder, with the manifest that has it alone; `None`: there is nothing to
-/// move.
+/// The manifest that has the single file of Redis before 7 alone, which is still to be moved into the folder; `None`: there is
+/// nothing to move.
 fn old_file(
     folder: &dyn Folder,
     manifest: &Manifest,
@@ -264,7 +297,10 @@ fn old_file(
     engine: &Engine,
 ) -> Result<Option<Manifest>, String> {
     let failed = |e: &dyn std::fmt::Display| {
-        format!("cannot move the append-only file {} into the folder {}: {e}", names.file, names.folder)
+        format!(
+            "cannot look for the append-only file {} in the working folder and in {}: {e}",
+            names.file, names.folder
+        )
     };
     if engine.host.open_file(&names.file).map_err(|e| failed(&e))?.is_none() {
         return Ok(None);
@@ -275,11 +311,8 @@ fn old_file(
     if manifest.to_load().next().is_some() && !is_half_done {
         return Ok(None);
     }
-    let manifest = Manifest { base: Some(File { name: names.file.clone(), seq: 1 }), ..Manifest::default() };
-    // First the manifest: killed in between, the next start goes on here.
-    write_manifest(folder, &manifest, names).map_err(|e| failed(&e))?;
-    folder.adopt(&names.file).map_err(|e| failed(&e))?;
-    Ok(Some(manifest))
+    let base = Some(File { name: names.file.clone(), seq: 1 });
+    Ok(Some(Manifest { base, ..Manifest::default() }))
 }
 
 /// Puts the manifest in the place of the one before.
