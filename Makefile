@@ -19,11 +19,12 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/sources.py target/debug/strand
+	$(VENV_PYTHON) tests/sinks.py target/debug/strand
 	@scripts/bindings.sh
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
-test-real: setup release ## clients of the JVM (needs java and mvn); the importer beside versitygw, rclone and restic, OBJECTS=n
+test-real: setup release ## clients of the JVM (needs java and mvn); the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
 	$(CARGO) build --workspace --quiet
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm

@@ -27,4 +27,18 @@ if [ -z "${VERSITYGW:-}" ]; then
         echo "real: SKIPPED versitygw: there is no Go toolchain; the S3 server is rclone's"
     fi
 fi
+# A SolrCloud of two nodes from Maven's registry: 90 MB, once.
+if command -v mvn >/dev/null && command -v javac >/dev/null; then
+    export SOLR="$PWD/target/real/solr"
+    mkdir -p "$SOLR"
+    if [ ! -e "$SOLR/cp.txt" ]; then
+        echo "real: fetching Solr"
+        mvn -q -B -f tests/real/solr/pom.xml dependency:build-classpath -Dmdep.outputFile="$SOLR/cp.new" -Dmdep.includeScope=runtime
+        mv "$SOLR/cp.new" "$SOLR/cp.txt"
+    fi
+    javac -nowarn -cp "$(cat "$SOLR/cp.txt")" -d "$SOLR/out" tests/real/solr/SolrNode.java
+else
+    echo "real: SKIPPED Solr: there is no mvn or javac"
+fi
+KILLS=200 .venv/bin/python tests/sinks.py "$strand"
 exec .venv/bin/python tests/real.py "$strand"

@@ -4,7 +4,7 @@
 //! is new, the listing is stored as the *intent* first, so that a run that is cut short never leaves a document behind
 //! that nobody knows of; child folders come next, then the folder's own documents, pipelined within [`BYTES_UNDER_WAY_MAX`]
 //! and [`COMMANDS_UNDER_WAY_MAX`]; when every reply is in, the new container is recorded. A document is replaced by one
-//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in the module `sender`.
+//! HSET of all fields it has and one HDEL of those it has not, so no reader ever finds it gone. Sending is in [`crate::sink`].
 //!
 //! Where tokens are made of content ([`Tokens::Content`]), a child whose token is as recorded is not opened at all. The
 //! source can list such a child again by its token, so its record is dropped as soon as the parent's record names the
@@ -13,24 +13,22 @@
 mod budget;
 mod failed;
 mod nested;
-mod sender;
 
+pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
-pub use sender::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 
-use crate::connection::{Connection, Target};
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::diff::{Change, diff};
 use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract};
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
 use crate::filter::{Filter, Filtered};
 use crate::mail::MESSAGE_BYTES_MAX;
+use crate::sink::{self, Destination, Rejected, Sink};
 use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
-use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, index, source};
+use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
 use nested::{Nested, Within};
-use sender::Sender;
 use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
@@ -59,17 +57,12 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     if let Some(filter) = filter {
         source = Box::new(Filtered::new(source, filter));
     }
-    let mut connection = Connection::open(&Target {
-        address: &options.address,
-        username: options.username.as_deref(),
-        password: options.password.as_deref(),
-        db: options.db,
-    })?;
-    if options.index && index::ensure(&mut connection, &options.into, options.dry_run)? {
+    let mut sink = sink::open(options)?;
+    if options.index && sink.ensure_index()? {
         progress.index_created(&options.into);
     }
     let mut job = Job {
-        sender: Sender::new(connection, &options.into, options.dry_run),
+        sink,
         source,
         options,
         progress,
@@ -79,6 +72,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         within: Within::default(),
     };
     job.container(b"", &[], Level::default())?;
+    job.sink.finish()?;
     let mut summary = job.summary;
     summary.took = started.elapsed();
     Ok(summary)
@@ -96,7 +90,10 @@ fn check(options: &ImportOptions) -> Result<(), ImportError> {
     if into.ends_with(':') {
         return bad("a dataset's name does not end in a colon: the colon before a document's path is added");
     }
-    if options.index && options.db != 0 {
+    if options.to != Destination::Strand && options.mode == Mode::Verify {
+        return Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()));
+    }
+    if options.index && options.db != 0 && options.to == Destination::Strand {
         let text = "an index follows database 0 only: import into another one without an index (--no-index)";
         return Err(ImportError::Options(text.to_owned()));
     }
@@ -177,7 +174,7 @@ struct Child {
 }
 
 struct Job<'a> {
-    sender: Sender,
+    sink: Box<dyn Sink>,
     source: Box<dyn Source>,
     options: &'a ImportOptions,
     progress: &'a mut dyn Progress,
@@ -243,7 +240,7 @@ impl Job<'_> {
         if changes {
             let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
             let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
-            self.sender.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
+            self.sink.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
         self.remove_nested(path, old, new, below)?;
@@ -256,10 +253,10 @@ impl Job<'_> {
 
     fn load(&mut self, path: &[u8], token: &[u8]) -> Result<Known, ImportError> {
         // Documents of a folder come after its children: what is under way here are containers, nothing to be refused.
-        let rejected = self.sender.drain()?;
+        let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
         let (source, dataset) = (&mut self.source, &self.options.into);
-        versions::load(&mut self.sender.connection, dataset, path, || {
+        versions::load(&mut *self.sink, dataset, path, || {
             // The token of a record is that record's checksum. Without the record the container is as if it were new.
             if token.len() <= size_of::<Digest>() {
                 return Ok(None);
@@ -399,13 +396,13 @@ impl Job<'_> {
                 {
                     self.keep(place, old, &mut builder)
                 }
-                Change::Metadata { old, .. } if !reread && place.is_held() => {
+                Change::Metadata { old, .. } if !reread && place.is_held() && self.sink.changes_fields() => {
                     self.flag(place, old, &mut builder)
                 }
                 _ => self.read(place, reread, &mut builder),
             }?;
         }
-        let rejected = self.sender.drain()?;
+        let rejected = self.sink.drain()?;
         let blob = builder.finish().map_err(record_error(path))?;
         if rejected.is_empty() {
             return Ok(blob);
@@ -435,7 +432,7 @@ impl Job<'_> {
     /// Only the Maildir flags differ: one field changes, the message is not read.
     fn flag(&mut self, place: Place<'_>, old: Entry<'_>, builder: &mut Builder) -> Result<(), ImportError> {
         let flags = place.new.get(FLAGS_KEY).unwrap_or_default();
-        self.sender.set_field(place.path, "flags", flags, builder.len())?;
+        self.sink.set_field(place.path, "flags", flags, builder.len())?;
         self.count(place.path, Outcome::Updated);
         let record = Record {
             token: place.new.token,
@@ -512,7 +509,8 @@ impl Job<'_> {
         // What is read again because something in it failed is not sent again.
         let is_retried = self.options.mode == Mode::RetryFailed
             && place.old.is_some_and(|old| old.get(ERROR_NOTE).is_some());
-        let is_kept = held && !reread && !is_retried;
+        let same_metadata = place.old.is_some_and(|old| old.same_metadata(&place.new));
+        let is_kept = held && !reread && !is_retried && (same_metadata || self.sink.changes_fields());
         let mut error = place.nested.and_then(|nested| nested.error.clone());
         let mut fields = None;
         if is_kept {
@@ -546,22 +544,22 @@ impl Job<'_> {
             more: names_fields || is_kept && named_fields,
         };
         let Some(fields) = fields else {
-            if place.old.is_some_and(|old| old.same_metadata(&place.new)) {
+            if same_metadata {
                 self.count(place.path, error.map_or(Outcome::Unchanged, Outcome::Failed));
             } else {
                 let flags = flags.unwrap_or_default();
-                self.sender.set_field(place.path, "flags", flags, builder.len())?;
+                self.sink.set_field(place.path, "flags", flags, builder.len())?;
                 self.count(place.path, Outcome::Updated);
             }
             return push(builder, place, &record);
         };
         if self.options.mode == Mode::Verify {
-            let outcome = self.difference(place.path, &fields)?;
+            let outcome = self.sink.difference(place.path, &fields)?;
             let outcome = outcome.as_deref().or(error);
             self.count(place.path, outcome.map_or(Outcome::Unchanged, Outcome::Failed));
             return push(builder, place, &record);
         }
-        self.sender.replace(place.path, &fields, place.is_held(), named_fields, builder.len())?;
+        self.sink.replace(place.path, &fields, place.is_held(), named_fields, builder.len())?;
         let outcome = if place.is_held() { Outcome::Updated } else { Outcome::Added };
         self.count(place.path, error.map_or(outcome, Outcome::Failed));
         push(builder, place, &record)
@@ -579,7 +577,7 @@ impl Job<'_> {
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE));
         let maybe = place.old.is_some_and(|old| old.get(MAYBE_NOTE).is_some());
         if !keep && (held.is_some() || maybe) {
-            self.sender.remove(place.path)?;
+            self.sink.remove(place.path)?;
         }
         self.fail(place.path, reason);
         let digest = held.filter(|_| keep);
@@ -601,7 +599,7 @@ impl Job<'_> {
     fn remove_document(&mut self, path: &[u8], old: Entry<'_>) -> Result<(), ImportError> {
         let held = old.get(DIGEST_NOTE).is_some();
         if held || old.get(MAYBE_NOTE).is_some() {
-            self.sender.remove(path)?;
+            self.sink.remove(path)?;
         }
         if held && self.options.mode == Mode::Verify {
             self.fail(path, "the server has it, the source does not");
@@ -624,7 +622,7 @@ impl Job<'_> {
         if known.recorded {
             // Nothing of it is meant to stay: should it be back when this run was cut short, all of it is sent again.
             let nothing = Builder::new(EXTRACTOR_VERSION).finish().expect("nothing in it");
-            self.sender.store(&intent_name(path), &nothing)?;
+            self.sink.store(&intent_name(path), &nothing)?;
         }
         for child in old.iter().filter(|e| e.kind == Kind::Container) {
             self.remove(&join(path, child.name), child.token, below)?;
@@ -635,10 +633,10 @@ impl Job<'_> {
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
             self.remove_document(&join(path, document.name), document)?;
         }
-        self.sender.drain()?;
+        self.sink.drain()?;
         if known.recorded || known.interrupted {
-            self.sender.forget(&[&recorded_name(path), &intent_name(path)])?;
-            self.sender.drain()?;
+            self.sink.forget(&[&recorded_name(path), &intent_name(path)])?;
+            self.sink.drain()?;
         }
         Ok(())
     }
@@ -654,17 +652,17 @@ impl Job<'_> {
         children: &[Child],
     ) -> Result<(), ImportError> {
         if !known.recorded || known.interrupted || known.blob != blob {
-            self.sender.store(&recorded_name(path), blob)?;
+            self.sink.store(&recorded_name(path), blob)?;
             self.summary.recorded += u64::from(!self.options.dry_run);
         }
         let containers = view(blob).iter().filter(|e| e.kind == Kind::Container);
         for (entry, _) in containers.zip(children).filter(|(_, child)| child.is_recallable) {
-            self.sender.forget(&[&recorded_name(&join(path, entry.name))])?;
+            self.sink.forget(&[&recorded_name(&join(path, entry.name))])?;
         }
         if changes || known.interrupted {
-            self.sender.forget(&[&intent_name(path)])?;
+            self.sink.forget(&[&intent_name(path)])?;
         }
-        self.sender.drain().map(|_| ())
+        self.sink.drain().map(|_| ())
     }
 
     /// The container again, with the documents that the server refused as dead letters that are tried again.
@@ -672,7 +670,7 @@ impl Job<'_> {
         &mut self,
         path: &[u8],
         built: Container<'_>,
-        rejected: &[sender::Rejected],
+        rejected: &[Rejected],
     ) -> Result<Vec<u8>, ContainerError> {
         let mut builder = Builder::with_capacity(EXTRACTOR_VERSION, built.len(), built.blob().len() * 2);
         for (i, entry) in built.iter().enumerate() {

@@ -3,7 +3,8 @@
 //!
 //! [`run`] is the whole job, on the client's side: [`source`] lists a folder into a [`container`], [`diff`] merges it with
 //! the one recorded at the last run, [`document`] and [`mail`] turn what changed into fields, and [`job`] streams the
-//! changes over a pipelined [`connection`] in bounded memory and then records the new version ([`versions`]).
+//! changes to a [`sink`] (a server over a pipelined [`connection`], Solr, a file) in bounded memory and then records the new
+//! version ([`versions`]).
 //!
 //! **Invariant:** knows no engine and no keyspace: it is a client like any other and reaches the server by commands only.
 
@@ -21,6 +22,7 @@ mod fixture;
 mod index;
 pub mod job;
 pub mod mail;
+pub mod sink;
 pub mod source;
 mod summary;
 pub mod versions;
@@ -28,6 +30,7 @@ pub mod versions;
 pub use compare::compare;
 pub use filter::FilterOptions;
 pub use job::{Forecast, MaxDelete, Mode, run};
+pub use sink::{Destination, Notices};
 pub use source::remote::RemoteOptions;
 pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
@@ -40,7 +43,13 @@ pub struct ImportOptions {
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
-    /// The server, `host:port`.
+    /// Where documents go.
+    pub to: Destination,
+    /// The folder for the records of a sink that keeps none itself.
+    pub state: Option<PathBuf>,
+    /// Is told what the run waits for.
+    pub notices: Notices,
+    /// The server, `host:port`, where documents go to one of ours.
     pub address: String,
     /// User name for AUTH; only with a password.
     pub username: Option<String>,
@@ -72,6 +81,9 @@ impl ImportOptions {
         ImportOptions {
             source: source.into(),
             into: into.into(),
+            to: Destination::default(),
+            state: None,
+            notices: Notices::default(),
             address: "127.0.0.1:6379".to_owned(),
             username: None,
             password: None,
@@ -161,6 +173,28 @@ pub enum ImportError {
         address: String,
         /// What happened.
         reason: String,
+    },
+    /// The sink does not take what it is sent.
+    #[error("cannot write to {sink}: {reason}")]
+    Sink {
+        /// The file, or the collection.
+        sink: String,
+        /// What it said, or the system.
+        reason: String,
+    },
+    /// The file of the records cannot be read or written.
+    #[error("the records in {path}: {reason}", path = path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another importer of the dataset is at work.
+    #[error("another import into {dataset:?} is under way")]
+    Busy {
+        /// The dataset.
+        dataset: String,
     },
     /// The peer does not speak RESP.
     #[error("the peer at {address} is no Redis server: {error}")]

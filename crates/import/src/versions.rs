@@ -10,6 +10,7 @@
 use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
+use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
 use std::collections::HashSet;
 use strand_wire::client::Value;
@@ -52,38 +53,18 @@ pub struct Known {
 }
 
 /// Reads what is known of the container `path`, and which of its documents are still there. Nothing else may be under
-/// way on the connection. Where the server has no record of the container, `unrecorded` gives the container that is known
-/// otherwise, if there is one.
+/// way. Where there is no record of the container, `unrecorded` gives the container that is known otherwise, if there is one.
 ///
 /// # Errors
 /// [`ImportError`]; a damaged container is [`ImportError::Damaged`].
-pub fn load(
-    connection: &mut Connection,
+pub(crate) fn load(
+    records: &mut dyn Sink,
     dataset: &str,
     path: &[u8],
     unrecorded: impl FnOnce() -> Result<Option<Vec<u8>>, ImportError>,
 ) -> Result<Known, ImportError> {
     let names = [recorded_name(path), intent_name(path)];
-    for name in &names {
-        connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), name])?;
-    }
-    let mut blobs = Vec::with_capacity(2);
-    for name in &names {
-        // Both replies are taken before either is judged: the connection stays in step.
-        blobs.push((name, connection.receive_container()?));
-    }
-    let mut found = Vec::with_capacity(2);
-    for (name, value) in blobs {
-        found.push(match value {
-            Value::Null => None,
-            Value::Bulk(blob) => {
-                Container::parse(&blob).map_err(|error| damaged(dataset, name, error))?;
-                Some(blob)
-            }
-            Value::Error(text) => return Err(refused(&[COMMAND, "GET"], &text)),
-            other => return Err(unexpected(&other)),
-        });
-    }
+    let mut found = records.read(&names)?;
     let intent = found.pop().flatten();
     let recorded = found.pop().flatten();
     let (is_recorded, interrupted) = (recorded.is_some(), intent.is_some());
@@ -96,10 +77,39 @@ pub fn load(
     if let Some(intent) = intent {
         blob = merge(&blob, &intent).map_err(|error| damaged(dataset, &names[1], error))?;
     }
-    if let Some(without) = without_missing(connection, dataset, path, &blob)? {
+    if let Some(without) = without_missing(records, dataset, path, &blob)? {
         blob = without;
     }
     Ok(Known { blob, recorded: is_recorded, interrupted })
+}
+
+/// The containers of these names at the server, all asked for at once. Nothing else may be under way on the connection.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn read(
+    connection: &mut Connection,
+    dataset: &str,
+    names: &[Vec<u8>],
+) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
+    for name in names {
+        connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), name])?;
+    }
+    let mut blobs = Vec::with_capacity(names.len());
+    for name in names {
+        // All replies are taken before any is judged: the connection stays in step.
+        blobs.push((name, connection.receive_container()?));
+    }
+    let judge = |(name, value): (&Vec<u8>, Value)| match value {
+        Value::Null => Ok(None),
+        Value::Bulk(blob) => {
+            Container::parse(&blob).map_err(|error| damaged(dataset, name, error))?;
+            Ok(Some(blob))
+        }
+        Value::Error(text) => Err(refused(&[COMMAND, "GET"], &text)),
+        other => Err(unexpected(&other)),
+    };
+    blobs.into_iter().map(judge).collect()
 }
 
 /// The container that is recorded under `path`, without what a run that was cut short may have changed of it. Nothing else
@@ -112,17 +122,7 @@ pub(crate) fn recorded(
     dataset: &str,
     path: &[u8],
 ) -> Result<Option<Vec<u8>>, ImportError> {
-    let name = recorded_name(path);
-    connection.send(&[COMMAND.as_bytes(), b"GET", dataset.as_bytes(), &name])?;
-    match connection.receive_container()? {
-        Value::Null => Ok(None),
-        Value::Bulk(blob) => {
-            Container::parse(&blob).map_err(|error| damaged(dataset, &name, error))?;
-            Ok(Some(blob))
-        }
-        Value::Error(text) => Err(refused(&[COMMAND, "GET"], &text)),
-        other => Err(unexpected(&other)),
-    }
+    Ok(read(connection, dataset, &[recorded_name(path)])?.pop().flatten())
 }
 
 /// The recorded container and what only the intent has. What the run that was cut short may have touched (added, sent
@@ -160,16 +160,41 @@ fn doubt(builder: &mut Builder, entry: &Entry<'_>) -> Result<(), ContainerError>
 
 /// The container without trust in the documents that are not there any more (evicted, deleted); `None` when all are.
 fn without_missing(
-    connection: &mut Connection,
+    records: &mut dyn Sink,
     dataset: &str,
     path: &[u8],
     blob: &[u8],
 ) -> Result<Option<Vec<u8>>, ImportError> {
     let container = Container::parse(blob).map_err(|error| damaged(dataset, path, error))?;
-    let folder = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
-    let key = |name: &[u8]| [dataset.as_bytes(), b":", &folder, name].concat();
     let held = |entry: &Entry<'_>| entry.get(DIGEST_NOTE).is_some();
     let names: Vec<&[u8]> = container.iter().filter(held).map(|entry| entry.name).collect();
+    let missing = records.missing(path, &names)?;
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
+        true => doubt(builder, &entry),
+        false => keep(builder, &entry),
+    };
+    let mut builder = Builder::new(container.producer());
+    let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));
+    let finished = pushed.and_then(|()| builder.finish());
+    finished.map(Some).map_err(|error| damaged(dataset, path, error))
+}
+
+/// Which of the documents `names` of the container `path` the server does not have. Nothing else may be under way on the
+/// connection.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn missing<'a>(
+    connection: &mut Connection,
+    dataset: &str,
+    path: &[u8],
+    names: &[&'a [u8]],
+) -> Result<HashSet<&'a [u8]>, ImportError> {
+    let folder = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
+    let key = |name: &[u8]| [dataset.as_bytes(), b":", &folder, name].concat();
     let mut missing = HashSet::new();
     for names in names.chunks(KEYS_ASKED * QUESTIONS_UNDER_WAY_MAX) {
         let questions: Vec<_> = names.chunks(KEYS_ASKED).collect();
@@ -184,17 +209,7 @@ fn without_missing(
             missing.extend(names.iter().copied().zip(there).filter(|(_, there)| *there == 0).map(|(n, _)| n));
         }
     }
-    if missing.is_empty() {
-        return Ok(None);
-    }
-    let push = |builder: &mut Builder, entry: Entry<'_>| match missing.contains(entry.name) && held(&entry) {
-        true => doubt(builder, &entry),
-        false => keep(builder, &entry),
-    };
-    let mut builder = Builder::new(container.producer());
-    let pushed = container.iter().try_for_each(|entry| push(&mut builder, entry));
-    let finished = pushed.and_then(|()| builder.finish());
-    finished.map(Some).map_err(|error| damaged(dataset, path, error))
+    Ok(missing)
 }
 
 /// How many of the keys in each question are there.

@@ -5,13 +5,13 @@
 //! A mount that is not there looks like an empty folder. So a run that has a record to compare with first walks over the
 //! listings alone, counts what would be removed of what is held, and stops when that is more than [`MaxDelete`] allows.
 
-use super::sender::BYTES_UNDER_WAY_MAX;
 use super::{Job, Level, join, view};
 use crate::ImportError;
 use crate::container::{Container, Kind};
 use crate::diff::{Change, diff};
 use crate::extract::DOCUMENT_BYTES_MAX;
-use crate::versions::{self, DIGEST_NOTE, INNER_NOTE};
+use crate::sink::strand::BYTES_UNDER_WAY_MAX;
+use crate::versions::{DIGEST_NOTE, INNER_NOTE, recorded_name};
 use std::time::{Duration, Instant};
 
 /// So few documents may always be removed.
@@ -205,7 +205,7 @@ impl Job<'_> {
 
     /// The record of a container, or the tree that its parent's record names; `None` where nothing is known.
     fn recorded(&mut self, path: &[u8], token: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
-        let recorded = versions::recorded(&mut self.sender.connection, &self.options.into, path)?;
+        let recorded = self.sink.read(&[recorded_name(path)])?.pop().flatten();
         if recorded.is_some() || token.len() <= size_of::<crate::container::Digest>() {
             return Ok(recorded);
         }

@@ -3,14 +3,10 @@
 
 use super::{ERROR_NOTE, Job, nested, view};
 use crate::ImportError;
-use crate::connection::refused;
 use crate::container::{Builder, Entry, Kind};
 use crate::document::EXTRACTOR_VERSION;
-use crate::fields::Fields;
 use crate::source::{AT_NOTE, FLAGS_KEY, ListError, Listing, Skipped, Tokens};
-use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known, unexpected};
-use std::collections::BTreeMap;
-use strand_wire::client::Value;
+use crate::versions::{DIGEST_NOTE, INNER_NOTE, Known};
 
 /// What a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,39 +70,6 @@ impl Job<'_> {
         }
         let blob = builder.finish().map_err(|error| container_error(path, error))?;
         Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: Vec::new() })
-    }
-
-    /// Why the document at `path` is not at the server as the source has it; `None` when it is.
-    pub(super) fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError> {
-        let key = [self.options.into.as_bytes(), b":", path].concat();
-        let connection = &mut self.sender.connection;
-        connection.send(&[&b"HGETALL"[..], &key])?;
-        let pairs = match connection.receive_container()? {
-            Value::Array(pairs) => pairs,
-            Value::Error(text) if text.starts_with(b"WRONGTYPE") => {
-                return Ok(Some("at the server a key of this name is no hash".to_owned()));
-            }
-            Value::Error(text) => return Err(refused(&["HGETALL"], &text)),
-            other => return Err(unexpected(&other)),
-        };
-        let mut held = BTreeMap::new();
-        for pair in pairs.chunks_exact(2) {
-            match pair {
-                [Value::Bulk(name), Value::Bulk(value)] => held.insert(&name[..], &value[..]),
-                [other, _] => return Err(unexpected(other)),
-                _ => None,
-            };
-        }
-        if held.is_empty() {
-            return Ok(Some("the server does not have it".to_owned()));
-        }
-        for (name, value) in fields.present() {
-            if held.remove(name.as_bytes()) != Some(value) {
-                return Ok(Some(format!("the field {name} differs at the server")));
-            }
-        }
-        let more = held.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
-        Ok(more.map(|name| format!("the server has a field {name}, the source does not")))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use strand_import::filter::ByteSize;
 use strand_import::{Forecast, Outcome, Progress};
@@ -113,9 +114,20 @@ impl Progress for Display {
     }
 }
 
+/// Set when the standard output is the documents'.
+static IS_STDOUT_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`print_line`] prints to the standard error.
+pub fn lines_to_stderr() {
+    IS_STDOUT_TAKEN.store(true, Ordering::Relaxed);
+}
+
 /// Prints to the standard output; a reader that has gone away is no reason to panic.
 pub fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let _ = match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
+        true => writeln!(std::io::stderr(), "{line}"),
+        false => writeln!(std::io::stdout(), "{line}"),
+    };
 }
 
 /// A path for people: what is not UTF-8 is replaced, the rest made [`safe`].

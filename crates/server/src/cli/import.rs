@@ -10,8 +10,9 @@ use super::remote::RemoteArgs;
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use strand_import::filter::ByteSize;
-use strand_import::{ImportError, ImportOptions, MaxDelete, Mode, Summary};
+use strand_import::{Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
@@ -30,7 +31,7 @@ removed when an earlier run imported it.
 
 Exit codes: 0 done; 1 stopped by an error; 2 wrong usage; 3 (with --strict) documents failed, (with --verify) some \
 differ; 4 stopped by --max-delete, \
-nothing was changed; 5 SOURCE cannot be opened or listed.";
+nothing was changed; 5 SOURCE cannot be opened or listed; 6 another import into NAME is under way.";
 
 /// The exit code of `--strict` when documents failed.
 const DOCUMENTS_FAILED: u8 = 3;
@@ -49,6 +50,15 @@ pub struct ImportArgs {
     /// The server to send to
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
     pub server: String,
+    /// Send elsewhere: file:out.ndjson or file:out.xml; ndjson:PATH or xml:PATH ('-' is the standard output, '--to -' is NDJSON
+    /// there); or solr+http://host:8983,other:8983/solr/collection, with ?commitWithin=MILLISECONDS, names=dynamic,
+    /// fields=subject:title_t,body:body_t, commit=true, patience=SECONDS
+    #[arg(long, value_name = "SINK")]
+    pub to: Option<Destination>,
+    /// The folder in which it is recorded what was sent to --to (Solr: $XDG_STATE_HOME/strand unless named; files: only when
+    /// named, else all documents are written at each run)
+    #[arg(long, value_name = "FOLDER", requires = "to")]
+    pub state: Option<PathBuf>,
     /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
     #[arg(long, value_name = "PASSWORD")]
     pub password: Option<String>,
@@ -106,9 +116,16 @@ pub fn run(args: ImportArgs) -> ExitCode {
         (_, true) => Mode::Verify,
         _ => Mode::Import,
     };
+    let is_json = args.json;
     let options = ImportOptions {
         source: args.source,
         into: args.into,
+        to: args.to.unwrap_or_default(),
+        state: args.state,
+        notices: Notices(Some(Arc::new(move |what| match is_json {
+            true => json::print_waiting(what),
+            false => eprintln!("waiting: {}", safe(what)),
+        }))),
         address: args.server,
         username: args.user,
         password,
@@ -122,6 +139,13 @@ pub fn run(args: ImportArgs) -> ExitCode {
         remote: args.remote.into(),
         filter: args.filters.into(),
     };
+    if matches!(options.to, Destination::Lines { path: None, .. }) {
+        if args.json {
+            eprintln!("strand import: --json and --to both want the standard output");
+            return ExitCode::from(2);
+        }
+        super::display::lines_to_stderr();
+    }
     let result = if args.json {
         strand_import::run(&options, &mut JsonLines { unchanged: args.verbose })
     } else {
@@ -158,6 +182,7 @@ pub fn exit_code(error: &ImportError) -> u8 {
         ImportError::Options(_) => 2,
         ImportError::TooManyDeletions { .. } => 4,
         ImportError::Source { .. } | ImportError::List(_) => 5,
+        ImportError::Busy { .. } => 6,
         _ => 1,
     }
 }

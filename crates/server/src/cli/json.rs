@@ -98,6 +98,13 @@ pub fn print_error(message: &str, exit_code: u8) {
     print(line);
 }
 
+/// What the run waits for.
+pub fn print_waiting(what: &str) {
+    let mut line = event("waiting");
+    line.insert("what".to_owned(), what.into());
+    print(line);
+}
+
 /// A document that failed.
 pub fn print_failed(path: &[u8], reason: &str) {
     JsonLines { unchanged: false }.document(path, Outcome::Failed(reason));

@@ -1,14 +1,15 @@
-//! [`Sender`]: the changes of a dataset as pipelined commands, in bounded memory.
+//! [`Strand`]: a server of ours, which is sent a dataset's changes as pipelined commands, in bounded memory.
 //!
 //! Commands go out until [`BYTES_UNDER_WAY_MAX`] bytes or [`COMMANDS_UNDER_WAY_MAX`] commands wait for their replies; then
 //! replies are taken first. A refusal that is about one key ([`Rejected`]) is kept for the caller, any other ends the run.
 //! In a dry run nothing is sent.
 
-use crate::ImportError;
-use crate::connection::{Connection, refused};
+use super::{Records, Rejected, Sink};
+use crate::connection::{Connection, Target, refused};
 use crate::fields::{FIELDS, Fields};
-use crate::versions::{COMMAND, unexpected};
-use std::collections::VecDeque;
+use crate::versions::{self, COMMAND, unexpected};
+use crate::{ImportError, ImportOptions, index};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use strand_wire::client::Value;
 
 /// Bytes sent and not acknowledged.
@@ -16,17 +17,6 @@ pub const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
 /// Commands sent and not acknowledged. Their replies (a number each) fit the socket's buffers, so the server never has to
 /// wait for us to read while we wait for it to.
 pub const COMMANDS_UNDER_WAY_MAX: usize = 1024;
-
-/// A document that the server refused.
-#[derive(Debug)]
-pub(super) struct Rejected {
-    /// Its position in the container that is being built.
-    pub(super) index: usize,
-    /// The server's words.
-    pub(super) reason: String,
-    /// It was counted as added, else as updated.
-    pub(super) was_added: bool,
-}
 
 /// What a reply is awaited for.
 #[derive(Debug)]
@@ -45,9 +35,11 @@ enum Awaited {
     Version(&'static str),
 }
 
+/// A dataset at a server.
 #[derive(Debug)]
-pub(super) struct Sender {
-    pub(super) connection: Connection,
+pub(crate) struct Strand {
+    connection: Connection,
+    into: String,
     dataset: Vec<u8>,
     dry_run: bool,
     awaited: VecDeque<(usize, Awaited)>,
@@ -55,15 +47,40 @@ pub(super) struct Sender {
     rejected: Vec<Rejected>,
 }
 
-impl Sender {
-    pub(super) fn new(connection: Connection, dataset: &str, dry_run: bool) -> Sender {
-        let (dataset, awaited, rejected) = (dataset.as_bytes().to_vec(), VecDeque::new(), Vec::new());
-        Sender { connection, dataset, dry_run, awaited, bytes_under_way: 0, rejected }
+impl Records for Strand {
+    fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
+        versions::read(&mut self.connection, &self.into, names)
     }
 
-    /// Replaces the document at `path`. `held`: the server has it, so absent fields are deleted at once; else only when
-    /// the reply shows that the key was there after all. `named`: what is there may have fields outside of the list.
-    pub(super) fn replace(
+    fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
+        versions::missing(&mut self.connection, &self.into, path, names)
+    }
+
+    fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
+        let dataset = self.dataset.clone();
+        self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
+    }
+
+    fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
+        let dataset = self.dataset.clone();
+        let mut args = vec![COMMAND.as_bytes(), b"DEL", &dataset];
+        args.extend_from_slice(names);
+        self.send(&args, Awaited::Version("DEL"))
+    }
+}
+
+impl Sink for Strand {
+    fn changes_fields(&self) -> bool {
+        true
+    }
+
+    fn ensure_index(&mut self) -> Result<bool, ImportError> {
+        index::ensure(&mut self.connection, &self.into, self.dry_run)
+    }
+
+    /// Absent fields are deleted at once when the server has the document; else only when the reply shows that the key was
+    /// there after all.
+    fn replace(
         &mut self,
         path: &[u8],
         fields: &Fields,
@@ -83,6 +100,82 @@ impl Sender {
         }
         self.send(&args, Awaited::Replaced { index, held, present, key: key.clone() })?;
         if held { self.delete_absent(&key, present, index, held) } else { Ok(()) }
+    }
+
+    fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError> {
+        let key = self.key(path);
+        let awaited = Awaited::Changed { index, held: true };
+        match value.is_empty() {
+            true => self.send(&[&b"HDEL"[..], &key, field.as_bytes()], awaited),
+            false => self.send(&[&b"HSET"[..], &key, field.as_bytes(), value], awaited),
+        }
+    }
+
+    fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let key = self.key(path);
+        self.send(&[&b"UNLINK"[..], &key], Awaited::Removed)
+    }
+
+    fn drain(&mut self) -> Result<Vec<Rejected>, ImportError> {
+        while !self.awaited.is_empty() {
+            self.settle()?;
+        }
+        Ok(std::mem::take(&mut self.rejected))
+    }
+
+    fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError> {
+        let key = self.key(path);
+        let connection = &mut self.connection;
+        connection.send(&[&b"HGETALL"[..], &key])?;
+        let pairs = match connection.receive_container()? {
+            Value::Array(pairs) => pairs,
+            Value::Error(text) if text.starts_with(b"WRONGTYPE") => {
+                return Ok(Some("at the server a key of this name is no hash".to_owned()));
+            }
+            Value::Error(text) => return Err(refused(&["HGETALL"], &text)),
+            other => return Err(unexpected(&other)),
+        };
+        let mut held = BTreeMap::new();
+        for pair in pairs.chunks_exact(2) {
+            match pair {
+                [Value::Bulk(name), Value::Bulk(value)] => held.insert(&name[..], &value[..]),
+                [other, _] => return Err(unexpected(other)),
+                _ => None,
+            };
+        }
+        if held.is_empty() {
+            return Ok(Some("the server does not have it".to_owned()));
+        }
+        for (name, value) in fields.present() {
+            if held.remove(name.as_bytes()) != Some(value) {
+                return Ok(Some(format!("the field {name} differs at the server")));
+            }
+        }
+        let more = held.keys().next().map(|name| String::from_utf8_lossy(name).into_owned());
+        Ok(more.map(|name| format!("the server has a field {name}, the source does not")))
+    }
+}
+
+impl Strand {
+    /// Connects.
+    pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
+        let connection = Connection::open(&Target {
+            address: &options.address,
+            username: options.username.as_deref(),
+            password: options.password.as_deref(),
+            db: options.db,
+        })?;
+        let (into, dataset) = (options.into.clone(), options.into.as_bytes().to_vec());
+        let (awaited, rejected) = (VecDeque::new(), Vec::new());
+        Ok(Strand {
+            connection,
+            into,
+            dataset,
+            dry_run: options.dry_run,
+            awaited,
+            bytes_under_way: 0,
+            rejected,
+        })
     }
 
     /// Puts the document in place of whatever hash is at `key`, in one step. A key that is not known to be ours is only
@@ -105,49 +198,6 @@ impl Sender {
         args.push(b"FIELDS");
         args.extend(pairs.iter().map(Vec::as_slice));
         self.send(&args, awaited)
-    }
-
-    /// Sets one field, or deletes it when `value` is empty.
-    pub(super) fn set_field(
-        &mut self,
-        path: &[u8],
-        field: &str,
-        value: &[u8],
-        index: usize,
-    ) -> Result<(), ImportError> {
-        let key = self.key(path);
-        let awaited = Awaited::Changed { index, held: true };
-        match value.is_empty() {
-            true => self.send(&[&b"HDEL"[..], &key, field.as_bytes()], awaited),
-            false => self.send(&[&b"HSET"[..], &key, field.as_bytes(), value], awaited),
-        }
-    }
-
-    pub(super) fn remove(&mut self, path: &[u8]) -> Result<(), ImportError> {
-        let key = self.key(path);
-        self.send(&[&b"UNLINK"[..], &key], Awaited::Removed)
-    }
-
-    /// Stores a container in the dataset's version.
-    pub(super) fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
-        let dataset = self.dataset.clone();
-        self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
-    }
-
-    /// Deletes containers from the dataset's version.
-    pub(super) fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
-        let dataset = self.dataset.clone();
-        let mut args = vec![COMMAND.as_bytes(), b"DEL", &dataset];
-        args.extend_from_slice(names);
-        self.send(&args, Awaited::Version("DEL"))
-    }
-
-    /// Waits for every reply; gives the documents that were refused since the last call.
-    pub(super) fn drain(&mut self) -> Result<Vec<Rejected>, ImportError> {
-        while !self.awaited.is_empty() {
-            self.settle()?;
-        }
-        Ok(std::mem::take(&mut self.rejected))
     }
 
     fn key(&self, path: &[u8]) -> Vec<u8> {

@@ -1,0 +1,205 @@
+//! [`Destination`]: a sink as a user calls it.
+//!
+//! `-`, `ndjson:PATH`, `xml:PATH`, `file:PATH` (the ending decides), and
+//! `solr+http://host:8983,other:8983/solr/collection?commitWithin=1000`.
+
+use reqwest::Url;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long Solr may take to show what it was sent, unless the user says otherwise.
+const COMMIT_WITHIN: Duration = Duration::from_secs(10);
+/// How long a collection is asked again that does not take documents, unless the user says otherwise.
+const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+/// Most servers of one collection.
+const SERVERS_MAX: usize = 64;
+
+/// Where documents go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Destination {
+    /// The server at [`crate::ImportOptions::address`].
+    #[default]
+    Strand,
+    /// A file, or the standard output when there is no path.
+    Lines {
+        /// How documents are written.
+        format: Format,
+        /// The file.
+        path: Option<PathBuf>,
+    },
+    /// A collection of Solr.
+    Solr(SolrTarget),
+}
+
+/// How documents are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object a line.
+    Ndjson,
+    /// Solr's update messages, in one element `update`.
+    Xml,
+}
+
+/// A collection of Solr.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SolrTarget {
+    /// The collection at each server that may be asked; user and password in them.
+    pub servers: Vec<Url>,
+    /// How long Solr may take to show what it was sent.
+    pub commit_within: Duration,
+    /// Ask for a commit at the end of the run.
+    pub commit: bool,
+    /// What fields are called.
+    pub names: Names,
+    /// How long documents are sent again that the collection does not take.
+    pub patience: Duration,
+}
+
+/// What a document's fields are called in Solr.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    /// As they are.
+    #[default]
+    Plain,
+    /// With the endings of Solr's own dynamic fields: `_t` text, `_l` whole numbers, `_s` everything else.
+    Dynamic,
+    /// These fields only, and called so.
+    Listed(Vec<(String, String)>),
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Destination, String> {
+        if let Some(location) = text.strip_prefix("solr+") {
+            return SolrTarget::parse(location).map(Destination::Solr);
+        }
+        let lines = |format, path: &str| match path {
+            "" => Err("a path is missing behind the colon".to_owned()),
+            "-" => Ok(Destination::Lines { format, path: None }),
+            path => Ok(Destination::Lines { format, path: Some(path.into()) }),
+        };
+        match text.split_once(':') {
+            None if text == "-" => lines(Format::Ndjson, "-"),
+            Some(("ndjson", path)) => lines(Format::Ndjson, path),
+            Some(("xml", path)) => lines(Format::Xml, path),
+            Some(("file", path)) => match Path::new(path).extension().and_then(|e| e.to_str()) {
+                Some("ndjson" | "jsonl") => lines(Format::Ndjson, path),
+                Some("xml") => lines(Format::Xml, path),
+                _ => Err("a file's name ends in .ndjson, .jsonl or .xml; else say ndjson:PATH or xml:PATH"
+                    .to_owned()),
+            },
+            _ => Err("expected -, file:PATH, ndjson:PATH, xml:PATH or solr+http://host:8983/solr/collection"
+                .to_owned()),
+        }
+    }
+}
+
+impl SolrTarget {
+    /// `http://[user:password@]host:port[,host:port...]/solr/collection[?option=value&...]`.
+    fn parse(location: &str) -> Result<SolrTarget, String> {
+        let expected = || "expected solr+http://host:8983/solr/collection".to_owned();
+        let (scheme, rest) = location.split_once("://").ok_or_else(expected)?;
+        if !["http", "https"].contains(&scheme) {
+            return Err(expected());
+        }
+        let (authority, rest) = rest.split_once('/').ok_or_else(expected)?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.trim_end_matches('/');
+        if path.is_empty() || authority.is_empty() {
+            return Err(expected());
+        }
+        let (login, hosts) =
+            authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+        let at = if login.is_empty() { "" } else { "@" };
+        let parse = |host: &str| {
+            Url::parse(&format!("{scheme}://{login}{at}{host}/{path}"))
+                .map_err(|error| format!("{host}: {error}"))
+        };
+        let servers = hosts.split(',').take(SERVERS_MAX).map(parse).collect::<Result<Vec<_>, _>>()?;
+        let mut target = SolrTarget {
+            servers,
+            commit_within: COMMIT_WITHIN,
+            commit: false,
+            names: Names::default(),
+            patience: PATIENCE,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let number = || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a number"));
+            match key {
+                "commitWithin" => target.commit_within = Duration::from_millis(number()?),
+                "patience" => target.patience = Duration::from_secs(number()?),
+                "commit" => target.commit = value == "true",
+                "names" if value == "dynamic" => target.names = Names::Dynamic,
+                "fields" => target.names = Names::Listed(listed(value)?),
+                _ => {
+                    return Err(format!(
+                        "{pair}: expected commitWithin=MILLISECONDS, commit=true, names=dynamic, fields=ours:theirs,... or \
+                         patience=SECONDS"
+                    ));
+                }
+            }
+        }
+        Ok(target)
+    }
+}
+
+/// `subject:title_t,body` as pairs.
+fn listed(text: &str) -> Result<Vec<(String, String)>, String> {
+    let pair = |word: &str| match word.split_once(':').unwrap_or((word, word)) {
+        ("", _) | (_, "") => Err(format!("fields={text}: a name is missing")),
+        (_, "id") => Err("the field id is the document's key".to_owned()),
+        (ours, theirs) => Ok((ours.to_owned(), theirs.to_owned())),
+    };
+    text.split(',').map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_ending_or_by_format() {
+        let parse = |text: &str| text.parse::<Destination>();
+        let lines =
+            |format, path: Option<&str>| Ok(Destination::Lines { format, path: path.map(PathBuf::from) });
+        assert_eq!(parse("-"), lines(Format::Ndjson, None));
+        assert_eq!(parse("xml:-"), lines(Format::Xml, None));
+        assert_eq!(parse("file:/a/b.jsonl"), lines(Format::Ndjson, Some("/a/b.jsonl")));
+        assert_eq!(parse("file:b.xml"), lines(Format::Xml, Some("b.xml")));
+        assert_eq!(parse("ndjson:c:d"), lines(Format::Ndjson, Some("c:d")));
+        for bad in [
+            "",
+            "b.xml",
+            "file:",
+            "file:b.txt",
+            "xml:",
+            "solr+ftp://h/solr/c",
+            "solr+http://h",
+            "solr+http:///c",
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_collection_has_servers_and_options() {
+        let text =
+            "http://u:p@a:1,b:2/solr/c1?commitWithin=5&fields=subject:title,body&commit=true&patience=7";
+        let target = SolrTarget::parse(text).unwrap();
+        let servers: Vec<_> = target.servers.iter().map(Url::as_str).collect();
+        assert_eq!(servers, ["http://u:p@a:1/solr/c1", "http://u:p@b:2/solr/c1"]);
+        assert_eq!(
+            (target.commit_within, target.patience),
+            (Duration::from_millis(5), Duration::from_secs(7))
+        );
+        let pairs = [("subject", "title"), ("body", "body")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!((target.commit, target.names), (true, Names::Listed(pairs.to_vec())));
+        assert_eq!(SolrTarget::parse("https://a/solr/c?names=dynamic").unwrap().names, Names::Dynamic);
+        for bad in ["x=1", "commitWithin=x", "fields=", "fields=a:id", "names=odd"] {
+            assert!(SolrTarget::parse(&format!("http://a/solr/c?{bad}")).is_err(), "{bad}");
+        }
+    }
+}

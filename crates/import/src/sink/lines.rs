@@ -1,0 +1,184 @@
+//! [`Lines`]: documents into a file or the standard output, as NDJSON or XML.
+//!
+//! A line of NDJSON is `{"fields":{...},"id":"NAME:path","op":"put"}` or `{"id":"NAME:path","op":"delete"}`. The XML is Solr's
+//! update messages in one element `update`. A file takes its name when the run is over and everything is on the disk.
+
+use super::outlet::Feed;
+use super::update::{self, Envelope, Kind};
+use super::{Format, Rejected};
+use crate::ImportError;
+use crate::fields::Fields;
+use serde_json::{Map, Value};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A file or the standard output.
+pub(super) struct Lines {
+    format: Format,
+    out: Option<BufWriter<Out>>,
+    envelope: Envelope,
+    dataset: String,
+    /// For messages.
+    shown: String,
+    buffer: Vec<u8>,
+}
+
+enum Out {
+    Stdout(std::io::Stdout),
+    /// A pipe or a device: it has its name already.
+    Direct(std::fs::File),
+    /// Takes its name at the end.
+    File(NamedTempFile, PathBuf),
+}
+
+impl Lines {
+    /// Opens `path`, or the standard output. In a dry run nothing is opened.
+    pub(super) fn open(
+        format: Format,
+        path: Option<&Path>,
+        dataset: &str,
+        dry_run: bool,
+    ) -> Result<Lines, ImportError> {
+        let shown = path.map_or("the standard output".to_owned(), |path| path.display().to_string());
+        let out = match path {
+            _ if dry_run => None,
+            None => Some(Out::Stdout(std::io::stdout())),
+            Some(path) => Some(open_file(path).map_err(|error| sink_error(&shown, error))?),
+        };
+        let out = out.map(|out| BufWriter::with_capacity(BUFFER_BYTES, out));
+        let mut this = Lines {
+            format,
+            out,
+            envelope: Envelope::new(None),
+            dataset: dataset.to_owned(),
+            shown,
+            buffer: Vec::new(),
+        };
+        if format == Format::Xml {
+            this.buffer.extend_from_slice(update::DECLARATION);
+            this.write()?;
+        }
+        Ok(this)
+    }
+
+    /// Writes what is in the buffer.
+    fn write(&mut self) -> Result<(), ImportError> {
+        let written = self.out.as_mut().map_or(Ok(()), |out| out.write_all(&self.buffer));
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * BUFFER_BYTES);
+        written.map_err(|error| sink_error(&self.shown, error))
+    }
+
+    fn line(&mut self, line: Map<String, Value>) -> Result<(), ImportError> {
+        self.buffer = Value::Object(line).to_string().into_bytes();
+        self.buffer.push(b'\n');
+        self.write()
+    }
+}
+
+impl Feed for Lines {
+    fn is_published_at_end(&self) -> bool {
+        true
+    }
+
+    fn put(&mut self, path: &[u8], fields: &Fields, _held: bool, _index: usize) -> Result<(), ImportError> {
+        let id = update::id(&self.dataset, path);
+        match self.format {
+            Format::Ndjson => {
+                let fields = fields.present().map(|(name, value)| (name.to_owned(), lossy(value)));
+                self.line(Map::from_iter([
+                    ("op".to_owned(), "put".into()),
+                    ("id".to_owned(), id.into()),
+                    ("fields".to_owned(), Value::Object(fields.collect())),
+                ]))
+            }
+            Format::Xml => {
+                self.envelope.step(Kind::Put, &mut self.buffer);
+                update::put(&mut self.buffer, &id, fields.present());
+                self.write()
+            }
+        }
+    }
+
+    fn delete(&mut self, path: &[u8]) -> Result<(), ImportError> {
+        let id = update::id(&self.dataset, path);
+        match self.format {
+            Format::Ndjson => {
+                self.line(Map::from_iter([("op".to_owned(), "delete".into()), ("id".to_owned(), id.into())]))
+            }
+            Format::Xml => {
+                self.envelope.step(Kind::Delete, &mut self.buffer);
+                update::delete(&mut self.buffer, &id);
+                self.write()
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Result<Vec<Rejected>, ImportError> {
+        Ok(Vec::new())
+    }
+
+    fn finish(&mut self) -> Result<(), ImportError> {
+        if self.format == Format::Xml {
+            self.envelope.end(&mut self.buffer);
+            self.write()?;
+        }
+        let Some(out) = self.out.take() else { return Ok(()) };
+        let published = out.into_inner().map_err(|error| error.into_error()).and_then(Out::publish);
+        published.map_err(|error| sink_error(&self.shown, error))
+    }
+}
+
+fn open_file(path: &Path) -> std::io::Result<Out> {
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::File::options().write(true).open(path).map(Out::Direct);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // As a file that is simply created: the process's mask takes away from it.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let file = builder.prefix(".strand-").permissions(permissions).tempfile_in(folder)?;
+    Ok(Out::File(file, path.to_path_buf()))
+}
+
+impl Out {
+    fn publish(self) -> std::io::Result<()> {
+        match self {
+            Out::Stdout(mut out) => out.flush(),
+            Out::Direct(_) => Ok(()),
+            Out::File(file, path) => {
+                file.as_file().sync_all()?;
+                file.persist(path).map(|_| ()).map_err(|error| error.error)
+            }
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Out::Stdout(out) => out.write(bytes),
+            Out::Direct(out) => out.write(bytes),
+            Out::File(out, _) => out.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Out::Stdout(out) => out.flush(),
+            Out::Direct(out) => out.flush(),
+            Out::File(out, _) => out.flush(),
+        }
+    }
+}
+
+fn lossy(value: &[u8]) -> Value {
+    String::from_utf8_lossy(value).into_owned().into()
+}
+
+pub(super) fn sink_error(sink: &str, error: impl std::fmt::Display) -> ImportError {
+    ImportError::Sink { sink: sink.to_owned(), reason: error.to_string() }
+}

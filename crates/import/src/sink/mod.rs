@@ -1,0 +1,123 @@
+//! Sinks: where a run's documents go, and where it is recorded what went there.
+//!
+//! [`Sink`] is what the job needs of each. [`strand`] is a server of ours, which keeps the records itself. Everything else is an
+//! [`outlet`]: a feed of puts and deletes ([`lines`]: a file or the standard output, as NDJSON or XML; [`solr`]: a collection)
+//! beside [`records`] in a file of ours. [`Destination`] is what a user calls them.
+//!
+//! A document is recorded only when its sink has taken it, and named as meant to change before it is sent. So a run that is
+//! cut short loses nothing, and what it sends again replaces what it had sent.
+
+mod destination;
+mod lines;
+mod outlet;
+mod records;
+mod solr;
+pub(crate) mod strand;
+mod update;
+
+pub use destination::{Destination, Format, Names, SolrTarget};
+pub use solr::{BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_UNDER_WAY_MAX};
+
+use crate::fields::Fields;
+use crate::{ImportError, ImportOptions};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A document that the sink refused.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    /// Its position in the container that is being built.
+    pub(crate) index: usize,
+    /// The sink's words.
+    pub(crate) reason: String,
+    /// It was counted as added, else as updated.
+    pub(crate) was_added: bool,
+}
+
+/// What is recorded of a dataset.
+pub(crate) trait Records {
+    /// The containers of these names. Nothing may be under way.
+    fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError>;
+
+    /// Which of the documents `names` of the container `path` are not there any more, of those that were recorded as held.
+    /// Nothing may be under way.
+    fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError>;
+
+    /// Stores a container.
+    fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError>;
+
+    /// Deletes containers.
+    fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError>;
+}
+
+/// Where documents go.
+pub(crate) trait Sink: Records {
+    /// True when one field of a document can be changed without the others.
+    fn changes_fields(&self) -> bool;
+
+    /// Creates the text index of the dataset when there is none; says whether it was missing.
+    fn ensure_index(&mut self) -> Result<bool, ImportError> {
+        Ok(false)
+    }
+
+    /// Replaces the document at `path`. `held`: the sink has it. `named`: what is there may have fields outside of the list.
+    fn replace(
+        &mut self,
+        path: &[u8],
+        fields: &Fields,
+        held: bool,
+        named: bool,
+        index: usize,
+    ) -> Result<(), ImportError>;
+
+    /// Sets one field, or deletes it when `value` is empty. Only where [`Sink::changes_fields`].
+    fn set_field(&mut self, path: &[u8], field: &str, value: &[u8], index: usize) -> Result<(), ImportError>;
+
+    /// Deletes a document.
+    fn remove(&mut self, path: &[u8]) -> Result<(), ImportError>;
+
+    /// Waits until everything is taken; gives the documents that were refused since the last call.
+    fn drain(&mut self) -> Result<Vec<Rejected>, ImportError>;
+
+    /// Why the document at `path` is not in the sink as it should be; `None` when it is.
+    fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError>;
+
+    /// The run is over: what it wrote is published.
+    fn finish(&mut self) -> Result<(), ImportError> {
+        Ok(())
+    }
+}
+
+/// Opens the sink that the options name.
+pub(crate) fn open(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
+    let feed: Box<dyn outlet::Feed> = match &options.to {
+        Destination::Strand => return Ok(Box::new(strand::Strand::open(options)?)),
+        Destination::Lines { format, path } => {
+            Box::new(lines::Lines::open(*format, path.as_deref(), &options.into, options.dry_run)?)
+        }
+        Destination::Solr(target) => {
+            Box::new(solr::Solr::open(target, &options.into, options.notices.clone())?)
+        }
+    };
+    let records = records::Stored::open(options)?;
+    Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
+}
+
+/// Is told what a run waits for: a sink that is busy, or away.
+#[derive(Clone, Default)]
+pub struct Notices(pub Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl Notices {
+    /// Tells it.
+    pub(crate) fn tell(&self, what: &str) {
+        if let Some(told) = &self.0 {
+            told(what);
+        }
+    }
+}
+
+impl std::fmt::Debug for Notices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Notices(told)" } else { "Notices(untold)" })
+    }
+}

@@ -1,0 +1,131 @@
+//! Batches that were not taken: sent again, in parts where a document is to blame.
+//!
+//! What a server says decides: a refusal (400, 409, 413) is about the documents, so the batch is halved; 401, 403, 404 are about
+//! the collection and end the run; anything else passes, so it is waited for, with pauses that double, up to the target's
+//! patience. A server that fails again and again on a batch and takes a message without documents has a document to blame too.
+
+use super::request::Answer;
+use super::{Batch, Solr};
+use crate::ImportError;
+use crate::sink::Rejected;
+use crate::sink::lines::sink_error;
+use crate::sink::update::{self, Envelope, Kind};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// The pause before the first time a batch is sent again; it doubles with each.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+/// After so many failures it is asked whether the documents are to blame.
+const FAILURES_UNTIL_PROBE: u32 = 4;
+
+/// What became of a message.
+enum Verdict {
+    Taken,
+    /// The documents are to blame.
+    Refused(String),
+    /// It may be taken another time.
+    Failed(String),
+}
+
+impl Solr {
+    /// Sees to it that each step of the batch is taken or refused. `answer`: the one to the whole batch.
+    pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
+        let mut answer = Some(answer);
+        let mut parts = vec![0..batch.steps.len()];
+        while let Some(part) = parts.pop() {
+            let Err(reason) = self.send_until_judged(batch, part.clone(), answer.take())? else { continue };
+            if part.len() > 1 {
+                let middle = part.start + part.len() / 2;
+                parts.extend([middle..part.end, part.start..middle]);
+                continue;
+            }
+            let Some((index, was_added)) = batch.steps[part.start].about else {
+                return Err(self.refused(&format!("a delete was refused: {reason}")));
+            };
+            self.rejected.push(Rejected { index, reason, was_added });
+        }
+        Ok(())
+    }
+
+    /// Commits what was put, so that everybody sees it.
+    pub(super) fn commit(&mut self) -> Result<(), ImportError> {
+        match self.repeat(None, &mut |_| b"<commit/>".to_vec(), 0)? {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(self.refused(&reason)),
+        }
+    }
+
+    fn send_until_judged(
+        &mut self,
+        batch: &Batch,
+        part: Range<usize>,
+        answer: Option<Answer>,
+    ) -> Result<Result<(), String>, ImportError> {
+        let envelope = self.envelope();
+        let documents = part.len();
+        self.repeat(answer, &mut |_| batch.message(part.clone(), envelope.clone()), documents)
+    }
+
+    /// Sends the message until it is taken, or refused for its documents: then the reason is given.
+    fn repeat(
+        &mut self,
+        mut answer: Option<Answer>,
+        message: &mut dyn FnMut(u32) -> Vec<u8>,
+        documents: usize,
+    ) -> Result<Result<(), String>, ImportError> {
+        let (begun, mut pause) = (Instant::now(), PAUSE_FIRST);
+        for failures in 1u32.. {
+            let said = answer.take().unwrap_or_else(|| self.client.send(message(failures)));
+            let reason = match self.judge(said)? {
+                Verdict::Taken => return Ok(Ok(())),
+                Verdict::Refused(reason) => return Ok(Err(reason)),
+                Verdict::Failed(reason) => reason,
+            };
+            if failures % FAILURES_UNTIL_PROBE == 0 && documents > 0 && self.takes_others()? {
+                return Ok(Err(reason));
+            }
+            if begun.elapsed() >= self.target.patience {
+                return Err(self
+                    .refused(&format!("{reason}; tried {failures} times, the next run goes on from here")));
+            }
+            self.client.next_server();
+            let pause_now = pause.mul_f64(0.75 + fastrand::f64() / 2.0);
+            self.notices.tell(&format!(
+                "{} does not take documents ({reason}); sent again in {:.1} s",
+                self.client.shown(),
+                pause_now.as_secs_f64()
+            ));
+            std::thread::sleep(pause_now);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        unreachable!("patience ends before numbers do")
+    }
+
+    /// True when a message is taken that holds no document: a delete of one that cannot be there.
+    fn takes_others(&mut self) -> Result<bool, ImportError> {
+        let (mut probe, mut envelope) = (Vec::new(), Envelope::new(None));
+        envelope.step(Kind::Delete, &mut probe);
+        update::delete(&mut probe, &format!("{}:\u{fffd}", self.dataset));
+        envelope.end(&mut probe);
+        let said = self.client.send(probe);
+        Ok(matches!(self.judge(said)?, Verdict::Taken))
+    }
+
+    fn judge(&self, answer: Answer) -> Result<Verdict, ImportError> {
+        match answer {
+            Ok((200..300, _)) => Ok(Verdict::Taken),
+            Ok((status @ (400 | 409 | 413 | 422), text)) => Ok(Verdict::Refused(format!("{status}: {text}"))),
+            Ok((status @ (401 | 403 | 404 | 405 | 415), text)) => {
+                Err(self.refused(&format!("{status}: {text}")))
+            }
+            Ok((status, text)) => Ok(Verdict::Failed(format!("{status}: {text}"))),
+            Err(reason) => Ok(Verdict::Failed(reason)),
+        }
+    }
+
+    fn refused(&self, reason: &str) -> ImportError {
+        sink_error(&self.client.shown(), reason)
+    }
+}

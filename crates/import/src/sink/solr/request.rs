@@ -1,0 +1,195 @@
+//! Update requests: bodies that are streamed while they are made, over connections that are kept.
+//!
+//! The libraries run on a thread of their own; the importer pushes chunks and waits for answers. A body has no length in
+//! advance, so it goes out in HTTP/1.1's chunks.
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use reqwest::Url;
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for an answer once the message is sent, and how long a server may take no bytes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+/// After so long without traffic a connection is tested, and again as often.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long a connection is kept that nobody uses: less than Solr does.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Chunks of a body that wait for the connection.
+const CHUNKS_WAITING_MAX: usize = 8;
+/// Most bytes that are read of an answer, and most characters that are told of it.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+const TOLD_CHARS_MAX: usize = 500;
+
+/// Status and words of an answer, or why there is none.
+pub(super) type Answer = Result<(u16, String), String>;
+
+/// Asks the servers of a collection.
+pub(super) struct Client {
+    client: reqwest::Client,
+    handle: tokio::runtime::Handle,
+    /// Ends the thread when it is dropped.
+    _stop: oneshot::Sender<()>,
+    servers: Vec<Url>,
+    server: usize,
+}
+
+/// A request whose body is not sent whole, or whose answer is not there.
+#[derive(Debug)]
+pub(super) struct Pending {
+    body: Option<mpsc::Sender<Bytes>>,
+    answer: oneshot::Receiver<Answer>,
+}
+
+impl Client {
+    /// Starts the thread.
+    pub(super) fn open(servers: &[Url]) -> std::io::Result<Client> {
+        // Fails when it was done before: then there is one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .http1_only()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(ANSWER_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE)
+            .tcp_user_timeout(ANSWER_TIMEOUT)
+            .pool_idle_timeout(IDLE_MAX)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("strand/", env!("CARGO_PKG_VERSION")));
+        let client = client.build().map_err(std::io::Error::other)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        std::thread::Builder::new().name("solr".to_owned()).spawn(move || {
+            let _ = runtime.block_on(stopped);
+        })?;
+        Ok(Client { client, handle, _stop: stop, servers: servers.to_vec(), server: 0 })
+    }
+
+    /// The next request goes to the next server.
+    pub(super) fn next_server(&mut self) {
+        self.server = (self.server + 1) % self.servers.len();
+    }
+
+    /// The server that is asked now, without user and password.
+    pub(super) fn shown(&self) -> String {
+        let mut url = self.servers[self.server].clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.to_string()
+    }
+
+    /// Begins a request whose body is to come.
+    pub(super) fn begin(&self) -> Pending {
+        let (body, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
+        let (tell, answer) = oneshot::channel();
+        let mut url = self.servers[self.server].clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.push("update");
+        }
+        url.set_query(Some("wt=json"));
+        let request = self.client.post(url).header("Content-Type", "text/xml; charset=utf-8");
+        let request = request.body(reqwest::Body::wrap(Chunks(chunks)));
+        self.handle.spawn(async move {
+            let _ = tell.send(ask(request).await);
+        });
+        Pending { body: Some(body), answer }
+    }
+
+    /// Sends a message and waits for the answer.
+    pub(super) fn send(&self, message: Vec<u8>) -> Answer {
+        let mut pending = self.begin();
+        pending.push(message);
+        pending.end();
+        pending.answer()
+    }
+}
+
+impl Pending {
+    /// Adds to the body. When the request is over already the chunk is dropped: the answer tells why.
+    pub(super) fn push(&mut self, chunk: Vec<u8>) {
+        if let Some(body) = &self.body
+            && body.blocking_send(chunk.into()).is_err()
+        {
+            self.body = None;
+        }
+    }
+
+    /// The body is whole.
+    pub(super) fn end(&mut self) {
+        self.body = None;
+    }
+
+    /// Waits for the answer.
+    pub(super) fn answer(mut self) -> Answer {
+        self.end();
+        self.answer.blocking_recv().unwrap_or_else(|_| Err("the request was given up".to_owned()))
+    }
+}
+
+async fn ask(request: reqwest::RequestBuilder) -> Answer {
+    let mut response = request.send().await.map_err(said)?;
+    let status = response.status().as_u16();
+    let mut text = Vec::new();
+    // The answer is read to its end, so that the connection can be used again.
+    while let Some(chunk) = response.chunk().await.map_err(said)? {
+        let room = ANSWER_BYTES_MAX.saturating_sub(text.len());
+        text.extend_from_slice(&chunk[..chunk.len().min(room)]);
+    }
+    Ok((status, message(&text)))
+}
+
+/// What Solr says in an answer: the message of its error, or as much of the answer as fits a line.
+fn message(text: &[u8]) -> String {
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(text).ok();
+    let said = parsed.as_ref().and_then(|answer| answer.get("error")?.get("msg")?.as_str());
+    let said = said.map_or_else(|| String::from_utf8_lossy(text), Into::into);
+    said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(TOLD_CHARS_MAX).collect()
+}
+
+/// What the library says, and why, without the URL: it may have a password in it.
+fn said(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    // A chain of causes has an end; what is not told after the tenth is not missed.
+    for _ in 0..10 {
+        let Some(inner) = cause else { break };
+        let _ = write!(text, ": {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// A body that comes piece by piece.
+struct Chunks(mpsc::Receiver<Bytes>);
+
+impl Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_solrs_words() {
+        let answer = br#"{"responseHeader":{"status":400},"error":{"msg":"ERROR: [doc=x]\n unknown field","code":400}}"#;
+        assert_eq!(message(answer), "ERROR: [doc=x] unknown field");
+        assert_eq!(message(b"<html>\n no </html>"), "<html> no </html>");
+        assert_eq!(message(&[b'x'; 9000]).len(), TOLD_CHARS_MAX);
+    }
+}
