@@ -17,6 +17,7 @@ run: release ## build, serve on 127.0.0.1:6379 (PORT=n to change), import exampl
 test: setup lint ## everything: lints, unit and integration tests, real redis-server, redis-py, Foolscap, rclone's servers
 	$(CARGO) test --workspace --quiet
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
+	$(VENV_PYTHON) tests/cli.py target/debug/strand
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/sources.py target/debug/strand
 	$(VENV_PYTHON) tests/sinks.py target/debug/strand

@@ -34,12 +34,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("strand-search", &["strand-chain", "strand-wire", "strand-keyspace", "strand-commands", "strand-diag"]),
     ("strand-import", &["strand-chain", "strand-wire", "strand-diag"]),
+    ("strand-cli", &["strand-chain", "strand-commands", "strand-wire"]),
     ("strand-http", &["strand-chain", "strand-digest", "strand-wire"]),
     (
         "strand-server",
         &[
             "strand-aof",
             "strand-chain",
+            "strand-cli",
             "strand-wire",
             "strand-rdb",
             "strand-keyspace",

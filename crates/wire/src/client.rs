@@ -41,6 +41,8 @@ pub enum Value {
     Push(Vec<Value>),
     /// `,`
     Double(f64),
+    /// `,` as it was written, from a parser that keeps the text of doubles
+    DoubleText(Vec<u8>),
     /// `#`
     Bool(bool),
     /// `=`: format and text
@@ -71,6 +73,8 @@ pub struct ReplyParser {
     reply_bytes_max: usize,
     /// Bytes that the reply in the making holds, or has announced.
     reply_bytes: usize,
+    /// Doubles are given as [`Value::DoubleText`].
+    keeps_double_text: bool,
     /// Aggregates that have begun, outermost first.
     open: Vec<Aggregate>,
     /// The string whose header has been read.
@@ -94,7 +98,13 @@ struct StringBody {
 
 impl Default for ReplyParser {
     fn default() -> ReplyParser {
-        ReplyParser { reply_bytes_max: usize::MAX, reply_bytes: 0, open: Vec::new(), string: None }
+        ReplyParser {
+            reply_bytes_max: usize::MAX,
+            reply_bytes: 0,
+            keeps_double_text: false,
+            open: Vec::new(),
+            string: None,
+        }
     }
 }
 
@@ -107,6 +117,10 @@ impl ReplyParser {
     /// headers count as soon as they are read, so a reply that is too large is an error before its bytes are here.
     pub fn set_reply_bytes_max(&mut self, bytes: usize) {
         self.reply_bytes_max = bytes;
+    }
+    /// From now on a double is given as it was written: for a program that shows replies.
+    pub fn keep_double_text(&mut self) {
+        self.keeps_double_text = true;
     }
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
@@ -152,6 +166,10 @@ impl ReplyParser {
             b'_' if text.is_empty() => Value::Null,
             b'#' if text == b"t" => Value::Bool(true),
             b'#' if text == b"f" => Value::Bool(false),
+            b',' if self.keeps_double_text => {
+                double(text)?;
+                Value::DoubleText(text.to_vec())
+            }
             b',' => Value::Double(double(text)?),
             b'(' => Value::BigNumber(big_number(text)?),
             b'$' | b'*' if text == b"-1" => Value::Null,
@@ -352,6 +370,16 @@ mod tests {
         for piece in [1, 2, 3, 7, bytes.len()] {
             assert_eq!(parse(bytes, piece).as_ref(), Ok(&expected), "in pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn doubles_are_kept_as_they_were_written() {
+        let (mut parser, mut input) = (ReplyParser::new(), Chain::new());
+        parser.keep_double_text();
+        input.push_slice(b",1.1000000000000001\r\n,x\r\n");
+        let text = Value::DoubleText(b"1.1000000000000001".to_vec());
+        assert_eq!(parser.next(&mut input), Ok(Some(text)));
+        assert!(parser.next(&mut input).is_err());
     }
 
     #[test]

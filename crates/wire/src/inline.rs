@@ -22,6 +22,13 @@ pub(crate) fn take_line(input: &mut Chain, line_len: usize, argv: &mut Argv) -> 
     split.ok_or_else(|| ProtocolError::new("unbalanced quotes in request"))
 }
 
+/// The words of a line that a person typed; `None` when its quotes are not balanced.
+pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut argv = Argv::new();
+    split_line(line, &mut argv)?;
+    Some(argv.args().iter().map(<[u8]>::to_vec).collect())
+}
+
 fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }

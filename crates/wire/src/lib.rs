@@ -12,7 +12,7 @@ pub mod client;
 pub mod digits;
 pub mod events;
 mod header;
-mod inline;
+pub mod inline;
 pub mod pack4;
 pub mod reply;
 pub mod resp;

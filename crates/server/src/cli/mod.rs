@@ -1,4 +1,4 @@
-//! The command line: `strand serve`, `strand import`, `strand diff` and `strand check`, their help and their exit codes.
+//! The command line: `strand serve`, `strand import`, `strand diff`, `strand cli` and `strand check`, their help and their exit codes.
 //!
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine: clap hands
 //! them through unread. What a subcommand does lives in its own module.
@@ -42,6 +42,8 @@ pub enum Command {
     Diff(diff::DiffArgs),
     /// What was imported into a server, and which documents failed
     Jobs(jobs::JobsArgs),
+    /// Run commands on a server, or open an editor for them, with redis-cli's options and its output
+    Cli(Box<strand_cli::CliArgs>),
     /// Read a data file to its end and say what is in it, or where it is damaged
     Check(check::CheckArgs),
 }
@@ -60,6 +62,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Jobs(args) => jobs::run(args),
+        Command::Cli(args) => strand_cli::run(*args),
         Command::Check(args) => check::run(args),
     }
 }

@@ -1,0 +1,314 @@
+//! [`Client`]: commands one after the other over a connection that is opened again when it is lost, and what they change
+//! for the ones that follow (database, transaction, subscriptions); replies are shown as they come.
+
+use crate::connection::{Connection, Ended};
+use crate::format;
+use crate::options::Options;
+use std::io::{Write, stdout};
+use std::process::exit;
+use std::thread::sleep;
+use strand_wire::client::Value;
+
+/// Commands and subcommands that answer with a text for people.
+const VERBATIM: &[(&str, &str)] = &[
+    ("info", ""),
+    ("lolwut", ""),
+    ("debug", "htstats"),
+    ("debug", "htstats-key"),
+    ("debug", "client-eviction"),
+    ("memory", "malloc-stats"),
+    ("memory", "doctor"),
+    ("cluster", "nodes"),
+    ("cluster", "info"),
+    ("client", "list"),
+    ("client", "info"),
+    ("latency", "graph"),
+    ("latency", "doctor"),
+    ("proxy", "info"),
+];
+
+/// A command did not run: it was said why.
+#[derive(Debug)]
+pub struct Failed;
+
+/// Runs commands.
+pub struct Client {
+    /// What the run goes by.
+    pub options: Options,
+    connection: Option<Connection>,
+    /// A person or a list of lines: what fails ends no process.
+    is_interactive: bool,
+    /// The database that commands run in now.
+    database: i64,
+    /// The database that is to be selected again after the connection was lost.
+    wanted_database: i64,
+    /// Between MULTI and EXEC; the database before.
+    transaction: Option<i64>,
+    speaks_resp3: bool,
+}
+
+impl Client {
+    /// Not connected yet.
+    pub fn new(options: Options) -> Client {
+        let database = options.target.database;
+        Client {
+            options,
+            connection: None,
+            is_interactive: false,
+            database: 0,
+            wanted_database: database,
+            transaction: None,
+            speaks_resp3: false,
+        }
+    }
+    /// From now on failures are said, and the next command connects again.
+    pub fn set_interactive(&mut self) {
+        self.is_interactive = true;
+    }
+    /// What a person is asked with.
+    pub fn prompt(&self) -> String {
+        if self.connection.is_none() {
+            return "not connected> ".into();
+        }
+        let target = &self.options.target;
+        let mut prompt = match &target.socket {
+            Some(path) => format!("redis {}", path.display()),
+            None if target.host.contains(':') => format!("[{}]:{}", target.host, target.port),
+            None => format!("{}:{}", target.host, target.port),
+        };
+        if self.database != 0 {
+            prompt.push_str(&format!("[{}]", self.database));
+        }
+        if self.transaction.is_some() {
+            prompt.push_str("(TX)");
+        }
+        prompt + "> "
+    }
+    /// Another server.
+    pub fn connect_to(&mut self, host: String, port: u16) {
+        self.options.target.host = host;
+        self.options.target.port = port;
+        self.options.target.socket = None;
+        // What went wrong has been said.
+        let _ = self.connect();
+    }
+    /// Opens the connection, logs in, selects the database and agrees on the protocol. What fails is said.
+    ///
+    /// # Errors
+    /// When there is no connection; a login that failed leaves one.
+    pub fn connect(&mut self) -> Result<&mut Connection, Failed> {
+        (self.connection, self.transaction, self.database, self.speaks_resp3) = (None, None, 0, false);
+        let connection = Connection::open(&self.options.target).map_err(|text| {
+            eprintln!("{text}");
+            Failed
+        })?;
+        self.connection = Some(connection);
+        self.introduce().map_err(|ended| self.lost(&ended))?;
+        self.connection.as_mut().ok_or(Failed)
+    }
+
+    /// AUTH, SELECT and HELLO; the first that is refused ends it.
+    fn introduce(&mut self) -> Result<(), Ended> {
+        let (target, resp3) = (self.options.target.clone(), self.options.resp3);
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        if let Some(password) = &target.password {
+            let args: Vec<&[u8]> = match &target.user {
+                Some(user) => vec![b"AUTH", user, password],
+                None => vec![b"AUTH", password],
+            };
+            if let Value::Error(text) = connection.ask(&args)? {
+                eprintln!("AUTH failed: {}", String::from_utf8_lossy(&text));
+                return Ok(());
+            }
+        }
+        if !self.select()? {
+            return Ok(());
+        }
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        if let Some(must) = resp3 {
+            match connection.ask(&["HELLO", "3"])? {
+                Value::Error(text) if must => eprintln!("HELLO 3 failed: {}", String::from_utf8_lossy(&text)),
+                Value::Error(_) => {}
+                _ => self.speaks_resp3 = true,
+            }
+        }
+        Ok(())
+    }
+    /// Selects the database that is wanted; false when that is refused.
+    fn select(&mut self) -> Result<bool, Ended> {
+        let wanted = self.wanted_database;
+        let Some(connection) = &mut self.connection else { return Ok(false) };
+        if wanted == self.database {
+            return Ok(true);
+        }
+        if let Value::Error(text) = connection.ask(&["SELECT", &wanted.to_string()])? {
+            eprintln!("SELECT {wanted} failed: {}", String::from_utf8_lossy(&text));
+            return Ok(false);
+        }
+        self.database = wanted;
+        Ok(true)
+    }
+
+    /// Runs a command as often as asked, and shows what is answered.
+    ///
+    /// # Errors
+    /// When it could not be sent or answered, which was said.
+    pub fn run(&mut self, args: &[Vec<u8>], repeat: i64) -> Result<(), Failed> {
+        if args.first().is_some_and(|a| a.eq_ignore_ascii_case(b"help") || a == b"?") {
+            crate::help::print(&args[1..]);
+            return Ok(());
+        }
+        if self.connection.is_none() {
+            self.connect()?;
+        }
+        let mut left = repeat;
+        while left != 0 {
+            left -= i64::from(left > 0);
+            match self.once(args) {
+                Ok(()) => {}
+                Err(ended) => return Err(self.lost(&ended)),
+            }
+            if let Some(interval) = self.options.interval {
+                sleep(interval);
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, ended: &Ended) -> Failed {
+        eprintln!("Error: {ended}");
+        self.connection = None;
+        Failed
+    }
+
+    fn once(&mut self, args: &[Vec<u8>]) -> Result<(), Ended> {
+        let is = |i: usize, word: &str| args.get(i).is_some_and(|a| a.eq_ignore_ascii_case(word.as_bytes()));
+        let verbatim = VERBATIM.iter().any(|(name, sub)| is(0, name) && (sub.is_empty() || is(1, sub)));
+        let Some(connection) = &mut self.connection else { return Err(Ended::Closed) };
+        connection.send(args)?;
+        if is(0, "monitor") {
+            return self.listen(verbatim, |reply| matches!(reply, Value::Error(_)));
+        }
+        if is(0, "subscribe") || is(0, "psubscribe") || is(0, "ssubscribe") {
+            if self.options.form != format::Form::Raw {
+                println!("Reading messages... (press Ctrl-C to quit)");
+            }
+            return self.listen(verbatim, |reply| matches!(reply, Value::Error(_)));
+        }
+        let reply = match self.next_reply() {
+            // The server does as it was told.
+            Err(Ended::Closed | Ended::Failed(_)) if is(0, "shutdown") => {
+                self.connection = None;
+                return Ok(());
+            }
+            reply => reply?,
+        };
+        if !self.is_interactive
+            && self.options.fails_on_errors
+            && let Value::Error(text) = &reply
+        {
+            eprintln!("{}", String::from_utf8_lossy(text));
+            exit(1);
+        }
+        self.show(&reply, verbatim);
+        self.follow(args, &reply)
+    }
+
+    /// Shows what comes until `ends` says so.
+    fn listen(&mut self, verbatim: bool, ends: impl Fn(&Value) -> bool) -> Result<(), Ended> {
+        loop {
+            let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply();
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(ended) if self.is_interactive => return Err(ended),
+                Err(ended) => {
+                    eprintln!("Error: {ended}");
+                    exit(1);
+                }
+            };
+            self.show(&reply, verbatim);
+            if ends(&reply) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next reply; what was sent unasked is shown or left out.
+    fn next_reply(&mut self) -> Result<Value, Ended> {
+        loop {
+            let reply = self.connection.as_mut().ok_or(Ended::Closed)?.reply()?;
+            match &reply {
+                Value::Push(parts) if self.options.shows_pushes => self.show_push(parts, &reply),
+                Value::Push(_) => {}
+                _ => return Ok(reply),
+            }
+        }
+    }
+
+    fn show_push(&self, parts: &[Value], push: &Value) {
+        let keys = match parts {
+            [Value::Bulk(kind), Value::Array(keys)] if kind == b"invalidate" => keys,
+            _ => return self.show(push, false),
+        };
+        let mut text = b"-> invalidate: ".to_vec();
+        for (i, key) in keys.iter().enumerate() {
+            if let Value::Bulk(key) = key {
+                text.extend_from_slice(if i > 0 { b", '" } else { b"'" });
+                text.extend_from_slice(key);
+                text.push(b'\'');
+            }
+        }
+        text.push(b'\n');
+        put(&text);
+    }
+
+    fn show(&self, reply: &Value, verbatim: bool) {
+        let mut out = Vec::new();
+        format::reply(&mut out, reply, self.options.form, verbatim, &self.options.delimiters);
+        put(&out);
+    }
+
+    /// What a command that was answered changes for the ones after it.
+    fn follow(&mut self, args: &[Vec<u8>], reply: &Value) -> Result<(), Ended> {
+        let name = args.first().map(|a| a.to_ascii_lowercase()).unwrap_or_default();
+        let failed = matches!(reply, Value::Error(_));
+        match (name.as_slice(), args.len()) {
+            (b"select", 2) if !failed => {
+                let number = String::from_utf8_lossy(&args[1]).trim().parse().unwrap_or(self.database);
+                (self.database, self.wanted_database) = (number, number);
+            }
+            (b"auth", 2 | 3) => {
+                self.select()?;
+            }
+            (b"multi", 1) if !failed => self.transaction = Some(self.database),
+            (b"exec", 1) => {
+                // What was queued did not happen.
+                if let Some(before) = self.transaction.take()
+                    && matches!(reply, Value::Error(_) | Value::Null)
+                {
+                    (self.database, self.wanted_database) = (before, before);
+                }
+            }
+            (b"discard", 1) if !failed => {
+                if let Some(before) = self.transaction.take() {
+                    (self.database, self.wanted_database) = (before, before);
+                }
+            }
+            (b"reset", 1) if !failed => {
+                (self.transaction, self.database, self.wanted_database) = (None, 0, 0);
+                self.speaks_resp3 = false;
+            }
+            (b"hello", _) if !failed => self.speaks_resp3 = args.get(1).is_some_and(|v| v == b"3"),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Writes to the standard output; a reader that has gone ends the process, as it does others.
+pub fn put(bytes: &[u8]) {
+    let mut out = stdout().lock();
+    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+        exit(1);
+    }
+}

@@ -1,0 +1,151 @@
+//! What a command takes, from the command table: for hints, completion and `help`.
+
+use crate::client::put;
+use strand_commands::spec::{Arg, CommandSpec};
+use strand_commands::table::COMMANDS;
+
+/// A command or subcommand by its whole name.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its row.
+    pub spec: &'static CommandSpec,
+    /// The row of the container, for a subcommand.
+    pub container: Option<&'static CommandSpec>,
+}
+
+impl Entry {
+    /// `CONFIG GET`.
+    pub fn name(&self) -> String {
+        match self.container {
+            Some(container) => format!("{} {}", container.name, self.spec.name).to_ascii_uppercase(),
+            None => self.spec.name.to_ascii_uppercase(),
+        }
+    }
+    /// The words of the name.
+    pub fn words(&self) -> usize {
+        1 + usize::from(self.container.is_some())
+    }
+    /// Its arguments, each as one piece: `key`, `[NX|XX]`.
+    pub fn syntax(&self) -> Vec<String> {
+        self.spec.args.iter().map(piece).collect()
+    }
+}
+
+/// Every command and subcommand.
+pub fn entries() -> impl Iterator<Item = Entry> {
+    COMMANDS.iter().flat_map(|spec| {
+        let own = Entry { spec, container: None };
+        std::iter::once(own)
+            .chain(spec.subcommands.iter().map(move |sub| Entry { spec: sub, container: Some(spec) }))
+    })
+}
+
+/// The command that the words begin with; a subcommand before its container.
+pub fn find(words: &[Vec<u8>]) -> Option<Entry> {
+    let first = words.first()?;
+    let spec = COMMANDS.iter().find(|spec| first.eq_ignore_ascii_case(spec.name.as_bytes()))?;
+    let sub = words
+        .get(1)
+        .and_then(|word| spec.subcommands.iter().find(|sub| word.eq_ignore_ascii_case(sub.name.as_bytes())));
+    Some(match sub {
+        Some(sub) => Entry { spec: sub, container: Some(spec) },
+        None => Entry { spec, container: None },
+    })
+}
+
+/// One argument in redis-cli's notation.
+fn piece(arg: &Arg) -> String {
+    let mut own = match arg.kind {
+        "oneof" => arg.args.iter().map(piece).collect::<Vec<_>>().join("|"),
+        "block" => arg.args.iter().map(piece).collect::<Vec<_>>().join(" "),
+        "pure-token" => String::new(),
+        _ => arg.name.to_string(),
+    };
+    let with_token = |text: &str| match arg.token {
+        Some("") => "\"\"".to_string(),
+        Some(token) if text.is_empty() => token.to_string(),
+        Some(token) => format!("{token} {text}"),
+        None => text.to_string(),
+    };
+    own = match (arg.multiple, arg.multiple_token) {
+        (true, true) => {
+            let one = with_token(&own);
+            format!("{one} [{one} ...]")
+        }
+        (true, false) => with_token(&format!("{own} [{own} ...]")),
+        _ => with_token(&own),
+    };
+    if arg.optional { format!("[{own}]") } else { own }
+}
+
+/// The literal words that the arguments of a command may have.
+pub fn tokens(args: &'static [Arg], out: &mut Vec<&'static str>) {
+    for arg in args {
+        out.extend(arg.token.filter(|token| !token.is_empty()));
+        tokens(arg.args, out);
+    }
+}
+
+/// `help`, `help COMMAND`, `help @group`.
+pub fn print(words: &[Vec<u8>]) {
+    let mut text = String::new();
+    match words {
+        [] => text.push_str(GENERAL),
+        [group] if group.starts_with(b"@") => {
+            let group = String::from_utf8_lossy(&group[1..]).to_ascii_lowercase();
+            for entry in entries().filter(|e| e.spec.group == group && e.spec.subcommands.is_empty()) {
+                one(&mut text, &entry, false);
+            }
+        }
+        words => {
+            let mut wanted = words.join(&b' ');
+            wanted.make_ascii_uppercase();
+            for entry in entries().filter(|e| e.name().as_bytes() == wanted) {
+                one(&mut text, &entry, true);
+            }
+        }
+    }
+    text.push('\n');
+    put(text.as_bytes());
+}
+
+fn one(text: &mut String, entry: &Entry, with_group: bool) {
+    let (name, syntax, spec) = (entry.name(), entry.syntax().join(" "), entry.spec);
+    text.push_str(&format!("\n  \u{1b}[1m{name}\u{1b}[0m \u{1b}[90m{syntax}\u{1b}[0m\n"));
+    text.push_str(&format!("  \u{1b}[33msummary:\u{1b}[0m {}\n", spec.summary.trim_end_matches('.')));
+    text.push_str(&format!("  \u{1b}[33msince:\u{1b}[0m {}\n", spec.since));
+    if with_group {
+        text.push_str(&format!("  \u{1b}[33mgroup:\u{1b}[0m {}\n", spec.group));
+    }
+}
+
+const GENERAL: &str = "To get help about commands type:
+      \"help @<group>\" to get a list of commands in <group>
+      \"help <command>\" for help on <command>
+      \"quit\" to exit
+
+At a terminal Tab completes names and options, and what is still missing is shown in grey.
+To set preferences:
+      \":set hints\" enable online hints
+      \":set nohints\" disable online hints
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn syntax(text: &str) -> String {
+        let words: Vec<Vec<u8>> = text.split(' ').map(|w| w.as_bytes().to_vec()).collect();
+        find(&words).expect("a command").syntax().join(" ")
+    }
+
+    #[test]
+    fn arguments_are_written_as_in_redis_cli() {
+        assert_eq!(syntax("get"), "key");
+        assert_eq!(syntax("mset"), "key value [key value ...]");
+        assert_eq!(syntax("config get"), "parameter [parameter ...]");
+        let set = syntax("SET");
+        assert!(set.starts_with("key value [NX|XX] [GET] [EX seconds|PX milliseconds|"), "{set}");
+        assert!(entries().all(|e| e.syntax().iter().all(|piece| !piece.is_empty())));
+    }
+}

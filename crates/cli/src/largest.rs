@@ -1,0 +1,221 @@
+//! `--bigkeys`, `--memkeys` and `--hotkeys`: a walk by SCAN that keeps the largest key of each type, or the most used.
+
+use crate::client::put;
+use crate::connection::{Connection, Ended};
+use crate::format::quoted;
+use crate::modes::{page, string};
+use crate::options::{Mode, Options};
+use std::thread;
+use strand_wire::client::Value;
+
+/// Pages between two waits of `-i`.
+const PAGES_PER_WAIT: u64 = 100;
+/// Keys that `--hotkeys` names.
+const HOT_KEYS_MAX: usize = 16;
+/// After so many keys a line says how far it is.
+const KEYS_PER_LINE: u64 = 1_000_000;
+
+struct Kind {
+    name: &'static str,
+    count_by: &'static str,
+    unit: &'static str,
+    biggest: u64,
+    biggest_key: String,
+    total: u64,
+    count: u64,
+}
+
+/// The types, in the order that redis-cli lists them.
+fn kinds() -> Vec<Kind> {
+    let kind = |name, count_by, unit| Kind {
+        name,
+        count_by,
+        unit,
+        biggest: 0,
+        biggest_key: String::new(),
+        total: 0,
+        count: 0,
+    };
+    vec![
+        kind("list", "LLEN", "items"),
+        kind("hash", "HLEN", "fields"),
+        kind("string", "STRLEN", "bytes"),
+        kind("stream", "XLEN", "entries"),
+        kind("set", "SCARD", "members"),
+        kind("zset", "ZCARD", "members"),
+    ]
+}
+
+/// Walks.
+///
+/// # Errors
+/// When the connection ends or SCAN is refused.
+pub fn run(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+    match options.mode {
+        Mode::HotKeys => hot(connection, options),
+        Mode::MemoryKeys(samples) => big(connection, options, Some(samples)),
+        _ => big(connection, options, None),
+    }
+}
+
+fn say(text: std::fmt::Arguments<'_>) {
+    put(text.to_string().as_bytes());
+}
+
+fn shown(key: &[u8]) -> String {
+    let mut out = Vec::new();
+    quoted(&mut out, key);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn keys_in_all(connection: &mut Connection) -> Result<u64, Ended> {
+    match connection.ask(&["DBSIZE"])? {
+        Value::Int(n) => Ok(u64::try_from(n).unwrap_or(0)),
+        other => string(other).map(|_| 0),
+    }
+}
+
+const SCANNING: &str = "# average sizes per key type.  You can use -i 0.1 to sleep 0.1 sec
+# per 100 SCAN commands (not usually needed).\n\n";
+
+/// `memory`: sizes are MEMORY USAGE, with these samples, and not numbers of elements.
+fn big(connection: &mut Connection, options: &Options, memory: Option<Option<u64>>) -> Result<(), Ended> {
+    let all = keys_in_all(connection)?;
+    say(format_args!("\n# Scanning the entire keyspace to find biggest keys as well as\n{SCANNING}"));
+    let (mut kinds, mut cursor, mut sampled, mut pages, mut key_bytes) =
+        (kinds(), b"0".to_vec(), 0u64, 0u64, 0);
+    loop {
+        let percent = 100.0 * sampled as f64 / all as f64;
+        let (next, keys) = page(connection, &cursor, options)?;
+        pages += 1;
+        keys.iter().try_for_each(|key| connection.send(&[&b"TYPE"[..], key]))?;
+        let mut types = Vec::new();
+        for _ in &keys {
+            types.push(string(connection.reply()?)?);
+        }
+        let place = |word: &[u8]| kinds.iter().position(|kind| kind.name.as_bytes() == word);
+        let found: Vec<(usize, &Vec<u8>)> =
+            types.iter().zip(&keys).filter_map(|(word, key)| Some((place(word)?, key))).collect();
+        for (kind, key) in &found {
+            match memory {
+                None => connection.send(&[kinds[*kind].count_by.as_bytes(), key])?,
+                Some(None) => connection.send(&[&b"MEMORY"[..], b"USAGE", key])?,
+                Some(Some(samples)) => {
+                    let samples = samples.to_string();
+                    connection.send(&[&b"MEMORY"[..], b"USAGE", key, b"SAMPLES", samples.as_bytes()])?;
+                }
+            }
+        }
+        for (kind, key) in found {
+            let kind = &mut kinds[kind];
+            let size = match connection.reply()? {
+                Value::Int(n) => u64::try_from(n).unwrap_or(0),
+                // It has gone, or is of another type by now.
+                _ => {
+                    let command = if memory.is_some() { "MEMORY" } else { kind.count_by };
+                    eprintln!(
+                        "Warning:  {command} on '{}' failed (may have changed type)",
+                        String::from_utf8_lossy(key)
+                    );
+                    0
+                }
+            };
+            let unit = if memory.is_some() { "bytes" } else { kind.unit };
+            (kind.total, kind.count, sampled) = (kind.total + size, kind.count + 1, sampled + 1);
+            key_bytes += key.len();
+            if kind.biggest < size {
+                kind.biggest_key = shown(key);
+                say(format_args!(
+                    "[{percent:05.2}%] Biggest {:<6} found so far '{}' with {size} {unit}\n",
+                    kind.name, kind.biggest_key
+                ));
+                kind.biggest = size;
+            }
+            if sampled % KEYS_PER_LINE == 0 {
+                say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
+            }
+        }
+        if next == b"0" {
+            break;
+        }
+        cursor = next;
+        if let Some(interval) = options.interval.filter(|_| pages % PAGES_PER_WAIT == 0) {
+            thread::sleep(interval);
+        }
+    }
+    let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
+    say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    say(format_args!(
+        "Total key length in bytes is {key_bytes} (avg len {:.2})\n\n",
+        share(key_bytes as u64, sampled)
+    ));
+    let unit = |kind: &Kind| if memory.is_some() { "bytes" } else { kind.unit };
+    for kind in kinds.iter().filter(|kind| !kind.biggest_key.is_empty()) {
+        say(format_args!(
+            "Biggest {:>6} found '{}' has {} {}\n",
+            kind.name,
+            kind.biggest_key,
+            kind.biggest,
+            unit(kind)
+        ));
+    }
+    say(format_args!("\n"));
+    for kind in &kinds {
+        say(format_args!(
+            "{} {}s with {} {} ({:05.2}% of keys, avg size {:.2})\n",
+            kind.count,
+            kind.name,
+            kind.total,
+            unit(kind),
+            100.0 * share(kind.count, sampled),
+            share(kind.total, kind.count)
+        ));
+    }
+    Ok(())
+}
+
+fn hot(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+    let all = keys_in_all(connection)?;
+    say(format_args!("\n# Scanning the entire keyspace to find hot keys as well as\n{SCANNING}"));
+    let (mut hottest, mut cursor, mut sampled, mut pages): (Vec<(u64, String)>, _, u64, u64) =
+        (Vec::new(), b"0".to_vec(), 0, 0);
+    loop {
+        let percent = 100.0 * sampled as f64 / all as f64;
+        let (next, keys) = page(connection, &cursor, options)?;
+        pages += 1;
+        keys.iter().try_for_each(|key| connection.send(&[&b"OBJECT"[..], b"FREQ", key]))?;
+        for key in &keys {
+            let uses = match connection.reply()? {
+                Value::Int(n) => u64::try_from(n).unwrap_or(0),
+                Value::Null => continue,
+                other => string(other).map(|_| 0)?,
+            };
+            sampled += 1;
+            if sampled % KEYS_PER_LINE == 0 {
+                say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far\n"));
+            }
+            if hottest.len() == HOT_KEYS_MAX && hottest.last().is_some_and(|(least, _)| *least >= uses)
+                || uses == 0
+            {
+                continue;
+            }
+            let key = shown(key);
+            say(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {uses}\n"));
+            let at = hottest.partition_point(|(other, _)| *other >= uses);
+            hottest.insert(at, (uses, key));
+            hottest.truncate(HOT_KEYS_MAX);
+        }
+        if next == b"0" {
+            break;
+        }
+        cursor = next;
+        if let Some(interval) = options.interval.filter(|_| pages % PAGES_PER_WAIT == 0) {
+            thread::sleep(interval);
+        }
+    }
+    say(format_args!("\n-------- summary -------\n\nSampled {sampled} keys in the keyspace!\n"));
+    for (uses, key) in hottest {
+        say(format_args!("hot key found with counter: {uses}\tkeyname: {key}\n"));
+    }
+    Ok(())
+}

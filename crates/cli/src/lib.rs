@@ -1,0 +1,100 @@
+//! The command-line client, `strand cli`: for a machine without redis-cli, with redis-cli's options and its output.
+//!
+//! [`options`] is the command line; [`client`] runs commands over a [`connection`] and shows replies by [`format`]; [`repl`]
+//! takes them line by line, from a person by the [`editor`] (completion and hints by [`help`], from the command table) or from
+//! the standard input; [`modes`] and [`largest`] are what is no command (`--stat`, `--latency`, `--pipe`, `--scan`, `--bigkeys`).
+//!
+//! **Invariant:** knows no server: of the crates of Strand it sees the protocol and the command table.
+
+mod client;
+mod connection;
+mod editor;
+mod format;
+mod help;
+mod largest;
+mod modes;
+mod options;
+mod repl;
+mod terminal;
+mod tls;
+
+use client::{Client, Failed};
+pub use options::CliArgs;
+use options::{FromStdin, Mode, Options};
+use std::io::{Read, stdin};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs the client; the value is the process's exit code.
+pub fn run(args: CliArgs) -> ExitCode {
+    let options = match args.resolve() {
+        Ok(options) => options,
+        Err(text) => {
+            eprintln!("{text}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let repeat = options.repeat;
+    let command = match options.mode.clone() {
+        Mode::Commands(words) if words.is_empty() => return repl::run(Client::new(options)),
+        Mode::Commands(words) => arguments(words, &options),
+        Mode::Eval(file, words) => script(&file, words),
+        _ => return modes::run(options),
+    };
+    let outcome = command.map(|args| {
+        let mut client = Client::new(options);
+        client.connect().and(Ok(())).and_then(|()| client.run(&args, repeat))
+    });
+    match outcome {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(Failed)) => ExitCode::FAILURE,
+        Err((text, is_error)) => {
+            match is_error {
+                true => eprintln!("{text}"),
+                false => println!("{text}"),
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command's arguments; an error is a text, and whether it is for the standard error.
+fn arguments(mut words: Vec<Vec<u8>>, options: &Options) -> Result<Vec<Vec<u8>>, (String, bool)> {
+    if options.quoted_input {
+        words = words
+            .iter()
+            .map(|word| options::unquoted(word))
+            .collect::<Option<_>>()
+            .ok_or_else(|| ("Invalid quoted string".to_string(), false))?;
+    }
+    let read = || {
+        let mut text = Vec::new();
+        stdin()
+            .lock()
+            .read_to_end(&mut text)
+            .map_err(|e| (format!("Error reading from stdin: {e}"), true))?;
+        Ok(text)
+    };
+    match &options.from_stdin {
+        FromStdin::None => {}
+        FromStdin::Last => words.push(read()?),
+        FromStdin::Tag(tag) => match words.iter_mut().find(|word| *word == tag) {
+            Some(word) => *word = read()?,
+            None => return Err(("Using -X option but stdin tag not match.".into(), true)),
+        },
+    }
+    Ok(words)
+}
+
+/// EVAL with the text of a file; a comma parts the keys from the other arguments.
+fn script(file: &Path, words: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, (String, bool)> {
+    let text = std::fs::read(file).map_err(|e| {
+        let why = e.to_string();
+        let why = why.split(" (os error ").next().unwrap_or(&why).to_string();
+        (format!("Can't open file '{}': {why}", file.display()), true)
+    })?;
+    let keys = words.iter().position(|word| word == b",").unwrap_or(words.len());
+    let mut args = vec![b"EVAL".to_vec(), text, keys.to_string().into_bytes()];
+    args.extend(words.into_iter().filter(|word| word != b","));
+    Ok(args)
+}

@@ -1,0 +1,305 @@
+//! What redis-cli does beside commands: figures line by line, round trips, mass insertion, walks over all keys.
+
+use crate::client::{Client, put};
+use crate::connection::{Connection, Ended};
+use crate::format::{Form, quoted};
+use crate::options::{Mode, Options};
+use std::io::{Read, Write, stdin};
+use std::process::{ExitCode, exit};
+use std::thread;
+use std::time::{Duration, Instant};
+use strand_wire::client::Value;
+
+/// Bytes of the standard input that are passed on at once.
+const PIPE_BYTES: usize = 16 * 1024;
+/// How long the reader of `--pipe` waits before it looks whether everything was sent.
+const PIPE_WAIT: Duration = Duration::from_millis(100);
+/// Between two round trips of `--latency`.
+const LATENCY_PAUSE: Duration = Duration::from_millis(10);
+/// Rows of `--stat` under one heading.
+const STAT_ROWS: u64 = 20;
+
+/// Runs a mode that is no command; the connection is its own.
+pub fn run(options: Options) -> ExitCode {
+    let mode = options.mode.clone();
+    let mut client = Client::new(options.clone());
+    let Ok(connection) = client.connect() else { return ExitCode::FAILURE };
+    let outcome = match mode {
+        Mode::Pipe(timeout) => return pipe(connection, timeout),
+        Mode::Stat => stat(connection, &options),
+        Mode::Latency(history) => latency(connection, &options, history),
+        Mode::Scan => scan(connection, &options),
+        _ => crate::largest::run(connection, &options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(ended) => {
+            eprintln!("Error: {ended}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The bytes of a string reply.
+///
+/// # Errors
+/// When it is none.
+pub fn string(reply: Value) -> Result<Vec<u8>, Ended> {
+    match reply {
+        Value::Bulk(text) | Value::Simple(text) | Value::Verbatim(_, text) => Ok(text),
+        Value::Error(text) => Err(Ended::Failed(String::from_utf8_lossy(&text).into_owned())),
+        _ => Err(Ended::Failed("an unexpected reply".into())),
+    }
+}
+
+/// A page of SCAN: the next cursor and the keys.
+///
+/// # Errors
+/// When there is none.
+pub fn page(
+    connection: &mut Connection,
+    cursor: &[u8],
+    options: &Options,
+) -> Result<(Vec<u8>, Vec<Vec<u8>>), Ended> {
+    let mut args: Vec<&[u8]> = vec![b"SCAN", cursor];
+    if let Some(pattern) = &options.pattern {
+        args.extend([&b"MATCH"[..], pattern]);
+    }
+    match connection.ask(&args)? {
+        Value::Array(mut parts) if parts.len() == 2 => {
+            let (keys, cursor) = (parts.pop(), parts.pop());
+            let Some(Value::Array(keys)) = keys else {
+                return Err(Ended::Failed("Non ARRAY response from SCAN!".into()));
+            };
+            let cursor = string(cursor.unwrap_or(Value::Null))?;
+            Ok((cursor, keys.into_iter().map(string).collect::<Result<_, _>>()?))
+        }
+        Value::Error(text) => Err(Ended::Failed(format!("SCAN error: {}", String::from_utf8_lossy(&text)))),
+        _ => Err(Ended::Failed("Non ARRAY response from SCAN!".into())),
+    }
+}
+
+fn scan(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+    let mut cursor = b"0".to_vec();
+    loop {
+        let (next, keys) = page(connection, &cursor, options)?;
+        let mut out = Vec::new();
+        for key in keys {
+            match options.form {
+                Form::Standard => quoted(&mut out, &key),
+                _ => out.extend_from_slice(&key),
+            }
+            out.push(b'\n');
+        }
+        put(&out);
+        if next == b"0" {
+            return Ok(());
+        }
+        cursor = next;
+        if let Some(interval) = options.interval {
+            thread::sleep(interval);
+        }
+    }
+}
+
+/// Sends what the standard input has while replies are counted.
+fn pipe(connection: &mut Connection, timeout_s: u64) -> ExitCode {
+    let mut magic = [0; 20];
+    magic.iter_mut().for_each(|b| *b = fastrand::u8(..));
+    let mut last = b"\r\n*2\r\n$4\r\nECHO\r\n$20\r\n".to_vec();
+    last.extend_from_slice(&magic);
+    last.extend_from_slice(b"\r\n");
+    let mut counted = Counted { errors: 0, replies: 0, magic, is_done: false };
+    let outcome = match connection.writer() {
+        Some(mut writer) => {
+            let sender = thread::spawn(move || {
+                send_all(|bytes| writer.write_all(bytes).map_err(|e| e.to_string()), &last)
+            });
+            count_all(connection, &mut counted, timeout_s, || sender.is_finished())
+        }
+        // One stream of TLS does both: what has come is read after each piece.
+        None => {
+            let sent = send_all(
+                |bytes| {
+                    connection.write(bytes).map_err(|e| e.to_string())?;
+                    connection.wait_at_most(Some(Duration::from_millis(1))).map_err(|e| e.to_string())?;
+                    connection.fill().map_err(|e| e.to_string())?;
+                    counted.take(connection).map_err(|e| e.to_string())
+                },
+                &last,
+            );
+            match sent {
+                Ok(()) => count_all(connection, &mut counted, timeout_s, || true),
+                Err(text) => Err(Ended::Failed(text)),
+            }
+        }
+    };
+    if let Err(ended) = outcome {
+        eprintln!("Error reading replies from server: {ended}");
+        exit(1);
+    }
+    put(format!("errors: {}, replies: {}\n", counted.errors, counted.replies).as_bytes());
+    if counted.errors > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn send_all(mut write: impl FnMut(&[u8]) -> Result<(), String>, last: &[u8]) -> Result<(), String> {
+    let (mut input, mut buffer) = (stdin().lock(), vec![0; PIPE_BYTES]);
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => {
+                put(b"All data transferred. Waiting for the last reply...\n");
+                return write(last);
+            }
+            Ok(n) => write(&buffer[..n])?,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(format!("Error reading from stdin: {e}")),
+        }
+    }
+}
+
+struct Counted {
+    errors: u64,
+    replies: u64,
+    magic: [u8; 20],
+    is_done: bool,
+}
+
+impl Counted {
+    /// Counts the replies that have come.
+    fn take(&mut self, connection: &mut Connection) -> Result<(), Ended> {
+        while let Some(reply) = connection.buffered()? {
+            match reply {
+                Value::Error(text) => {
+                    eprintln!("{}", String::from_utf8_lossy(&text));
+                    self.errors += 1;
+                }
+                Value::Bulk(text) if text == self.magic => {
+                    put(b"Last reply received from server.\n");
+                    self.is_done = true;
+                    return Ok(());
+                }
+                _ => {}
+            }
+            self.replies += 1;
+        }
+        Ok(())
+    }
+}
+
+fn count_all(
+    connection: &mut Connection,
+    counted: &mut Counted,
+    timeout_s: u64,
+    all_sent: impl Fn() -> bool,
+) -> Result<(), Ended> {
+    connection.wait_at_most(Some(PIPE_WAIT)).map_err(|e| Ended::Failed(e.to_string()))?;
+    let mut heard = Instant::now();
+    counted.take(connection)?;
+    while !counted.is_done {
+        if connection.fill()? {
+            heard = Instant::now();
+        }
+        counted.take(connection)?;
+        if all_sent() && timeout_s > 0 && heard.elapsed() > Duration::from_secs(timeout_s) {
+            eprintln!("No replies for {timeout_s} seconds: exiting.");
+            counted.errors += 1;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn latency(connection: &mut Connection, options: &Options, history: bool) -> Result<(), Ended> {
+    let (is_live, default_s) = (options.form == Form::Standard, if history { 15 } else { 1 });
+    let interval = options.interval.unwrap_or(Duration::from_secs(default_s));
+    let (mut min, mut max, mut sum, mut count) = (u128::MAX, 0, 0, 0u64);
+    let mut begun = Instant::now();
+    loop {
+        let start = Instant::now();
+        connection.ask(&["PING"])?;
+        let ms = start.elapsed().as_millis();
+        (min, max, sum, count) = (min.min(ms), max.max(ms), sum + ms, count + 1);
+        let average = sum as f64 / count as f64;
+        let line = match options.form {
+            Form::Standard => format!("min: {min}, max: {max}, avg: {average:.2} ({count} samples)"),
+            Form::Csv => format!("{min},{max},{average:.2},{count}\n"),
+            Form::Raw => format!("{min} {max} {average:.2} {count}\n"),
+            Form::Json | Form::QuotedJson => {
+                format!("{{\"min\": {min}, \"max\": {max}, \"avg\": {average:.2}, \"count\": {count}}}\n")
+            }
+        };
+        let is_over = begun.elapsed() > interval;
+        if is_live {
+            put(format!("\u{1b}[0G\u{1b}[2K{line}").as_bytes());
+        } else if is_over {
+            put(line.as_bytes());
+            if !history {
+                return Ok(());
+            }
+        }
+        if history && is_over {
+            if is_live {
+                put(format!(" -- {:.2} seconds range\n", begun.elapsed().as_secs_f64()).as_bytes());
+            }
+            (min, max, sum, count, begun) = (u128::MAX, 0, 0, 0, Instant::now());
+        }
+        thread::sleep(LATENCY_PAUSE);
+    }
+}
+
+/// The number of a line `name:n` of INFO.
+fn number(info: &str, name: &str) -> i64 {
+    let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+}
+
+fn stat(connection: &mut Connection, options: &Options) -> Result<(), Ended> {
+    let (mut rows, mut requests) = (0, 0);
+    loop {
+        let info = string(connection.ask(&["INFO"])?)?;
+        let info = String::from_utf8_lossy(&info);
+        if rows % STAT_ROWS == 0 {
+            put(b"------- data ------ --------------------- load -------------------- - child -\n\
+                keys       mem      clients blocked requests            connections          \n");
+        }
+        rows += 1;
+        let keys: i64 = info
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("db")?.split_once(":keys=")?.1.split(',').next()?.parse::<i64>().ok()
+            })
+            .sum();
+        let now = number(&info, "total_commands_processed");
+        let children = number(&info, "rdb_bgsave_in_progress")
+            | number(&info, "aof_rewrite_in_progress") << 1
+            | number(&info, "loading") << 2;
+        let child = match children {
+            1 => "SAVE",
+            2 => "AOF",
+            3 => "SAVE+AOF",
+            n if n & 4 != 0 => "LOAD",
+            _ => "",
+        };
+        let row = format!(
+            "{keys:<11}{:<8}{:<8}{:<8}{:<19}{:<12}{child}\n",
+            human(number(&info, "used_memory")),
+            format!(" {}", number(&info, "connected_clients")),
+            number(&info, "blocked_clients"),
+            format!("{now} (+{})", if requests == 0 { 0 } else { now - requests }),
+            format!(" {}", number(&info, "total_connections_received")),
+        );
+        put(row.as_bytes());
+        requests = now;
+        thread::sleep(options.interval.unwrap_or(Duration::from_secs(1)));
+    }
+}
+
+fn human(bytes: i64) -> String {
+    let n = bytes as f64;
+    match bytes {
+        ..1_024 => format!("{bytes}B"),
+        ..1_048_576 => format!("{:.2}K", n / 1024.0),
+        ..1_073_741_824 => format!("{:.2}M", n / 1_048_576.0),
+        _ => format!("{:.2}G", n / 1_073_741_824.0),
+    }
+}

@@ -1,0 +1,436 @@
+//! The command line of `strand cli`: redis-cli's own options, where they mean something here.
+//!
+//! [`CliArgs`] is what was given; [`Options`] is what follows from it, from the environment and from what the standard output is.
+
+use crate::format::{Delimiters, Form};
+use crate::tls::TlsOptions;
+use clap::Args;
+use percent_encoding::percent_decode_str;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest wait between two commands (`-i`), in seconds.
+const INTERVAL_S_MAX: f64 = 1e9;
+
+/// The arguments of `strand cli`.
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true, args_override_self = true)]
+pub struct CliArgs {
+    /// The server's name or address
+    #[arg(short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
+    host: String,
+    /// The server's port
+    #[arg(short = 'p', value_name = "PORT", default_value_t = 6379)]
+    port: u16,
+    /// The server's Unix socket, instead of a host and a port
+    #[arg(short = 's', value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Where the server is, in one: redis://user:password@host:port/database (rediss: with TLS)
+    #[arg(short = 'u', value_name = "URI")]
+    uri: Option<String>,
+    /// The password; the environment variable REDISCLI_AUTH is safer
+    #[arg(
+        short = 'a',
+        visible_alias = "pass",
+        long = "pass",
+        value_name = "PASSWORD",
+        allow_hyphen_values = true
+    )]
+    password: Option<OsString>,
+    /// The user to log in as
+    #[arg(long, value_name = "NAME")]
+    user: Option<OsString>,
+    /// Ask for the password at the terminal
+    #[arg(long)]
+    askpass: bool,
+    /// Do not warn of passwords on the command line
+    #[arg(long)]
+    no_auth_warning: bool,
+    /// The database
+    #[arg(short = 'n', value_name = "DB", allow_hyphen_values = true)]
+    database: Option<i64>,
+    /// Run the command so many times; below 0 for ever
+    #[arg(short = 'r', value_name = "COUNT", allow_hyphen_values = true)]
+    repeat: Option<i64>,
+    /// Wait so many seconds after each run (-r), page (--scan, --bigkeys) or figure (--stat, --latency)
+    #[arg(short = 'i', value_name = "SECONDS")]
+    interval: Option<f64>,
+    /// Speak RESP2
+    #[arg(short = '2', conflicts_with = "resp3")]
+    resp2: bool,
+    /// Speak RESP3
+    #[arg(short = '3')]
+    resp3: bool,
+    /// Take the last argument from the standard input
+    #[arg(short = 'x', conflicts_with = "tag")]
+    stdin: bool,
+    /// Take the argument that is TAG from the standard input
+    #[arg(short = 'X', value_name = "TAG")]
+    tag: Option<OsString>,
+    /// What stands between the parts of a reply (--raw); a line feed without it
+    #[arg(short = 'd', value_name = "DELIMITER", allow_hyphen_values = true)]
+    delimiter: Option<OsString>,
+    /// What stands after each reply (--raw); a line feed without it
+    #[arg(short = 'D', value_name = "DELIMITER", allow_hyphen_values = true)]
+    reply_delimiter: Option<OsString>,
+    /// Taken for redis-cli's sake: there is no cluster to follow
+    #[arg(short = 'c', hide = true)]
+    cluster: bool,
+    /// Exit with 1 when the command fails
+    #[arg(short = 'e')]
+    exit_code: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
+    /// Show bytes as they are (the default when the output is no terminal)
+    #[arg(long)]
+    raw: bool,
+    /// Show replies for a person, also when the output is no terminal
+    #[arg(long, overrides_with = "raw")]
+    no_raw: bool,
+    /// The arguments are quoted strings: "\x00" is a byte
+    #[arg(long)]
+    quoted_input: bool,
+    /// Show replies as comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// Show replies as JSON (RESP3, unless -2 is given)
+    #[arg(long)]
+    json: bool,
+    /// The same in ASCII
+    #[arg(long)]
+    quoted_json: bool,
+    /// Show what the server sends unasked (RESP3): yes or no; yes at a terminal
+    #[arg(long, value_name = "YES|NO")]
+    show_pushes: Option<String>,
+    /// Show the load of the server, a line a second
+    #[arg(long, help_heading = "Modes")]
+    stat: bool,
+    /// Measure round trips
+    #[arg(long, help_heading = "Modes")]
+    latency: bool,
+    /// Measure round trips, a line each 15 seconds (-i)
+    #[arg(long, help_heading = "Modes")]
+    latency_history: bool,
+    /// Send the commands, in the protocol's form, that come by the standard input
+    #[arg(long, help_heading = "Modes")]
+    pipe: bool,
+    /// With --pipe: give up when no reply comes for so many seconds; 0 is never
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Modes")]
+    pipe_timeout: u64,
+    /// Find the keys with the most elements
+    #[arg(long, help_heading = "Modes")]
+    bigkeys: bool,
+    /// Find the keys that take the most memory
+    #[arg(long, help_heading = "Modes")]
+    memkeys: bool,
+    /// With --memkeys: elements of a key that are looked at; 0 is all
+    #[arg(long, value_name = "COUNT", help_heading = "Modes")]
+    memkeys_samples: Option<u64>,
+    /// Find the keys that are used most (maxmemory-policy allkeys-lfu or volatile-lfu)
+    #[arg(long, help_heading = "Modes")]
+    hotkeys: bool,
+    /// List keys by SCAN
+    #[arg(long, help_heading = "Modes")]
+    scan: bool,
+    /// With --scan, --bigkeys, --memkeys, --hotkeys: only keys that match
+    #[arg(long, value_name = "PATTERN", help_heading = "Modes")]
+    pattern: Option<OsString>,
+    /// The same, as a quoted string
+    #[arg(long, value_name = "PATTERN", help_heading = "Modes")]
+    quoted_pattern: Option<OsString>,
+    /// Run a Lua script: strand cli --eval FILE key ... , argument ...
+    #[arg(long, value_name = "FILE", help_heading = "Modes")]
+    eval: Option<PathBuf>,
+    /// Print this help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// The command and its arguments; without one an editor opens, or commands are read from the standard input
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// Which server.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// A Unix socket instead.
+    pub socket: Option<PathBuf>,
+    /// The database to begin in.
+    pub database: i64,
+    /// User (none: the default user) and password.
+    pub user: Option<Vec<u8>>,
+    /// The password; none: nobody logs in.
+    pub password: Option<Vec<u8>>,
+    /// How TLS is spoken, if it is.
+    pub tls: Option<TlsOptions>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// The command of the command line; none: a person, or lines of the standard input.
+    Commands(Vec<Vec<u8>>),
+    /// A script of this file, with these words.
+    Eval(PathBuf, Vec<Vec<u8>>),
+    /// Load by line of figures.
+    Stat,
+    /// Round trips; true: lines of a history.
+    Latency(bool),
+    /// The protocol from the standard input; the seconds without a reply.
+    Pipe(u64),
+    /// The largest keys by elements.
+    BigKeys,
+    /// The largest keys by memory, with the samples.
+    MemoryKeys(Option<u64>),
+    /// The keys used most.
+    HotKeys,
+    /// All keys.
+    Scan,
+}
+
+/// Where an argument comes from the standard input.
+#[derive(Clone, Debug)]
+pub enum FromStdin {
+    /// Nowhere.
+    None,
+    /// After the last.
+    Last,
+    /// In place of the one that is this.
+    Tag(Vec<u8>),
+}
+
+/// Everything that a run goes by.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which server.
+    pub target: Target,
+    /// What is to be done.
+    pub mode: Mode,
+    /// How replies look.
+    pub form: Form,
+    /// What stands between them.
+    pub delimiters: Delimiters,
+    /// RESP3 is asked for; `Some(false)`: only if there is such a thing (--json).
+    pub resp3: Option<bool>,
+    /// What comes unasked is shown.
+    pub shows_pushes: bool,
+    /// Runs of the command; below 0 without end.
+    pub repeat: i64,
+    /// The wait after each.
+    pub interval: Option<Duration>,
+    /// An error reply ends the process with 1.
+    pub fails_on_errors: bool,
+    /// The arguments are quoted.
+    pub quoted_input: bool,
+    /// Where an argument comes from the standard input.
+    pub from_stdin: FromStdin,
+    /// Only keys that match.
+    pub pattern: Option<Vec<u8>>,
+}
+
+fn bytes(text: OsString) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+impl CliArgs {
+    /// What follows.
+    ///
+    /// # Errors
+    /// The text for the user, when options make no sense.
+    pub fn resolve(self) -> Result<Options, String> {
+        let at_terminal = std::io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some();
+        let shows_pushes = match self.show_pushes.as_deref() {
+            None => at_terminal,
+            Some(word) if word.starts_with(['y', 'Y']) => true,
+            Some(word) if word.starts_with(['n', 'N']) => false,
+            Some(word) => {
+                eprintln!("Unknown --show-pushes value '{word}' (valid: '[y]es', '[n]o')");
+                at_terminal
+            }
+        };
+        let form = match () {
+            () if self.quoted_json => Form::QuotedJson,
+            () if self.json => Form::Json,
+            () if self.csv => Form::Csv,
+            () if self.no_raw => Form::Standard,
+            () if self.raw || !at_terminal => Form::Raw,
+            () => Form::Standard,
+        };
+        let is_json = matches!(form, Form::Json | Form::QuotedJson);
+        let interval = match self.interval {
+            Some(s) if !(0.0..INTERVAL_S_MAX).contains(&s) => {
+                return Err(format!("-i {s} is no time to wait"));
+            }
+            Some(s) if s > 0.0 => Some(Duration::from_secs_f64(s)),
+            _ => None,
+        };
+        let pattern = match (self.quoted_pattern.clone(), self.pattern.clone()) {
+            (Some(text), _) => Some(
+                unquoted(text.as_bytes()).ok_or("Invalid quoted string specified for --quoted-pattern.")?,
+            ),
+            (None, pattern) => pattern.map(bytes),
+        };
+        let delimiter = |given: &Option<OsString>| given.clone().map_or_else(|| b"\n".to_vec(), bytes);
+        let delimiters =
+            Delimiters { parts: delimiter(&self.delimiter), replies: delimiter(&self.reply_delimiter) };
+        let from_stdin = match self.tag.clone() {
+            Some(tag) => FromStdin::Tag(bytes(tag)),
+            None if self.stdin => FromStdin::Last,
+            None => FromStdin::None,
+        };
+        Ok(Options {
+            form,
+            delimiters,
+            resp3: if self.resp3 { Some(true) } else { (is_json && !self.resp2).then_some(false) },
+            shows_pushes,
+            repeat: self.repeat.unwrap_or(1),
+            interval,
+            fails_on_errors: self.exit_code,
+            quoted_input: self.quoted_input,
+            from_stdin,
+            pattern,
+            mode: self.mode(),
+            target: self.target()?,
+        })
+    }
+
+    fn mode(&self) -> Mode {
+        let words = || self.command.iter().cloned().map(bytes).collect();
+        match () {
+            () if self.latency || self.latency_history => Mode::Latency(self.latency_history),
+            () if self.pipe => Mode::Pipe(self.pipe_timeout),
+            () if self.bigkeys => Mode::BigKeys,
+            () if self.memkeys => Mode::MemoryKeys(self.memkeys_samples),
+            () if self.hotkeys => Mode::HotKeys,
+            () if self.stat => Mode::Stat,
+            () if self.scan => Mode::Scan,
+            () => match &self.eval {
+                Some(file) => Mode::Eval(file.clone(), words()),
+                None => Mode::Commands(words()),
+            },
+        }
+    }
+
+    fn target(self) -> Result<Target, String> {
+        let mut target = Target {
+            host: self.host,
+            port: self.port,
+            socket: self.socket,
+            database: self.database.unwrap_or(0),
+            user: self.user.map(bytes),
+            password: self.password.map(bytes),
+            tls: self.tls.is_on().then(|| self.tls.clone()),
+        };
+        if let Some(uri) = &self.uri {
+            target.follow(uri, &self.tls)?;
+        }
+        if target.password.is_some() && !self.no_auth_warning {
+            eprintln!(
+                "Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe."
+            );
+        }
+        if self.askpass {
+            target.password = Some(crate::terminal::ask_password()?);
+        }
+        if target.password.is_none() {
+            target.password = std::env::var_os("REDISCLI_AUTH").map(bytes);
+        }
+        Ok(target)
+    }
+}
+
+impl Target {
+    /// Takes what a URI says.
+    fn follow(&mut self, uri: &str, tls: &TlsOptions) -> Result<(), String> {
+        let (scheme, rest) = uri.split_once("://").ok_or("Invalid URI scheme")?;
+        match scheme {
+            "redis" => {}
+            "rediss" => self.tls = Some(tls.clone()),
+            _ => return Err("Invalid URI scheme".into()),
+        }
+        let decode = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
+        let rest = match rest.split_once('@') {
+            Some((login, rest)) => {
+                match login.split_once(':') {
+                    Some((user, password)) => {
+                        self.user = (!user.is_empty()).then(|| decode(user));
+                        self.password = Some(decode(password));
+                    }
+                    None => self.password = Some(decode(login)),
+                }
+                rest
+            }
+            None => rest,
+        };
+        let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        // An address of IPv6 has brackets round its colons.
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (place, None),
+        };
+        if !host.is_empty() {
+            self.host = host.trim_start_matches('[').trim_end_matches(']').into();
+        }
+        if let Some(port) = port {
+            self.port = port.parse().map_err(|_| format!("Invalid port '{port}' in the URI"))?;
+        }
+        if !database.is_empty() {
+            self.database =
+                database.parse().map_err(|_| format!("Invalid database '{database}' in the URI"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The one word that a quoted string is.
+pub fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
+    match strand_wire::inline::words(text)?.as_slice() {
+        [word] => Some(word.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, FromArgMatches, Parser};
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: CliArgs,
+    }
+
+    fn target(args: &[&str]) -> Target {
+        let all = [&["cli", "--no-auth-warning"], args].concat();
+        let matches = Only::command().try_get_matches_from(all).expect("it fits");
+        let args = Only::from_arg_matches(&matches).expect("it fits").args;
+        args.resolve().expect("it makes sense").target
+    }
+
+    #[test]
+    fn a_uri_says_everything() {
+        let t = target(&["-u", "redis://al%3Aice:s%40crt@[::1]:7000/3"]);
+        assert_eq!((t.host.as_str(), t.port, t.database), ("::1", 7000, 3));
+        assert_eq!((t.user.unwrap(), t.password.unwrap()), (b"al:ice".to_vec(), b"s@crt".to_vec()));
+        let t = target(&["-u", "rediss://word@host"]);
+        assert_eq!((t.host.as_str(), t.port, t.user, t.tls.is_some()), ("host", 6379, None, true));
+        assert_eq!(t.password.unwrap(), b"word");
+    }
+
+    #[test]
+    fn options_end_where_the_command_begins() {
+        let all = ["cli", "-p", "7", "-a", "-x", "SET", "-n", "--raw"];
+        let matches = Only::command().try_get_matches_from(all).expect("it fits");
+        let args = Only::from_arg_matches(&matches).expect("it fits").args;
+        assert_eq!(args.command, ["SET", "-n", "--raw"]);
+        assert_eq!(args.password.as_deref(), Some("-x".as_ref()));
+        assert!(!args.raw && args.port == 7);
+    }
+}

@@ -1,0 +1,108 @@
+//! Commands line by line: from a person at a terminal, by the [`editor`](crate::editor), or from the standard input.
+
+use crate::client::{Client, put};
+use crate::editor::{Editor, Line};
+use crate::format::Form;
+use std::io::{BufRead, IsTerminal, stdin};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use strand_wire::inline::words;
+
+/// A command that took longer than this is followed by its time, for a person.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Runs lines until they end.
+pub fn run(mut client: Client) -> ExitCode {
+    client.set_interactive();
+    // What is wrong was said; the next command tries again.
+    let _ = client.connect();
+    if stdin().is_terminal() {
+        return by_hand(client);
+    }
+    let mut input = stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) => return ExitCode::SUCCESS,
+            Ok(_) => {}
+            Err(e) => {
+                eprintln!("Error reading from stdin: {e}");
+                return ExitCode::FAILURE;
+            }
+        }
+        while line.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
+            line.pop();
+        }
+        if step(&mut client, &line, None).is_break() {
+            return ExitCode::SUCCESS;
+        }
+    }
+}
+
+fn by_hand(mut client: Client) -> ExitCode {
+    let mut editor = Editor::new();
+    loop {
+        match editor.read(&client.prompt()) {
+            Ok(Line::Text(line)) => {
+                if step(&mut client, line.as_bytes(), Some(&mut editor)).is_break() {
+                    return ExitCode::SUCCESS;
+                }
+            }
+            Ok(Line::Abandoned) => {}
+            Ok(Line::End) => return ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("strand: the terminal cannot be read: {e}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+}
+
+/// Runs a line; breaks when it says to.
+fn step(client: &mut Client, line: &[u8], editor: Option<&mut Editor>) -> std::ops::ControlFlow<()> {
+    use std::ops::ControlFlow::{Break, Continue};
+    let Some(mut args) = words(line) else {
+        put(b"Invalid argument(s)\n");
+        return Continue(());
+    };
+    let Some(first) = args.first().cloned() else { return Continue(()) };
+    let mut repeat = 1;
+    if args.len() > 1 && first.iter().enumerate().all(|(i, b)| b.is_ascii_digit() || (i == 0 && *b == b'-')) {
+        repeat = std::str::from_utf8(&first).ok().and_then(|t| t.parse().ok()).unwrap_or(0);
+        if repeat <= 0 {
+            put(b"Invalid redis-cli repeat command option value.\n");
+            return Continue(());
+        }
+        args.remove(0);
+    }
+    let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
+    if is("quit") || is("exit") {
+        return Break(());
+    }
+    match (args.len(), editor) {
+        (2, Some(editor)) if first == b":set" => match args[1].as_slice() {
+            b"hints" => editor.show_hints(true),
+            b"nohints" => editor.show_hints(false),
+            other => eprintln!("unknown preference '{}'", String::from_utf8_lossy(other)),
+        },
+        (_, None) if first.starts_with(b":") => {}
+        (_, Some(_)) if first.starts_with(b":") => {
+            eprintln!("unknown internal command '{}'", String::from_utf8_lossy(&first));
+        }
+        (1, _) if is("clear") => put(b"\x1b[H\x1b[2J"),
+        (3, _) if is("connect") => match String::from_utf8_lossy(&args[2]).parse() {
+            Ok(port) => client.connect_to(String::from_utf8_lossy(&args[1]).into_owned(), port),
+            Err(_) => put(b"Invalid argument(s)\n"),
+        },
+        _ => {
+            let begun = Instant::now();
+            // What went wrong was said.
+            let _ = client.run(&args, repeat);
+            let took = begun.elapsed();
+            if took >= SLOW && client.options.form == Form::Standard {
+                put(format!("({:.2}s)\n", took.as_secs_f64()).as_bytes());
+            }
+        }
+    }
+    Continue(())
+}

@@ -1,0 +1,136 @@
+//! [`TlsOptions`]: how the client speaks TLS, by redis-cli's options; the cryptography is ring's, as in the server.
+
+use clap::Args;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where Debian and others keep the certificates that everybody trusts.
+const SYSTEM_ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+/// Most files of `--cacertdir` that are read.
+const CERTIFICATE_FILES_MAX: usize = 10_000;
+
+/// The options about TLS.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsOptions {
+    /// Speak TLS
+    #[arg(long)]
+    tls: bool,
+    /// The name that the server is asked for
+    #[arg(long, value_name = "HOST")]
+    sni: Option<String>,
+    /// The certificates that are trusted; without it and --cacertdir the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// A folder of certificates that are trusted
+    #[arg(long, value_name = "FOLDER")]
+    cacertdir: Option<PathBuf>,
+    /// Trust any server
+    #[arg(long)]
+    insecure: bool,
+    /// The client's certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The client's private key
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// True when TLS is asked for.
+    pub fn is_on(&self) -> bool {
+        self.tls
+    }
+    /// The state of a connection to `host`.
+    ///
+    /// # Errors
+    /// The text for the user.
+    pub fn connection(&self, host: &str) -> Result<ClientConnection, String> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        let builder = if self.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        } else {
+            builder.with_root_certificates(self.roots()?)
+        };
+        let config = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                let key = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|e| format!("Failed to load private key: {}: {e}", key.display()))?;
+                builder.with_client_auth_cert(certificates(cert)?, key).map_err(|e| e.to_string())?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let name = self.sni.as_deref().unwrap_or(host).to_string();
+        let name = ServerName::try_from(name).map_err(|e| e.to_string())?;
+        ClientConnection::new(Arc::new(config), name).map_err(|e| e.to_string())
+    }
+
+    fn roots(&self) -> Result<RootCertStore, String> {
+        let mut files: Vec<PathBuf> = self.cacert.iter().cloned().collect();
+        if let Some(folder) = &self.cacertdir {
+            let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let paths = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+            files.extend(paths.take(CERTIFICATE_FILES_MAX));
+        }
+        if files.is_empty() {
+            files.extend(SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()));
+        }
+        let mut roots = RootCertStore::empty();
+        for file in files {
+            roots.add_parsable_certificates(certificates(&file)?);
+        }
+        match roots.is_empty() {
+            true => Err("no certificate is trusted: see --cacert and --insecure".into()),
+            false => Ok(roots),
+        }
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bad = |e| format!("Failed to load certificate: {}: {e}", file.display());
+    CertificateDer::pem_file_iter(file).map_err(bad)?.collect::<Result<_, _>>().map_err(bad)
+}
+
+/// Trusts any certificate (`--insecure`); signatures are checked, so that the peer has the key of what it shows.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,282 @@
+"""`strand cli` beside Debian's redis-cli: the same arguments and input against the same server give the same bytes and the same
+exit code, with the output a pipe and a terminal. The editor is driven through a terminal by itself. Run: tests/cli.py STRAND"""
+
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+STRAND = os.path.abspath(sys.argv[1])
+WAIT_S = 60
+failures = []
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, command):
+        self.folder = tempfile.TemporaryDirectory()
+        self.port = free_port()
+        self.socket = os.path.join(self.folder.name, "socket")
+        args = command + ["--port", str(self.port), "--dir", self.folder.name, "--save", "", "--enable-debug-command", "yes"]
+        self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            if subprocess.run(["redis-cli", "-p", str(self.port), "ping"], capture_output=True).stdout == b"PONG\n":
+                return
+        raise SystemExit(f"{command[0]} does not answer")
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(WAIT_S)
+        self.folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+
+def with_pipe(program, args, data, env):
+    done = subprocess.run(program + args, input=data, capture_output=True, timeout=WAIT_S, env=env)
+    return done.stdout, done.stderr, done.returncode
+
+
+def with_terminal(program, args, data, env):
+    """The output is a terminal, the input is not."""
+    here, there = pty.openpty()
+    child = subprocess.Popen(program + args, stdin=subprocess.PIPE, stdout=there, stderr=subprocess.PIPE, env=env)
+    os.close(there)
+    child.stdin.write(data)
+    child.stdin.close()
+    out, end = b"", time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        try:
+            part = os.read(here, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        out += part
+    os.close(here)
+    errors = child.stderr.read()
+    return out, errors, child.wait(WAIT_S)
+
+
+def compare(server, args, data=b"", env=None, mask=None, terminal=True):
+    environment = dict(os.environ, **(env or {}))
+    for way in [with_pipe] + ([with_terminal] if terminal else []):
+        got = []
+        for program in (["redis-cli"], [STRAND, "cli"]):
+            subprocess.run(["redis-cli", "-p", str(server.port)], input=FILL, capture_output=True, check=True)
+            out, errors, code = way(program, ["-p", str(server.port)] + args, data, environment)
+            got.append([mask(out) if mask else out, errors, code])
+        if got[0] != got[1]:
+            failures.append(f"{way.__name__} {args} {data!r}:\n  redis-cli {got[0]}\n  strand    {got[1]}")
+
+
+FILL = b"""flushall
+set s "a\\x00b\\n\\"q\\\\ \\xff"
+set n 41
+rpush l one two three 4 5 6 7 8 9 10 11
+hset h f1 v1 f2 "v 2"
+sadd u only
+zadd z 1.1 a 2.5 b
+xadd x 1-1 f v g w
+xadd x 2-1 f v
+"""
+
+COMMANDS = [
+    ["ping"], ["get", "s"], ["get", "none"], ["incr", "n"], ["lrange", "l", "0", "-1"], ["hgetall", "h"],
+    ["smembers", "u"], ["zrange", "z", "0", "-1", "withscores"], ["zscore", "z", "a"], ["xrange", "x", "-", "+"],
+    ["xinfo", "stream", "x", "full"], ["nosuch", "a"], ["lpush", "s", "x"], ["get"], ["keys", "none*"], ["config", "get", "nosuch"],
+    ["command", "info", "get", "nosuch"], ["client", "setname", "n"], ["echo", "\u00e9\x01\x7f\t\x08\x0c\"\\"], ["type", "z"],
+    ["exists", "s", "none"], ["set", "new", "v", "NX", "EX", "100"], ["object", "help"],
+    ["eval", "return {1,{'a',false,{ok='x'}},redis.error_reply('ERR no'),{}}", "0"], ["latency", "doctor"],
+    ["eval", "redis.setresp(3); return {double=1.25}", "0"], ["memory", "doctor"], ["debug", "sleep", "0"],
+]
+
+FORMS = [[], ["--no-raw"], ["--raw"], ["--csv"], ["--json"], ["--quoted-json"], ["-3"], ["-3", "--no-raw"], ["--json", "-2"], ["-e"],
+         ["-3", "--csv"], ["-d", "--", "-D", "##\n"], ["-2"]]
+
+
+def digits(text):
+    return re.sub(rb"\d+(\.\d+)?[BKMG]?", b"N", re.sub(rb" +", b" ", text))
+
+
+def check_commands(server):
+    for command in COMMANDS:
+        for form in FORMS:
+            # A terminal changes what is the default alone.
+            masked = digits if command == ["memory", "doctor"] else None
+            compare(server, form + command, terminal=not form, mask=masked)
+    for protocol in ["map", "set", "push", "verbatim", "true", "false", "null", "double", "string", "integer", "array"]:
+        for form in (["-3", "--no-raw"], ["-3"], ["-3", "--csv"], ["-3", "--json"]):
+            compare(server, form + ["debug", "protocol", protocol], terminal=False)
+
+
+def check_options(server):
+    folder = server.folder.name
+    script = os.path.join(folder, "script.lua")
+    with open(script, "w") as f:
+        f.write("return {KEYS[1], #KEYS, ARGV[1], #ARGV}")
+    with_login = f"redis://nobody:secret@127.0.0.1:{server.port}/2"
+    for args, data in [
+        (["-n", "3", "set", "k", "v"], b""), (["-n", "99", "ping"], b""), (["-n", "-1", "ping"], b""), (["-r", "3", "incr", "n"], b""),
+        (["-r", "2", "-i", "0.01", "incr", "n"], b""), (["-x", "set", "k"], b"a\x00b\n"), (["-X", "tag", "set", "tag", "v"], b"k1"),
+        (["-X", "none", "set", "tag", "v"], b"k1"), (["--quoted-input", "set", '"\\x00k"', "'v'"], b""),
+        (["--quoted-input", "echo", '"a'], b""), (["-a", "wrong", "ping"], b""), (["--user", "u", "--pass", "p", "ping"], b""),
+        (["--no-auth-warning", "-a", "wrong", "ping"], b""), (["-u", with_login, "ping"], b""), (["--eval", script, "k1", "k2", ",", "a"], b""),
+        (["--eval", script], b""), (["--eval", script, "k1"], b""), (["--eval", "/no/such/file"], b""), (["-e", "nosuch"], b""),
+        (["--show-pushes", "q", "ping"], b""), (["-h", "localhost", "ping"], b""), (["-h", "no.such.host.invalid", "ping"], b""),
+        (["-p", "1", "ping"], b""), (["-s", "/no/such/socket", "ping"], b""), (["--no-raw", "-3", "client", "tracking", "on"], b""),
+        (["--scan"], b""), (["--scan", "--pattern", "[hl]"], b""), (["--scan", "--quoted-pattern", '"\\x68"'], b""), (["--bigkeys"], b""),
+        (["--memkeys"], b""), (["--memkeys", "--memkeys-samples", "0"], b""), (["--hotkeys"], b""), (["-p", "1", "--scan"], b""),
+        (["--pipe"], b""), (["--pipe"], b"SET a b\r\nNOSUCH\r\n*1\r\n$4\r\nPING\r\n"), (["--pipe"], b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n" * 20000),
+        (["-c", "get", "n"], b""), (["subscribe"], b""), (["monitor", "x"], b""),
+    ]:
+        compare(server, args, data)
+    compare(server, ["ping"], env={"REDISCLI_AUTH": "wrong"})
+
+
+def check_lines(server):
+    for data in [
+        b"ping\nset a \"b\nget n\n3 incr n\n0 incr n\nmulti\nincr n\nexec\nquit\nping\n", b"select 3\nset k v\ndbsize\nmulti\nselect 1\nexec\n",
+        b"", b"\n\n  \nget s\n", b"lrange l 0 -1\nhgetall h", b"hello 3\nhgetall h\nzscore z a\nreset\nhgetall h\n", b"nosuch\nget\n",
+        b"client tracking on\nclient kill type normal skipme no\nping\n", b"multi\nnosuch\nexec\ndiscard\n", b"info\n"[:0] + b"exit\n", b"auth x\n",
+        b"echo 'a\\'b'\necho \"\\x41\\n\"\n", b"config get maxmemory\n", b"debug sleep 0.01\n", b"reset\nping\n", b"shutdown nosuch\nping\n",
+    ]:
+        # The reply of HELLO has the connection's number.
+        masked = digits if data.startswith(b"hello") else None
+        compare(server, [], data, mask=masked)
+        compare(server, ["--json"], data, terminal=False, mask=masked)
+
+
+def first_lines(program, args, lines):
+    """The first lines of what never ends; it is ended then."""
+    child = subprocess.Popen(program + args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    got = [child.stdout.readline() for _ in range(lines)]
+    child.kill()
+    child.wait(WAIT_S)
+    return got
+
+
+def check_endless(server):
+    for args, lines in [(["--stat", "-i", "0.01"], 25), (["--latency-history", "-i", "0.05"], 2)]:
+        theirs = [digits(line) for line in first_lines(["redis-cli", "-p", str(server.port)], args, lines)]
+        ours = [digits(line) for line in first_lines([STRAND, "cli", "-p", str(server.port)], args, lines)]
+        if theirs != ours:
+            failures.append(f"{args}:\n  redis-cli {theirs}\n  strand    {ours}")
+    compare(server, ["--latency", "-i", "0.05"], mask=digits, terminal=False)
+    for args in (["subscribe", "c", "d"], ["monitor"]):
+        got = []
+        for program in (["redis-cli"], [STRAND, "cli"]):
+            child = subprocess.Popen(program + ["-p", str(server.port)] + args, stdout=subprocess.PIPE)
+            begin = child.stdout.readline()
+            # What is published before the second subscription would not be seen by it; the reply says when both are there.
+            begin += b"".join(child.stdout.readline() for _ in range(5 if args[0] == "subscribe" else 0))
+            subprocess.run(["redis-cli", "-p", str(server.port), "publish", "c", "hello"], capture_output=True, check=True)
+            begin += b"".join(child.stdout.readline() for _ in range(3 if args[0] == "subscribe" else 1))
+            child.kill()
+            child.wait(WAIT_S)
+            got.append(re.sub(rb"^(OK\n)?[\d.]+ \[0 [^\]]*\]", rb"\1T", begin))
+        if got[0] != got[1]:
+            failures.append(f"{args}: {got}")
+
+
+class Terminal:
+    """A person at `strand cli`."""
+
+    def __init__(self, port, home):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(HOME=home, TERM="xterm")
+            os.execv(STRAND, [STRAND, "cli", "-p", str(port)])
+        self.seen = b""
+
+    def until(self, text):
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            plain = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", self.seen)
+            if text in plain:
+                return
+            ready, _, _ = select.select([self.fd], [], [], 1)
+            if ready:
+                part = os.read(self.fd, 65536)
+                # The editor asks where the cursor is.
+                for _ in range(part.count(b"\x1b[6n")):
+                    os.write(self.fd, b"\x1b[1;1R")
+                self.seen += part
+        raise AssertionError(f"the editor never showed {text!r}, but {self.seen[-2000:]!r}")
+
+    def type(self, text):
+        self.seen = b""
+        os.write(self.fd, text)
+
+    def end(self):
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            # What is typed before the editor has the terminal again is the terminal's own: so it is typed again.
+            try:
+                os.write(self.fd, b"\x04")
+                if select.select([self.fd], [], [], 0.2)[0] and b"\x1b[6n" in os.read(self.fd, 65536):
+                    os.write(self.fd, b"\x1b[1;1R")
+            except OSError:
+                pass
+        os.kill(self.pid, signal.SIGKILL)
+        failures.append("the editor does not end")
+
+
+def check_editor(server):
+    home = server.folder.name
+    person = Terminal(server.port, home)
+    person.until(b"> ")
+    person.type(b"get")
+    person.until(b" key")
+    person.type(b" n\r")
+    person.until(b'"4')
+    person.type(b"hgeta\t")
+    person.until(b"hgetall")
+    person.type(b"h\r")
+    person.until(b"v 2")
+    person.type(b"select 2\r")
+    person.until(f"127.0.0.1:{server.port}[2]> ".encode())
+    person.type(b"multi\r")
+    person.until(b"[2](TX)> ")
+    person.type(b"discard\r")
+    person.until(b"[2]> ")
+    person.type(b"auth sesame\r")
+    person.until(b"[2]> ")
+    if person.end() != 0:
+        failures.append("the editor did not end well")
+    with open(os.path.join(home, ".strandcli_history")) as f:
+        lines = f.read()
+    if "get n" not in lines or "sesame" in lines:
+        failures.append(f"the history is {lines!r}")
+
+
+for server in (Server(["redis-server"]), Server([STRAND, "serve", "--http-port", "0"])):
+    with server:
+        check_commands(server)
+        check_options(server)
+        check_lines(server)
+        check_endless(server)
+        try:
+            check_editor(server)
+        except (AssertionError, OSError) as e:
+            failures.append(f"editor: {e}")
+for failure in failures:
+    print(failure)
+print(f"strand cli: {len(failures)} differences from redis-cli")
+sys.exit(1 if failures else 0)
