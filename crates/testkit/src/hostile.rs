@@ -24,8 +24,8 @@ pub const INDEX: &str = "big:index";
 
 /// Bytes of an argument that is long: past every limit, and below some.
 const BYTES: [usize; 3] = [64 << 10, 8 << 10, 1 << 10];
-/// Bytes of what a query's parameter stands for.
-const PARAMETER_BYTES: usize = 8 << 10;
+/// What a query's parameter stands for: a text that is repeated, and how often.
+const PARAMETERS: [(&str, usize); 2] = [("b ", 4 << 10), ("a", 64 << 10)];
 /// Elements where the shape is "many".
 const MANY: usize = 4 << 10;
 /// Keys where there are many of them: each has a large reply.
@@ -33,7 +33,7 @@ const MANY_KEYS: usize = 1 << 4;
 /// Optional arguments nest so deep in the table at most.
 const DEPTH_MAX: usize = 8;
 
-/// What a pattern, a query or an expression that means harm repeats.
+/// What a pattern, a query or an expression that means harm repeats. [`NUMBER`] stands for the count of the repetition.
 const REPEATED: &[&str] = &[
     "a",
     "a*",
@@ -63,7 +63,13 @@ const REPEATED: &[&str] = &[
     ",",
     "|",
     "a b ",
+    "b ",
+    "common b ",
+    "word#|",
+    "%%wordwordwordwordwordwordwordwordwordwordwordwordwordword#%%|",
 ];
+/// The sign of a unit of [`REPEATED`] that makes the units differ.
+const NUMBER: char = '#';
 /// What stands before and behind some of them.
 const AROUND: &[(&str, &str)] = &[
     ("", ""),
@@ -115,7 +121,7 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
         None => format!("{}, options {options:?}: {what}", spec.name),
     };
     let mut out = Vec::new();
-    let (plain, _) = Words::of(spec, container, Options::None, Twist::None);
+    let (plain, _) = Words::new(spec, container, Options::None, Twist::None).of(spec);
     // Behind the last word: what no tree names.
     for repeated in ["x", "7", spec.args.last().and_then(|arg| arg.token).unwrap_or("COUNT")] {
         let more = (0..MANY).map(|_| repeated.as_bytes().to_vec());
@@ -127,15 +133,24 @@ pub fn shapes(spec: &CommandSpec, container: Option<&CommandSpec>) -> Vec<Shape>
     let optional =
         spec.args.iter().enumerate().filter(|(_, arg)| arg.optional).map(|(i, _)| Options::Only(i));
     for options in [Options::None, Options::All].into_iter().chain(optional) {
-        let (words, leaves) = Words::of(spec, container, options, Twist::None);
+        let (words, leaves) = Words::new(spec, container, options, Twist::None).of(spec);
         out.push(Shape { name: name(options, "nothing hostile"), words });
+        let has_parameter = |arg: &&Arg| spec.group == "search" && arg.name == "value";
+        let parameters = if leaves.iter().any(has_parameter) { &PARAMETERS[..] } else { &PARAMETERS[..1] };
         for (at, arg) in leaves.into_iter().enumerate() {
             for (text, what) in texts(arg) {
-                let (words, _) = Words::of(spec, container, options, Twist::Text(at, &text));
-                out.push(Shape { name: name(options, &format!("argument {at} {what}")), words });
+                // A query of many parameters: each is as long as what the parameter stands for.
+                let is_query = arg.name == "query";
+                for parameter in if is_query { parameters } else { &PARAMETERS[..1] } {
+                    let words =
+                        Words { parameter, ..Words::new(spec, container, options, Twist::Text(at, &text)) };
+                    let with = if is_query { format!(", parameter {parameter:?}") } else { String::new() };
+                    let name = name(options, &format!("argument {at} {what}{with}"));
+                    out.push(Shape { name, words: words.of(spec).0 });
+                }
             }
             for distinct in [false, true] {
-                let (words, _) = Words::of(spec, container, options, Twist::Many(at, distinct));
+                let (words, _) = Words::new(spec, container, options, Twist::Many(at, distinct)).of(spec);
                 out.push(Shape {
                     name: name(options, &format!("argument {at} many, distinct: {distinct}")),
                     words,
@@ -160,7 +175,11 @@ fn texts(arg: &Arg) -> Vec<(Vec<u8>, String)> {
         .iter()
         .flat_map(|part| around.iter().flat_map(move |around| bytes.iter().map(move |n| (part, around, n))))
     {
-        let text = [before, part.repeat(bytes / part.len()).as_str(), behind].concat();
+        let repeated: String = match part.split_once(NUMBER) {
+            Some((left, right)) => (0..bytes / part.len()).map(|n| format!("{left}{n}{right}")).collect(),
+            None => part.repeat(bytes / part.len()),
+        };
+        let text = [before, repeated.as_str(), behind].concat();
         out.push((text.into_bytes(), format!("{before:?}, {part:?} for {bytes} bytes, {behind:?}")));
     }
     out
@@ -180,25 +199,32 @@ struct Words<'t> {
     leaves: Vec<&'static Arg>,
     /// Where a count of what follows stands.
     count_at: Option<usize>,
+    /// What a query's parameter stands for.
+    parameter: &'static (&'static str, usize),
 }
 
 impl<'t> Words<'t> {
-    /// The words and the leaves.
-    fn of(
+    /// The command's name, and how its arguments are to be.
+    fn new(
         spec: &CommandSpec,
         container: Option<&CommandSpec>,
         options: Options,
         twist: Twist<'t>,
-    ) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
+    ) -> Words<'t> {
         let names = container.map(|c| c.name).into_iter().chain([spec.name]);
         let out = names.map(|name| name.as_bytes().to_vec()).collect();
-        let mut words = Words { out, group: spec.group, options, twist, leaves: Vec::new(), count_at: None };
+        let (leaves, count_at, parameter) = (Vec::new(), None, &PARAMETERS[0]);
+        Words { out, group: spec.group, options, twist, leaves, count_at, parameter }
+    }
+
+    /// The words and the leaves.
+    fn of(mut self, spec: &CommandSpec) -> (Vec<Vec<u8>>, Vec<&'static Arg>) {
         for (i, arg) in spec.args.iter().enumerate() {
-            if !arg.optional || options == Options::All || options == Options::Only(i) {
-                words.arg(arg, 0);
+            if !arg.optional || self.options == Options::All || self.options == Options::Only(i) {
+                self.arg(arg, 0);
             }
         }
-        (words.out, words.leaves)
+        (self.out, self.leaves)
     }
 
     fn arg(&mut self, arg: &'static Arg, depth: usize) {
@@ -264,7 +290,7 @@ impl<'t> Words<'t> {
             (_, "index") => INDEX,
             (_, "query") => "common",
             (_, "value") if self.group == "search" && !matches!(self.twist, Twist::Many(..)) => {
-                return b"b ".repeat(PARAMETER_BYTES / 2);
+                return self.parameter.0.repeat(self.parameter.1).into_bytes();
             }
             (_, "name") if self.group == "search" => "a",
             (_, "field") if self.group == "search" => "body",
@@ -302,6 +328,17 @@ mod tests {
         has("scan", &|shape| is(shape, 2, "MATCH") && shape.words[3].starts_with(b"*a*a*a"));
         has("ft.search", &|shape| {
             shape.words[2].starts_with(b"%%%word%%% %%%word") && shape.words.len() == 3
+        });
+        has("ft.search", &|shape| {
+            let end = "word0%%|%%wordwordwordwordwordwordwordwordwordwordwordwordwordword1%%|";
+            shape.words[2].windows(end.len()).any(|part| part == end.as_bytes())
+        });
+        has("ft.search", &|shape| {
+            let is_long = |word: &Vec<u8>| word.len() == 64 << 10 && word.iter().all(|byte| *byte == b'a');
+            shape.words[2].starts_with(b"$a $a $a") && shape.words.iter().any(is_long)
+        });
+        has("ft.search", &|shape| {
+            shape.words[2].starts_with(b"\"b b b") && shape.words[2].len() > 60_000 && is(shape, 3, "TIMEOUT")
         });
         let returned = |shape: &Shape| {
             let at = shape.words.iter().position(|word| word == b"RETURN");

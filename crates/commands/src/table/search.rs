@@ -68,11 +68,24 @@ pub(crate) static SEARCH: &[CommandSpec] = &[
         Arg::string("query"),
         Arg::word("nocontent", "NOCONTENT").optional(),
         Arg::word("verbatim", "VERBATIM").optional(),
+        Arg::word("nostopwords", "NOSTOPWORDS").optional(),
         Arg::word("withscores", "WITHSCORES").optional(),
+        Arg::word("withsortkeys", "WITHSORTKEYS").optional(),
+        Arg::block(
+            "filter",
+            &[Arg::string("numeric_field").token("FILTER"), Arg::double("min"), Arg::double("max")],
+        )
+        .optional()
+        .multiple(),
         Arg::block("inkeys", &[Arg::integer("count").token("INKEYS"), Arg::string("key").multiple()])
+            .optional(),
+        Arg::block("infields", &[Arg::integer("count").token("INFIELDS"), Arg::string("field").multiple()])
             .optional(),
         Arg::block("return", &[Arg::integer("count").token("RETURN"), Arg::string("field").multiple()])
             .optional(),
+        Arg::string("language").token("LANGUAGE").optional(),
+        Arg::string("scorer").token("SCORER").optional(),
+        Arg::integer("timeout").token("TIMEOUT").optional(),
         Arg::block(
             "sortby",
             &[

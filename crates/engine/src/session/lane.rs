@@ -426,6 +426,11 @@ impl Session {
     pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> LaneJob {
         LaneJob { unchecked: true, ..self.park(spec) }
     }
+    /// True while the session waits for a job that changes nothing, and nothing that came is left to do behind the job.
+    pub fn only_reads(&self) -> bool {
+        matches!(&self.state, State::Parked { spec, .. } if !is_done_for_nobody(spec))
+            && self.input.is_empty()
+    }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
     /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and
     /// go fill no more memory than clients that stay.

@@ -32,7 +32,9 @@ const TURNS_MAX: u32 = 16;
 const CLOSING_BYTES_MAX: usize = 8 * 1024;
 /// How long a closing connection waits for its peer to take some of the last replies, in microseconds.
 const LINGER_US: u64 = 5_000_000;
-
+/// A client that ended its side may still read, so what it asked for is answered. A read on a lane that takes longer than
+/// this after the end is given up: most such clients have closed their socket, and TCP says both alike.
+const HALF_CLOSED_US_MAX: u64 = 2_000_000;
 /// How long the two ends may take to agree on keys (TLS), in microseconds.
 pub const HANDSHAKE_US_MAX: u64 = 10_000_000;
 
@@ -83,6 +85,7 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
         unread: true,
         unwritten: true,
         ended: false,
+        given_up_at_us: None,
         timer: None,
         turns: 0,
         moved: 0,
@@ -131,6 +134,8 @@ struct Connection<'c> {
     unwritten: bool,
     /// The peer has ended its side; what it asked for before that is still answered.
     ended: bool,
+    /// The monotonic time at which a job is given up because its client ended its side; none while that does not matter.
+    given_up_at_us: Option<u64>,
     /// Armed only while something has a deadline.
     timer: Option<Pin<Box<Sleep>>>,
     /// Turns since this task last let the others go first.
@@ -341,7 +346,9 @@ impl Connection<'_> {
             State::Sleeping(until) | State::Closing(until) => Some(until),
             state => {
                 let until = if let State::Blocked(until) = state { until } else { None };
-                let deadlines = [until, self.session.idle_deadline_us(), self.greeting_deadline_us()];
+                let given_up = self.give_up_deadline_us();
+                let deadlines =
+                    [until, self.session.idle_deadline_us(), self.greeting_deadline_us(), given_up];
                 deadlines.into_iter().flatten().min()
             }
         };
@@ -372,6 +379,9 @@ impl Connection<'_> {
             State::Closing(until) if until <= now_us => self.state = State::Aborted("killed"),
             State::Sleeping(until) if until <= now_us => self.run_turn(),
             State::Closing(_) | State::Sleeping(_) => {}
+            State::Parked if self.given_up_at_us.is_some_and(|until| until <= now_us) => {
+                self.state = State::Aborted("peer closed");
+            }
             _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
             // The idle deadline, perhaps moved on meanwhile: the session looks again.
             _ => self.run_turn(),
@@ -383,6 +393,16 @@ impl Connection<'_> {
             self.greets_until = None;
         }
         self.greets_until
+    }
+
+    /// When the job that the session waits for is given up: while the client has ended its side, and nothing else came
+    /// before that.
+    fn give_up_deadline_us(&mut self) -> Option<u64> {
+        let is_left = self.ended && self.state == State::Parked && self.session.only_reads();
+        self.given_up_at_us = is_left.then(|| {
+            self.given_up_at_us.unwrap_or_else(|| self.context.clock.now().mono_us + HALF_CLOSED_US_MAX)
+        });
+        self.given_up_at_us
     }
 
     fn finish(&mut self, why: &'static str) -> End {

@@ -92,6 +92,32 @@ fn a_large_value_comes_and_goes_whole() {
 }
 
 #[test]
+fn a_long_read_ends_when_its_client_has_ended_its_side() {
+    // 30 documents of 32,000 words: a phrase of 4,000 words has a place to begin at each of them. 4 G steps.
+    let (text, phrase) = ("b ".repeat(32_000), format!("\"{}\"", "b ".repeat(4_000)));
+    each(|server| {
+        let mut watch = server.connect();
+        watch.send(&words(&["FT.CREATE", "i", "PREFIX", "1", "d:", "SCHEMA", "t", "TEXT"]));
+        watch.expect(b"+OK\r\n");
+        (0..30).for_each(|i| watch.send(&words(&["HSET", &format!("d:{i}"), "t", &text])));
+        watch.expect(&b":1\r\n".repeat(30)[..]);
+        watch.call("FT.SEARCH i b LIMIT 0 0", "*1\r\n:30\r\n");
+        let mut client = server.connect();
+        client.send(&words(&["FT.SEARCH", "i", &phrase, "NOCONTENT"]));
+        client.stream.shutdown(Shutdown::Write).expect("connected");
+        client.expect_end();
+        expect_alone(&mut watch);
+        // The job has ended with its client.
+        comes_true(|| {
+            let before = server.cpu();
+            watch.call("PING", "+PONG\r\n");
+            std::thread::sleep(Duration::from_millis(20));
+            server.cpu() - before < Duration::from_millis(10)
+        });
+    });
+}
+
+#[test]
 fn a_peer_that_ends_its_side_gets_all_its_replies() {
     each(|server| {
         let mut client = server.connect();
