@@ -190,10 +190,14 @@ impl<'a> LaneCall<'a> {
     }
     /// Has the command's changes called by their name.
     fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
-        if let Some(spec) = self.spec {
-            events::begin(spec, &mut txn, self.client);
-        }
+        self.begin(&mut txn);
         txn
+    }
+    /// The command begins on `txn`.
+    pub(crate) fn begin(&self, txn: &mut Txn<'_>) {
+        if let Some(spec) = self.spec {
+            events::begin(spec, txn, self.client);
+        }
     }
     /// Locks every shard, which is announced before.
     pub fn hold_every_shard(&self) -> LaneTxn<'a> {

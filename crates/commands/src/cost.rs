@@ -73,8 +73,10 @@ pub enum Cost {
 /// How a long call of a `Data` command runs on the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowPath {
-    /// As if it had been sent as several commands, one after the other.
+    /// As if it had been sent as several commands on its one key, one after the other. With few enough arguments all at once.
     Slices(Slices),
+    /// In slices of its keys, each of which reads the keys as they were at one moment: every argument but the name is a key.
+    View(Merge),
     /// On a snapshot of its keys, taken at one moment; nothing is held while it runs. For commands that only read.
     Snapshot,
     /// All at once, with its shards held to the end: what is all or nothing stays so. Sessions that need one of the
@@ -89,14 +91,12 @@ pub enum SlowPath {
 /// How a command is cut into several.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// Arguments that each slice begins with: the name, and the key of a command on fields.
+    /// Arguments that each slice begins with: the name and the key.
     pub head: usize,
-    /// Arguments that belong together: 1 for keys, 2 for keys with values.
+    /// Arguments that belong together: 1 for fields, 2 for fields with values.
     pub step: usize,
     /// What becomes of the slices' replies.
     pub merge: Merge,
-    /// All slices are of one key: with few enough of them its shard is held throughout.
-    pub one_key: bool,
     /// What earlier slices wrote at the key must be there for a later one: where the key has gone meanwhile, all begins
     /// anew, as if it had been sent after that.
     pub anew: bool,
@@ -117,25 +117,17 @@ pub enum Merge {
 
 /// Rows are written with these.
 impl SlowPath {
-    /// In slices of its keys.
-    pub const fn keys(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 1, step: 1, merge, one_key: false, anew: false })
-    }
-    /// In slices of its pairs of a key and a value.
-    pub const fn key_pairs(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 1, step: 2, merge, one_key: false, anew: false })
-    }
     /// In slices of the fields that follow its key.
     pub const fn fields(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: false })
+        SlowPath::Slices(Slices { head: 2, step: 1, merge, anew: false })
     }
     /// In slices of the members that follow its key.
     pub const fn members(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 1, merge, one_key: true, anew: true })
+        SlowPath::Slices(Slices { head: 2, step: 1, merge, anew: true })
     }
     /// In slices of the pairs of a field and a value that follow its key.
     pub const fn field_pairs(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 2, merge, one_key: true, anew: true })
+        SlowPath::Slices(Slices { head: 2, step: 2, merge, anew: true })
     }
 }
 

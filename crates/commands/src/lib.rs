@@ -23,6 +23,7 @@ mod lookup;
 pub mod migrate;
 mod optimistic;
 mod parse;
+mod promised;
 pub mod replay;
 pub mod run;
 pub mod serial;

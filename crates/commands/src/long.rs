@@ -9,19 +9,17 @@ use crate::dispatch;
 use crate::errors;
 use crate::lookup::lookup;
 use crate::run::execute;
-use crate::spec::{CommandSpec, Exec, Flags};
+use crate::spec::{CommandSpec, Exec};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use strand_chain::Chain;
 use strand_keyspace::types::string::parse_int;
-use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn};
+use strand_keyspace::{Key, KeyHash, Keyspace, Lookups, Txn, Viewed};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
 /// Arguments in one slice: their shards are held for some 20 us, and one slice is as atomic as a command.
 pub const SLICE_ARGUMENTS: usize = 128;
-/// Bytes that one slice copies into its reply while it holds its shards; what would be more is read on a snapshot.
-const SLICE_BYTES: usize = 64 * 1024;
 /// A call on one key with so many arguments or fewer holds its shard throughout, announced: some 5 ms, as atomic as in Redis.
 pub const HELD_ARGUMENTS: usize = 32 * 1024;
 /// So often a call begins anew because its key has gone; then it holds its shard throughout.
@@ -46,9 +44,8 @@ pub fn run(spec: &'static CommandSpec, call: &mut LaneCall<'_>) {
     match slow {
         SlowPath::Own(own) => own(call),
         // Not for the number of its arguments, then, but for the bytes of its reply.
-        SlowPath::Slices(Slices { merge: Merge::Append, .. }) if call.args.len() <= LONG_ELEMENTS => {
-            snapshot(spec, run, call);
-        }
+        SlowPath::View(_) if call.args.len() <= LONG_ELEMENTS => snapshot(spec, run, call),
+        SlowPath::View(merge) => on_view(spec, run, merge, call),
         SlowPath::Slices(slices) => in_slices(spec, run, slices, call),
         SlowPath::Snapshot => snapshot(spec, run, call),
         SlowPath::Held => whole(spec, run, call),
@@ -126,62 +123,107 @@ fn on_snapshot(
     out: &mut Chain,
 ) -> Result<Lookups, Stop> {
     let keys = keys(spec, args, call.keyspace);
-    let snapshot =
-        Keyspace::new(1, 1, [call.rng.u64(..), call.rng.u64(..), call.rng.u64(..), call.rng.u64(..)]);
-    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();
-    call.keyspace.prefetch(call.db, &keys[..keys.len().min(SLICE_ARGUMENTS)]);
-    let mut found = Vec::with_capacity(keys.len());
-    let mut txn = call.lock(&hashes);
-    txn.set_no_touch(call.no_touch);
     let of_system = matches!(spec.cost(), Cost::SystemElements);
-    let (from, to) = match of_system {
-        true => (call.keyspace.system_db(call.db), snapshot.system_db(0)),
-        false => (call.db, 0),
-    };
-    for key in &keys {
+    let from = if of_system { call.keyspace.system_db(call.db) } else { call.db };
+    let mut lookups = Lookups::default();
+    let records = records_at(&keys, call.no_touch, call, |txn, key| {
         let mut db = txn.db(from);
         // What is read of the system is no use of a key.
         let record = if of_system { db.peek(key) } else { db.get(key) };
-        found.extend(record.map(|r| (key.bytes, r.value().to_value(), r.expire_at_ms())));
-    }
-    let lookups = txn.lookups();
-    drop(txn);
-    call.pause();
-    let mut copies = snapshot.lock_shard(0, call.now_ms);
-    for (key, value, expire_at_ms) in found {
-        copies.db(to).insert(&snapshot.key(key), value, expire_at_ms);
-    }
-    drop(copies);
-    at_once(spec, run, args, On::Snapshot(&snapshot), call, out)?;
+        let viewed = record.map(|record| (record.value().to_value(), record.expire_at_ms()));
+        lookups = txn.lookups();
+        viewed
+    });
+    let copies = copies_of(call);
+    let to = if of_system { copies.system_db(0) } else { 0 };
+    fill(&copies, to, &keys, records, call.now_ms);
+    at_once(spec, run, args, On::Copies(&copies), call, out)?;
     Ok(lookups)
 }
 
-/// As several commands, one after the other. What was done stays done when a later slice fails.
+/// In slices of its keys, each on copies of what was there at one moment.
+fn on_view(spec: &CommandSpec, run: Run, merge: Merge, call: &mut LaneCall<'_>) {
+    let (args, keyspace) = (call.args, call.keyspace);
+    let all: Vec<Key<'_>> = (1..args.len()).map(|at| keyspace.key(args.at(at))).collect();
+    let hashes: Vec<KeyHash> = all.iter().map(|key| key.hash).collect();
+    let wanted = keyspace.view_keys(&all);
+    let view = call.lock(&hashes).view(call.db, wanted);
+    // To ask whether a key is there is no use of the key.
+    let no_touch = call.no_touch || spec.name == "exists";
+    let mut merged = Merged::new(merge);
+    for (nth, keys) in all.chunks(SLICE_ARGUMENTS).enumerate() {
+        if call.cancelled() {
+            break;
+        }
+        let records = records_at(keys, no_touch, call, |txn, key| view.read(txn, key));
+        let copies = copies_of(call);
+        fill(&copies, 0, keys, records, call.now_ms);
+        let slice = slice_of(args, 1, 1 + nth * SLICE_ARGUMENTS);
+        let mut out = Chain::new();
+        match at_once(spec, run, slice.args(), On::Copies(&copies), call, &mut out) {
+            Ok(lookups) => {
+                call.lookups.hits += lookups.hits;
+                call.lookups.misses += lookups.misses;
+                merged.add(out);
+            }
+            Err(stop) => return call.reply.error_bytes(&stop.text()),
+        }
+        if call.reply.part(&mut merged.encoded).is_over() {
+            break;
+        }
+    }
+    merged.send(call.reply);
+}
+
+/// What `read` finds at the keys, whose shards are held for that.
+fn records_at<'k>(
+    keys: &[Key<'_>],
+    no_touch: bool,
+    call: &LaneCall<'k>,
+    mut read: impl FnMut(&mut Txn<'k>, &Key<'_>) -> Option<Viewed>,
+) -> Vec<Option<Viewed>> {
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
+    call.keyspace.prefetch(call.db, &keys[..keys.len().min(SLICE_ARGUMENTS)]);
+    let mut txn = call.lock(&hashes);
+    txn.set_no_touch(no_touch);
+    let found = keys.iter().map(|key| read(&mut txn, key)).collect();
+    drop(txn);
+    call.pause();
+    found
+}
+
+/// A keyspace that nobody else knows.
+fn copies_of(call: &mut LaneCall<'_>) -> Keyspace {
+    Keyspace::new(1, 1, std::array::from_fn(|_| call.rng.u64(..)))
+}
+
+/// Puts records at their keys.
+fn fill(copies: &Keyspace, db: usize, keys: &[Key<'_>], records: Vec<Option<Viewed>>, now_ms: i64) {
+    let mut txn = copies.lock_shard(0, now_ms);
+    for (key, record) in keys.iter().zip(records) {
+        if let Some((value, expire_at_ms)) = record {
+            txn.db(db).insert(&copies.key(key.bytes), value, expire_at_ms);
+        }
+    }
+}
+
+/// As several commands on one key, one after the other. What was done stays done when a later slice fails, and all is done
+/// although nobody waits for the reply, as it would have been without slices.
 fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
-    let Slices { head, step, merge, one_key, anew } = slices;
+    let Slices { head, step, merge, anew } = slices;
     let args = call.args;
     // With arguments that do not fit the handler says what is wrong, and does nothing else.
     let fit = args.len() >= head && (args.len() - head).is_multiple_of(step);
-    if !fit || (one_key && args.len() <= HELD_ARGUMENTS) {
+    if !fit || args.len() <= HELD_ARGUMENTS {
         return whole(spec, run, call);
     }
-    let changes = spec.flags.has(Flags::WRITE);
     let mut merged = Merged::new(merge);
     let (mut from, mut begun) = (head, 0);
     while from < args.len() {
-        // What changes something goes on although nobody waits for the reply, as it would have without slices.
-        if !changes && call.cancelled() {
-            break;
-        }
         let slice = slice_of(args, head, from);
         let mut out = Chain::new();
         let on = if anew && from > head { On::Further } else { On::Slice };
-        let mut done = at_once(spec, run, slice.args(), on, call, &mut out);
-        if let Err(Stop::Copies) = done {
-            out.clear();
-            done = on_snapshot(spec, run, slice.args(), call, &mut out);
-        }
-        match done {
+        match at_once(spec, run, slice.args(), on, call, &mut out) {
             Ok(lookups) => {
                 call.lookups.hits += lookups.hits;
                 call.lookups.misses += lookups.misses;
@@ -269,7 +311,7 @@ enum On<'k> {
     /// The data, for long.
     Held,
     /// Database 0 of a keyspace that nobody else knows: it may pause with its shards held.
-    Snapshot(&'k Keyspace),
+    Copies(&'k Keyspace),
 }
 
 /// Why a handler is done before its time.
@@ -278,15 +320,13 @@ enum Stop {
     Error(Vec<u8>),
     /// There is nothing at the key ([`On::Further`]).
     Gone,
-    /// Its reply is to be copied, and long, while shards are held ([`On::Slice`]). It has only read.
-    Copies,
 }
 
 impl Stop {
     fn text(self) -> Vec<u8> {
         match self {
             Stop::Error(text) => text,
-            Stop::Gone | Stop::Copies => errors::NO_SUCH_KEY.into(),
+            Stop::Gone => errors::NO_SUCH_KEY.into(),
         }
     }
 }
@@ -301,7 +341,7 @@ fn at_once(
     out: &mut Chain,
 ) -> Result<Lookups, Stop> {
     let (keyspace, db) = match on {
-        On::Snapshot(snapshot) => (snapshot, 0),
+        On::Copies(copies) => (copies, 0),
         On::Slice | On::Further | On::Held => (call.keyspace, call.db),
     };
     let keys = keys(spec, args, keyspace);
@@ -313,10 +353,7 @@ fn at_once(
     };
     let mut reply = call.reply.part(out);
     match on {
-        On::Snapshot(_) => reply = reply.pausing(&pause),
-        On::Slice if spec.flags.has(Flags::READONLY) && reply.room_left() > SLICE_BYTES => {
-            reply = reply.copying(SLICE_BYTES);
-        }
+        On::Copies(_) => reply = reply.pausing(&pause),
         _ => {}
     }
     if keys.len() <= SLICE_ARGUMENTS {
@@ -327,11 +364,11 @@ fn at_once(
         true => call.hold(&hashes),
         false => call.lock(&hashes),
     };
-    let held = if matches!(on, On::Snapshot(_)) { None } else { Some(held()) };
+    let held = if matches!(on, On::Copies(_)) { None } else { Some(held()) };
     let (rng, reply) = (&mut *call.rng, &mut reply);
     let ready = Ready { args, keys: &keys, db, now_ms, reply, rng, rights };
     let (done, waits) = match (on, held) {
-        (On::Snapshot(snapshot), _) => once(spec, run, ready.on(&mut snapshot.lock(&hashes, now_ms)), client),
+        (On::Copies(copies), _) => once(spec, run, ready.on(&mut copies.lock(&hashes, now_ms)), client),
         (_, Some(mut txn)) => {
             txn.set_no_touch(no_touch);
             if matches!(on, On::Further) && txn.db(db).peek(&keys[0]).is_none() {
@@ -381,9 +418,6 @@ fn once(
 ) -> (Option<Result<Lookups, Stop>>, bool) {
     execute(spec, run, &mut call, client);
     let waits = call.wait.is_some();
-    if call.reply.is_over() && call.reply.counts_copies() {
-        return (Some(Err(Stop::Copies)), waits);
-    }
     (call.reply.error_code().is_none().then(|| Ok(call.txn.lookups())), waits)
 }
 

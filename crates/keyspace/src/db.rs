@@ -351,9 +351,12 @@ impl Db<'_, '_> {
         held.changed = true;
         &mut held.guard
     }
-    /// Finds a record that has not expired; removes it when it has.
+    /// Finds a record that has not expired; removes it when it has. What is promised of the key is carried out before.
     #[inline]
     fn locate(&mut self, key: &Key<'_>) -> Option<At> {
+        if self.shard(key).is_promised() {
+            self.settle(key);
+        }
         let (slot, expiry_ms) = (self.slot, self.txn.clock.expiry_ms);
         let position = position_of(key.hash.0);
         let table = self.shard(key).table(slot)?;

@@ -250,6 +250,9 @@ impl Keyspace {
         let position = position_of(key.hash.0);
         let place = &self.shards[self.shard_at(position)];
         let mut shard = place.lock.try_lock()?;
+        if shard.is_promised() {
+            return None;
+        }
         let table = shard.table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
         let record = RecordRef(table.records.at(at));

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
@@ -54,8 +54,10 @@ pub struct Keyspace {
     hasher: ahash::RandomState,
     /// For the marks of a snapshot.
     mark_seeds: [u64; 2],
-    /// There is a snapshot.
-    pub(crate) is_saved: AtomicBool,
+    /// How many snapshots keep more than their budgets.
+    pub(crate) snapshots_over: Arc<Mutex<usize>>,
+    /// How many views there were.
+    pub(crate) views: AtomicU64,
     databases: usize,
     base_bits: u8,
     pub(crate) settings: Settings,
@@ -135,7 +137,8 @@ impl Keyspace {
             shards: (0..shards as u64).map(|i| Slot::new(shard(i))).collect(),
             hasher,
             mark_seeds: [b ^ d.rotate_left(17), a ^ c.rotate_left(29)],
-            is_saved: AtomicBool::new(false),
+            snapshots_over: Arc::default(),
+            views: AtomicU64::new(0),
             databases,
             base_bits,
             settings: Settings::default(),

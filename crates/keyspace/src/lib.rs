@@ -9,7 +9,9 @@ mod db;
 mod event;
 mod evict;
 pub mod journal;
+mod keepers;
 mod keyspace;
+mod promise;
 mod record;
 mod segmented;
 mod settings;
@@ -20,6 +22,7 @@ mod tracking;
 mod txn;
 pub mod types;
 mod usage;
+mod view;
 mod wait;
 mod watch;
 
@@ -27,6 +30,7 @@ pub use db::{Db, OtherType, Taken};
 pub use event::{Class, KeyEvent, Listener};
 pub use evict::{Evicted, Evictor, Order, Policy};
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
+pub use promise::Promises;
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
 pub use segmented::Shape;
 pub use settings::{JOURNAL, LISTENER, Settings};
@@ -42,5 +46,6 @@ pub use types::{
     string::{Str, StrRef},
     zset::ZSetValue,
 };
+pub use view::{View, ViewKeys, Viewed};
 pub use wait::{Event, Place, READERS_SERVED_MAX, Served, Waiter, Wanted};
 pub use watch::WatchFlag;

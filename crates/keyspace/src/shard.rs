@@ -1,8 +1,9 @@
 //! [`Shard`]: one lock's part of every database.
 
+use crate::keepers::Keepers;
+use crate::promise::Promised;
 use crate::record::{Value, key_deadline_ms};
 use crate::segmented::{At, Content, Item, New, Payload, Positions, Segmented, position_of};
-use crate::snapshot::Saving;
 use crate::tracking::Notes;
 use crate::types::Collection;
 use crate::types::hash::OnGone;
@@ -86,8 +87,10 @@ pub(crate) struct Shard {
     positions: KeyPositions,
     pub(crate) notes: Notes,
     pub(crate) watchers: Watchers,
-    /// While there is a snapshot of the data.
-    pub(crate) saving: Option<Box<Saving>>,
+    /// While there is a snapshot of the data, or a view of some of it.
+    pub(crate) keepers: Option<Box<Keepers>>,
+    /// Writes that were made and are not carried out, the oldest first.
+    pub(crate) promised: Option<Box<Vec<Promised>>>,
     /// How often a record was changed, but for expiry and eviction: redis-server's `dirty`.
     pub(crate) changes: u64,
     /// State of the generator behind LFU counters.
@@ -234,7 +237,8 @@ impl Shard {
             positions,
             notes: Notes::default(),
             watchers: Watchers::default(),
-            saving: None,
+            keepers: None,
+            promised: None,
             changes: 0,
             random,
         }
@@ -587,7 +591,7 @@ impl Shard {
         let at = records.locate(position_of(key.hash.0), key.bytes)?;
         Some(RecordRef(records.at(at)).value())
     }
-    fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, slot: usize, position: u64, key: &[u8]) -> bool {
         self.table(slot).is_some_and(|table| table.records.locate(position, key).is_some())
     }
     /// Takes note of every record of database 0.

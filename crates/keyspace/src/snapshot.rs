@@ -1,7 +1,7 @@
 //! [`Snapshot`]: the data as it was at one moment, read while writes go on. No fork, and no copy of what nobody writes.
 //!
-//! The moment is one at which all shards are held, for as long as it takes to put a [`Saving`] into each. After that the
-//! reader walks the shards in order, a slice at a time. A record that is written before the walk has reached it is *kept*
+//! The moment is one at which all shards are held, for as long as it takes to put a [`Saving`] into each: there may be several
+//! snapshots, each of a moment of its own. After that the reader walks the shards in order, a slice at a time. A record that is written before the walk has reached it is *kept*
 //! first: the snapshot gets what the record was, values shared by count where the types allow it. What is new since the
 //! moment is marked only. So memory grows with the records that are written before their turn, and with nothing else.
 //!
@@ -10,15 +10,17 @@
 //!
 //! Left out: where the records go.
 
+use crate::keepers::Frozen;
 use crate::record::{RecordRef, Value};
 use crate::segmented::{Item, position_of};
-use crate::shard::{KeyPositions, Shard};
+use crate::shard::Shard;
 use crate::usage::Usage;
 use crate::{Keys, Keyspace, Settings, Txn};
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 /// Records of one step: the shard is held while they are copied.
 const STEP_RECORDS: usize = 256;
@@ -41,6 +43,9 @@ pub struct SnapshotLoad {
     peak_bytes: AtomicUsize,
     budget_bytes: usize,
     alerts: Arc<AtomicU8>,
+    is_over: AtomicBool,
+    /// How many of the keyspace's snapshots are over their budgets.
+    over: Arc<Mutex<usize>>,
 }
 
 impl SnapshotLoad {
@@ -56,14 +61,29 @@ impl SnapshotLoad {
         let now = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         self.peak_bytes.fetch_max(now + self.marks_bytes.load(Relaxed), Relaxed);
         if now > self.budget_bytes {
-            self.alerts.fetch_or(SNAPSHOT_OVER, Relaxed);
+            self.tell(true);
         }
     }
     fn sub(&self, bytes: usize) {
         let now = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
         if now <= self.budget_bytes / 2 {
-            self.alerts.fetch_and(!SNAPSHOT_OVER, Relaxed);
+            self.tell(false);
         }
+    }
+    /// Whether this snapshot is over its budget. The alert is there while any snapshot is.
+    fn tell(&self, is_over: bool) {
+        if self.is_over.load(Relaxed) == is_over {
+            return;
+        }
+        let mut over = self.over.lock();
+        if self.is_over.swap(is_over, Relaxed) == is_over {
+            return;
+        }
+        *over = if is_over { *over + 1 } else { *over - 1 };
+        match *over {
+            0 => self.alerts.fetch_and(!SNAPSHOT_OVER, Relaxed),
+            _ => self.alerts.fetch_or(SNAPSHOT_OVER, Relaxed),
+        };
     }
 }
 
@@ -127,9 +147,30 @@ pub(crate) struct Saving {
     hashers: [ahash::RandomState; 2],
 }
 
-type Frozen = crate::segmented::Segmented<Value, KeyPositions>;
-
 impl Saving {
+    /// Is a part of the snapshot with this load.
+    pub(crate) fn is_of(&self, load: &Arc<SnapshotLoad>) -> bool {
+        Arc::ptr_eq(&self.load, load)
+    }
+    /// The record of `key` is about to be written, added or removed.
+    pub(crate) fn keep(&mut self, shard: &Shard, slot: usize, position: u64, key: &[u8]) {
+        if self.is_ahead(slot, position)
+            && self.set_mark(slot, key)
+            && let Some(table) = shard.table(slot)
+            && let Some(at) = table.records.locate(position, key)
+        {
+            let (saved, bytes) = Saved::of(slot, table.records.at(at));
+            self.load.add(bytes);
+            self.kept.push((saved, bytes));
+        }
+    }
+    /// The whole table is about to be taken away.
+    pub(crate) fn keep_table(&mut self, shard: &Shard, slot: usize) {
+        if slot >= self.done.0 && self.frozen.iter().all(|(frozen, _)| *frozen != slot) {
+            // What comes in its place is new, also where there is no table.
+            self.frozen.push((slot, Frozen::of(shard, slot)));
+        }
+    }
     /// True when the walk has still to come by a record there.
     fn is_ahead(&self, slot: usize, position: u64) -> bool {
         (slot, position) >= self.done && self.frozen.iter().all(|(frozen, _)| *frozen != slot)
@@ -173,55 +214,36 @@ impl Drop for Saving {
 
 /// What a shard does for a snapshot.
 impl Shard {
-    /// To be called before the record of `key` is written, added or removed: a branch while there is no snapshot.
-    #[inline]
-    pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
-        if self.saving.is_some() {
-            self.keep_for_snapshot(slot, position, key);
-        }
-    }
-    #[cold]
-    fn keep_for_snapshot(&mut self, slot: usize, position: u64, key: &[u8]) {
-        let Some(mut saving) = self.saving.take() else { return };
-        if saving.is_ahead(slot, position)
-            && saving.set_mark(slot, key)
-            && let Some(table) = self.table(slot)
-            && let Some(at) = table.records.locate(position, key)
-        {
-            let (saved, bytes) = Saved::of(slot, table.records.at(at));
-            saving.load.add(bytes);
-            saving.kept.push((saved, bytes));
-        }
-        self.saving = Some(saving);
-    }
-    /// To be called before a whole table is taken away.
-    pub(crate) fn keep_table(&mut self, slot: usize) {
-        let Some(mut saving) = self.saving.take() else { return };
-        if slot >= saving.done.0 && saving.frozen.iter().all(|(frozen, _)| *frozen != slot) {
-            // A pointer for each segment; also where there is no table: what comes in its place is new.
-            let table = match self.table(slot) {
-                Some(table) => table.records.clone(),
-                None => self.empty_records(),
-            };
-            saving.frozen.push((slot, table));
-        }
-        self.saving = Some(saving);
-    }
     /// Copies the records of `slot` from `from` on that the snapshot does not have yet; where to go on.
-    fn save_step(&mut self, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
-        let mut saving = self.saving.take()?;
-        let frozen = saving.frozen.iter().find(|(of, _)| *of == slot).map(|(_, records)| records);
-        let Some(records) = frozen.or_else(|| self.table(slot).map(|table| &table.records)) else {
-            self.saving = Some(saving);
-            return None;
+    fn save_step(
+        &mut self,
+        load: &Arc<SnapshotLoad>,
+        slot: usize,
+        from: u64,
+        out: &mut Vec<Saved>,
+    ) -> Option<u64> {
+        let mut keepers = self.keepers.take()?;
+        let next = match keepers.saving(load) {
+            Some(saving) => saving.step(self, slot, from, out),
+            None => None,
         };
+        self.keepers = Some(keepers);
+        next
+    }
+}
+
+impl Saving {
+    /// See [`Shard::save_step`].
+    fn step(&mut self, shard: &Shard, slot: usize, from: u64, out: &mut Vec<Saved>) -> Option<u64> {
+        let frozen = self.frozen.iter().find(|(of, _)| *of == slot).map(|(_, frozen)| &frozen.0);
+        let records = frozen.or_else(|| shard.table(slot).map(|table| &table.records))?;
         let (mut from, mut left, mut bytes) = (Some(from), STEP_RECORDS, 0);
         while let Some(at) = from
             && left > 0
             && bytes < STEP_BYTES
         {
             let (visited, next) = records.scan_step(at, left, &mut |item| {
-                if !saving.is_marked(slot, item.key()) {
+                if !self.is_marked(slot, item.key()) {
                     let (saved, size) = Saved::of(slot, item);
                     bytes += size;
                     out.push(saved);
@@ -230,8 +252,7 @@ impl Shard {
             left = left.saturating_sub(visited.max(1));
             from = next;
         }
-        saving.done = from.map_or((slot + 1, 0), |next| (slot, next));
-        self.saving = Some(saving);
+        self.done = from.map_or((slot + 1, 0), |next| (slot, next));
         from
     }
 }
@@ -253,9 +274,10 @@ pub struct Snapshot<'k> {
 }
 
 impl Keyspace {
-    /// The data as it is now. All shards are held for a moment: announce that, if others may hold them for long. While more
-    /// than `budget_bytes` are kept, `alerts` has the bit [`SNAPSHOT_OVER`]. `None` when there is a snapshot already.
-    pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Option<Snapshot<'_>> {
+    /// The data as it is now. All shards are held for a moment: announce that, if others may hold them for long. While a
+    /// snapshot keeps more than its `budget_bytes`, `alerts` has the bit [`SNAPSHOT_OVER`]: all snapshots of a keyspace are
+    /// given the same alerts.
+    pub fn snapshot(&self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'_> {
         self.lock_all(0).snapshot(budget_bytes, alerts)
     }
     /// How often records were changed since the start; expiry and eviction do not count.
@@ -269,13 +291,18 @@ impl<'k> Txn<'k> {
     ///
     /// # Panics
     /// When not all shards are held.
-    pub fn snapshot(&mut self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Option<Snapshot<'k>> {
+    pub fn snapshot(&mut self, budget_bytes: usize, alerts: Arc<AtomicU8>) -> Snapshot<'k> {
+        self.settle_all();
         let keyspace = self.keyspace;
-        if keyspace.is_saved.swap(true, Relaxed) {
-            return None;
-        }
-        let (bytes, marks_bytes, peak_bytes) = (0.into(), 0.into(), 0.into());
-        let load = Arc::new(SnapshotLoad { bytes, marks_bytes, peak_bytes, budget_bytes, alerts });
+        let load = Arc::new(SnapshotLoad {
+            bytes: AtomicUsize::new(0),
+            marks_bytes: AtomicUsize::new(0),
+            peak_bytes: AtomicUsize::new(0),
+            budget_bytes,
+            alerts,
+            is_over: AtomicBool::new(false),
+            over: keyspace.snapshots_over.clone(),
+        });
         let mut databases = BTreeMap::<usize, Keys>::new();
         let mut slots = BTreeSet::new();
         let mut changes = 0;
@@ -289,17 +316,17 @@ impl<'k> Txn<'k> {
                 }
             }
             changes += shard.changes;
-            shard.saving = Some(Box::new(Saving {
+            shard.keepers().savings.push(Saving {
                 load: load.clone(),
                 done: (0, 0),
                 marks: HashTable::new(),
                 kept: Vec::new(),
                 frozen: Vec::new(),
                 hashers: keyspace.hashers(),
-            }));
+            });
         }
         let slots = slots.into_iter().collect();
-        Some(Snapshot { keyspace, load, databases, changes, slots, shard: 0, from: 0, take_from: 0 })
+        Snapshot { keyspace, load, databases, changes, slots, shard: 0, from: 0, take_from: 0 }
     }
 }
 
@@ -341,10 +368,10 @@ impl Snapshot<'_> {
         let from = self.from.max(self.keyspace.start_of(shard));
         let is_last_slot = self.slots.len() == 1;
         let mut held = self.keyspace.shards[shard].lock.lock();
-        match held.save_step(slot, from, out) {
+        match held.save_step(&self.load, slot, from, out) {
             Some(next) => self.from = next,
             None => {
-                if is_last_slot && let Some(saving) = &mut held.saving {
+                if is_last_slot && let Some(saving) = held.saving(&self.load) {
                     saving.finish();
                 }
                 (self.shard, self.from) = (shard + 1, 0);
@@ -362,8 +389,8 @@ impl Snapshot<'_> {
             let shard = self.take_from;
             self.take_from = (shard + 1) % self.keyspace.shards();
             let mut held = self.keyspace.shards[shard].lock.lock();
-            let kept =
-                held.saving.as_mut().map(|saving| std::mem::take(&mut saving.kept)).unwrap_or_default();
+            let saving = held.saving(&self.load);
+            let kept = saving.map(|saving| std::mem::take(&mut saving.kept)).unwrap_or_default();
             drop(held);
             if !kept.is_empty() {
                 // From here on they are the reader's, as what a step gives.
@@ -379,11 +406,11 @@ impl Snapshot<'_> {
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         for shard in &self.keyspace.shards {
-            let saving = shard.lock.lock().saving.take();
+            // What was kept is freed when the shard is let go.
+            let saving = shard.lock.lock().take_saving(&self.load);
             drop(saving);
         }
-        self.load.alerts.fetch_and(!SNAPSHOT_OVER, Relaxed);
-        self.keyspace.is_saved.store(false, Relaxed);
+        self.load.tell(false);
     }
 }
 
@@ -397,4 +424,4 @@ impl crate::Db<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -62,6 +62,9 @@ impl Keyspace {
                     return Expired { removed, more: true };
                 }
                 let mut held = self.shards[shard_index].lock.lock();
+                if held.is_promised() {
+                    break;
+                }
                 let Some(due) = held.next_due(slot, now_ms) else { break };
                 if due != slot {
                     (slot, from) = (due, self.start_of(shard_index));
@@ -164,6 +167,7 @@ impl Txn<'_> {
     /// # Panics
     /// When not all shards are held.
     pub fn flush(&mut self, db: usize) -> Flushed {
+        self.settle_all();
         let (keyspace, slot) = (self.keyspace, self.keyspace.slot(db));
         let mut tables = Vec::with_capacity(2 * keyspace.shards());
         for shard in self.all_held() {
@@ -191,6 +195,7 @@ impl Txn<'_> {
         if a == b {
             return;
         }
+        self.settle_all();
         let (a, b) = (self.keyspace.slot(a), self.keyspace.slot(b));
         for shard in self.all_held() {
             shard.note_tables(&[a, b]);

@@ -42,6 +42,13 @@ pub struct Txn<'k> {
     flushed: Vec<Flushed>,
 }
 
+/// What a piece of work did before other work was done in its place.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    kept: Option<Box<KeptEvents>>,
+    effects: Option<Box<Effects>>,
+}
+
 /// What reading found: INFO's `keyspace_hits` and `keyspace_misses`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lookups {
@@ -238,6 +245,25 @@ impl<'k> Txn<'k> {
     /// The place behind the effects so far.
     pub fn effects_mark(&self) -> EffectsMark {
         self.effects.as_ref().map_or_else(EffectsMark::default, |effects| effects.mark())
+    }
+    /// From here on what is done belongs to other work: it is told at once, and has no effect. To be ended by
+    /// [`Txn::put_together`].
+    pub(crate) fn set_apart(&mut self) -> Apart {
+        let forgotten = self.keyspace.journal().is_on().then(|| {
+            let mut effects = Journal::effects();
+            effects.begin_own();
+            effects
+        });
+        Apart { kept: self.kept.take(), effects: std::mem::replace(&mut self.effects, forgotten) }
+    }
+    pub(crate) fn put_together(&mut self, apart: Apart) {
+        (self.kept, self.effects) = (apart.kept, apart.effects);
+    }
+    /// Takes over what `other` did: its effects, in place of those so far.
+    pub fn take_effects_of(&mut self, mut other: Txn<'_>) {
+        if let (Some(_), Some(effects)) = (&self.effects, other.effects.take()) {
+            self.effects = Some(effects);
+        }
     }
     /// What was done since `mark` was undone: it had no effect.
     pub fn forget_effects_since(&mut self, mark: EffectsMark) {

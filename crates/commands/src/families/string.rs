@@ -158,7 +158,7 @@ pub(super) fn write(reply: &mut Reply<'_>, s: StrRef<'_>) {
 
 /// Argument `i` as a value: an integer where it is one, its own allocation where it arrived in one.
 #[inline]
-pub(super) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
+pub(crate) fn value_of(args: Args<'_>, i: usize) -> StrRef<'_> {
     let bytes = args.at(i);
     if bytes.len() <= INTEGER_BYTES_MAX {
         return StrRef::of(bytes);

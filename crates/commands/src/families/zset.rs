@@ -50,7 +50,7 @@ pub(crate) fn zincrby(call: &mut Call<'_, '_>) {
 /// ZADD of many members (slow lane). No score is wrong when the first member is set.
 pub(crate) fn zadd_long(call: &mut LaneCall<'_>) {
     let Ok(options) = Options::parse(call.args, false) else { return long::whole_of("zadd", call) };
-    let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, one_key: true, anew: false };
+    let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, anew: false };
     match (options.from + 1..call.args.len()).step_by(2).all(|i| strtod::parse(call.args.at(i - 1)).is_some())
     {
         true => long::sliced("zadd", slices, call),

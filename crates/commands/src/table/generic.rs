@@ -2,6 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, dump, expiry, generic, keyspace_wide, sort};
+use crate::promised;
 use crate::spec::{
     Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec, ServiceCommand,
     SessionCommand as S,
@@ -43,7 +44,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::del, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    .exec(Exec::Estimated(generic::del, Cost::Arguments, SlowPath::Own(promised::remove_all))),
     CommandSpec::new(
         "delif",
         "generic",
@@ -86,7 +87,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0).multiple()])
     .history(&[("3.0.3", "Several keys in one call.")])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::exists, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    .exec(Exec::Estimated(generic::exists, Cost::Arguments, SlowPath::View(Merge::Sum))),
     CommandSpec::new("expire", "generic", "1.0.0", "O(1)", "Lets a key expire after some seconds.")
         .flags(&[F::WRITE, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RW, K::UPDATE])])
@@ -434,7 +435,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RO])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::touch, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    .exec(Exec::Estimated(generic::touch, Cost::Arguments, SlowPath::View(Merge::Sum))),
     CommandSpec::new("ttl", "generic", "1.0.0", "O(1)", "Tells how many seconds a key has left.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO, K::ACCESS])])
@@ -458,7 +459,7 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     .keys(&[KeySpec::range(1, -1, 1, &[K::RM, K::DELETE])])
     .args(&[Arg::key("key", 0).multiple()])
     .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-    .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::keys(Merge::Sum))),
+    .exec(Exec::Estimated(generic::unlink, Cost::Arguments, SlowPath::Own(promised::remove_all))),
     CommandSpec::new(
         "wait",
         "generic",

@@ -2,6 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath};
 use crate::families::{conditional, string};
+use crate::promised;
 use crate::spec::{Arg, BeginSearch, CommandSpec, Exec, FindKeys, Flags as F, KeyFlags as K, KeySpec};
 
 /// Group `string`, by name.
@@ -175,13 +176,13 @@ pub(crate) static STRING: &[CommandSpec] = &[
         .keys(&[KeySpec::range(1, -1, 1, &[K::RO, K::ACCESS])])
         .args(&[Arg::key("key", 0).multiple()])
         .tips(&["request_policy:multi_shard"])
-        .exec(Exec::Estimated(string::mget, Cost::Arguments, SlowPath::keys(Merge::Append))),
+        .exec(Exec::Estimated(string::mget, Cost::Arguments, SlowPath::View(Merge::Append))),
     CommandSpec::new("mset", "string", "1.0.1", "O(N), N keys", "Sets several keys at once.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::range(1, -1, 2, &[K::OW, K::UPDATE])])
         .args(&[Arg::block("key_value", &[Arg::key("key", 0), Arg::string("value")]).multiple()])
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
-        .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::key_pairs(Merge::Any))),
+        .exec(Exec::Estimated(string::mset, Cost::Arguments, SlowPath::Own(promised::set_all))),
     CommandSpec::new(
         "msetex",
         "string",

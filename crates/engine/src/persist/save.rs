@@ -22,7 +22,6 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 const NO_SAVE: &str = "ERR";
 
 /// One is made at a time.
-pub(super) const ANOTHER_SNAPSHOT: &str = "there is a snapshot already";
 
 /// How a save ended.
 enum Ended {
@@ -264,19 +263,11 @@ impl Engine {
         let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
-            // One snapshot at a time: the append-only file's base may be half written.
-            while moment == Moment::Announced
-                && self.persist.aof.is_rewriting()
-                && !running.cancel.load(Relaxed)
-            {
-                self.host.nap_us(super::RETRY_US);
-            }
             let snapshot = {
                 let _hold = (moment == Moment::Announced).then(|| self.holds.announce(None));
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };
-            let snapshot = snapshot.ok_or_else(|| io::Error::other(ANOTHER_SNAPSHOT))?;
             changes = snapshot.changes();
             if let Some(running) = &mut self.persist.state.lock().running {
                 running.load = Some(snapshot.load().clone());

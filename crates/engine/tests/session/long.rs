@@ -81,18 +81,98 @@ fn the_size_of_a_collection_decides_and_the_reply_is_of_one_moment() {
 }
 
 #[test]
-fn others_see_a_long_mset_slice_by_slice() {
+fn others_see_all_of_a_long_write_or_nothing() {
     let mut server = Server::new();
     let (mut peer, mut other) = (server.connect(), server.connect());
-    let pairs: String = (0..3000).map(|k| format!(" k{k} v")).collect();
+    let keys: String = (0..5000).map(|k| format!(" k{k}")).collect();
+    let pairs: String = (0..5000).map(|k| format!(" k{k} v")).collect();
+    for (line, reply, before, after) in [
+        (format!("MSET{pairs}"), "+OK|", ":0|", ":3|"),
+        (format!("DEL{keys} k0"), ":5000|", ":3|", ":0|"),
+        (format!("MSET{pairs}"), "+OK|", ":0|", ":3|"),
+        (format!("UNLINK{keys}"), ":5000|", ":3|", ":0|"),
+    ] {
+        let job = job_of(&server, &mut peer, &line);
+        let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+        let done = job.run(server.now, &|| {
+            // The first key, one in the middle and the last one; then another of those that nobody has come to yet.
+            let some = 4999 - seen.borrow().len();
+            let exists = other.borrow_mut().run(&server, &format!("EXISTS k0 k{some} k4999"));
+            seen.borrow_mut().push(exists);
+        });
+        peer.session.lane_done(done);
+        assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, reply), "{line:.10}");
+        let mut seen = seen.take();
+        seen.dedup();
+        assert_eq!(seen, [before, after], "{line:.10}");
+    }
+    assert_eq!(peer.run(&server, "DBSIZE"), ":0|");
+}
+
+#[test]
+fn a_write_beside_a_long_one_comes_before_it_or_after_it() {
+    let mut server = Server::new();
+    let (mut peer, mut other, mut watcher) = (server.connect(), server.connect(), server.connect());
+    let pairs: String = (0..5000).map(|k| format!(" k{k} long")).collect();
+    watcher.run(&server, "WATCH k4999");
+    watcher.run(&server, "MULTI");
+    watcher.run(&server, "SET seen yes");
     let job = job_of(&server, &mut peer, &format!("MSET{pairs}"));
-    let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
-    let done = job.run(server.now, &|| seen.borrow_mut().push(other.borrow_mut().run(&server, "DBSIZE")));
+    let peers = RefCell::new((&mut other, &mut watcher));
+    let executed = RefCell::new(String::new());
+    let done = job.run(server.now, &|| {
+        let (other, watcher) = &mut *peers.borrow_mut();
+        if executed.borrow().is_empty() && other.run(&server, "EXISTS k0") == ":1|" {
+            *executed.borrow_mut() = watcher.run(&server, "EXEC");
+            assert_eq!(other.run(&server, "APPEND k4998 +"), ":5|");
+            assert_eq!(other.run(&server, "DEL k4997"), ":1|");
+            assert_eq!(other.run(&server, "RENAME k4996 moved"), "+OK|");
+        }
+    });
     peer.session.lane_done(done);
     assert_eq!((peer.drive(&server), peer.replies().as_str()), (Stop::Read, "+OK|"));
-    let seen = seen.take();
-    assert_eq!((seen[0].as_str(), seen[1].as_str()), (":64|", ":128|"));
-    assert_eq!(seen.last().map(String::as_str), Some(":3000|"));
+    assert_eq!(executed.take(), "*-1|", "k4999 was changed before EXEC, though nobody had come to the key");
+    let other = peers.into_inner().0;
+    assert_eq!(other.run(&server, "MGET k4996 k4997 k4998 moved"), "*4|$-1|$-1|$5|long+|$4|long|");
+}
+
+#[test]
+fn a_long_read_of_many_keys_is_of_one_moment() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let keys: String = (0..5000).map(|k| format!(" k{k}")).collect();
+    let pairs: String = (0..2000).map(|k| format!(" k{k} v")).collect();
+    peer.run(&server, &format!("MSET{pairs}"));
+    for (line, reply) in [
+        (format!("MGET{keys}"), "*5000|"),
+        (format!("EXISTS{keys}"), ":2000|"),
+        (format!("TOUCH{keys}"), ":2000|"),
+    ] {
+        let job = job_of(&server, &mut peer, &line);
+        let (other, steps) = (RefCell::new(&mut other), Cell::new(0));
+        let done = job.run(server.now, &|| {
+            steps.set(steps.get() + 1);
+            // The shards were held before the first pause.
+            let (gone, new) = (steps.get() * 128 + 1, 4999 - steps.get());
+            other.borrow_mut().run(&server, &format!("DEL k{gone}"));
+            other.borrow_mut().run(&server, &format!("SET k{new} new"));
+            if steps.get() == 10 {
+                other.borrow_mut().run(&server, "FLUSHALL");
+            }
+        });
+        assert!(steps.get() > 30);
+        peer.session.lane_done(done);
+        while peer.drive(&server) == Stop::Flush {}
+        let replies = peer.replies();
+        assert!(replies.starts_with(reply), "{replies:.20}");
+        assert!(
+            !replies.contains("new")
+                && (line.starts_with("MGET") == (replies.matches("$1|v|").count() == 2000))
+        );
+        let other = other.into_inner();
+        other.run(&server, "FLUSHALL");
+        other.run(&server, &format!("MSET{pairs}"));
+    }
 }
 
 #[test]

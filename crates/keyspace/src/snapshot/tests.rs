@@ -4,8 +4,8 @@ use super::*;
 use crate::{Changed, HashValue, Key, Str, StrRef, Value, ValueRef};
 use std::collections::BTreeMap;
 
-const DATABASES: usize = 3;
-const NOW_MS: i64 = 1_700_000_000_000;
+pub(crate) const DATABASES: usize = 3;
+pub(crate) const NOW_MS: i64 = 1_700_000_000_000;
 const LATER_MS: i64 = NOW_MS + 1_000_000;
 
 /// A value in words, and when it expires.
@@ -15,7 +15,7 @@ fn over() -> Arc<AtomicU8> {
     Arc::default()
 }
 
-fn words(value: ValueRef<'_>) -> Vec<u8> {
+pub(crate) fn words(value: ValueRef<'_>) -> Vec<u8> {
     match value {
         ValueRef::Str(s) => s.bytes(&mut Default::default()).to_vec(),
         ValueRef::Hash(hash) => {
@@ -52,7 +52,7 @@ fn add(twin: &mut Twin, saved: &mut Vec<Saved>) {
     }
 }
 
-fn write(keyspace: &Keyspace, rng: &mut fastrand::Rng) {
+pub(crate) fn write(keyspace: &Keyspace, rng: &mut fastrand::Rng) {
     let (db, of) = (rng.usize(..DATABASES), rng.usize(..5) / 4 * DATABASES);
     let name = match rng.usize(..20) {
         0 => format!("long:{:0>700}", rng.usize(..40)),
@@ -109,8 +109,7 @@ fn a_snapshot_is_of_one_moment_whatever_is_written_meanwhile() {
         for round in 0..6 {
             (0..8000).for_each(|_| write(&keyspace, rng));
             let want = all(&keyspace);
-            let mut snapshot = keyspace.snapshot(64 << 10, over()).expect("the only one");
-            assert!(keyspace.snapshot(64 << 10, over()).is_none());
+            let mut snapshot = keyspace.snapshot(64 << 10, over());
             let counted: usize = snapshot.databases().values().map(|keys| keys.all).sum();
             assert_eq!(counted, want.keys().filter(|(db, _)| *db < DATABASES).count());
             let (mut have, mut slice) = (Twin::new(), Vec::new());
@@ -129,6 +128,55 @@ fn a_snapshot_is_of_one_moment_whatever_is_written_meanwhile() {
 }
 
 #[test]
+fn several_snapshots_are_each_of_their_own_moment() {
+    for seed in 1..4 {
+        let keyspace = Keyspace::new(4, DATABASES, [seed, 2, 3, 4]);
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        (0..8000).for_each(|_| write(&keyspace, rng));
+        let (mut open, mut slice, mut done) = (Vec::new(), Vec::new(), 0);
+        while done < 12 {
+            if open.len() < 3 && rng.usize(..10) == 0 {
+                open.push((keyspace.snapshot(64 << 10, over()), all(&keyspace), Twin::new()));
+            }
+            (0..rng.usize(..100)).for_each(|_| write(&keyspace, rng));
+            if open.is_empty() {
+                continue;
+            }
+            let at = rng.usize(..open.len());
+            let (snapshot, want, have) = &mut open[at];
+            if snapshot.next(&mut slice) {
+                add(have, &mut slice);
+                continue;
+            }
+            assert!(have == want, "seed {seed}: {} and {}", have.len(), want.len());
+            open.swap_remove(at);
+            done += 1;
+        }
+        drop(open);
+        assert!(keyspace.shards.iter().all(|shard| shard.lock.lock().keepers.is_none()));
+    }
+}
+
+#[test]
+fn the_alert_is_there_while_one_of_several_snapshots_is_over() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let mut put = |i: usize| {
+        let name = format!("key:{i}");
+        let key = keyspace.key(name.as_bytes());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).set_str(&key, StrRef::of(b"value"), None);
+    };
+    (0..100).for_each(&mut put);
+    let over = over();
+    let (first, second) = (keyspace.snapshot(1, over.clone()), keyspace.snapshot(1, over.clone()));
+    (0..100).for_each(&mut put);
+    assert_eq!(over.load(Relaxed), SNAPSHOT_OVER);
+    drop(first);
+    assert_eq!(over.load(Relaxed), SNAPSHOT_OVER, "the second still is");
+    drop(second);
+    assert_eq!(over.load(Relaxed), 0);
+}
+
+#[test]
 fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
     let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
     let put = |i: usize| {
@@ -139,7 +187,7 @@ fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
     };
     (0..1000).for_each(put);
     let over = over();
-    let mut snapshot = keyspace.snapshot(100_000, over.clone()).expect("the only one");
+    let mut snapshot = keyspace.snapshot(100_000, over.clone());
     (0..50).for_each(put);
     assert!(over.load(Relaxed) == 0 && snapshot.load().bytes() > 50_000);
     (0..50).for_each(put);
@@ -160,7 +208,7 @@ fn what_is_kept_is_counted_and_says_when_it_is_too_much() {
     (0..200).for_each(put);
     assert_eq!(snapshot.load().bytes(), 0, "all is read");
     drop(snapshot);
-    let snapshot = keyspace.snapshot(1, over.clone()).expect("the first has ended");
+    let snapshot = keyspace.snapshot(1, over.clone());
     (0..50).for_each(put);
     assert!(over.load(Relaxed) == SNAPSHOT_OVER);
     drop(snapshot);
@@ -179,7 +227,7 @@ fn changes_are_counted() {
     db(&|db| _ = db.delete(&key));
     assert_eq!(keyspace.changes(), 2);
     db(&|db| _ = db.set_str(&key, StrRef::of(b"1"), None));
-    assert_eq!(keyspace.snapshot(0, over()).map(|s| s.changes()), Some(3));
+    assert_eq!(keyspace.snapshot(0, over()).changes(), 3);
     drop(keyspace.flush(1));
     assert_eq!(keyspace.changes(), 4);
 }

@@ -153,8 +153,13 @@ fn eight_keys_are_written_read_and_removed_as_one() {
 
 #[test]
 fn two_thousand_keys_are_written_read_and_removed_as_one() {
-    // MSET has 4,000 arguments then: nearly `LONG_ELEMENTS`, beyond which it is several commands.
+    // MSET has 4,000 arguments then: nearly `LONG_ELEMENTS`, beyond which it is promised, and carried out on the lane.
     several_keys_are_one(2000);
+}
+
+#[test]
+fn five_thousand_keys_are_written_read_and_removed_as_one() {
+    several_keys_are_one(5000);
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn no_order_of_keys_stops_the_server() {
         let (a, b) = (format!("k{}", rng.usize(..6)), format!("k{}", rng.usize(..6)));
         let pair = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
         let words = match rng.u8(0..14) {
-            // Long ones: in slices on the lane, or with all their shards held there.
+            // Long ones: promised, on a view, or with all their shards held.
             0 if id > 5 => match rng.u8(0..4) {
                 0 => multi("MSETNX", "l", 3000, Some("x"), rng),
                 1 => multi("MGET", "l", 5000, None, rng),

@@ -21,7 +21,7 @@ const SAVING: Saving<'static> = Saving {
 };
 
 fn snapshot(keyspace: &Keyspace) -> strand_keyspace::Snapshot<'_> {
-    keyspace.snapshot(1 << 20, Default::default()).expect("the only one")
+    keyspace.snapshot(1 << 20, Default::default())
 }
 const LOADING: Loading = Loading { now_ms: START_MS, keep_expired: false, replace: false };
 

@@ -189,7 +189,7 @@ impl Engine {
             let names = Names::of(&self.config);
             let snapshot = {
                 let _hold = self.holds.announce(None);
-                self.take_snapshot(&mut self.keyspace.lock_all(0))?
+                self.take_snapshot(&mut self.keyspace.lock_all(0))
             };
             let FoundAof { folder, manifest: old, .. } = found;
             let seq = old.base_seq() + 1;
@@ -244,7 +244,7 @@ impl Engine {
                 }
                 let mut all = self.keyspace.lock_all(0);
                 let offset = self.keyspace.journal().tail();
-                (self.take_snapshot(&mut all)?, offset)
+                (self.take_snapshot(&mut all), offset)
             };
             match from {
                 From::Files => writer.rotate(self, offset, self.host.now())?,
@@ -288,10 +288,9 @@ impl Engine {
         };
         aof.syncs.in_place(order, |e| self.sync_failed(e))
     }
-    fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> io::Result<Snapshot<'k>> {
+    fn take_snapshot<'k>(&'k self, all: &mut strand_keyspace::Txn<'k>) -> Snapshot<'k> {
         let budget_bytes = self.config.number(Opt::SnapshotMemoryBudget) as usize;
-        let snapshot = all.snapshot(budget_bytes, self.persist.alerts.clone());
-        snapshot.ok_or_else(|| io::Error::other(crate::persist::save::ANOTHER_SNAPSHOT))
+        all.snapshot(budget_bytes, self.persist.alerts.clone())
     }
     /// Writes the base's file; its name.
     fn write_base(

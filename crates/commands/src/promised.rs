@@ -1,0 +1,74 @@
+//! Long writes of many keys, as atomic as short ones: DEL, UNLINK and MSET with thousands of keys are promised at one moment
+//! and carried out after it ([`strand_keyspace::Promises`]).
+
+use crate::call::LaneCall;
+use crate::families::string;
+use crate::long::{self, SLICE_ARGUMENTS};
+use crate::run::arg;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strand_keyspace::journal::Arg;
+use strand_keyspace::{Key, Promises, Str};
+
+/// `DEL key [key ...]`, `UNLINK key [key ...]`
+pub(crate) fn remove_all(call: &mut LaneCall<'_>) {
+    let removed = promise(call, 1, |_| None);
+    call.reply.int(removed.load(Relaxed) as i64);
+}
+
+/// `MSET key value [key value ...]`
+pub(crate) fn set_all(call: &mut LaneCall<'_>) {
+    let args = call.args;
+    if args.len().is_multiple_of(2) {
+        // The handler says what is wrong, and that costs nothing.
+        return long::whole_of("mset", call);
+    }
+    promise(call, 2, |at| Some(string::value_of(args, at + 1).to_str()));
+    call.reply.ok();
+}
+
+/// Promises of each `step`th argument, a key, what `value` says of it, and carries that out. How many records it removed.
+fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option<Str>) -> Arc<AtomicU64> {
+    let (args, keyspace, db) = (call.args, call.keyspace, call.db);
+    let mut promises = Promises::default();
+    let mut hashes = Vec::with_capacity((args.len() - 1) / step);
+    for (nth, at) in (1..args.len()).step_by(step).enumerate() {
+        let key = keyspace.key(args.at(at));
+        promises.add(keyspace, &key, value(at));
+        hashes.push(key.hash);
+        if nth.is_multiple_of(SLICE_ARGUMENTS) {
+            call.pause();
+        }
+    }
+    // The effect is as long as the arguments: it is encoded before any shard is held.
+    let mut effect = keyspace.unlocked(call.now_ms);
+    call.begin(&mut effect);
+    let words: Vec<Arg<'_>> = match effect.is_recorded() {
+        true => (0..args.len()).map(|at| arg(args, at)).collect(),
+        false => Vec::new(),
+    };
+    effect.effect(db, &words);
+    let mut txn = call.lock(&hashes);
+    match effect.is_recorded() {
+        true => txn.take_effects_of(effect),
+        // Recording may have begun since.
+        false if txn.is_recorded() => {
+            let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
+            txn.effect(db, &words);
+        }
+        false => {}
+    }
+    let removed = txn.promise(db, promises);
+    drop(txn);
+    for slice in hashes.chunks(SLICE_ARGUMENTS).enumerate() {
+        let (nth, hashes) = slice;
+        let first = 1 + nth * SLICE_ARGUMENTS * step;
+        let keys: Vec<Key<'_>> =
+            (0..hashes.len()).map(|i| Key { bytes: args.at(first + i * step), hash: hashes[i] }).collect();
+        call.pause();
+        keyspace.prefetch(db, &keys);
+        let mut txn = call.lock(hashes);
+        keys.iter().for_each(|key| _ = txn.db(db).peek(key));
+    }
+    removed
+}

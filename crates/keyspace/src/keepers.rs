@@ -1,0 +1,89 @@
+//! [`Keepers`]: who is told before a record of a shard is written, because they read the shard as it was at a moment before:
+//! snapshots of everything ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
+
+use crate::record::Value;
+use crate::segmented::Segmented;
+use crate::shard::{KeyPositions, Shard};
+use crate::snapshot::{Saving, SnapshotLoad};
+use crate::view::Viewing;
+use std::sync::Arc;
+
+/// A shard's parts of all snapshots and views that there are.
+#[derive(Debug, Default)]
+pub(crate) struct Keepers {
+    pub(crate) savings: Vec<Saving>,
+    pub(crate) viewings: Vec<Viewing>,
+}
+
+/// A table's records as they were when the table was emptied or exchanged. They share their segments with what the table
+/// has become: a pointer for each segment.
+#[derive(Debug)]
+pub(crate) struct Frozen(pub(crate) Segmented<Value, KeyPositions>);
+
+impl Frozen {
+    pub(crate) fn of(shard: &Shard, slot: usize) -> Frozen {
+        Frozen(match shard.table(slot) {
+            Some(table) => table.records.clone(),
+            None => shard.empty_records(),
+        })
+    }
+}
+
+impl Keepers {
+    pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
+        self.savings.iter_mut().find(|saving| saving.is_of(load))
+    }
+    fn is_empty(&self) -> bool {
+        self.savings.is_empty() && self.viewings.is_empty()
+    }
+}
+
+impl Shard {
+    /// To be called before the record of `key` is written, added or removed: a branch while nobody keeps anything.
+    #[inline]
+    pub(crate) fn keep(&mut self, slot: usize, position: u64, key: &[u8]) {
+        if self.keepers.is_some() {
+            self.keep_for_all(slot, position, key);
+        }
+    }
+    #[cold]
+    fn keep_for_all(&mut self, slot: usize, position: u64, key: &[u8]) {
+        let Some(mut keepers) = self.keepers.take() else { return };
+        keepers.savings.iter_mut().for_each(|saving| saving.keep(self, slot, position, key));
+        keepers.viewings.iter_mut().for_each(|viewing| viewing.keep(self, slot, position, key));
+        self.keepers = Some(keepers);
+    }
+    /// To be called before a whole table is taken away.
+    pub(crate) fn keep_table(&mut self, slot: usize) {
+        let Some(mut keepers) = self.keepers.take() else { return };
+        keepers.savings.iter_mut().for_each(|saving| saving.keep_table(self, slot));
+        keepers.viewings.iter_mut().for_each(|viewing| viewing.keep_table(self, slot));
+        self.keepers = Some(keepers);
+    }
+    /// For one more who keeps.
+    pub(crate) fn keepers(&mut self) -> &mut Keepers {
+        self.keepers.get_or_insert_default()
+    }
+    pub(crate) fn saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<&mut Saving> {
+        self.keepers.as_mut()?.saving(load)
+    }
+    /// Takes the part of a snapshot out.
+    pub(crate) fn take_saving(&mut self, load: &Arc<SnapshotLoad>) -> Option<Saving> {
+        let keepers = self.keepers.as_mut()?;
+        let at = keepers.savings.iter().position(|saving| saving.is_of(load))?;
+        let saving = keepers.savings.swap_remove(at);
+        self.forget_keepers();
+        Some(saving)
+    }
+    /// Takes the part of a view out.
+    pub(crate) fn take_viewing(&mut self, id: u64) -> Option<Viewing> {
+        let keepers = self.keepers.as_mut()?;
+        let at = keepers.viewings.iter().position(|viewing| viewing.id == id)?;
+        let viewing = keepers.viewings.swap_remove(at);
+        self.forget_keepers();
+        Some(viewing)
+    }
+    fn forget_keepers(&mut self) {
+        self.keepers = self.keepers.take().filter(|keepers| !keepers.is_empty());
+    }
+}

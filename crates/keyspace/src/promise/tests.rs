@@ -1,0 +1,138 @@
+//! Promises against a twin on which each is carried out at once, while random work of every kind goes on.
+
+use super::*;
+use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
+use crate::{KeyEvent, KeyHash};
+use std::collections::BTreeMap;
+
+type InWords = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+fn all(keyspace: &Keyspace, db: usize) -> InWords {
+    let mut all = InWords::new();
+    for shard in 0..keyspace.shards() {
+        keyspace.for_each_in_shard(shard, db, NOW_MS, &mut |record| {
+            all.insert(record.key().to_vec(), (words(record.value()), record.expire_at_ms()));
+        });
+    }
+    all
+}
+
+fn promise(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]>) -> Arc<AtomicU64> {
+    let mut promises = Promises::default();
+    let keys: Vec<Key<'_>> = names.iter().map(|name| keyspace.key(name.as_bytes())).collect();
+    keys.iter().for_each(|key| promises.add(keyspace, key, value.map(Str::from_slice)));
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+    keyspace.lock(&hashes, NOW_MS).promise(db, promises)
+}
+
+/// What [`promise`] promises, at once.
+fn at_once(keyspace: &Keyspace, db: usize, names: &[String], value: Option<&[u8]>) -> u64 {
+    let mut removed = 0;
+    for name in names {
+        let key = keyspace.key(name.as_bytes());
+        let mut txn = keyspace.lock(&[key.hash], NOW_MS);
+        match value {
+            Some(value) => _ = txn.db(db).set_str(&key, Str::from_slice(value).view(), None),
+            None => removed += u64::from(txn.db(db).delete(&key)),
+        }
+    }
+    removed
+}
+
+fn carry_out(keyspace: &Keyspace, db: usize, name: &str) {
+    let key = keyspace.key(name.as_bytes());
+    keyspace.lock(&[key.hash], NOW_MS).db(db).peek(&key);
+}
+
+#[test]
+fn a_promise_is_as_good_as_the_deed_whatever_is_done_meanwhile() {
+    for seed in 1..4 {
+        let [promised, twin] = [(); 2].map(|()| Keyspace::new(4, DATABASES, [seed, 2, 3, 4]));
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        // The two do the same: each has a generator of its own, and both begin alike.
+        let [mut one, mut other] = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
+        for _ in 0..15 {
+            let db = rng.usize(..DATABASES);
+            let names: Vec<String> = (0..300).map(|_| format!("key:{}", rng.usize(..3000))).collect();
+            let value = [None, Some(&b"promised"[..]), Some(b"17")][rng.usize(..3)];
+            let removed = promise(&promised, db, &names, value);
+            let counted = at_once(&twin, db, &names, value);
+            // Sometimes before the one before is carried out.
+            let more: Vec<String> = names[..150].iter().rev().cloned().collect();
+            promise(&promised, db, &more, Some(b"later"));
+            at_once(&twin, db, &more, Some(b"later"));
+            for name in &names {
+                for _ in 0..rng.usize(..4) {
+                    write(&promised, &mut one);
+                    write(&twin, &mut other);
+                }
+                carry_out(&promised, db, name);
+            }
+            assert_eq!(removed.load(Relaxed), counted, "seed {seed}");
+            assert!(promised.shards.iter().all(|shard| !shard.lock.lock().is_promised()));
+            (0..DATABASES).for_each(|db| assert!(all(&promised, db) == all(&twin, db), "seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn snapshots_and_views_see_what_is_promised() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let names: Vec<String> = (0..500).map(|i| format!("key:{i}")).collect();
+    at_once(&keyspace, 0, &names, Some(b"before"));
+    promise(&keyspace, 0, &names[..250], None);
+    promise(&keyspace, 0, &names[100..300], Some(b"after"));
+    let keys = [50, 150, 400].map(|at: usize| keyspace.key(names[at].as_bytes()));
+    let view = keyspace.lock_all(NOW_MS).view(0, keyspace.view_keys(&keys));
+    let seen =
+        keys.map(|key| view.read(&mut keyspace.lock_all(NOW_MS), &key).map(|(value, _)| words(value.view())));
+    assert_eq!(seen, [None, Some(b"after".to_vec()), Some(b"before".to_vec())]);
+    // Nor does a promise that is made after a view change what the view reads.
+    promise(&keyspace, 0, &names, None);
+    let again =
+        keys.map(|key| view.read(&mut keyspace.lock_all(NOW_MS), &key).map(|(value, _)| words(value.view())));
+    assert_eq!(again, seen);
+    promise(&keyspace, 0, &names, None);
+    let (mut snapshot, mut slice) = (keyspace.snapshot(1 << 20, Arc::default()), Vec::new());
+    assert!(!snapshot.next(&mut slice) && slice.is_empty());
+}
+
+#[test]
+fn who_watches_a_key_finds_out_at_the_moment() {
+    let keyspace = Keyspace::new(2, DATABASES, [1, 2, 3, 4]);
+    let names: Vec<String> = ["there", "not there"].map(String::from).to_vec();
+    at_once(&keyspace, 0, &names[..1], Some(b"1"));
+    let watch = |name: &str| {
+        let (key, flag) = (keyspace.key(name.as_bytes()), crate::WatchFlag::default());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).watch(&key, &flag);
+        flag
+    };
+    let flags = [watch("there"), watch("not there"), watch("another")];
+    promise(&keyspace, 0, &names, None);
+    let raised = |flags: &[crate::WatchFlag]| flags.iter().map(|flag| flag.load(Relaxed)).collect::<Vec<_>>();
+    assert_eq!(raised(&flags), [true, false, false]);
+    // After the moment the key is gone already: its going is no change any more.
+    promise(&keyspace, 0, &["another".into()], Some(b"2"));
+    let later = watch("another");
+    names.iter().for_each(|name| carry_out(&keyspace, 0, name));
+    carry_out(&keyspace, 0, "another");
+    assert!(!later.load(Relaxed) && flags[2].load(Relaxed));
+}
+
+#[test]
+fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
+    let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
+    keyspace.switch_journal(true);
+    let names = ["a".to_string(), "b".to_string()];
+    promise(&keyspace, 0, &names, Some(b"x"));
+    let tail = keyspace.journal().tail();
+    // A command that only reads meets the promise: it has no effect.
+    let key = keyspace.key(b"a");
+    let mut txn = keyspace.lock(&[key.hash], NOW_MS);
+    txn.begin_command(|| (KeyEvent::NONE, true), 7);
+    assert!(txn.db(0).get(&key).is_some());
+    txn.end_command(0, std::iter::empty());
+    drop(txn);
+    carry_out(&keyspace, 0, "b");
+    assert_eq!(keyspace.journal().tail(), tail);
+}

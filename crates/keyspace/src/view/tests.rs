@@ -1,0 +1,69 @@
+//! Views against what was there at their moments, while random writes of every kind go on.
+
+use super::*;
+use crate::snapshot::tests::{DATABASES, NOW_MS, words, write};
+use crate::{KeyHash, Str, StrRef};
+
+type InWords = Option<(Vec<u8>, Option<i64>)>;
+
+fn in_words(viewed: Option<Viewed>) -> InWords {
+    viewed.map(|(value, expire_at_ms)| (words(value.view()), expire_at_ms))
+}
+
+fn now(keyspace: &Keyspace, db: usize, key: &Key<'_>) -> InWords {
+    let mut txn = keyspace.lock(&[key.hash], NOW_MS);
+    in_words(txn.db(db).peek(key).map(|record| viewed(&record)))
+}
+
+#[test]
+fn a_view_is_of_one_moment_whatever_is_written_meanwhile() {
+    for (seed, shards) in [(1, 4), (2, 1), (3, 8)] {
+        let keyspace = Keyspace::new(shards, DATABASES, [seed, 2, 3, 4]);
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        (0..8000).for_each(|_| write(&keyspace, rng));
+        for round in 0..12 {
+            let db = rng.usize(..DATABASES);
+            // Some are there, some are not, and some stand there twice.
+            let names: Vec<String> = (0..200).map(|_| format!("key:{}", rng.usize(..4000))).collect();
+            let keys: Vec<Key<'_>> = names.iter().map(|name| keyspace.key(name.as_bytes())).collect();
+            let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+            let wanted = keyspace.view_keys(&keys);
+            let want: Vec<InWords> = keys.iter().map(|key| now(&keyspace, db, key)).collect();
+            let view = keyspace.lock(&hashes, NOW_MS).view(db, wanted);
+            for (at, key) in keys.iter().enumerate() {
+                (0..rng.usize(..40)).for_each(|_| write(&keyspace, rng));
+                let have = in_words(view.read(&mut keyspace.lock(&[key.hash], NOW_MS), key));
+                assert!(have == want[at], "seed {seed}, round {round}, key {}", names[at]);
+            }
+            drop(view);
+            assert!(keyspace.shards.iter().all(|shard| shard.lock.lock().keepers.is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_view_keeps_what_is_written_of_its_own_keys_and_that_once() {
+    let keyspace = Keyspace::new(1, DATABASES, [1, 2, 3, 4]);
+    let put = |name: &str, text: &[u8]| {
+        let key = keyspace.key(name.as_bytes());
+        keyspace.lock(&[key.hash], NOW_MS).db(0).insert(&key, Value::Str(Str::Raw(text.into())), None);
+    };
+    put("mine", b"before");
+    let keys = [keyspace.key(b"mine"), keyspace.key(b"new")];
+    let view = keyspace.lock_shard(0, NOW_MS).view(0, keyspace.view_keys(&keys));
+    (0..1000).for_each(|i| put(&format!("other:{i}"), b"x"));
+    put("mine", b"after");
+    put("mine", b"later");
+    put("new", b"is there");
+    let kept =
+        || keyspace.shards[0].lock.lock().keepers.as_ref().map(|keepers| keepers.viewings[0].kept.len());
+    assert_eq!(kept(), Some(2));
+    let read = |at: usize| in_words(view.read(&mut keyspace.lock_shard(0, NOW_MS), &keys[at]));
+    assert_eq!(read(0), Some((b"before".to_vec(), None)));
+    assert_eq!(read(1), None);
+    drop(keyspace.flush(0));
+    assert_eq!((read(0), read(1)), (Some((b"before".to_vec(), None)), None));
+    drop(view);
+    assert_eq!(kept(), None);
+    assert!(keyspace.lock_shard(0, NOW_MS).db(0).set_str(&keys[0], StrRef::of(b"1"), None) == false);
+}
