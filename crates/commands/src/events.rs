@@ -85,7 +85,7 @@ const STREAMS: Names = &[
 #[inline]
 pub fn begin(spec: &CommandSpec, txn: &mut Txn<'_>, by: u64) {
     if txn.listens() {
-        txn.begin_command(|| (of(spec), tells_misses(spec)), by);
+        txn.begin_command(|| (of(spec), tells_misses(spec)), spec.flags.has(Flags::WRITE), by);
     }
 }
 

@@ -185,7 +185,7 @@ impl Keyspace {
     /// A command that changes what is beside the keys, as an effect of its own.
     pub fn record<'a>(&self, args: impl Iterator<Item = &'a [u8]>) {
         let mut txn = self.unlocked(0);
-        txn.begin_command(|| (KeyEvent::NONE, false), 0);
+        txn.begin_command(|| (KeyEvent::NONE, false), true, 0);
         let args: Vec<Arg<'_>> = args.map(Arg::Bytes).collect();
         txn.effect(0, &args);
     }

@@ -207,14 +207,14 @@ impl<'k> Txn<'k> {
         self.clock.settings.listens.load(Relaxed) != 0
     }
     /// A command begins, of client `by`. Where the listener wants to be told, its changes are called what `names` says: a name,
-    /// and whether the command only reads. What it changes is its effect, until [`Txn::end_command`].
-    pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), by: u64) {
+    /// and whether the command only reads. What it changes is its effect, until [`Txn::end_command`]; if it `writes`, that is got ready.
+    pub fn begin_command(&mut self, names: impl FnOnce() -> (KeyEvent, bool), writes: bool, by: u64) {
         let listens = self.clock.settings.listens.load(Relaxed);
         if listens & LISTENER != 0 {
             let (event, reads) = names();
             self.call_changes(event, reads, by);
         }
-        if listens & JOURNAL != 0 && self.keyspace.journal().is_on() {
+        if listens & JOURNAL != 0 && (writes || self.effects.is_some()) && self.keyspace.journal().is_on() {
             self.effects.get_or_insert_with(Journal::effects).begin();
         }
     }
@@ -275,12 +275,11 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn note_change(&mut self, slot: usize) {
         match &mut self.effects {
-            Some(effects) if slot.is_multiple_of(2) => effects.changed(),
-            Some(_) => {}
-            None => debug_assert!(
-                !self.keyspace.journal().is_on() || !slot.is_multiple_of(2),
-                "a change that no command made"
-            ),
+            _ if !slot.is_multiple_of(2) => {}
+            Some(effects) => effects.changed(),
+            // A command that reads, as a rule: PFCOUNT keeps what it has counted.
+            None if self.keyspace.journal().is_on() => self.effects.insert(Journal::effects()).changed(),
+            None => {}
         }
     }
     /// A key, or `fields` of it if there are any, have expired.

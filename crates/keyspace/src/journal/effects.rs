@@ -3,7 +3,7 @@
 //! The commands are deterministic: they name results, not what led to the results. An expiry is a time on the clock, a random
 //! choice is the element that was chosen. Their order is the order of the changes.
 
-use strand_chain::Blob;
+use strand_chain::{Blob, Chain};
 
 /// Arguments of at least this many bytes are kept by reference.
 const SHARED_BYTES_MIN: usize = 4096;
@@ -57,15 +57,27 @@ impl Encoded {
         self.blobs.clear();
         self.blob_bytes = 0;
     }
-    /// Adds `other`, which is empty afterwards and keeps its room.
-    pub(crate) fn append(&mut self, other: &mut Encoded) {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(&other.bytes);
-        self.blobs.extend(other.blobs.drain(..).map(|(place, blob)| (at + place, blob)));
-        self.blob_bytes += other.blob_bytes;
-        other.clear();
+    /// Moves all to the end of `out`; the room is kept.
+    pub(crate) fn move_to(&mut self, out: &mut Chain) {
+        let mut at = 0;
+        for (place, blob) in self.blobs.drain(..) {
+            out.push_slice(&self.bytes[at..place]);
+            out.push_blob(blob);
+            at = place;
+        }
+        out.push_slice(&self.bytes[at..]);
+        self.clear();
     }
+    #[inline]
     fn header(&mut self, mark: u8, n: usize) {
+        let digit = |n: usize| b'0' + n as u8;
+        match n {
+            0..10 => self.bytes.extend_from_slice(&[mark, digit(n), b'\r', b'\n']),
+            10..100 => self.bytes.extend_from_slice(&[mark, digit(n / 10), digit(n % 10), b'\r', b'\n']),
+            _ => self.long_header(mark, n),
+        }
+    }
+    fn long_header(&mut self, mark: u8, n: usize) {
         let mut digits = [0; 20];
         let mut at = digits.len();
         let mut left = n;
@@ -219,21 +231,22 @@ impl Effects {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }
     }
     /// Moves them to the end of `out`, several as one transaction.
-    pub(crate) fn put(&mut self, out: &mut Encoded) {
+    pub(crate) fn put(&mut self, out: &mut Chain) {
         let is_wrapped = self.is_wrapped();
         if is_wrapped {
-            out.bytes.extend_from_slice(MULTI);
+            out.push_slice(MULTI);
         }
-        out.append(&mut self.encoded);
+        self.encoded.move_to(out);
         if is_wrapped {
-            out.bytes.extend_from_slice(EXEC);
+            out.push_slice(EXEC);
         }
     }
     /// As new, with its room kept.
     pub(crate) fn reset(&mut self) {
-        let mut encoded = std::mem::take(&mut self.encoded);
+        let Effects { encoded, db, commands, changes, is_own, are_apart, gone } = self;
         encoded.clear();
-        *self = Effects { encoded, ..Effects::default() };
+        gone.clear();
+        (*db, *commands, *changes, *is_own, *are_apart) = (0, 0, 0, false, false);
     }
     fn select(&mut self, db: usize) {
         if self.db != db {
@@ -252,11 +265,12 @@ mod tests {
         line.split(' ').map(|word| Arg::Bytes(word.as_bytes())).collect()
     }
     fn text(effects: &mut Effects) -> String {
-        let mut out = Encoded::default();
+        let mut out = Chain::new();
         let len = effects.len();
         effects.put(&mut out);
         assert_eq!(out.len(), len);
-        let mut shown = String::from_utf8(out.bytes).expect("the test's words").replace("\r\n", " ");
+        let bytes: Vec<u8> = out.slices().flatten().copied().collect();
+        let mut shown = String::from_utf8(bytes).expect("the test's words").replace("\r\n", " ");
         for digit in '0'..='9' {
             shown = shown.replace(&format!("${digit} "), "").replace(&format!("*{digit} "), "| ");
         }

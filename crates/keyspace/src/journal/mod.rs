@@ -3,7 +3,8 @@
 //! A transaction that changed something asks for its place in the stream while it holds its shards: one addition says the
 //! place. So the stream's order is an order in which the transactions may have run one after the other. The bytes are put
 //! into a lane of the transaction's thread when the shards are let go. [`Journal::take`] joins the lanes in the stream's
-//! order; one thread calls it, for a file or for replicas. What the stream says is in [`effects`].
+//! order; one thread calls it, for a file or for replicas. A long stretch of one lane is taken as it lies there, without a
+//! copy. What the stream says is in [`effects`].
 //!
 //! Left out: files, and the imports' versions, which only Strand knows.
 
@@ -13,12 +14,12 @@ mod padding;
 pub use effects::{Arg, EffectsMark};
 pub use padding::padding;
 
-use effects::{Effects, Encoded};
+use effects::Effects;
 use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
@@ -31,7 +32,9 @@ pub const JOURNAL_FULL: u8 = 32;
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// With more bytes waiting to be taken, a taker that sleeps is woken.
 const WAKE_BYTES: usize = 256 << 10;
-/// Effects and lanes with more room than this do not keep it.
+/// A stretch of a lane up to this length is copied: to share its block would cost more.
+const COPIED_BYTES_MAX: usize = 4 << 10;
+/// Effects with more room than this do not keep it.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Numbers the journals of the process, so that a thread knows its lane in each.
@@ -52,8 +55,8 @@ pub struct Journal {
     tail: Aligned,
     is_on: AtomicBool,
     lanes: Mutex<Vec<Arc<Mutex<Lane>>>>,
-    /// Bytes in the lanes.
-    waiting: AtomicUsize,
+    /// The offset of the next byte to take.
+    frontier: AtomicU64,
     /// Where [`JOURNAL_FULL`] is set and taken back.
     alerts: OnceLock<Arc<AtomicU8>>,
     merger: Mutex<Merger>,
@@ -70,17 +73,16 @@ struct Aligned(AtomicU64);
 /// What one thread has put and nobody has taken yet.
 #[derive(Debug, Default)]
 struct Lane {
-    encoded: Encoded,
-    /// In the order of their offsets: a thread ends one transaction before the next.
-    records: VecDeque<Record>,
+    stream: Chain,
+    /// What lies in `stream`, in the order of the offsets: a thread ends one transaction before the next.
+    stretches: VecDeque<Stretch>,
 }
 
+/// Transactions that follow each other in the whole stream, too.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct Stretch {
     offset: u64,
-    /// Behind its last byte and its last blob, in the lane.
-    bytes_end: usize,
-    blobs_end: usize,
+    len: usize,
 }
 
 /// Joins the lanes.
@@ -88,15 +90,8 @@ struct Record {
 struct Merger {
     /// The offset of the next byte to take.
     frontier: u64,
-    /// What was taken out of each lane, oldest first, with the places that are reached in it.
-    taken: Vec<VecDeque<Taken>>,
-}
-
-#[derive(Debug)]
-struct Taken {
-    lane: Lane,
-    bytes_at: usize,
-    blobs_at: usize,
+    /// What was taken out of each lane, oldest first.
+    taken: Vec<VecDeque<Lane>>,
 }
 
 /// The place of a transaction in the stream; its bytes are still to be put.
@@ -116,7 +111,7 @@ impl Journal {
             tail: Aligned::default(),
             is_on: AtomicBool::new(false),
             lanes: Mutex::default(),
-            waiting: AtomicUsize::new(0),
+            frontier: AtomicU64::new(0),
             alerts: OnceLock::new(),
             merger: Mutex::default(),
             is_asleep: AtomicBool::new(false),
@@ -144,20 +139,24 @@ impl Journal {
     /// that is about to put its own are left for the next call.
     pub fn take(&self, out: &mut Chain) -> u64 {
         let mut merger = self.merger.lock();
-        let before = merger.frontier;
         let lanes = self.lanes.lock().clone();
         merger.taken.resize_with(lanes.len(), VecDeque::new);
         for (lane, taken) in lanes.iter().zip(&mut merger.taken) {
             let mut lane = lane.lock();
-            if !lane.records.is_empty() {
-                taken.push_back(Taken { lane: std::mem::take(&mut *lane), bytes_at: 0, blobs_at: 0 });
+            if !lane.stretches.is_empty() {
+                taken.push_back(std::mem::take(&mut *lane));
             }
         }
         while merger.step(out) {}
         let frontier = merger.frontier;
-        let taken = (frontier - before) as usize;
-        self.look_whether_full(self.waiting.fetch_sub(taken, SeqCst) - taken);
+        self.frontier.store(frontier, SeqCst);
+        self.look_whether_full(self.waiting());
         frontier
+    }
+    /// Bytes that have their place and are not taken.
+    fn waiting(&self) -> usize {
+        let frontier = self.frontier.load(SeqCst);
+        self.tail.0.load(SeqCst).saturating_sub(frontier) as usize
     }
     fn look_whether_full(&self, waiting: usize) {
         let Some(alerts) = self.alerts.get() else { return };
@@ -170,7 +169,7 @@ impl Journal {
     pub fn sleep(&self, at_most: Duration) {
         let mut asleep = self.asleep.lock();
         self.is_asleep.store(true, SeqCst);
-        if self.waiting.load(SeqCst) < WAKE_BYTES {
+        if self.waiting() < WAKE_BYTES {
             self.wake.wait_for(&mut asleep, at_most);
         }
         self.is_asleep.store(false, SeqCst);
@@ -198,15 +197,16 @@ impl Journal {
         let offset = self.tail.0.fetch_add(len as u64, AcqRel);
         Some(Placed { journal: self, offset, len, effects: Some(effects) })
     }
-    fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Encoded)) {
-        // Counted before anybody can take them.
-        let before = self.waiting.fetch_add(len, SeqCst);
-        let lane = self.lane();
-        let mut lane = lane.lock();
-        put(&mut lane.encoded);
-        let (bytes_end, blobs_end) = (lane.encoded.bytes.len(), lane.encoded.blobs.len());
-        lane.records.push_back(Record { offset, bytes_end, blobs_end });
-        drop(lane);
+    fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
+        self.with_lane(|lane| {
+            put(&mut lane.stream);
+            match lane.stretches.back_mut() {
+                Some(last) if last.offset + last.len as u64 == offset => last.len += len,
+                _ => lane.stretches.push_back(Stretch { offset, len }),
+            }
+        });
+        // Who puts the byte that is one too many sees it: the place before which all is taken only grows.
+        let before = offset.saturating_sub(self.frontier.load(SeqCst)) as usize;
         if before < WAKE_BYTES && before + len >= WAKE_BYTES {
             self.wake();
         }
@@ -214,19 +214,19 @@ impl Journal {
             self.look_whether_full(before + len);
         }
     }
-    /// This thread's lane.
-    fn lane(&self) -> Arc<Mutex<Lane>> {
+    /// Calls `put` with this thread's lane.
+    fn with_lane(&self, put: impl FnOnce(&mut Lane)) {
         LANES.with_borrow_mut(|lanes| {
             if let Some((_, lane)) = lanes.iter().find(|(id, _)| *id == self.id) {
-                return lane.clone();
+                return put(&mut lane.lock());
             }
             let lane = Arc::<Mutex<Lane>>::default();
             self.lanes.lock().push(lane.clone());
             // Those of journals that have ended.
             lanes.retain(|(_, lane)| Arc::strong_count(lane) > 1);
-            lanes.push((self.id, lane.clone()));
-            lane
-        })
+            put(&mut lane.lock());
+            lanes.push((self.id, lane));
+        });
     }
 }
 
@@ -253,45 +253,52 @@ impl Drop for Placed<'_> {
     fn drop(&mut self) {
         if self.effects.is_some() {
             let len = self.len;
-            self.journal.put(self.offset, len, |lane| lane.bytes.extend(padding(len)));
+            self.journal.put(self.offset, len, |lane| lane.push_slice(&padding(len)));
         }
     }
 }
 
 impl Merger {
-    /// Takes the records at the frontier out of one lane after the other; false: there was none.
+    /// Takes the stretches at the frontier out of one lane after the other; false: there was none.
     fn step(&mut self, out: &mut Chain) -> bool {
         let before = self.frontier;
         for taken in &mut self.taken {
             while let Some(first) = taken.front_mut() {
-                let Some(record) = first.lane.records.pop_front_if(|record| record.offset == self.frontier)
+                let Some(stretch) = first.stretches.pop_front_if(|stretch| stretch.offset == self.frontier)
                 else {
-                    if first.lane.records.is_empty() {
+                    if first.stretches.is_empty() {
                         taken.pop_front();
                         continue;
                     }
                     break;
                 };
-                self.frontier += first.give(record, out);
+                first.give(stretch.len, out);
+                self.frontier += stretch.len as u64;
             }
         }
         self.frontier != before
     }
 }
 
-impl Taken {
-    /// Adds a record's bytes to `out`; how many they are.
-    fn give(&mut self, record: Record, out: &mut Chain) -> u64 {
-        let before = out.len();
-        let Encoded { bytes, blobs, .. } = &mut self.lane.encoded;
-        for (place, blob) in &mut blobs[self.blobs_at..record.blobs_end] {
-            out.push_slice(&bytes[self.bytes_at..*place]);
-            self.bytes_at = *place;
-            out.push_blob(std::mem::take(blob));
+impl Lane {
+    /// Moves the first `len` bytes to the end of `out`.
+    fn give(&mut self, len: usize, out: &mut Chain) {
+        if len == self.stream.len() {
+            return out.push_chain(std::mem::take(&mut self.stream));
         }
-        out.push_slice(&bytes[self.bytes_at..record.bytes_end]);
-        (self.bytes_at, self.blobs_at) = (record.bytes_end, record.blobs_end);
-        (out.len() - before) as u64
+        if len > COPIED_BYTES_MAX {
+            return out.push_chain(self.stream.split_to(len));
+        }
+        let mut left = len;
+        for slice in self.stream.slices() {
+            let part = &slice[..slice.len().min(left)];
+            out.push_slice(part);
+            left -= part.len();
+            if left == 0 {
+                break;
+            }
+        }
+        self.stream.advance(len);
     }
 }
 

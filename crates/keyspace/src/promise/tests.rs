@@ -129,7 +129,7 @@ fn a_promise_is_its_own_work_wherever_it_is_carried_out() {
     // A command that only reads meets the promise: it has no effect.
     let key = keyspace.key(b"a");
     let mut txn = keyspace.lock(&[key.hash], NOW_MS);
-    txn.begin_command(|| (KeyEvent::NONE, true), 7);
+    txn.begin_command(|| (KeyEvent::NONE, true), true, 7);
     assert!(txn.db(0).get(&key).is_some());
     txn.end_command(0, std::iter::empty());
     drop(txn);
