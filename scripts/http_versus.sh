@@ -17,7 +17,7 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 port=$(free_port) http=$(free_port) static=$(free_port)
 value=$(head -c 192 /dev/urandom | base64 -w0)
 
-taskset -c 0 "$strand" serve --port "$port" --http-port "$http" --bind 127.0.0.1 --workers 1 --loglevel warning >/dev/null &
+taskset -c 0 "$strand" serve --port "$port" --http-port "$http" --bind 127.0.0.1 --workers 1 --loglevel warning --save "" >/dev/null &
 pids+=($!)
 cat >"$folder/nginx.conf" <<NGINX
 worker_processes 1;

@@ -7,7 +7,9 @@ strand=target/release/strand
 
 started=$(mktemp)
 # In a session of its own, Ctrl-C reaches the server once, by the trap, and not twice: a second signal would not wait.
-setsid "$strand" serve --port "$port" --loglevel notice >"$started" 2>&1 &
+# The data of one run are there in the next.
+mkdir -p target/run
+setsid "$strand" serve --port "$port" --dir target/run --loglevel notice >"$started" 2>&1 &
 server=$!
 trap 'kill -INT $server 2>/dev/null || true' INT TERM
 trap 'rm -f "$started"' EXIT

@@ -44,7 +44,7 @@ class Strand:
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.binary = binary
         self.process = subprocess.Popen(
-            [binary, "serve", "--port", str(self.port), "--http-port", str(self.http_port), "--loglevel", "warning", *options]
+            [binary, "serve", "--port", str(self.port), "--http-port", str(self.http_port), "--loglevel", "warning", "--save", "", *options]
         )
         for _ in range(400):
             try:

@@ -93,7 +93,7 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="strand-sources-")
         self.processes = []
         port = free_port()
-        serve = [binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning"]
+        serve = [binary, "serve", "--port", str(port), "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning", "--save", ""]
         self.strand = self.start(port, serve)
         self.client = redis.Redis(port=port)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}

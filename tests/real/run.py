@@ -114,7 +114,7 @@ def main():
         assert clients, f"no scenario is called {word}"
     os.makedirs(BUILT, exist_ok=True)
     theirs = Server("redis-server", "--port", "PORT", "--bind", "127.0.0.1", "--save", "")
-    ours = Server(strand, "serve", "--port", "PORT", "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning")
+    ours = Server(strand, "serve", "--port", "PORT", "--bind", "127.0.0.1", "--http-port", "0", "--loglevel", "warning", "--save", "")
     passed = failed = skipped = 0
     try:
         for client in clients:

@@ -76,6 +76,18 @@ impl Server {
         Server::start(Kind::Redis, Path::new("redis-server"), &redis_args(options), cores.as_deref(), &[])
     }
 
+    /// Starts either kind by `program`, a script that runs it.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer in time.
+    pub fn started_by(program: &Path, kind: Kind, options: &[&str]) -> io::Result<Server> {
+        let args = match kind {
+            Kind::Strand => strand_args(options),
+            Kind::Redis => redis_args(options),
+        };
+        Server::start(kind, program, &args, None, &[])
+    }
+
     /// Starts either kind for a measurement: `cores` as `taskset -c` takes them, `environment` beside our own.
     /// `strand` is Strand's binary; redis-server is the installed one.
     ///
@@ -253,8 +265,8 @@ fn is_of(pid: u32, info: &Value) -> bool {
 }
 
 fn strand_args(options: &[&str]) -> Vec<String> {
-    // HTTP where it is asked for only: servers that run beside each other would fight for its port.
-    ["serve", "--http-port", "0"].iter().chain(options).map(|s| s.to_string()).collect()
+    // HTTP and snapshots where they are asked for only: servers that run beside each other would fight for port and file.
+    ["serve", "--http-port", "0", "--save", ""].iter().chain(options).map(|s| s.to_string()).collect()
 }
 
 fn redis_args(options: &[&str]) -> Vec<String> {

@@ -147,6 +147,10 @@ impl Config {
         let number = |word: &Vec<u8>| parse_int(word).unwrap_or(i64::MAX);
         words.chunks_exact(2).map(|pair| (number(&pair[0]), number(&pair[1]) as u64)).collect()
     }
+    /// True when they are those that nobody gave.
+    pub fn has_default_save_points(&self) -> bool {
+        self.values.read()[Opt::Save as usize] == default_value(Opt::Save.spec())
+    }
     /// `aclfile`: where users are kept; empty is nowhere.
     pub fn aclfile(&self) -> String {
         self.string(Opt::AclFile)

@@ -344,7 +344,7 @@ options! {
     RequirePass "requirepass", Kind::Text, "", Anytime, "Password of the default user; empty is none";
     SanitizeDumpPayload "sanitize-dump-payload", Kind::Choice(&["no", "yes", "clients"]), "no", Anytime,
         "Whose RESTORE payloads are checked whole", no effect: ALWAYS_CHECKED;
-    Save "save", Kind::SavePoints, "", Anytime,
+    Save "save", Kind::SavePoints, "3600 1 300 100 60 10000", Anytime,
         "When to write a snapshot: after so many seconds if so many keys changed";
     ServerCpulist "server_cpulist", Kind::Text, "", Startup, "Cores for the main thread", no effect: OF_THE_SYSTEM;
     SetMaxIntsetEntries "set-max-intset-entries", Kind::Integer(0, LONG), "512", Anytime,

@@ -158,9 +158,12 @@ fn what_has_no_effect_is_taken_and_noted_once() {
 #[test]
 fn save_points_begin_anew_with_each_source_of_them() {
     let save = table::find(b"save").unwrap();
-    for (text, points) in
-        [("save 1 2\nsave 3 4", "1 2 3 4"), ("save 1 2\nsave \"\"\nsave 5 6", "5 6"), ("save", "")]
-    {
+    for (text, points) in [
+        ("", "3600 1 300 100 60 10000"),
+        ("save 1 2\nsave 3 4", "1 2 3 4"),
+        ("save 1 2\nsave \"\"\nsave 5 6", "5 6"),
+        ("save", ""),
+    ] {
         assert_eq!(String::from_utf8(load(text).unwrap().text(save)).unwrap(), points, "{text}");
     }
     let config = load("save 1 2").unwrap();

@@ -12,7 +12,7 @@ fn get_takes_names_and_patterns() {
         &[
             ("CONFIG GET foo", "*0|"),
             ("CONFIG GET MAXC*", "*2|$10|maxclients|$5|10000|"),
-            ("CONFIG GET save appendonly", "*4|$4|save|$0||$10|appendonly|$2|no|"),
+            ("CONFIG GET save appendonly", "*4|$4|save|$23|3600 1 300 100 60 10000|$10|appendonly|$2|no|"),
             ("CONFIG GET timeout TIME* timeout", "*2|$7|timeout|$1|0|"),
             ("CONFIG GET hash-max-z*s", "*2|$24|hash-max-ziplist-entries|$3|512|"),
             ("CONFIG GET protected-mode", "*2|$14|protected-mode|$3|yes|"),

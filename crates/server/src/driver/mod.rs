@@ -162,13 +162,18 @@ fn start(
     Ok(())
 }
 
-/// Where there are `save` points the snapshot is this server's alone from the start.
+/// Where there are `save` points the snapshot is this server's alone from the start. A server that was told nothing of them
+/// leaves the snapshot to the one that has it.
 fn lock_snapshot(engine: &Engine, host: &ServerHost) -> Result<(), String> {
     let config = engine.config();
     if config.save_points().is_empty() {
         return Ok(());
     }
     match host.lock_snapshot(&config.dbfilename()) {
+        Err(why) if why.starts_with("another server") && config.has_default_save_points() => {
+            tracing::warn!("{why}. No snapshots are written here: `save` is empty");
+            config.set(&[(b"save", b"")], false).map(drop).map_err(|e| format!("{e:?}"))
+        }
         Err(why) if why.starts_with("another server") => Err(why),
         Err(why) => {
             // As in redis-server it is the save that fails, and says so to who writes.

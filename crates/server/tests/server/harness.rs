@@ -28,8 +28,8 @@ pub struct Server {
 impl Server {
     /// `strand serve --port 0 --bind 127.0.0.1` and `options`.
     pub fn start(options: &[&str]) -> Server {
-        // HTTP where it is asked for only.
-        let mut args = [&["--http-port", "0"], options].concat();
+        // HTTP and snapshots where they are asked for only.
+        let mut args = [&["--http-port", "0", "--save", ""], options].concat();
         args.extend(["--port", "0", "--bind", "127.0.0.1"]);
         let driver = io_driver(options);
         args.extend(driver.iter().map(String::as_str));

@@ -300,6 +300,34 @@ fn a_killed_server_leaves_the_file_before_and_the_next_one_tidies_up() {
     assert_eq!(call(&mut link(&quiet), &["SAVE"]), "ERR");
 }
 
+/// As redis-server a server that was told nothing saves by its rules, and at the end. A second one in the folder leaves the file
+/// to the first.
+#[test]
+fn who_is_told_nothing_saves_by_the_rules_of_redis_server() {
+    let folder = folder();
+    let dir = folder.path().to_str().expect("a plain path");
+    let args = ["--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
+    let points = |server: &Server| call(&mut link(server), &["CONFIG", "GET", "save"]);
+    let given = |points: &str| {
+        let words = [&b"save"[..], points.as_bytes()].map(|word| Value::Bulk(word.to_vec()));
+        format!("{:?}", Value::Array(words.to_vec()))
+    };
+    let mut first = Server::start_as(&args, "");
+    assert_eq!(points(&first), given("3600 1 300 100 60 10000"));
+    let mut second = Server::start_as(&args, "");
+    assert_eq!(points(&second), given(""));
+    assert_eq!(call(&mut link(&second), &["SET", "key", "second"]), "OK");
+    assert_eq!(call(&mut link(&first), &["SET", "key", "first"]), "OK");
+    for server in [&mut first, &mut second] {
+        server.signal(rustix::process::Signal::TERM);
+        server.end();
+    }
+    let third = Server::start_as(&args, "");
+    let mut client = link(&third);
+    comes_true(|| info(&mut client, "loading") == "0");
+    assert_eq!(call(&mut client, &["GET", "key"]), "first");
+}
+
 #[test]
 fn a_save_can_be_cancelled_and_scheduled() {
     let folder = folder();
