@@ -2,13 +2,14 @@
 //! becomes of functions and of errors is the caller's business.
 //!
 //! A save is of the moment of its [`Snapshot`], in memory for one slice of records. A load is in bounded memory: one
-//! string, and the value under construction.
+//! string, the value under construction, and a [`Batch`] of keys, which the caller has put into the keyspace by whom it likes.
 
+use super::batch::Batch;
 use super::{BadValue, Builder, build, system, value_type, write};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use strand_keyspace::{Keyspace, Saved, Snapshot, Value, ValueRef};
+use strand_keyspace::{Keyspace, Saved, Snapshot, ValueRef};
 use strand_rdb::file::{Event, FileReader};
 use strand_rdb::value::{Kind, ModuleId, StreamEntries};
 use strand_rdb::write::{KeyHead, Writer};
@@ -130,7 +131,7 @@ fn put_key(key: &[u8], head: KeyHead, value: ValueRef<'_>, writer: &mut Writer<'
 /// What a file had.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Keys that are in the keyspace now.
+    /// Keys that were given to be put into the keyspace.
     pub keys: u64,
     /// Keys that had expired and were passed.
     pub expired: u64,
@@ -223,26 +224,58 @@ pub enum Progress<'a> {
     },
 }
 
-/// Loads the file that `reader` reads into `keyspace`, beside what is there.
+/// Puts a batch of keys into the keyspace, or has it put.
+pub type PutBatch<'p> = dyn FnMut(Batch) -> Result<(), NotLoaded> + 'p;
+
+/// Loads the file that `reader` reads into `keyspace`, beside what is there. `put` gets all keys ([`Batch::put`]), in the order of
+/// the file.
 ///
 /// # Errors
-/// What is wrong with the file. The keys before that place are in the keyspace.
+/// What is wrong with the file, or that of `put`. The keys before that place were given to `put`.
 pub fn load<R: Read>(
     reader: R,
     keyspace: &Keyspace,
     loading: Loading,
     progress: &mut dyn FnMut(Progress<'_>),
+    put: &mut PutBatch<'_>,
 ) -> Result<Loaded, NotLoaded> {
     let reader = FileReader::new(reader, StreamEntries::Nodes);
     let mut reader = reader.map_err(|e| NotLoaded { offset: 0, problem: e.into() })?;
-    let mut loaded = Loaded::default();
-    match load_all(&mut reader, keyspace, loading, progress, &mut loaded) {
+    let (mut loaded, mut batch) = (Loaded::default(), Batch::new(loading, 0));
+    let read = load_all(&mut reader, keyspace, loading, progress, &mut loaded, &mut batch, put);
+    let offset = reader.offset();
+    match read {
         Ok(()) => {
-            loaded.bytes = reader.offset();
+            put(batch)?;
+            loaded.bytes = offset;
             loaded.rest = reader.into_source().into_parts().1;
             Ok(loaded)
         }
-        Err(problem) => Err(NotLoaded { offset: reader.offset(), problem }),
+        Err(Stopped::Here(problem)) => {
+            put(batch)?;
+            Err(NotLoaded { offset, problem })
+        }
+        Err(Stopped::ByPut(error)) => Err(error),
+    }
+}
+
+/// Why no more is read.
+enum Stopped {
+    /// What is wrong at this place of the file.
+    Here(Problem),
+    /// Keys could not be put.
+    ByPut(NotLoaded),
+}
+
+impl From<Problem> for Stopped {
+    fn from(problem: Problem) -> Stopped {
+        Stopped::Here(problem)
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Here(error.into())
     }
 }
 
@@ -252,10 +285,12 @@ fn load_all<R: Read>(
     loading: Loading,
     progress: &mut dyn FnMut(Progress<'_>),
     loaded: &mut Loaded,
-) -> Result<(), Problem> {
+    batch: &mut Batch,
+    put: &mut PutBatch<'_>,
+) -> Result<(), Stopped> {
     let (databases, mut db) = (keyspace.databases(), 0);
     // The key under construction; `None` while its parts are passed.
-    let (mut key, mut head, mut builder) = (Vec::new(), KeyHead::default(), None);
+    let (mut key, mut head, mut builder) = (Vec::<u8>::new(), KeyHead::default(), None);
     let mut events = 0usize;
     while let Some(event) = reader.next()? {
         let key_ended = matches!(event, Event::KeyEnd);
@@ -265,11 +300,13 @@ fn load_all<R: Read>(
                 db = known.ok_or(Problem::Database { number, databases })?;
             }
             Event::Key { key: of, kind: Kind::Module(module), .. } => {
-                return Err(Problem::Module { key: shown(&of), module });
+                return Err(Problem::Module { key: shown(&of), module }.into());
             }
             Event::Key { key: of, kind, expires_at_ms, idle_s, freq } => {
                 let new = Builder::new(kind).map_err(|what| Problem::Value { key: shown(&of), what })?;
-                (key, builder) = (of.into_vec(), Some(new));
+                key.clear();
+                key.extend_from_slice(&of);
+                builder = Some(new);
                 head = KeyHead { expires_at_ms, idle_s, freq };
             }
             Event::Part(part) => {
@@ -279,9 +316,21 @@ fn load_all<R: Read>(
                 }
             }
             Event::KeyEnd => match builder.take().map(Builder::finish) {
-                Some(Ok(value)) => put(keyspace, db, &key, head, value, loading, loaded)?,
+                Some(Ok(value)) => {
+                    let has_expired = head.expires_at_ms.is_some_and(|at| at <= loading.now_ms);
+                    if has_expired && !loading.keep_expired {
+                        loaded.expired += 1;
+                        keyspace.dispose(value);
+                    } else {
+                        loaded.keys += 1;
+                        let offset = reader.offset();
+                        if batch.add(db, &key, head, value, offset) {
+                            put(batch.take(offset)).map_err(Stopped::ByPut)?;
+                        }
+                    }
+                }
                 Some(Err(build::EMPTY)) => loaded.empty += 1,
-                Some(Err(what)) => return Err(Problem::Value { key: shown(&key), what }),
+                Some(Err(what)) => return Err(Problem::Value { key: shown(&key), what }.into()),
                 None => {}
             },
             Event::Function(code) => loaded.functions.push(code.into_vec()),
@@ -313,38 +362,8 @@ fn put_system(keyspace: &Keyspace, field: &[u8], loading: Loading) -> Result<(),
     Ok(())
 }
 
-/// Puts a key that was read into the keyspace.
-fn put(
-    keyspace: &Keyspace,
-    db: usize,
-    key: &[u8],
-    head: KeyHead,
-    value: Value,
-    loading: Loading,
-    loaded: &mut Loaded,
-) -> Result<(), Problem> {
-    let expired = head.expires_at_ms.is_some_and(|at| at <= loading.now_ms);
-    if expired && !loading.keep_expired {
-        loaded.expired += 1;
-        keyspace.dispose(value);
-        return Ok(());
-    }
-    let key = keyspace.key(key);
-    let mut txn = keyspace.lock(&[key.hash], loading.now_ms);
-    let mut db = txn.db(db);
-    if !loading.replace && db.peek(&key).is_some() {
-        return Err(Problem::Duplicate(shown(key.bytes)));
-    }
-    db.insert(&key, value, head.expires_at_ms);
-    if !expired {
-        db.set_usage(&key, head.idle_s, head.freq);
-    }
-    loaded.keys += 1;
-    Ok(())
-}
-
 /// A key as a message has it.
-fn shown(key: &[u8]) -> String {
+pub(super) fn shown(key: &[u8]) -> String {
     const BYTES_MAX: usize = 128;
     String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned()
 }

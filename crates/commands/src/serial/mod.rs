@@ -4,6 +4,7 @@
 //! and [`digest_of`] tells values apart as Redis does. The bytes themselves are `strand_rdb`'s. Every match on the types is
 //! exhaustive: a new type adds an arm to each of the three and a variant to [`Builder`].
 
+mod batch;
 mod build;
 pub mod file;
 mod hash;
@@ -15,6 +16,7 @@ pub mod system;
 mod tests;
 pub mod zset;
 
+pub use batch::Batch;
 pub use build::{BadValue, Builder};
 pub use strand_rdb::digest;
 

@@ -1,6 +1,7 @@
 //! A snapshot is loaded here, while the server already answers: with LOADING, but for what says how it is going.
 
 use super::LOADING;
+use super::loaders::Loaders;
 use crate::config::Opt;
 use crate::session::load_library;
 use crate::{Engine, Now};
@@ -11,7 +12,7 @@ use strand_chain::Chain;
 use strand_commands::call::{LaneCall, Place};
 use strand_commands::dispatch;
 use strand_commands::serial::file::{self, Progress};
-use strand_commands::serial::system;
+use strand_commands::serial::{Batch, system};
 use strand_commands::spec::{Exec, ServiceCommand as S};
 use strand_keyspace::Lookups;
 use strand_keyspace::types::string::parse_int;
@@ -138,7 +139,9 @@ impl Engine {
         let (began_us, mut logged_us, mut looked_keys, mut delayed_keys) = (self.host.mono_us(), 0, 0, 0);
         let mut commands = Vec::new();
         let loading = file::Loading { now_ms: now.unix_ms(), keep_expired: before.is_some(), replace };
-        let loaded = file::load(source, &self.keyspace, loading, &mut |progress| match progress {
+        // What replaces others is put in the order of the file.
+        let loaders = if replace { None } else { Loaders::begin(self) };
+        let mut told = |progress: Progress<'_>| match progress {
             Progress::Aux(system::COMMAND, command) => commands.push(command.to_vec()),
             Progress::Aux(name, value) => self.log_aux(name, value, now),
             Progress::Read { bytes, keys } => {
@@ -163,8 +166,14 @@ impl Engine {
                         .log(&format!("loading {name}: {percent:.0} %, {keys} keys in {seconds} seconds"));
                 }
             }
-        });
-        let loaded = loaded.map_err(|e| {
+        };
+        let mut put = |batch: Batch| match &loaders {
+            Some(loaders) => loaders.put(batch, &self.keyspace),
+            None => batch.put(&self.keyspace),
+        };
+        let loaded = file::load(source, &self.keyspace, loading, &mut told, &mut put);
+        let ended = loaders.map_or(Ok(()), |loaders| loaders.finish(&self.keyspace));
+        let loaded = loaded.and_then(|loaded| ended.map(|()| loaded)).map_err(|e| {
             let offset = e.offset;
             let problem = e.problem;
             if before.is_some() {

@@ -99,9 +99,12 @@ impl Host for TestHost {
         Ok(self.folder.clone())
     }
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
-        // Its turns are the test's.
-        if !matches!(name, "aof" | "aof-sync") {
-            work();
+        match name {
+            // Their turns are the test's.
+            "aof" | "aof-sync" => {}
+            // They wait for the one that reads.
+            name if name.starts_with("load-") => _ = std::thread::spawn(work),
+            _ => work(),
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod fixture;
 mod journal;
 mod lane;
 mod limits;
+mod loading;
 mod long;
 mod memory;
 mod pack4;

@@ -637,6 +637,47 @@ fn it_is_rewritten_when_it_has_grown() {
 }
 
 #[test]
+fn debug_loadaof_puts_what_the_files_have_in_place_of_the_data() {
+    let folder = folder();
+    let server = start(folder.path(), &["--appendfsync", "everysec"]);
+    let mut client = link(&server);
+    for line in [
+        &["HSET", "hash", "a", "1"][..],
+        &["ZADD", "ranks", "1", "a"],
+        &["SELECT", "3"],
+        &["SADD", "set", "x"],
+    ] {
+        call(&mut client, line);
+    }
+    for i in 0..300 {
+        call(&mut client, &["RPUSH", &format!("list:{}", i % 7), &i.to_string()]);
+        if i == 150 {
+            assert!(call(&mut client, &["BGREWRITEAOF"]).contains("append only file rewriting"));
+        }
+    }
+    call(&mut client, &["SET", "expires", "1", "EX", "10000"]);
+    let (before, ttl) = (digest(&mut client), call(&mut client, &["PEXPIRETIME", "expires"]));
+    for _ in 0..3 {
+        assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), "OK");
+        assert_eq!(digest(&mut client), before);
+        assert_eq!(call(&mut client, &["PEXPIRETIME", "expires"]), ttl);
+        assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
+    }
+    // It goes on where it was, and nothing was written twice.
+    assert_eq!(call(&mut client, &["INCR", "counter"]), "1");
+    let after = digest(&mut client);
+    shut_down(server);
+    assert_eq!(digest_here(folder.path()), after);
+    assert_eq!(digest_there(folder.path()), after);
+    let none = Server::start(&["--enable-debug-command", "yes"]);
+    let mut client = link(&none);
+    call(&mut client, &["SET", "kept", "1"]);
+    let text = "ERR Error trying to load the AOF files, check server logs.";
+    assert_eq!(call(&mut client, &["DEBUG", "LOADAOF"]), text);
+    assert_eq!(call(&mut client, &["GET", "kept"]), "1");
+}
+
+#[test]
 fn debug_reload_is_no_change_of_its_own() {
     let folder = folder();
     let server = start(folder.path(), &["--appendfsync", "always"]);

@@ -10,6 +10,7 @@ mod crowds;
 mod doors;
 mod drivers;
 mod eviction;
+mod full_disk;
 mod harness;
 mod hostile;
 mod http;

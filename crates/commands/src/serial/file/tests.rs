@@ -33,7 +33,7 @@ fn saved(keyspace: &Keyspace, saving: &Saving<'_>) -> Vec<u8> {
 }
 
 fn loaded(file: &[u8], keyspace: &Keyspace, loading: Loading) -> Result<Loaded, NotLoaded> {
-    load(file, keyspace, loading, &mut |_| {})
+    load(file, keyspace, loading, &mut |_| {}, &mut |batch| batch.put(keyspace))
 }
 
 /// Some databases with values of every type that is held, small and large, with expiry and without.

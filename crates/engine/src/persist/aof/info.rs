@@ -26,7 +26,8 @@ pub(in crate::persist) fn info(engine: &Engine, now: Now, line: &mut dyn FnMut(&
         line("aof_current_size", &status.bytes);
         line("aof_base_size", &status.rewritten_bytes);
         line("aof_pending_rewrite", &0);
-        line("aof_buffer_length", &status.pending_bytes);
+        let tail = engine.keyspace.journal().tail();
+        line("aof_buffer_length", &tail.saturating_sub(status.written));
         line("aof_pending_bio_fsync", &u8::from(aof.syncs.is_pending()));
         line("aof_delayed_fsync", &aof.syncs.late());
     }

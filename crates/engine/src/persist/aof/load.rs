@@ -37,6 +37,10 @@ pub struct FoundAof {
 }
 
 impl FoundAof {
+    fn of(folder: Arc<dyn Folder>, manifest: Manifest) -> FoundAof {
+        let (total_bytes, base_bytes) = (0, 0);
+        FoundAof { folder, manifest, files: Vec::new(), total_bytes, base_bytes, db: 0, is_outside: false }
+    }
     /// Bytes of all its files.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
@@ -69,6 +73,16 @@ impl Engine {
         if let Some(old) = old_file(&*found.folder, &found.manifest, &names, self)? {
             (found.manifest, found.is_outside) = (old, true);
         }
+        self.open_files(&mut found, &names)?;
+        Ok(found)
+    }
+    /// The files of `manifest` as they are now.
+    pub(super) fn reopen_aof(&self, folder: Arc<dyn Folder>, manifest: Manifest) -> Result<FoundAof, String> {
+        let mut found = FoundAof::of(folder, manifest);
+        self.open_files(&mut found, &Names::of(&self.config))?;
+        Ok(found)
+    }
+    fn open_files(&self, found: &mut FoundAof, names: &Names) -> Result<(), String> {
         for file in found.manifest.to_load() {
             let opened = match found.is_outside {
                 true => self.host.open_file(&file.name).map_err(std::io::Error::other),
@@ -92,7 +106,7 @@ impl Engine {
             }
             found.files.push((file.clone(), opened));
         }
-        Ok(found)
+        Ok(())
     }
     /// The folder and its manifest: what [`Engine::find_aof`] begins with.
     pub(super) fn open_aof_folder(&self) -> Result<FoundAof, String> {
@@ -102,15 +116,7 @@ impl Engine {
             opened.map_err(|e| format!("cannot use the folder {} (appenddirname): {e}", names.folder))?;
         let folder = folder.ok_or_else(no_files)?;
         let manifest = read_manifest(&*folder, &names)?;
-        Ok(FoundAof {
-            folder,
-            manifest,
-            files: Vec::new(),
-            total_bytes: 0,
-            base_bytes: 0,
-            db: 0,
-            is_outside: false,
-        })
+        Ok(FoundAof::of(folder, manifest))
     }
     /// Loads its files into the empty keyspace.
     ///

@@ -2,7 +2,7 @@
 //!
 //! [`load`] finds the files and runs their commands at the start ([`replay`]). [`writer`] adds what is new, by one thread, and
 //! [`syncs`] brings it to the disk as `appendfsync` says. [`rewrite`] puts a base of one moment in the place of what has grown.
-//! [`gates`] keeps replies back that tell of what is not safe yet.
+//! [`gates`] keeps replies back that tell of what is not safe yet. [`reload`] is DEBUG LOADAOF.
 //!
 //! Locks: whoever holds [`Aof::writer`] may wait for the disk and for a hold of all shards; no worker takes it, and the thread
 //! that syncs does not. What INFO and the workers look at is behind [`Aof::status`], which is held for a moment only.
@@ -11,6 +11,7 @@ mod base;
 mod gates;
 mod info;
 mod load;
+mod reload;
 mod replay;
 mod rewrite;
 mod syncs;
@@ -82,7 +83,8 @@ struct Status {
     bytes: u64,
     /// The same, when the last rewrite ended.
     rewritten_bytes: u64,
-    pending_bytes: u64,
+    /// The offset in the stream behind what is in the file.
+    written: u64,
 }
 
 impl Aof {
@@ -107,7 +109,7 @@ impl Aof {
                 covered_syncs: 0,
                 bytes: 0,
                 rewritten_bytes: 0,
-                pending_bytes: 0,
+                written: 0,
             }),
             gates: Gates::default(),
             cancel: Arc::default(),

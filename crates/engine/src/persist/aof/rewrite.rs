@@ -115,7 +115,9 @@ impl Engine {
         Ok(writer)
     }
     fn adopt_writer(&self, writer: Writer) {
-        self.persist.aof.status.lock().bytes = writer.bytes();
+        let mut status = self.persist.aof.status.lock();
+        (status.bytes, status.written) = (writer.bytes(), writer.written());
+        drop(status);
         self.persist.aof.syncs.begin_at(writer.written());
         *self.persist.aof.writer.lock() = Some(writer);
     }

@@ -176,6 +176,19 @@ impl Writer {
         let before = self.pending.split_to(before);
         std::mem::replace(&mut self.pending, before)
     }
+    /// Writes all before `offset` of the stream, behind which there is nothing.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn write_until(&mut self, engine: &Engine, offset: u64, now: Now) -> io::Result<()> {
+        let behind = self.take_until(engine, offset, now);
+        self.pending.push_chain(behind);
+        self.write()
+    }
+    /// The files that make the data.
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
     /// Goes on in another file, which has what comes behind `offset` of the stream; what comes before is in the old file, and
     /// on the disk, first. The manifest has both files then.
     ///
@@ -281,7 +294,7 @@ impl Engine {
         }
         self.tell_synced();
         let mut status = aof.status.lock();
-        (status.bytes, status.pending_bytes) = (writer.bytes(), writer.pending.len() as u64);
+        (status.bytes, status.written) = (writer.bytes(), writer.written);
     }
     fn look_at_late_sync(&self, syncs: &Syncs, now: Now) {
         if syncs.look_whether_late(now) {

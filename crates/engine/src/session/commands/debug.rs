@@ -22,7 +22,7 @@ const ID_DIGITS: usize = 40;
 const QUICKLIST_BYTES_MAX: u64 = 4 << 30;
 
 /// What redis-server has and Strand has not, with the reasons.
-const REFUSED: [(&str, &str); 19] = [
+const REFUSED: [(&str, &str); 18] = [
     ("AOF-FLUSH-SLEEP", "nothing here waits for the disk in this way"),
     ("ASSERT", "it would end the server"),
     ("CLIENT-EVICTION", "there are no such pools"),
@@ -31,7 +31,6 @@ const REFUSED: [(&str, &str); 19] = [
     ("CRASH-AND-RECOVER", "it would end the server"),
     ("DROP-CLUSTER-PACKET-FILTER", "there is no cluster"),
     ("LEAK", "it would waste memory"),
-    ("LOADAOF", "use DEBUG RELOAD"),
     ("MALLCTL", "the allocator is the server's own business"),
     ("MALLCTL-STR", "the allocator is the server's own business"),
     ("OOM", "it would end the server"),
@@ -62,7 +61,7 @@ impl Session {
             let seconds = leading_float(args.at(2)).clamp(0.0, SLEEP_SECONDS_MAX);
             return self.sleep(now.mono_us + (seconds * 1e6) as u64);
         }
-        if args.is(1, "RELOAD") || debug_data::is_one(args) {
+        if args.is(1, "RELOAD") || is("LOADAOF", 2) || debug_data::is_one(args) {
             return Ok(Next::Detach);
         }
         if is("OBJECT", 3) || is("DIGEST", 2) || args.is(1, "DIGEST-VALUE") {
@@ -194,6 +193,11 @@ pub(super) fn run(
     if args.is(1, "RELOAD") {
         return reload(engine, args, now, reply);
     }
+    if args.is(1, "LOADAOF") {
+        engine.load_aof_again(now)?;
+        reply.ok();
+        return Ok(());
+    }
     if debug_data::is_one(args) {
         return debug_data::run(engine, args, db, now, reply);
     }
@@ -280,6 +284,8 @@ const HELP: &[&str] = &[
     "    Return what is known of a key's value that is a table.",
     "LISTPACK <key>",
     "    Write what is known of a packed value into the log.",
+    "LOADAOF",
+    "    Write what is to be written to the append-only file, and load it again.",
     "LOG <message>",
     "    Write a message into the log.",
     "OBJECT <key>",

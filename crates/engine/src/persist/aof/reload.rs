@@ -1,0 +1,39 @@
+//! DEBUG LOADAOF: what the append-only file has takes the place of the data.
+
+use super::Mode;
+use crate::{Engine, Now};
+
+const FAILED: &str = "ERR Error trying to load the AOF files, check server logs.";
+
+impl Engine {
+    /// Writes all that is to be written, and loads the files again. On a helper thread; who needs the data waits meanwhile.
+    ///
+    /// # Errors
+    /// The text of the reply. What was loaded before the error is there.
+    pub(crate) fn load_aof_again(&self, now: Now) -> Result<(), &'static str> {
+        let failed = |why: String| {
+            self.host.log(&why);
+            FAILED
+        };
+        self.await_rewrite();
+        // In the order in which a rewrite takes them.
+        let mut held = self.persist.aof.writer.lock();
+        let writer = held.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
+        let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
+        let _hold = self.holds.announce(None);
+        let tail = self.keyspace.switch_journal(false);
+        let done = writer
+            .write_until(self, tail, now)
+            .map_err(|e| format!("DEBUG LOADAOF: cannot write the append-only file: {e}"))
+            .and_then(|()| self.reopen_aof(writer.folder.clone(), writer.manifest().clone()))
+            .and_then(|mut found| {
+                (0..self.keyspace.databases()).for_each(|db| drop(self.keyspace.flush(db)));
+                self.load_files(&mut found, now)
+            });
+        self.keyspace.switch_journal(true);
+        done.map_err(failed)?;
+        self.persist.state.lock().saved_changes = self.keyspace.changes();
+        self.host.log("Append Only File loaded by DEBUG LOADAOF");
+        Ok(())
+    }
+}

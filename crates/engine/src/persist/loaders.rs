@@ -1,0 +1,136 @@
+//! [`Loaders`]: threads that put into the keyspace what one thread reads from a file.
+//!
+//! Who reads puts a batch by itself when enough of them wait for the threads, so nobody idles. With one worker there are no
+//! such threads.
+
+use crate::Engine;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use strand_commands::serial::Batch;
+use strand_commands::serial::file::NotLoaded;
+use strand_keyspace::Keyspace;
+
+/// Most threads beside the one that reads.
+const THREADS_MAX: usize = 8;
+/// Batches that wait for each thread.
+const WAITING_FOR_EACH: usize = 4;
+
+/// See the module. Dropped, the threads end.
+pub(super) struct Loaders {
+    shared: Arc<Shared>,
+    waiting_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Batch>,
+    /// Batches that are being put.
+    at_work: usize,
+    is_closed: bool,
+    /// The first error.
+    failed: Option<NotLoaded>,
+    has_panicked: bool,
+}
+
+impl Loaders {
+    /// `None`: who reads puts by itself.
+    pub(super) fn begin(engine: &Engine) -> Option<Loaders> {
+        let shared = Arc::<Shared>::default();
+        let wanted = engine.facts.workers.saturating_sub(1).min(THREADS_MAX);
+        let begun = (0..wanted).take_while(|at| {
+            let (shared, keyspace) = (shared.clone(), engine.keyspace.clone());
+            engine.host.spawn(&format!("load-{at}"), Box::new(move || shared.work(&keyspace))).is_ok()
+        });
+        let threads = begun.count();
+        (threads > 0).then(|| Loaders { shared, waiting_max: threads * WAITING_FOR_EACH })
+    }
+    /// Has a batch put.
+    ///
+    /// # Errors
+    /// That of a batch before.
+    pub(super) fn put(&self, batch: Batch, keyspace: &Keyspace) -> Result<(), NotLoaded> {
+        let mut state = self.shared.state.lock();
+        if let Some(error) = state.failed.take() {
+            return Err(error);
+        }
+        if state.waiting.len() < self.waiting_max {
+            state.waiting.push_back(batch);
+            self.shared.changed.notify_one();
+            return Ok(());
+        }
+        drop(state);
+        batch.put(keyspace)
+    }
+    /// Back when all batches are put.
+    ///
+    /// # Errors
+    /// That of a batch.
+    ///
+    /// # Panics
+    /// When a thread has.
+    pub(super) fn finish(self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
+        while self.shared.put_one(keyspace) {}
+        let mut state = self.shared.state.lock();
+        while state.at_work > 0 {
+            self.shared.changed.wait(&mut state);
+        }
+        assert!(!state.has_panicked, "a thread that puts keys into the keyspace has panicked");
+        state.failed.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Loaders {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.is_closed = true;
+        state.waiting.clear();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn work(&self, keyspace: &Keyspace) {
+        loop {
+            if self.put_one(keyspace) {
+                continue;
+            }
+            let mut state = self.state.lock();
+            while state.waiting.is_empty() {
+                if state.is_closed {
+                    return;
+                }
+                self.changed.wait(&mut state);
+            }
+        }
+    }
+    /// False: none waits.
+    fn put_one(&self, keyspace: &Keyspace) -> bool {
+        let mut state = self.state.lock();
+        let Some(batch) = state.waiting.pop_front() else { return false };
+        state.at_work += 1;
+        drop(state);
+        let done = catch_unwind(AssertUnwindSafe(|| batch.put(keyspace)));
+        let mut state = self.state.lock();
+        state.at_work -= 1;
+        match done {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                state.failed.get_or_insert(error);
+            }
+            Err(_) => state.has_panicked = true,
+        }
+        if state.at_work == 0 {
+            self.changed.notify_all();
+        }
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! The disk has no room: a limit on the size of files has the system refuse what is too much, as a full disk does, with a part of a
+//! write done before. What clients are told, and what is there afterwards, is compared with redis-server.
+
+use crate::aof::{call, folder, text};
+use crate::harness::{STRAND, comes_true};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::path::Path;
+use strand_testkit::client::Client;
+use strand_testkit::process::{Kind, Server};
+
+/// Writes until one is refused, at most.
+const WRITES_MAX: usize = 3_000;
+/// Bytes of a value.
+const VALUE_BYTES: usize = 1_000;
+
+/// A server whose files may not grow for ever.
+struct Limited {
+    server: Server,
+    link: Client,
+}
+
+impl Limited {
+    fn start(kind: Kind, folder: &Path, more: &[&str]) -> Limited {
+        let dir = folder.to_str().expect("a plain path");
+        let options = [&["--dir", dir], more].concat();
+        let program = match kind {
+            Kind::Strand => STRAND,
+            Kind::Redis => "redis-server",
+        };
+        // A file that is too large is an error then, and no signal that ends the process.
+        let script = folder.join("start.sh");
+        std::fs::write(&script, format!("#!/bin/sh\ntrap '' XFSZ\nexec {program} \"$@\"\n"))
+            .expect("written");
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+        let server = Server::started_by(&script, kind, &options).expect("it starts");
+        let mut link = server.connect().expect("it listens");
+        comes_true(|| info(&mut link, "loading") == "0");
+        Limited { server, link }
+    }
+    fn limit(&self, bytes: Option<u64>) {
+        let pid = Pid::from_raw(self.server.pid() as i32);
+        prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).expect("our child");
+    }
+    fn call(&mut self, args: &[&str]) -> String {
+        call(&mut self.link, args)
+    }
+    /// Writes until it is told that it cannot; what was acknowledged.
+    fn fill(&mut self) -> usize {
+        let value = "x".repeat(VALUE_BYTES);
+        for i in 0..WRITES_MAX {
+            let reply = self.link.call(&["SET", &format!("key:{i}"), &value]).map(text);
+            if reply.ok().as_deref() != Some("OK") {
+                return i;
+            }
+            // What is written at leisure comes to the limit while there is still something to write.
+            if i % 100 == 99 {
+                std::thread::yield_now();
+            }
+        }
+        WRITES_MAX
+    }
+}
+
+fn info(link: &mut Client, field: &str) -> String {
+    crate::aof::info(link, field)
+}
+
+fn both(tell: impl Fn(Kind, &Path) -> Vec<String>) {
+    let [ours, theirs] = [Kind::Strand, Kind::Redis].map(|kind| {
+        let folder = folder();
+        tell(kind, folder.path())
+    });
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn writes_are_refused_until_the_append_only_file_has_room() {
+    both(|kind, folder| {
+        let options = ["--appendonly", "yes", "--appendfsync", "everysec", "--enable-debug-command", "yes"];
+        let mut limited = Limited::start(kind, folder, &options);
+        assert_eq!(limited.call(&["SET", "first", "1"]), "OK");
+        limited.limit(Some(200_000));
+        limited.fill();
+        comes_true(|| limited.call(&["SET", "refused", "1"]) != "OK");
+        let mut told: Vec<String> =
+            [&["SET", "refused", "1"][..], &["PING"], &["GET", "first"], &["DEL", "first"]]
+                .iter()
+                .map(|line| limited.call(line))
+                .collect();
+        // redis-server calls each write that was cut short a lack of space; here the system's own word is told.
+        let reason = if kind == Kind::Strand { "File too large" } else { "No space left on device" };
+        told.iter_mut().for_each(|line| *line = line.replace(reason, "(why)"));
+        told.push(info(&mut limited.link, "aof_last_write_status"));
+        limited.limit(None);
+        comes_true(|| limited.call(&["SET", "last", "1"]) == "OK");
+        told.push(info(&mut limited.link, "aof_last_write_status"));
+        comes_true(|| info(&mut limited.link, "aof_buffer_length") == "0");
+        let digest = limited.call(&["DEBUG", "DIGEST"]);
+        drop(limited);
+        let mut again = Limited::start(kind, folder, &options);
+        assert_eq!(again.call(&["DEBUG", "DIGEST"]), digest, "{kind:?}");
+        told
+    });
+}
+
+#[test]
+fn with_always_the_process_ends_and_keeps_its_word() {
+    both(|kind, folder| {
+        let options = ["--appendonly", "yes", "--appendfsync", "always"];
+        let mut limited = Limited::start(kind, folder, &options);
+        limited.limit(Some(100_000));
+        let acknowledged = limited.fill();
+        assert!((50..WRITES_MAX).contains(&acknowledged), "{acknowledged} writes");
+        comes_true(|| limited.server.connect().is_err());
+        drop(limited);
+        let mut again = Limited::start(kind, folder, &options);
+        let found: usize = again.call(&["DBSIZE"]).parse().expect("a number");
+        assert!((acknowledged..=acknowledged + 1).contains(&found), "{found} of {acknowledged}");
+        vec![again.call(&["SET", "more", "1"])]
+    });
+}
+
+#[test]
+fn a_snapshot_that_has_no_room_leaves_the_old_one() {
+    both(|kind, folder| {
+        let options = ["--save", "3600 1000000", "--rdbcompression", "no"];
+        let mut limited = Limited::start(kind, folder, &options);
+        assert_eq!(limited.call(&["SET", "first", "1"]), "OK");
+        assert_eq!(limited.call(&["SAVE"]), "OK");
+        let before = std::fs::read(folder.join("dump.rdb")).expect("there");
+        assert_eq!(limited.fill(), WRITES_MAX);
+        limited.limit(Some(500_000));
+        let mut told = vec![limited.call(&["SAVE"]), limited.call(&["BGSAVE"])];
+        comes_true(|| info(&mut limited.link, "rdb_bgsave_in_progress") == "0");
+        told.push(info(&mut limited.link, "rdb_last_bgsave_status"));
+        for line in [&["SET", "refused", "1"][..], &["PING"], &["GET", "first"]] {
+            told.push(limited.call(line));
+        }
+        assert_eq!(std::fs::read(folder.join("dump.rdb")).expect("there"), before, "{kind:?}");
+        let names = std::fs::read_dir(folder).expect("there").flatten().map(|entry| entry.file_name());
+        let left: Vec<_> = names.filter(|name| name != "dump.rdb.lock").collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        limited.limit(None);
+        told.push(limited.call(&["BGSAVE"]));
+        comes_true(|| info(&mut limited.link, "rdb_bgsave_in_progress") == "0");
+        told.push(info(&mut limited.link, "rdb_last_bgsave_status"));
+        told.push(limited.call(&["SET", "taken", "1"]));
+        told
+    });
+}
