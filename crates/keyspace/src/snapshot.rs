@@ -1,9 +1,10 @@
 //! [`Snapshot`]: the data as it was at one moment, read while writes go on. No fork, and no copy of what nobody writes.
 //!
-//! The moment is one at which all shards are held, for as long as it takes to put a [`Saving`] into each: there may be several
-//! snapshots, each of a moment of its own. After that the reader walks the shards in order, a slice at a time. A record that is written before the walk has reached it is *kept*
-//! first: the snapshot gets what the record was, values shared by count where the types allow it. What is new since the
-//! moment is marked only. So memory grows with the records that are written before their turn, and with nothing else.
+//! The moment is one at which all shards are held, for as long as it takes to put a [`Saving`] into each. There may be
+//! several snapshots, each of a moment of its own. The reader walks the shards in order, a slice at a time. A record that is
+//! written before the walk has reached it is *kept* first: the snapshot gets what the record was, values shared by count
+//! where the types allow it. What is new since the moment is marked only. So memory grows with the records that are written
+//! before their turn, and with nothing else.
 //!
 //! [`SnapshotLoad`] tells how many bytes are kept, and raises a flag while there are more than the budget: whoever admits
 //! writes looks at the flag and lets them wait until the reader has taken some.

@@ -83,7 +83,7 @@ const AROUND: &[(&str, &str)] = &[
 ];
 /// Integers at the edges. None makes a string longer than a megabyte.
 const INTEGERS: &[&str] =
-    &["0", "1", "-1", "100000", "4294967295", "9223372036854775807", "-9223372036854775808"];
+    &["0", "1", "-1", "100000", "4294967296", "9223372036854775807", "-9223372036854775808"];
 
 /// One request.
 #[derive(Clone, Debug)]
