@@ -70,6 +70,18 @@ const MORE: &[&str] = &[
     "GEOADD places 13.{n} 38.{n} p{n}",
 ];
 
+/// A write of so many keys that it is promised, with some of the keys that all others use among them.
+fn long_write(rng: &mut fastrand::Rng) -> String {
+    let is_set = rng.bool();
+    let shared = ["one", "two", "kept", "soon", "float", "visitors"].map(String::from);
+    let filled = (0..4_200).map(|n| format!("long:{n}"));
+    let mut keys: Vec<String> = shared.into_iter().chain(filled).collect();
+    rng.shuffle(&mut keys);
+    let words =
+        keys.iter().map(|key| if is_set { format!(" {key} {}", rng.u16(..)) } else { format!(" {key}") });
+    [if is_set { "MSET" } else { "DEL" }.to_string(), words.collect()].concat()
+}
+
 /// The test's clock: each command takes some of it.
 struct Clock(AtomicI64);
 
@@ -167,6 +179,8 @@ fn a_journal_of_several_workers_makes_the_data_again() {
                 for n in 0..COMMANDS {
                     if rng.u16(..1_000) == 0 {
                         run(peer, &command("FLUSHDB"), clock);
+                    } else if rng.u16(..300) == 0 {
+                        run(peer, &command(&long_write(&mut rng)), clock);
                     } else if n % 2 == 0 {
                         for line in MORE[rng.usize(..MORE.len())].split('|') {
                             run(peer, &command(&line.replace("{n}", &rng.u16(..500).to_string())), clock);
