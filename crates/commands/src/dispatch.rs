@@ -72,13 +72,7 @@ pub fn lookup_full_name(name: &[u8]) -> Option<Resolved> {
 /// there, a spec that says it is incomplete.
 pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usize; 4]>, InvalidKeys> {
     let mut out = SmallVec::new();
-    // Most commands have one key at a fixed place.
-    if let [only] = spec.keys
-        && let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (only.begin, only.find)
-        && !only.is_no_key()
-        && !only.is_incomplete()
-        && at < args.len()
-    {
+    if let Some(at) = only_key(spec, args) {
         out.push(at);
         return Ok(out);
     }
@@ -86,6 +80,20 @@ pub fn key_positions(spec: &CommandSpec, args: Args<'_>) -> Result<SmallVec<[usi
         spec_positions(keys, args, &mut out)?;
     }
     Ok(out)
+}
+
+/// The position of the key of a command that has one, at a fixed place, as most have.
+#[inline]
+pub fn only_key(spec: &CommandSpec, args: Args<'_>) -> Option<usize> {
+    if let [only] = spec.keys
+        && let (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) = (only.begin, only.find)
+        && !only.is_no_key()
+        && !only.is_incomplete()
+        && at < args.len()
+    {
+        return Some(at);
+    }
+    None
 }
 
 /// Positions of the keys that a call is about: those of each spec that can be followed. Where one cannot, the handler says

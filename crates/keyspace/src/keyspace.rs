@@ -3,8 +3,9 @@
 use crate::journal::Journal;
 use crate::journal::effects::{Arg, Effects};
 use crate::record::prefetch_outside;
-use crate::segmented::{POSITION_BITS, Shape, position_of};
+use crate::segmented::{Content, POSITION_BITS, Shape, position_of};
 use crate::shard::{KeyPositions, Shard, Slot, Table};
+use crate::types::Parts;
 use crate::{JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -323,6 +324,17 @@ impl Keyspace {
             if !more {
                 return;
             }
+        }
+    }
+    /// As [`Keyspace::prefetch`], of what several look-ups of parts of the value at one key will need. True when it asked for
+    /// anything, or can't tell: false means that the value is near, or has no such parts.
+    pub fn prefetch_parts(&self, db: usize, key: &Key<'_>, parts: &[Parts<'_>]) -> bool {
+        let position = position_of(key.hash.0);
+        let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock() else { return true };
+        let records = shard.table(self.slot(db)).map(|table| &table.records);
+        match records.and_then(|records| records.candidate(position)).map(|item| item.content()) {
+            Some(Content::Outside(value)) => value.view().prefetch_parts(parts),
+            Some(Content::Int(_) | Content::Bytes(..)) | None => false,
         }
     }
     /// Locks one shard by its index.

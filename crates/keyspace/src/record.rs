@@ -8,7 +8,7 @@ use crate::types::set::SetValue;
 use crate::types::stream::StreamValue;
 use crate::types::string::{Str, StrRef};
 use crate::types::zset::ZSetValue;
-use crate::types::{Bytes, Collection, Piece, Stored};
+use crate::types::{Bytes, Collection, Parts, Piece, Stored};
 use crate::usage::Usage;
 use strand_chain::Blob;
 
@@ -135,6 +135,16 @@ macro_rules! types {
                     }
                     ValueRef::Str(_) => false,
                     $(ValueRef::$variant(collection) => collection.prefetch(step),)*
+                }
+            }
+        }
+
+        impl ValueRef<'_> {
+            /// See [`Collection::prefetch_parts`].
+            pub(crate) fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
+                match self {
+                    ValueRef::Str(_) => false,
+                    $(ValueRef::$variant(collection) => collection.prefetch_parts(parts),)*
                 }
             }
         }

@@ -408,6 +408,10 @@ impl Shard {
     /// Marks a record used, which changes none of the sums.
     #[inline]
     pub(crate) fn touch(&mut self, slot: usize, at: At, now: &Clock<'_>) -> Item<'_, Value> {
+        self.mark_used(slot, at, now).at(at)
+    }
+    #[inline]
+    fn mark_used(&mut self, slot: usize, at: At, now: &Clock<'_>) -> &Segmented<Value, KeyPositions> {
         let table = match slot {
             0 => &mut self.first,
             _ => {
@@ -421,7 +425,7 @@ impl Shard {
         if used != before {
             table.records.set_used(at, used.0);
         }
-        table.records.at(at)
+        &table.records
     }
     /// Lets `change` have the value of a record, and marks the record used; `None` when the value lies in the table.
     /// Takes no note: the caller knows whether anything changed ([`Shard::note_key`]).
@@ -434,7 +438,7 @@ impl Shard {
         change: impl FnOnce(&mut Value) -> R,
     ) -> Option<R> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
-        self.touch(slot, at, now);
+        self.mark_used(slot, at, now);
         self.change_table(slot, |table| table.records.change_outside(at, change))
     }
     /// The first table from `slot` on in which something may have expired; `None` when there is none.

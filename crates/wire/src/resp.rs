@@ -105,13 +105,24 @@ enum State {
     End(usize),
 }
 
-/// Looks ahead, without consuming: visits the second argument (of most commands the key) of each of the first
-/// `requests_max` requests that lie whole in `front` in their usual spelling. Returns how many such requests there are;
+/// Arguments of a request that [`look_ahead`] saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead<'a> {
+    /// The second argument: of most commands the key.
+    pub key: &'a [u8],
+    /// The third one: of many a part of the value at the key. Empty when there is none.
+    pub third: &'a [u8],
+    /// The last one.
+    pub last: &'a [u8],
+}
+
+/// Looks ahead, without consuming: visits each of the first `requests_max` requests that lie whole in `front` in their usual
+/// spelling and have a second argument. Returns how many requests lie there, with or without one;
 /// anything unusual ends the look, which is a hint and no judgement.
-pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(&'a [u8])) -> usize {
+pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(Ahead<'a>)) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
-        let Some(next) = second_argument(front, at, visit) else { return seen };
+        let Some(next) = visit_request(front, at, visit) else { return seen };
         at = next;
     }
     requests_max
@@ -119,16 +130,16 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
 
 /// Where the request after the one at `at` begins.
 #[inline]
-pub(crate) fn second_argument<'a>(
+pub(crate) fn visit_request<'a>(
     front: &'a [u8],
     at: usize,
-    visit: &mut dyn FnMut(&'a [u8]),
+    visit: &mut dyn FnMut(Ahead<'a>),
 ) -> Option<usize> {
     if *front.get(at)? != b'*' {
         return None;
     }
     let (arguments, mut at) = short_number(front, at + 1)?;
-    let mut second = None;
+    let mut ahead = Ahead::default();
     for i in 0..arguments {
         if *front.get(at)? != b'$' {
             return None;
@@ -138,11 +149,16 @@ pub(crate) fn second_argument<'a>(
         if at > front.len() {
             return None;
         }
-        if i == 1 {
-            second = Some(&front[begin..begin + len]);
+        ahead.last = &front[begin..begin + len];
+        match i {
+            1 => ahead.key = ahead.last,
+            2 => ahead.third = ahead.last,
+            _ => {}
         }
     }
-    second.into_iter().for_each(visit);
+    if arguments > 1 {
+        visit(ahead);
+    }
     Some(at)
 }
 
@@ -524,13 +540,13 @@ mod tests {
         {
             let front = [two, tail].concat();
             let mut keys: Vec<&[u8]> = Vec::new();
-            assert_eq!(look_ahead(&front, 10, &mut |key| keys.push(key)), requests);
+            assert_eq!(look_ahead(&front, 10, &mut |ahead| keys.push(ahead.key)), requests);
             assert_eq!(keys, [&b"a"[..], b"bb"]);
         }
-        assert_eq!(look_ahead(two, 1, &mut |key| assert_eq!(key, b"a")), 1);
+        assert_eq!(look_ahead(two, 1, &mut |ahead| assert_eq!(ahead.key, b"a")), 1);
         // However the bytes lie, it stays inside them.
         for end in 0..two.len() {
-            look_ahead(&two[..end], 10, &mut |key| assert!(key.len() <= 2));
+            look_ahead(&two[..end], 10, &mut |ahead| assert!(ahead.key.len() <= 2));
         }
         let huge = b"*9999999\r\n$9999999\r\nx";
         assert_eq!(look_ahead(huge, 10, &mut |_| panic!("no key in it")), 0);

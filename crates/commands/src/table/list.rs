@@ -1,6 +1,6 @@
 //! The rows of group list.
 
-use crate::cost::{Cost, Merge, SlowPath};
+use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::list;
 use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
@@ -41,7 +41,11 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::oneof("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ])
-    .exec(Exec::Estimated(list::blmpop, Cost::InData(list::blmpop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        list::blmpop,
+        Cost::InData(list::blmpop_elements),
+        SlowPath::Held,
+    )),
     CommandSpec::new(
         "blpop",
         "list",
@@ -169,7 +173,11 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::oneof("where", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::integer("count").token("COUNT").optional(),
     ])
-    .exec(Exec::Estimated(list::lmpop, Cost::InData(list::lmpop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        list::lmpop,
+        Cost::InData(list::lmpop_elements),
+        SlowPath::Held,
+    )),
     CommandSpec::new(
         "lpop",
         "list",
@@ -183,7 +191,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .history(&[("6.2.0", "Takes a count.")])
     .exec(Exec::Estimated(
         list::lpop,
-        Cost::InData(list::pop_elements),
+        Cost::InDataUnless(takes_one, list::pop_elements),
         SlowPath::Own(on_copy::<ListValue>),
     )),
     CommandSpec::new(
@@ -288,7 +296,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .history(&[("6.2.0", "Takes a count.")])
     .exec(Exec::Estimated(
         list::rpop,
-        Cost::InData(list::pop_elements),
+        Cost::InDataUnless(takes_one, list::pop_elements),
         SlowPath::Own(on_copy::<ListValue>),
     )),
     CommandSpec::new(

@@ -173,7 +173,10 @@ mod tests {
             let key_range = |k: &KeySpec| matches!(k.find, FindKeys::Range { last, .. } if last != 0);
             let on_keys = spec.exec.on_keys().is_some();
             assert!(
-                matches!(spec.cost(), Cost::Arguments | Cost::Sources | Cost::InData(_))
+                matches!(
+                    spec.cost(),
+                    Cost::Arguments | Cost::Sources | Cost::InData(_) | Cost::InDataUnless(..)
+                )
                     || !on_keys
                     || !spec.keys.iter().any(key_range),
                 "{name} takes any number of keys"

@@ -1,6 +1,6 @@
 //! The rows of group sorted-set.
 
-use crate::cost::{Cost, Merge, SlowPath};
+use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::zset;
 use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
@@ -32,7 +32,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::oneof("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ])
-    .exec(Exec::Estimated(zset::bzmpop, Cost::InData(zset::bzmpop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::bzmpop,
+        Cost::InData(zset::bzmpop_elements),
+        SlowPath::Held,
+    )),
     CommandSpec::new(
         "bzpopmax",
         "sorted-set",
@@ -218,7 +222,11 @@ pub(crate) static ZSET: &[CommandSpec] = &[
         Arg::oneof("where", &[Arg::word("min", "MIN"), Arg::word("max", "MAX")]),
         Arg::integer("count").token("COUNT").optional(),
     ])
-    .exec(Exec::Estimated(zset::zmpop, Cost::InData(zset::zmpop_elements), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        zset::zmpop,
+        Cost::InData(zset::zmpop_elements),
+        SlowPath::Held,
+    )),
     CommandSpec::new(
         "zmscore",
         "sorted-set",
@@ -242,7 +250,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
     .exec(Exec::Estimated(
         zset::zpopmax,
-        Cost::InData(zset::pop_elements),
+        Cost::InDataUnless(takes_one, zset::pop_elements),
         SlowPath::Own(on_copy::<ZSetValue>),
     )),
     CommandSpec::new(
@@ -257,7 +265,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .args(&[Arg::key("key", 0), Arg::integer("count").optional()])
     .exec(Exec::Estimated(
         zset::zpopmin,
-        Cost::InData(zset::pop_elements),
+        Cost::InDataUnless(takes_one, zset::pop_elements),
         SlowPath::Own(on_copy::<ZSetValue>),
     )),
     CommandSpec::new(

@@ -61,7 +61,6 @@ impl Session {
         now: Now,
     ) -> Ran {
         let args = self.argv.args();
-        let positions = dispatch::keys_to_lock(spec, args);
         let keyspace = &*self.engine.keyspace;
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
@@ -76,13 +75,14 @@ impl Session {
             reply = reply.copying(LONG_BYTES);
         }
         let mut txn = keyspace.unlocked(now_ms);
-        let taken = match positions[..] {
-            [at] => {
+        let taken = match dispatch::only_key(spec, args) {
+            Some(at) => {
                 let key = keyspace.key(args.at(at));
                 keys.push(key);
                 keyspace.try_lock_into(&[key.hash], &mut txn)
             }
-            _ => {
+            None => {
+                let positions = dispatch::keys_to_lock(spec, args);
                 keys.extend(positions.iter().map(|at| keyspace.key(args.at(*at))));
                 keyspace.prefetch(self.db, &keys[..keys.len().min(PREFETCH_KEYS)]);
                 let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|k| k.hash).collect();

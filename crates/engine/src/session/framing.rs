@@ -61,7 +61,7 @@ impl Requests {
         &self,
         front: &'a [u8],
         requests_max: usize,
-        visit: &mut dyn FnMut(&'a [u8]),
+        visit: &mut dyn FnMut(resp::Ahead<'a>),
     ) -> usize {
         match self {
             Requests::Resp(_) => resp::look_ahead(front, requests_max, visit),

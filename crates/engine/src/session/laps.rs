@@ -8,14 +8,12 @@
 use super::Session;
 use crate::clients::Client;
 use crate::{Engine, Now};
-use strand_commands::cost::Cost;
+use strand_commands::cost::{Cost, QUICK_ARGUMENTS, is_quick};
 use strand_commands::spec::{CommandSpec, Exec, Flags};
 use strand_wire::args::Args;
 
 /// Most commands that are timed together.
 const LAPS_MAX: u32 = 16;
-/// A command whose cost is that of its arguments is as good as one of constant cost up to so many.
-const SHORT_ARGUMENTS: usize = 16;
 
 /// The commands that have begun since the clock was read.
 #[derive(Debug, Default)]
@@ -89,13 +87,12 @@ fn unix_s(mono_ns: u64, now: Now) -> i64 {
 }
 
 /// True when a command with these arguments may be slow: it is timed by itself.
-pub(super) fn may_be_slow(spec: &CommandSpec, args: usize) -> bool {
+pub(super) fn may_be_slow(spec: &CommandSpec, args: Args<'_>) -> bool {
     match spec.exec {
         Exec::Session(_) => !spec.flags.has(Flags::FAST),
         Exec::Inline(_) | Exec::Estimated(..) => match spec.cost() {
-            Cost::Fixed => false,
-            Cost::Arguments => args > SHORT_ARGUMENTS,
-            _ => true,
+            Cost::Arguments => args.len() > QUICK_ARGUMENTS,
+            _ => !is_quick(spec, args),
         },
         _ => true,
     }
@@ -135,7 +132,7 @@ impl Session {
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
-        let alone = bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.len());
+        let alone = bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.args());
         self.laps.begin(&self.engine, self.client.peer.worker, self.last_command, alone, now);
         alone
     }

@@ -288,7 +288,7 @@ impl Session {
                 continue;
             }
             self.tally.call(id, self.client.peer.worker, &self.engine.stats);
-            let alone = self.settings.shared_lap_bytes_max == 0 || may_be_slow(spec, argv.args().len());
+            let alone = self.settings.shared_lap_bytes_max == 0 || may_be_slow(spec, argv.args());
             if self.engine.monitors.any() {
                 self.engine.tell_monitors(spec, argv.args(), self.db, Caller::Client(&self.client), now);
             }

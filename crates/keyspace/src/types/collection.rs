@@ -36,6 +36,15 @@ pub trait Stored: Sized {
     fn into_value(self) -> Value;
 }
 
+/// Arguments of a command on a collection that may name a part of it: which one does depends on the type.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts<'a> {
+    /// The argument behind the key. Empty when there is none.
+    pub third: &'a [u8],
+    /// The last argument.
+    pub last: &'a [u8],
+}
+
 /// A value of many elements.
 ///
 /// A clone is a snapshot: it shares the parts of a large value, and costs at most a pointer a part. All sums are counted
@@ -81,6 +90,11 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     /// when another step has something to ask for.
     fn prefetch(&self, step: usize) -> bool {
         let _ = step;
+        false
+    }
+    /// Asks for the memory that look-ups of these parts of the value will need. False when it asks for nothing.
+    fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
+        let _ = parts;
         false
     }
 }

@@ -145,6 +145,10 @@ impl Fields {
     pub(super) fn prefetch(&self) {
         self.0.prefetch_first();
     }
+    /// Asks for the memory of these fields; false when the table is so small that it is near.
+    pub(super) fn prefetch_all<'f>(&self, fields: impl Iterator<Item = &'f [u8]>) -> bool {
+        self.0.prefetch_all(fields, 2 * strand_chain::CACHE_LINE_BYTES)
+    }
     #[inline]
     pub(super) fn prefetch_items(&self) {
         self.0.prefetch_items();

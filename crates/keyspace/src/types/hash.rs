@@ -8,7 +8,7 @@ mod mortal;
 
 use super::fields::Fields;
 use super::packed::Packed;
-use super::{Bytes, Collection, Piece};
+use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::segmented::INLINE_BYTES_MAX;
 use mortal::Mortal;
@@ -339,6 +339,12 @@ impl Collection for HashValue {
             },
         }
         matches!(self.0, Form::Boxed(_)) && step < 2
+    }
+    /// HSET, HGET: the field is the third argument.
+    fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
+        let Form::Boxed(boxed) = &self.0 else { return false };
+        let Boxed::Table(fields) = &**boxed else { return false };
+        fields.prefetch_all(parts.iter().map(|part| part.third).filter(|part| !part.is_empty()))
     }
 }
 

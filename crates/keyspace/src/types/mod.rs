@@ -15,7 +15,7 @@ pub mod string;
 pub(crate) mod tree;
 pub mod zset;
 
-pub use collection::{Changed, Collection, Piece, Stored};
+pub use collection::{Changed, Collection, Parts, Piece, Stored};
 
 use strand_chain::Blob;
 

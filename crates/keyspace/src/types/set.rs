@@ -10,7 +10,7 @@ mod tests;
 
 use super::fields::Fields;
 use super::string::{IntBuffer, format_int, parse_int};
-use super::{Bytes, Collection, Piece};
+use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use small::Small;
 use std::sync::atomic::Ordering::Relaxed;
@@ -242,6 +242,16 @@ impl Collection for SetValue {
             (Form::Table(members), _) => members.prefetch_items(),
         }
         matches!(self.0, Form::Table(_)) && step < 2
+    }
+    /// SADD, SREM, SISMEMBER: the member is the third argument. 16 requests' members together: SADD at pipeline 30 to a set of a
+    /// million (`versus --only SADD`) waited for them in a third of its time.
+    fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
+        match &self.0 {
+            Form::Small(_) => false,
+            Form::Table(members) => {
+                members.prefetch_all(parts.iter().map(|part| part.third).filter(|part| !part.is_empty()))
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 use self::score::Written;
 use super::fields::FieldPositions;
 use super::tree::{self, Element, Layout, New, Page, Strings, Tree};
-use super::{Bytes, Collection, Piece};
+use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
 use crate::segmented::{self, Content, INLINE_BYTES_MAX, Item, Outlying, POSITION_BITS, Payload, Segmented};
 use std::ops::Range;
@@ -324,6 +324,12 @@ impl Collection for ZSetValue {
             Form::Packed(_) | Form::Large(_) => {}
         }
         false
+    }
+    /// ZADD of one member, ZREM, ZSCORE: the member is the last argument.
+    fn prefetch_parts(&self, parts: &[Parts<'_>]) -> bool {
+        let Form::Large(large) = &self.0 else { return false };
+        let members = parts.iter().filter(|part| !part.third.is_empty()).map(|part| part.last);
+        large.table.prefetch_all(members, strand_chain::CACHE_LINE_BYTES)
     }
 }
 

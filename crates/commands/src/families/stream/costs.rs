@@ -4,7 +4,7 @@ use super::add::{Options, Trimming};
 use super::pending::{Span, autoclaim_looks};
 use super::range::Range;
 use super::{info, read};
-use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS};
+use crate::cost::{ELEMENT_BYTES, LONG_ELEMENTS, QUICK_ARGUMENTS};
 use strand_keyspace::types::stream::{Id, StreamValue, Trim};
 use strand_keyspace::{Settings, ValueRef};
 use strand_wire::args::Args;
@@ -51,6 +51,12 @@ pub(crate) fn read(args: Args<'_>, value: ValueRef<'_>) -> usize {
         Some(after) => read_of(stream, after.next().unwrap_or(Id::MAX), Id::MAX, options.count),
         None => options.history(args, stream),
     }
+}
+
+/// True of an XADD that only adds: an ID stands behind the key, and no word.
+pub(crate) fn adds_only(args: Args<'_>) -> bool {
+    let is_word = |id: &[u8]| id.first().is_some_and(u8::is_ascii_alphabetic);
+    args.len() <= QUICK_ARGUMENTS && !args.get(2).is_some_and(is_word)
 }
 
 /// XADD: its arguments, and the blocks that it trims.

@@ -129,7 +129,10 @@ impl<L: Layout> Tree<L> {
         let mut index = 0;
         loop {
             match &child.node {
-                Node::Leaf(leaf) => return index + leaf.partition_point(0, &mut before),
+                Node::Leaf(leaf) => {
+                    leaf.page().prefetch_search();
+                    return index + leaf.partition_point(0, &mut before);
+                }
                 Node::Inner(inner) => {
                     let at = inner.child_before(&mut before);
                     index += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
