@@ -9,9 +9,10 @@ use crate::call::{Call, LaneCall};
 use crate::long;
 use crate::parse::{Text, wrong_type};
 use crate::run::end;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use strand_chain::Chain;
-use strand_keyspace::{Changed, Collection, Db, Key, KeyHash, Keyspace};
+use strand_keyspace::{Changed, Collection, Db, Key, KeyEvent, KeyHash, Keyspace};
 use strand_wire::args::Args;
 use strand_wire::reply::{Protocol, Reply};
 
@@ -92,28 +93,55 @@ pub(crate) fn apply_at_once<W: Write>(db: &mut Db<'_, '_>, write: &mut W) -> Res
 /// # Panics
 /// When the handler of the command does not run on keys.
 pub(crate) fn on_copy<T: Collection>(call: &mut LaneCall<'_>) {
+    change_copy::<T>(call, None);
+}
+
+/// As [`on_copy`], for a command that changes the first collection that there is at its keys, and calls that something else.
+///
+/// # Panics
+/// As [`on_copy`].
+pub(crate) fn on_copy_of_first<T: Collection>(call: &mut LaneCall<'_>, told: Told) {
+    change_copy::<T>(call, Some(told));
+}
+
+/// What a change is called.
+pub(crate) struct Told {
+    /// For who listens.
+    pub(crate) event: KeyEvent,
+    /// The effect: this command, the key, this count.
+    pub(crate) command: &'static [u8],
+    pub(crate) count: usize,
+}
+
+fn change_copy<T: Collection>(call: &mut LaneCall<'_>, told: Option<Told>) {
     let name = String::from_utf8_lossy(call.args.at(0));
-    let key = call.keyspace.key(call.args.at(1));
-    if call.lock(&[key.hash]).db(call.db).peek_at::<T>(&key).is_err() {
-        // The handler says what is wrong, and that costs nothing.
-        return long::whole_of(&name, call);
-    }
+    let (spec, run) = long::row_of(&name);
+    let keys = long::keys(spec, call.args, call.keyspace);
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
     let mut changing = OnCopy::<T> {
         args: call.args,
-        key,
-        run: long::row_of(&name).1,
+        keys,
+        run,
+        told,
         protocol: call.reply.protocol(),
         reply_bytes_max: call.reply.room_left(),
         rng: call.rng.fork(),
         now_ms: call.now_ms,
         replaced: RefCell::default(),
     };
-    let done = apply(call, &[key.hash], &mut changing);
+    let first = changing.read(&mut call.lock(&hashes).db(call.db));
+    if !matches!(first, Ok(Some(_))) {
+        // The handler says what is wrong or missing, or waits for it, and that costs nothing.
+        return long::whole_of(&name, call);
+    }
+    drop(first);
+    let done = apply(call, &hashes, &mut changing);
     if let Some(replaced) = changing.replaced.take() {
         call.keyspace.dispose(replaced.into_value());
     }
     match done {
-        Ok(copied) => call.reply.raw(copied.reply),
+        Ok(Some(copied)) => call.reply.raw(copied.reply),
+        Ok(None) => long::whole_of(&name, call),
         Err(text) => call.reply.error(&text),
     }
 }
@@ -121,8 +149,9 @@ pub(crate) fn on_copy<T: Collection>(call: &mut LaneCall<'_>) {
 /// A command at work on a copy.
 struct OnCopy<'a, T> {
     args: Args<'a>,
-    key: Key<'a>,
+    keys: SmallVec<[Key<'a>; 4]>,
     run: fn(&mut Call<'_, '_>),
+    told: Option<Told>,
     protocol: Protocol,
     reply_bytes_max: usize,
     rng: fastrand::Rng,
@@ -134,39 +163,48 @@ struct OnCopy<'a, T> {
 /// What the handler has done.
 struct Copied<T> {
     reply: Chain,
-    /// What is to be at the key; `None` where nothing has changed.
-    changed: Option<T>,
+    /// Which of the keys has changed, and what is to be there; `None` where nothing has changed.
+    changed: Option<(usize, T)>,
 }
 
 impl<T: Collection> Write for OnCopy<'_, T> {
-    type Source = Option<T>;
-    type Outcome = Copied<T>;
+    /// The first value that there is, and at which of the keys.
+    type Source = Option<(usize, T)>;
+    /// `None` when there was no value: nothing was done.
+    type Outcome = Option<Copied<T>>;
 
-    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<T>, Text> {
-        Ok(db.read::<T>(&self.key).map_err(wrong_type)?.cloned())
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<(usize, T)>, Text> {
+        for (at, key) in self.keys.iter().enumerate() {
+            if let Some(value) = db.read::<T>(key).map_err(wrong_type)? {
+                return Ok(Some((at, value.clone())));
+            }
+        }
+        Ok(None)
     }
-    fn is_same(&self, before: &Option<T>, now: &Option<T>) -> bool {
+    fn is_same(&self, before: &Option<(usize, T)>, now: &Option<(usize, T)>) -> bool {
         match (before, now) {
-            (Some(before), Some(now)) => now.is_unchanged(before),
+            (Some((at, before)), Some((now_at, now))) => at == now_at && now.is_unchanged(before),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    fn compute(&mut self, source: &Option<T>, pause: &dyn Fn()) -> Result<Copied<T>, Text> {
+    fn compute(
+        &mut self,
+        source: &Option<(usize, T)>,
+        pause: &dyn Fn(),
+    ) -> Result<Option<Copied<T>>, Text> {
+        let Some((at, source)) = source else { return Ok(None) };
         let seed = std::array::from_fn(|_| self.rng.u64(..));
         let copies = Keyspace::new(1, 1, seed);
-        let key = copies.key(self.key.bytes);
+        let keys: SmallVec<[Key<'_>; 4]> = self.keys.iter().map(|key| copies.key(key.bytes)).collect();
         let mut txn = copies.lock_shard(0, self.now_ms);
-        if let Some(source) = source {
-            txn.db(0).insert(&key, source.clone().into_value(), None);
-        }
+        txn.db(0).insert(&keys[*at], source.clone().into_value(), None);
         let mut out = Chain::new();
         let go_on = || {
             pause();
             true
         };
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max).pausing(&go_on);
-        let keys = [key];
         let mut call = Call {
             args: self.args,
             keys: &keys,
@@ -182,19 +220,23 @@ impl<T: Collection> Write for OnCopy<'_, T> {
         if call.reply.error_code().is_some() {
             return Err(String::from_utf8_lossy(&long::error_text(&out)).into_owned().into());
         }
-        let after = txn.db(0).read::<T>(&key).map_err(wrong_type)?.cloned();
-        let changed = match (source, after) {
-            (Some(source), Some(after)) => (!after.is_unchanged(source)).then_some(after),
-            (Some(_), None) => Some(T::default()),
-            (None, after) => after,
-        };
-        Ok(Copied { reply: out, changed })
+        let after = txn.db(0).read::<T>(&keys[*at]).map_err(wrong_type)?.cloned().unwrap_or_default();
+        let changed = (!after.is_unchanged(source)).then_some((*at, after));
+        Ok(Some(Copied { reply: out, changed }))
     }
-    fn store(&self, db: &mut Db<'_, '_>, copied: &Copied<T>) {
-        let Some(changed) = &copied.changed else { return };
+    fn store(&self, db: &mut Db<'_, '_>, copied: &Option<Copied<T>>) {
+        let Some(Copied { changed: Some((at, changed)), .. }) = copied else { return };
+        if let Some(told) = &self.told {
+            db.txn_call_next(told.event);
+        }
+        let key = &self.keys[*at];
         let replaced =
-            db.change(&self.key, |value: &mut T| (std::mem::replace(value, changed.clone()), Changed::Yes));
+            db.change(key, |value: &mut T| (std::mem::replace(value, changed.clone()), Changed::Yes));
         *self.replaced.borrow_mut() = replaced.ok().flatten();
+        if let (Some(told), true) = (&self.told, db.is_recorded()) {
+            let count = told.count.to_string();
+            db.effect(&[told.command.into(), key.bytes.into(), count.as_bytes().into()]);
+        }
     }
 }
 

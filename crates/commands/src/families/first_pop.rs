@@ -3,8 +3,9 @@
 //! A form that blocks is the same attempt. Where the attempt finds nothing, it says what the command would wait for
 //! ([`crate::wait`]).
 
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::errors;
+use crate::optimistic::{Told, on_copy_of_first};
 use crate::parse::{Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use strand_keyspace::types::list::End;
@@ -28,6 +29,20 @@ pub(crate) trait PopsFirst: Collection {
 pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => drop(pop_first::<T>(call, from, Some(count))),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP: nothing is held while the reply is made.
+pub(crate) fn pop_counted_long<T: PopsFirst>(
+    call: &mut LaneCall<'_>,
+    arguments: Result<(End, usize), Text>,
+) {
+    match arguments {
+        Ok((from, count)) => {
+            let (event, command) = T::pop_of(from);
+            on_copy_of_first::<T>(call, Told { event, command, count });
+        }
         Err(text) => call.reply.error(&text),
     }
 }

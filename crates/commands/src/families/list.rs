@@ -6,8 +6,8 @@ mod search;
 
 pub(crate) use move_many::{lmovem, movem_elements};
 pub(crate) use pop::{
-    blmove, blmpop, blmpop_elements, blpop, brpop, brpoplpush, lmove, lmpop, lmpop_elements, lpop,
-    pop_elements, rpop, rpoplpush,
+    blmove, blmpop, blmpop_elements, blmpop_long, blpop, brpop, brpoplpush, lmove, lmpop, lmpop_elements,
+    lmpop_long, lpop, pop_elements, rpop, rpoplpush,
 };
 pub(crate) use search::{linsert, lpos, lrem};
 

@@ -13,7 +13,7 @@ mod range;
 mod read;
 mod remove;
 
-pub(crate) use add::{xadd, xdel, xlen, xsetid, xtrim};
+pub(crate) use add::{xadd, xdel, xlen, xsetid, xtrim, xtrim_long};
 pub(crate) use group::{
     xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_help, xgroup_setid,
 };

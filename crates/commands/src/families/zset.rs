@@ -12,7 +12,8 @@ pub(crate) use combine::{
     zunion, zunionstore, zunionstore_long,
 };
 pub(crate) use pop::{
-    bzmpop, bzmpop_elements, bzpopmax, bzpopmin, pop_elements, zmpop, zmpop_elements, zpopmax, zpopmin,
+    bzmpop, bzmpop_elements, bzmpop_long, bzpopmax, bzpopmin, pop_elements, zmpop, zmpop_elements,
+    zmpop_long, zpopmax, zpopmin,
 };
 pub(crate) use random::zrandmember;
 pub(crate) use range::*;

@@ -144,6 +144,35 @@ fn a_reply_stops_growing_at_its_bound() {
     }
 }
 
+#[test]
+fn pops_of_many_from_the_first_of_several_keys_are_made_on_a_copy() {
+    let mut f = Fixture::new();
+    let n = LONG_ELEMENTS + 10;
+    let many = n - 1;
+    for (left, right) in [("LMPOP 2", "ZMPOP 2"), ("BLMPOP 0 2", "BZMPOP 0 2")] {
+        run(&mut f, &numbered(&["RPUSH", "l"], n, |i| vec![format!("{i}")]));
+        run(&mut f, &numbered(&["ZADD", "z"], n, |i| vec![format!("{i}"), format!("{i}")]));
+        f.pauses.take();
+        let reply = f.run(&format!("{left} none l LEFT COUNT {many}"));
+        assert!(reply.starts_with(&format!("*2|$1|l|*{many}|$1|0|$1|1|")), "{left}");
+        assert!(f.pauses.take() > 1, "{left}");
+        let reply = f.run(&format!("{right} none z MIN COUNT {many}"));
+        assert!(reply.starts_with(&format!("*2|$1|z|*{many}|*2|$1|0|$1|0|*2|$1|1|$1|1|")), "{right}");
+        assert!(f.pauses.take() > 1, "{right}");
+        f.script(&[("LRANGE l 0 -1", &format!("*1|$4|{many}|")), ("ZRANGE z 0 -1", &format!("*1|$4|{many}|"))]);
+        // The key goes with the last element.
+        f.all_long = true;
+        f.run(&format!("{left} none l RIGHT COUNT 5"));
+        f.run(&format!("{right} none z MAX COUNT 5"));
+        f.script(&[("EXISTS l z", ":0|"), ("SET none x", "+OK|")]);
+        for line in [format!("{left} none l LEFT COUNT 9"), format!("{right} none z MIN COUNT 9")] {
+            assert_eq!(f.run(&line), format!("-{}|", errors::WRONG_TYPE), "{line}");
+        }
+        f.run("DEL none");
+        f.all_long = false;
+    }
+}
+
 /// What a call does and answers does not depend on where it runs, when nobody else writes.
 #[test]
 fn long_forms_answer_as_the_handlers_do() {

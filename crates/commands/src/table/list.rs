@@ -44,7 +44,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         list::blmpop,
         Cost::InData(list::blmpop_elements),
-        SlowPath::Held,
+        SlowPath::Own(list::blmpop_long),
     )),
     CommandSpec::new(
         "blpop",
@@ -176,7 +176,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         list::lmpop,
         Cost::InData(list::lmpop_elements),
-        SlowPath::Held,
+        SlowPath::Own(list::lmpop_long),
     )),
     CommandSpec::new(
         "lpop",

@@ -444,6 +444,6 @@ pub(crate) static STREAM: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         stream::xtrim,
         Cost::InData(costs::xtrim),
-        SlowPath::Held,
+        SlowPath::Own(stream::xtrim_long),
     )),
 ];

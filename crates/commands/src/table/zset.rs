@@ -35,7 +35,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::bzmpop,
         Cost::InData(zset::bzmpop_elements),
-        SlowPath::Held,
+        SlowPath::Own(zset::bzmpop_long),
     )),
     CommandSpec::new(
         "bzpopmax",
@@ -225,7 +225,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zmpop,
         Cost::InData(zset::zmpop_elements),
-        SlowPath::Held,
+        SlowPath::Own(zset::zmpop_long),
     )),
     CommandSpec::new(
         "zmscore",

@@ -3,7 +3,7 @@
 //! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
 
 use super::{end, send_range};
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
 use crate::events::named;
@@ -100,6 +100,16 @@ pub(crate) fn lmpop(call: &mut Call<'_, '_>) {
 /// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`: LMPOP that waits.
 pub(crate) fn blmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ListValue>(call, counted_keys(call.args, 2, end));
+}
+
+/// LMPOP of many elements (slow lane).
+pub(crate) fn lmpop_long(call: &mut LaneCall<'_>) {
+    first_pop::pop_counted_long::<ListValue>(call, counted_keys(call.args, 1, end));
+}
+
+/// BLMPOP of many elements (slow lane).
+pub(crate) fn blmpop_long(call: &mut LaneCall<'_>) {
+    first_pop::pop_counted_long::<ListValue>(call, counted_keys(call.args, 2, end));
 }
 
 /// `BLPOP key [key ...] timeout`: takes the first element off the first list that there is, and waits for one. Reply: its

@@ -2,14 +2,17 @@
 
 use super::send_id;
 use super::{effects, ids};
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::errors;
 use crate::events::named;
 use crate::families::collection;
-use crate::parse::{self, Text};
+use crate::long;
+use crate::optimistic::{self, Write};
+use crate::parse::{self, Text, wrong_type};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_keyspace::types::stream::{Id, NotAdded, StreamValue, Trim};
-use strand_keyspace::{Changed, Settings};
+use strand_keyspace::{Changed, Collection, Db, Key, Settings, Stored};
 use strand_wire::args::Args;
 
 /// Approximate trimming without LIMIT removes at most so many entries for each that a block may have ...
@@ -180,11 +183,76 @@ pub(crate) fn xtrim(call: &mut Call<'_, '_>) {
     if trimmed.as_ref().is_ok_and(|removed| removed.is_some_and(|removed| removed > 0)) && call.is_recorded()
     {
         let len = effects::len(call);
-        effects::trimmed(call, len);
+        effects::trimmed(&mut call.txn.db(call.db), &call.keys[0], len);
     }
     match trimmed {
         Ok(removed) => call.reply.int(removed.unwrap_or(0) as i64),
         Err(text) => call.reply.error(&text),
+    }
+}
+
+/// XTRIM of many entries (slow lane): a copy is trimmed with nothing held, and takes the stream's place.
+pub(crate) fn xtrim_long(call: &mut LaneCall<'_>) {
+    let options = Options::parse(call.args, false, call.keyspace.settings());
+    let Ok(Options { trimming: Some(trimming), .. }) = options else {
+        return long::whole_of("xtrim", call);
+    };
+    let key = call.keyspace.key(call.args.at(1));
+    let mut trims = Trims { key, trimming, replaced: RefCell::default() };
+    let trimmed = optimistic::apply(call, &[key.hash], &mut trims);
+    if let Some(replaced) = trims.replaced.take() {
+        call.keyspace.dispose(replaced.into_value());
+    }
+    match trimmed {
+        Ok((removed, _)) => call.reply.int(removed as i64),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// XTRIM at work on a copy.
+struct Trims<'a> {
+    key: Key<'a>,
+    trimming: Trimming,
+    /// What was at the key: freed when no shard is held.
+    replaced: RefCell<Option<StreamValue>>,
+}
+
+impl Write for Trims<'_> {
+    type Source = Option<StreamValue>;
+    /// How many entries are removed, and the stream without them.
+    type Outcome = (u64, Option<StreamValue>);
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<StreamValue>, Text> {
+        Ok(db.read::<StreamValue>(&self.key).map_err(wrong_type)?.cloned())
+    }
+    fn is_same(&self, before: &Option<StreamValue>, now: &Option<StreamValue>) -> bool {
+        match (before, now) {
+            (Some(before), Some(now)) => now.is_unchanged(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+    fn compute(
+        &mut self,
+        source: &Option<StreamValue>,
+        pause: &dyn Fn(),
+    ) -> Result<(u64, Option<StreamValue>), Text> {
+        let Trimming { trim, approximate, limit } = self.trimming;
+        let mut stream = source.clone();
+        pause();
+        let removed = stream.as_mut().map_or(0, |stream| stream.trim(trim, approximate, limit));
+        pause();
+        Ok((removed, stream))
+    }
+    fn store(&self, db: &mut Db<'_, '_>, (removed, trimmed): &(u64, Option<StreamValue>)) {
+        let Some(trimmed) = trimmed.as_ref().filter(|_| *removed > 0) else { return };
+        let replaced = db.change(&self.key, |value: &mut StreamValue| {
+            (std::mem::replace(value, trimmed.clone()), Changed::Yes)
+        });
+        *self.replaced.borrow_mut() = replaced.ok().flatten();
+        if db.is_recorded() {
+            effects::trimmed(db, &self.key, trimmed.entries().len());
+        }
     }
 }
 

@@ -23,10 +23,10 @@ pub(super) fn added(call: &mut Call<'_, '_>, id: Id, from: usize, trimmed_to: Op
 }
 
 /// XTRIM: the length that it left.
-pub(super) fn trimmed(call: &mut Call<'_, '_>, len: u64) {
+pub(super) fn trimmed(db: &mut Db<'_, '_>, key: &Key<'_>, len: u64) {
     let len = len.to_string();
-    let key = call.args.at(1).into();
-    call.effect(&[b"XTRIM".into(), key, b"MAXLEN".into(), b"=".into(), len.as_bytes().into()]);
+    let key = key.bytes.into();
+    db.effect(&[b"XTRIM".into(), key, b"MAXLEN".into(), b"=".into(), len.as_bytes().into()]);
 }
 
 /// Entries that are not pending any more, and entries that are deleted.

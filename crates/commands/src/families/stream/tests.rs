@@ -34,6 +34,28 @@ fn entries_are_added_read_and_removed() {
 }
 
 #[test]
+fn a_stream_is_trimmed_on_the_lane_as_on_a_worker() {
+    for long in [false, true] {
+        let mut f = Fixture::new();
+        (1..=250).for_each(|id| drop(f.run(&format!("XADD s {id}-0 f v"))));
+        f.all_long = long;
+        f.script(&[
+            ("XTRIM s MAXLEN ~ 120", ":100|"),
+            ("XTRIM s MINID = 110", ":9|"),
+            ("XTRIM s MAXLEN 500", ":0|"),
+            ("XTRIM s MAXLEN 2", ":139|"),
+            ("XRANGE s - + COUNT 1", "*1|*2|$5|249-0|*2|$1|f|$1|v|"),
+            ("XTRIM s MAXLEN 0", ":2|"),
+            ("XLEN s", ":0|"),
+            ("XTRIM none MAXLEN 0", ":0|"),
+            ("XTRIM s MAXLEN x", "-ERR value is not an integer or out of range|"),
+            ("SET t x", "+OK|"),
+            ("XTRIM t MAXLEN 0", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+        ]);
+    }
+}
+
+#[test]
 fn groups_deliver_claim_and_acknowledge() {
     let mut f = Fixture::new();
     f.script(&[

@@ -3,7 +3,7 @@
 //! A form that blocks is the same attempt, which says what it would wait for where it finds nothing ([`crate::wait`]).
 
 use super::super::collection::{read, send};
-use crate::call::Call;
+use crate::call::{Call, LaneCall};
 use crate::cost::part_elements;
 use crate::errors;
 use crate::events::named;
@@ -64,6 +64,16 @@ pub(crate) fn zmpop(call: &mut Call<'_, '_>) {
 /// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`: ZMPOP that waits.
 pub(crate) fn bzmpop(call: &mut Call<'_, '_>) {
     first_pop::pop_counted_or_wait::<ZSetValue>(call, arguments(call.args, 2));
+}
+
+/// ZMPOP of many members (slow lane).
+pub(crate) fn zmpop_long(call: &mut LaneCall<'_>) {
+    first_pop::pop_counted_long::<ZSetValue>(call, arguments(call.args, 1));
+}
+
+/// BZMPOP of many members (slow lane).
+pub(crate) fn bzmpop_long(call: &mut LaneCall<'_>) {
+    first_pop::pop_counted_long::<ZSetValue>(call, arguments(call.args, 2));
 }
 
 /// `BZPOPMIN key [key ...] timeout`: takes the member with the lowest score off the first sorted set that there is, and waits
