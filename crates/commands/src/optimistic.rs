@@ -188,11 +188,7 @@ impl<T: Collection> Write for OnCopy<'_, T> {
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
-    fn compute(
-        &mut self,
-        source: &Option<(usize, T)>,
-        pause: &dyn Fn(),
-    ) -> Result<Option<Copied<T>>, Text> {
+    fn compute(&mut self, source: &Option<(usize, T)>, pause: &dyn Fn()) -> Result<Option<Copied<T>>, Text> {
         let Some((at, source)) = source else { return Ok(None) };
         let seed = std::array::from_fn(|_| self.rng.u64(..));
         let copies = Keyspace::new(1, 1, seed);

@@ -34,10 +34,7 @@ pub(crate) fn pop_counted<T: PopsFirst>(call: &mut Call<'_, '_>, arguments: Resu
 }
 
 /// Long calls of LMPOP, ZMPOP, BLMPOP and BZMPOP: nothing is held while the reply is made.
-pub(crate) fn pop_counted_long<T: PopsFirst>(
-    call: &mut LaneCall<'_>,
-    arguments: Result<(End, usize), Text>,
-) {
+pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments: Result<(End, usize), Text>) {
     match arguments {
         Ok((from, count)) => {
             let (event, command) = T::pop_of(from);

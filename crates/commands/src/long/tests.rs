@@ -159,7 +159,10 @@ fn pops_of_many_from_the_first_of_several_keys_are_made_on_a_copy() {
         let reply = f.run(&format!("{right} none z MIN COUNT {many}"));
         assert!(reply.starts_with(&format!("*2|$1|z|*{many}|*2|$1|0|$1|0|*2|$1|1|$1|1|")), "{right}");
         assert!(f.pauses.take() > 1, "{right}");
-        f.script(&[("LRANGE l 0 -1", &format!("*1|$4|{many}|")), ("ZRANGE z 0 -1", &format!("*1|$4|{many}|"))]);
+        f.script(&[
+            ("LRANGE l 0 -1", &format!("*1|$4|{many}|")),
+            ("ZRANGE z 0 -1", &format!("*1|$4|{many}|")),
+        ]);
         // The key goes with the last element.
         f.all_long = true;
         f.run(&format!("{left} none l RIGHT COUNT 5"));

@@ -176,8 +176,7 @@ mod tests {
                 matches!(
                     spec.cost(),
                     Cost::Arguments | Cost::Sources | Cost::InData(_) | Cost::InDataUnless(..)
-                )
-                    || !on_keys
+                ) || !on_keys
                     || !spec.keys.iter().any(key_range),
                 "{name} takes any number of keys"
             );

@@ -72,7 +72,11 @@ pub(crate) static STREAM: &[CommandSpec] = &[
     ])
     .history(&[("6.2.0", "Takes NOMKSTREAM, MINID and LIMIT."), ("7.0.0", "Takes IDs of the form ms-*.")])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(stream::xadd, Cost::InDataUnless(costs::adds_only, costs::add), SlowPath::Held)),
+    .exec(Exec::Estimated(
+        stream::xadd,
+        Cost::InDataUnless(costs::adds_only, costs::add),
+        SlowPath::Held,
+    )),
     CommandSpec::new(
         "xautoclaim",
         "stream",
@@ -441,9 +445,5 @@ pub(crate) static STREAM: &[CommandSpec] = &[
     ])
     .history(&[("6.2.0", "Takes MINID and LIMIT.")])
     .tips(&["nondeterministic_output"])
-    .exec(Exec::Estimated(
-        stream::xtrim,
-        Cost::InData(costs::xtrim),
-        SlowPath::Own(stream::xtrim_long),
-    )),
+    .exec(Exec::Estimated(stream::xtrim, Cost::InData(costs::xtrim), SlowPath::Own(stream::xtrim_long))),
 ];
