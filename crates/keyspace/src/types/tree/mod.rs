@@ -74,6 +74,16 @@ pub struct Piece {
     _node: Node,
 }
 
+/// A page that a search will look at.
+pub(crate) struct FoundPage<'a>(&'a Leaf);
+
+impl FoundPage<'_> {
+    /// Asks for what the search will read.
+    pub(crate) fn prefetch(&self) {
+        self.0.page().prefetch_search();
+    }
+}
+
 /// What [`Tree::remove_range`] cut off whole. Dropping it frees it.
 #[derive(Debug, Default)]
 pub(crate) struct Cut(Removed);
@@ -138,6 +148,19 @@ impl<L: Layout> Tree<L> {
                     index += inner.children[..at].iter().map(|child| child.len).sum::<usize>();
                     child = &inner.children[at];
                 }
+            }
+        }
+    }
+    /// The page in which [`Tree::partition_point`] ends, not yet looked at: its head is asked for.
+    pub(crate) fn page_at(&self, mut before: impl FnMut(Element<'_>) -> bool) -> Option<FoundPage<'_>> {
+        let mut child = self.root.as_ref()?;
+        loop {
+            match &child.node {
+                Node::Leaf(leaf) => {
+                    strand_chain::prefetch(&**leaf, size_of::<Leaf>());
+                    return Some(FoundPage(leaf));
+                }
+                Node::Inner(inner) => child = &inner.children[inner.child_before(&mut before)],
             }
         }
     }
