@@ -352,9 +352,8 @@ fn at_once(
         !cancel.load(Ordering::Relaxed)
     };
     let mut reply = call.reply.part(out);
-    match on {
-        On::Copies(_) => reply = reply.pausing(&pause),
-        _ => {}
+    if let On::Copies(_) = on {
+        reply = reply.pausing(&pause);
     }
     if keys.len() <= SLICE_ARGUMENTS {
         keyspace.prefetch(db, &keys);

@@ -69,24 +69,20 @@ impl Shard {
     /// True when something is promised of a key of this shard.
     #[inline]
     pub(crate) fn is_promised(&self) -> bool {
-        self.promised.is_some()
+        !self.promised.is_empty()
     }
     /// Takes out what is promised of `key`, the oldest promise first.
     fn take_due(&mut self, slot: usize, key: &[u8]) -> SmallVec<[Due; 1]> {
-        let Some(promised) = &mut self.promised else { return SmallVec::new() };
         let due: SmallVec<[Due; 1]> =
-            promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
+            self.promised.iter_mut().filter_map(|promised| promised.take(slot, key)).collect();
         if !due.is_empty() {
-            promised.retain(|promised| !promised.keys.is_empty());
-            if promised.is_empty() {
-                self.promised = None;
-            }
+            self.promised.retain(|promised| !promised.keys.is_empty());
         }
         due
     }
     /// A key of which something is promised, and its slot.
     fn next_promised(&self) -> Option<(usize, Box<[u8]>)> {
-        let first = self.promised.as_ref()?.first()?;
+        let first = self.promised.first()?;
         Some((first.slot, first.keys.keys().next()?.clone()))
     }
 }
@@ -110,7 +106,7 @@ impl Txn<'_> {
                 of == slot && keys.get(key).is_some_and(|value| value.is_some() || is_there())
             });
             let promised = Promised { slot, keys, caller, expiry_ms, removed: removed.clone() };
-            shard.promised.get_or_insert_default().push(promised);
+            shard.promised.push(promised);
         }
         removed
     }

@@ -90,7 +90,7 @@ pub(crate) struct Shard {
     /// While there is a snapshot of the data, or a view of some of it.
     pub(crate) keepers: Option<Box<Keepers>>,
     /// Writes that were made and are not carried out, the oldest first.
-    pub(crate) promised: Option<Box<Vec<Promised>>>,
+    pub(crate) promised: Vec<Promised>,
     /// How often a record was changed, but for expiry and eviction: redis-server's `dirty`.
     pub(crate) changes: u64,
     /// State of the generator behind LFU counters.
@@ -238,7 +238,7 @@ impl Shard {
             notes: Notes::default(),
             watchers: Watchers::default(),
             keepers: None,
-            promised: None,
+            promised: Vec::new(),
             changes: 0,
             random,
         }

@@ -21,8 +21,6 @@ const IN_PROGRESS: &str = "ERR Background save already in progress";
 /// What a save that failed is answered with: the log has more.
 const NO_SAVE: &str = "ERR";
 
-/// One is made at a time.
-
 /// How a save ended.
 enum Ended {
     Done {

@@ -274,13 +274,13 @@ impl Session {
             }
         });
         match &keys[..] {
-            [only] if requests > 1 => {
+            _ if requests <= 1 => {}
+            [only] => {
                 if !keyspace.prefetch_parts(self.db, only, &parts) {
                     requests = ONE_KEY_REQUESTS;
                 }
             }
-            keys if requests > 1 => keyspace.prefetch(self.db, keys),
-            _ => {}
+            keys => keyspace.prefetch(self.db, keys),
         }
         self.looked_ahead = requests.saturating_sub(1);
     }

@@ -1,7 +1,7 @@
 //! A disk in memory that forgets what was not synced when the power fails, and fails when it is told to; and servers that
 //! write their append-only file to it.
 
-use crate::fixture::{Peer, Server};
+use crate::fixture::{self, Peer, Server};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, IoSlice};
 use std::sync::Arc;
@@ -399,7 +399,7 @@ fn until_ordered(disk: &Disk, server: &Server, peer: &mut Peer) -> JoinHandle<bo
         write_turn(server);
         if peer.run(server, "INFO persistence").contains("aof_pending_bio_fsync:1") {
             let engine = server.engine.clone();
-            let sync = std::thread::spawn(move || engine.sync_aof());
+            let sync = fixture::thread(move || engine.sync_aof());
             disk.await_sync();
             return sync;
         }
@@ -439,7 +439,7 @@ fn with_everysec_nothing_older_than_two_seconds_is_lost() {
             under_way = match under_way.take() {
                 None if peer.run(&server, "INFO persistence").contains("aof_pending_bio_fsync:1") => {
                     let engine = server.engine.clone();
-                    let sync = std::thread::spawn(move || engine.sync_aof());
+                    let sync = fixture::thread(move || engine.sync_aof());
                     if !disk.is_dead() {
                         disk.await_sync();
                     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, Place, Served};
 use strand_commands::spec::ServiceCommand;
@@ -103,7 +104,7 @@ impl Host for TestHost {
             // Their turns are the test's.
             "aof" | "aof-sync" => {}
             // They wait for the one that reads.
-            name if name.starts_with("load-") => _ = std::thread::spawn(work),
+            name if name.starts_with("load-") => _ = thread(work),
             _ => work(),
         }
         Ok(())
@@ -412,6 +413,13 @@ impl Peer {
             assert_eq!(self.run(server, line), *want, "{line}");
         }
     }
+}
+
+/// Does work that waits beside the test.
+// The engine has no threads of its own: here the test stands in for its host.
+#[allow(clippy::disallowed_methods)]
+pub fn thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    std::thread::spawn(work)
 }
 
 /// A line as a multibulk request.

@@ -105,7 +105,10 @@ pub(crate) fn open(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError
 
 /// Is told what a run waits for: a sink that is busy, or away.
 #[derive(Clone, Default)]
-pub struct Notices(pub Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub struct Notices(pub Option<Arc<Listener>>);
+
+/// Takes one notice.
+type Listener = dyn Fn(&str) + Send + Sync;
 
 impl Notices {
     /// Tells it.

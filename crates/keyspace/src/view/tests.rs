@@ -65,5 +65,5 @@ fn a_view_keeps_what_is_written_of_its_own_keys_and_that_once() {
     assert_eq!((read(0), read(1)), (Some((b"before".to_vec(), None)), None));
     drop(view);
     assert_eq!(kept(), None);
-    assert!(keyspace.lock_shard(0, NOW_MS).db(0).set_str(&keys[0], StrRef::of(b"1"), None) == false);
+    assert!(!keyspace.lock_shard(0, NOW_MS).db(0).set_str(&keys[0], StrRef::of(b"1"), None));
 }

@@ -37,7 +37,7 @@ pub enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
     /// Make a running server hold the documents of a folder or Maildir, and keep it so at each further run
-    Import(import::ImportArgs),
+    Import(Box<import::ImportArgs>),
     /// Say what differs between two sources: what an import of the one would change after an import of the other
     Diff(diff::DiffArgs),
     /// What was imported into a server, and which documents failed
@@ -59,7 +59,7 @@ pub fn parse() -> Cli {
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(args),
-        Command::Import(args) => import::run(args),
+        Command::Import(args) => import::run(*args),
         Command::Diff(args) => diff::run(args),
         Command::Jobs(args) => jobs::run(args),
         Command::Cli(args) => strand_cli::run(*args),

@@ -33,7 +33,8 @@ impl Solr {
     /// Sees to it that each step of the batch is taken or refused. `answer`: the one to the whole batch.
     pub(super) fn deliver(&mut self, batch: &Batch, answer: Answer) -> Result<(), ImportError> {
         let mut answer = Some(answer);
-        let mut parts = vec![0..batch.steps.len()];
+        let whole = 0..batch.steps.len();
+        let mut parts = vec![whole];
         while let Some(part) = parts.pop() {
             let Err(reason) = self.send_until_judged(batch, part.clone(), answer.take())? else { continue };
             if part.len() > 1 {
