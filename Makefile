@@ -18,6 +18,7 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	$(CARGO) test --workspace --quiet
 	$(VENV_PYTHON) tests/clients.py target/debug/strand
 	$(VENV_PYTHON) tests/cli.py target/debug/strand
+	node tests/console/console.mjs target/debug/strand
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/sources.py target/debug/strand
 	$(VENV_PYTHON) tests/sinks.py target/debug/strand

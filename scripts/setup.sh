@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools, openssl,
-# curl, pdftotext, hiredis, Node.js with its clients (tests/real/node), and a Python virtual environment in .venv with redis-py, RQ,
-# what speaks HTTP, and with Foolscap and maturin (bindings/python), and rclone, whose S3 and web servers the importer is tested with. Does nothing when all is there.
+# Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools,
+# openssl, curl, pdftotext, hiredis, Node.js with its clients (tests/real/node), Chromium with what drives it (tests/console),
+# and a Python virtual environment in .venv with redis-py, RQ, what speaks HTTP, Foolscap and maturin (bindings/python), and
+# rclone, with whose S3 and web servers the importer is tested. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,6 +17,7 @@ command -v taskset >/dev/null || missing+=(util-linux)
 [ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
+command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: installing ${missing[*]}"
@@ -42,4 +44,8 @@ if ! cmp -s tests/real/node/package-lock.json tests/real/node/node_modules/.foll
     echo "setup: ioredis, node-redis, BullMQ, bee-queue, redlock and rate-limiter-flexible into tests/real/node/node_modules"
     # Not `npm ci`: it refuses a lock file in which a registry had no builds for other systems of an optional part.
     (cd tests/real/node && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
+fi
+if ! cmp -s tests/console/package-lock.json tests/console/node_modules/.followed; then
+    echo "setup: playwright-core and axe-core into tests/console/node_modules"
+    (cd tests/console && npm install --no-save --silent --no-audit --no-fund --ignore-scripts && cp package-lock.json node_modules/.followed)
 fi

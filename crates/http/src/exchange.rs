@@ -12,7 +12,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::http::request::Parts;
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
@@ -40,6 +40,8 @@ pub struct Settings {
     pub users_version: Version,
     /// What users may do, for refusals before a body is read. The session judges every command again.
     pub rights: Rights,
+    /// Waits, for what is sent again and again.
+    pub sleep: Sleeper,
 }
 
 /// Says a number that moves on.
@@ -62,6 +64,19 @@ pub struct Rights(pub Rc<MayCall>);
 impl std::fmt::Debug for Rights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Rights")
+    }
+}
+
+/// Gives a future that is ready after a number of milliseconds, by the driver's clock.
+#[derive(Clone)]
+pub struct Sleeper(pub Rc<Sleep>);
+
+/// From milliseconds to the future.
+pub type Sleep = dyn Fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
+
+impl std::fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sleeper")
     }
 }
 
@@ -152,6 +167,8 @@ pub struct Context {
     stalled: Cell<bool>,
     /// A request waits until the client has taken more of the responses before it.
     is_held_back: Cell<bool>,
+    /// The connection ends after the response in hand: one without an end of its own is to end.
+    is_ending: Cell<bool>,
 }
 
 impl Context {
@@ -164,12 +181,21 @@ impl Context {
             begun: Cell::new(0),
             stalled: Cell::new(false),
             is_held_back: Cell::new(false),
+            is_ending: Cell::new(false),
         }
     }
     /// A request begins.
     pub(crate) fn begins(&self) {
         self.begun.set(self.begun.get() + 1);
         self.stalled.set(false);
+    }
+    /// The response in hand is the last one.
+    pub(crate) fn set_ending(&self) {
+        self.is_ending.set(true);
+    }
+    /// True when the response in hand is the last one, and is to end soon.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.get()
     }
     /// Requests that have begun.
     pub(crate) fn begun(&self) -> u64 {

@@ -26,7 +26,18 @@ pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     if hosts > 1 || (hosts == 0 && parts.version >= Version::HTTP_11) {
         return Err(Problem::bad_request("a request has one Host header"));
     }
-    of_headers(&parts.headers, peer_is_local)
+    of_headers(&parts.headers, peer_is_local, leads_to_console(parts))
+}
+
+/// True for a link to the console, from whatever page: it does nothing, tells nothing, and is shown in no frame.
+fn leads_to_console(parts: &Parts) -> bool {
+    let says = |name, value: &str| {
+        parts.headers.get(name).is_some_and(|v: &HeaderValue| v.as_bytes() == value.as_bytes())
+    };
+    parts.method == hyper::Method::GET
+        && parts.uri.path() == "/"
+        && says("sec-fetch-mode", "navigate")
+        && says("sec-fetch-dest", "document")
 }
 
 /// Marks a response as one that a browser shows to nobody but our own origin, and takes for nothing but what it says it is.
@@ -43,14 +54,14 @@ pub const EMBEDDING: [(&str, &str); 2] =
 /// The values of `Sec-Fetch-Site` that are served: our own pages, and what no page asked for (an address typed in).
 const FETCH_SITES: [&[u8]; 2] = [b"same-origin", b"none"];
 
-fn of_headers(headers: &HeaderMap, peer_is_local: bool) -> Result<(), Problem> {
+fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result<(), Problem> {
     let text = |name: HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let host = text(HOST);
     let is_foreign_origin =
         text(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, authority)| authority) != host);
     let is_foreign_fetch =
         headers.get_all(SEC_FETCH_SITE).iter().any(|v| !FETCH_SITES.contains(&v.as_bytes()));
-    if is_foreign_origin || is_foreign_fetch {
+    if is_foreign_origin || (is_foreign_fetch && !is_link) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "a page of another site may not use this server"));
     }
     match host {
@@ -81,7 +92,7 @@ mod tests {
     fn pages_of_other_sites_are_refused() {
         let status = |pairs: &[(HeaderName, &str)], local: bool| {
             let headers = pairs.iter().map(|(n, v)| (n.clone(), v.parse().expect("a value"))).collect();
-            of_headers(&headers, local).map_or_else(|p| p.status.as_u16(), |()| 200)
+            of_headers(&headers, local, false).map_or_else(|p| p.status.as_u16(), |()| 200)
         };
         for (host, local, want) in [
             ("127.0.0.1:8379", true, 200),

@@ -4,7 +4,7 @@ use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::route::{Found, Parameter, Route};
-use crate::{commands, import, keys, metrics, openapi, search, text, update};
+use crate::{commands, console, import, keys, metrics, openapi, search, text, update};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
@@ -36,7 +36,7 @@ macro_rules! handler {
     };
 }
 
-/// Every route.
+/// Every route for programs.
 pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
@@ -243,7 +243,7 @@ fn stem(path: &'static str) -> (&'static str, bool) {
 pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
     let mut allowed = Vec::new();
     let wanted = if method == Method::HEAD { &Method::GET } else { method };
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(console::ROUTES) {
         let (stem, has_rest) = stem(route.path);
         let rest = match path.strip_prefix(stem) {
             Some(rest) if has_rest => rest,
@@ -282,6 +282,10 @@ mod tests {
             (Method::DELETE, "/v1/keys/", "deleteKey", ""),
             (Method::POST, "/v1/update/", "update", ""),
             (Method::GET, "/v1/openapi.json", "describe", ""),
+            (Method::GET, "/", "console", ""),
+            (Method::GET, "/console/live", "consoleLive", ""),
+            (Method::GET, "/console/views/keys.js", "consoleFile", "views/keys.js"),
+            (Method::POST, "/", "405", ""),
             (Method::GET, "/v1/keys", "404", ""),
             (Method::GET, "/v1/updates", "404", ""),
             (Method::PATCH, "/v1/keys/a", "405", ""),
@@ -297,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_table_is_whole() {
-        for route in ROUTES {
+        for route in ROUTES.iter().chain(console::ROUTES) {
             let braces = route.path.matches('{').count();
             let in_path: Vec<&Parameter> = route.parameters.iter().filter(|p| p.place == "path").collect();
             assert_eq!(in_path.len(), braces, "{}", route.path);

@@ -46,6 +46,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
     }
     /// Ends the connection after the response in hand, at once when there is none.
     pub fn end_gracefully(&mut self) {
+        self.context.set_ending();
         Pin::new(&mut self.inner).graceful_shutdown();
     }
     /// Requests that have begun: moves with every one of them.

@@ -25,7 +25,7 @@ use strand_chain::Chain;
 use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
 use strand_http::pipe::{Holding, Joined, Watch, pipe};
-use strand_http::{Connection, Rights, Settings, Version};
+use strand_http::{Connection, Rights, Settings, Sleeper, Version};
 use tokio::time::{Instant, Sleep};
 
 /// Bytes read or written in one turn of the task, as for every connection.
@@ -101,6 +101,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
         peer_is_local,
         users_version: Version(Rc::new(move || of.config().generation())),
         rights: Rights(Rc::new(move |user, command| asked.may_call(user, command))),
+        sleep: Sleeper(Rc::new(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))))),
     }
 }
 

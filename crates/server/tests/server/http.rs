@@ -561,7 +561,7 @@ fn search_grep_import_and_metrics() {
     let description = http.get("/v1/openapi.json");
     assert!(description.status == 200 && description.text().contains("\"/v1/keys/{key}\""));
     for (line, status) in
-        [("GET /", 404), ("GET /v1/key/x", 404), ("POST /v1/keys/x", 405), ("PATCH /metrics", 405)]
+        [("GET /v1", 404), ("GET /v1/key/x", 404), ("POST /v1/keys/x", 405), ("PATCH /metrics", 405)]
     {
         let answer = http.ask(line, "", b"");
         assert_eq!((answer.status, answer.header("allow").is_empty()), (status, status == 404), "{line}");

@@ -1,0 +1,59 @@
+import { command, asMap } from "../api.js";
+import { button, card, confirm, emptyState, field, h, put, table, toast } from "../dom.js";
+import { count, day, micros, percent, short } from "../format.js";
+import * as live from "../live.js";
+
+/** Rows of commands, of what INFO says. */
+function rowsOf(info) {
+  return Object.entries(info).filter(([name]) => name.startsWith("cmdstat_")).map(([name, stat]) => {
+    const command = name.slice(8), at = info[`latency_percentiles_usec_${command}`] ?? {};
+    return { command, calls: stat.calls, usec: stat.usec, failed: stat.failed_calls + stat.rejected_calls, p50: at.p50, p99: at.p99, p999: at["p99.9"] };
+  });
+}
+
+const bar = (share) => {
+  const node = h("span", { class: "progress", role: "presentation" });
+  const fill = h("span", {});
+  Object.assign(fill.style, { display: "block", height: "100%", width: `${Math.min(100, share * 100)}%`, background: "var(--series-1)" });
+  node.append(fill);
+  return node;
+};
+
+export const latency = {
+  id: "latency", title: "Latency",
+  show({ head, add, onLeave, failed }) {
+    head("Of each command, since the start or the last CONFIG RESETSTAT");
+    const box = h("div"), events = h("div");
+    const order = h("select", {}, [["usec", "Time in all"], ["p99", "p99"], ["p999", "p99.9"], ["calls", "Calls"], ["failed", "Failed"]].map(([value, text]) => h("option", { value }, text)));
+    const filter = h("input", { type: "search", placeholder: "All commands" });
+    add(h("div", { class: "bar" }, field("Command", filter, { class: "mid" }), field("Sort by", order)), card("Commands", {}, box), card("Events", { hint: "What took longer than latency-monitor-threshold" }, events));
+    const draw = () => {
+      if (!live.latest) return;
+      const all = rowsOf(live.latest.info);
+      const sum = all.reduce((n, row) => n + (row.usec || 0), 0);
+      const word = filter.value.trim().toLowerCase();
+      const rows = all.filter((row) => row.command.includes(word)).sort((a, b) => (b[order.value] ?? 0) - (a[order.value] ?? 0));
+      const scroll = box.querySelector(".table-wrap")?.scrollLeft ?? 0;
+      put(box, table([
+        { name: "Command", cell: (r) => h("code", {}, r.command.replace("|", " ")) },
+        { name: "Calls", class: "num", cell: (r) => short(r.calls) },
+        { name: "p50", class: "num", cell: (r) => micros(r.p50) }, { name: "p99", class: "num", cell: (r) => micros(r.p99) }, { name: "p99.9", class: "num", cell: (r) => micros(r.p999) },
+        { name: "Time in all", class: "num", cell: (r) => micros(r.usec) }, { name: "Share", class: "nowrap", cell: (r) => [bar(sum ? r.usec / sum : 0), h("span", { class: "sr" }, percent(sum ? r.usec / sum : 0))] },
+        { name: "Failed", class: "num", cell: (r) => (r.failed ? h("span", { class: "bad" }, count(r.failed)) : "0") },
+      ], rows, { caption: "Commands", empty: word ? ["No such command", "No command that was called has this in its name."] : ["Nothing was called yet", "Commands appear here when clients call them."] }));
+      box.querySelector(".table-wrap")?.scrollTo(scroll, 0);
+    };
+    order.onchange = filter.oninput = draw;
+    onLeave(live.watch(draw));
+    const load = async () => {
+      try {
+        const rows = (await command(["LATENCY", "LATEST"])) ?? [];
+        put(events, table([
+          { name: "Event", cell: (r) => h("code", {}, r[0]) }, { name: "Last", class: "nowrap", cell: (r) => day(r[1] * 1000) },
+          { name: "It took", class: "num", cell: (r) => micros(r[2] * 1000) }, { name: "The worst", class: "num", cell: (r) => micros(r[3] * 1000) },
+        ], rows, { caption: "Events", empty: ["No event", "Nothing took longer than the threshold. CONFIG SET latency-monitor-threshold 10 records what takes 10 ms and more."] }));
+      } catch (e) { failed(events, e); }
+    };
+    load();
+  },
+};

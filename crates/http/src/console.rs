@@ -1,0 +1,262 @@
+//! The console: pages at `/` that show the server to a person in a browser, and the stream of figures that they live on.
+//!
+//! The files lie in `crates/http/console` and are part of the program: no other site is asked for anything. They hold no
+//! secret, so they are given without a login; what they show comes by the routes for everybody, with the rights of the
+//! user whose name and password the page sends as a header. There is no cookie, so no other page can act in the user's name.
+//! The policies in [`GUARDS`] let the page run scripts of its own alone, build no markup from text, and be framed by nobody.
+
+use crate::auth::credentials;
+use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
+use crate::json::JsonWriter;
+use crate::problem::Problem;
+use crate::route::{Parameter, Route};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::http::HeaderName;
+use hyper::{Method, StatusCode};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::task::Poll;
+use strand_digest::xxh3_text;
+
+/// Shortest and longest time between two figures of the stream, in milliseconds.
+const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+/// The time between two figures without `every`, in milliseconds.
+const EVERY_MS_DEFAULT: u64 = 1_000;
+
+/// What every file of the console says to the browser.
+const GUARDS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types console",
+    ),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+];
+
+/// A file of the console.
+struct Asset {
+    name: &'static str,
+    media: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! assets {
+    ($($name:literal: $media:ident),* $(,)?) => {
+        &[$(Asset { name: $name, media: $media, bytes: include_bytes!(concat!("../console/", $name)) }),*]
+    };
+}
+
+const JS: &str = "text/javascript; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+static ASSETS: &[Asset] = assets![
+    "api.js": JS,
+    "charts.js": JS,
+    "console.css": CSS,
+    "dom.js": JS,
+    "format.js": JS,
+    "icon.svg": SVG,
+    "index.html": HTML,
+    "live.js": JS,
+    "main.js": JS,
+    "mark.js": JS,
+    "theme.js": JS,
+    "uplot.LICENSE": TEXT,
+    "uplot.css": CSS,
+    "uplot.js": JS,
+    "views/clients.js": JS,
+    "views/config.js": JS,
+    "views/history.js": JS,
+    "views/imports.js": JS,
+    "views/keys.js": JS,
+    "views/latency.js": JS,
+    "views/memory.js": JS,
+    "views/overview.js": JS,
+    "views/search.js": JS,
+    "views/slowlog.js": JS,
+    "views/terminal.js": JS,
+    "views/users.js": JS,
+];
+
+/// The console's own routes. They are no part of the description for programs.
+pub static ROUTES: &[Route] = &[
+    Route {
+        method: Method::GET,
+        path: "/console/live",
+        operation: "consoleLive",
+        summary: "INFO everything as server-sent events, until the client goes",
+        parameters: &[Parameter {
+            name: "every",
+            place: "query",
+            kind: "integer",
+            required: false,
+            summary: "Milliseconds between two events",
+        }],
+        takes: &[],
+        gives: &[(200, "Events", "text/event-stream")],
+        needs_session: true,
+        run: |context, request, _| Box::pin(live(context, request)),
+    },
+    Route {
+        method: Method::GET,
+        path: "/console/{file}",
+        operation: "consoleFile",
+        summary: "A file of the console",
+        parameters: &[Parameter {
+            name: "file",
+            place: "path",
+            kind: "string",
+            required: true,
+            summary: "Its name",
+        }],
+        takes: &[],
+        gives: &[(200, "The file", "*/*"), (304, "The client has it", "")],
+        needs_session: false,
+        run: |_, request, name| Box::pin(async move { file(&request, &name) }),
+    },
+    Route {
+        method: Method::GET,
+        path: "/",
+        operation: "console",
+        summary: "The console",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "The page", HTML), (304, "The client has it", "")],
+        needs_session: false,
+        run: |_, request, _| Box::pin(async move { file(&request, b"index.html") }),
+    },
+];
+
+fn file(request: &Request, name: &[u8]) -> Result<Response, Problem> {
+    let at = ASSETS.iter().position(|asset| asset.name.as_bytes() == name);
+    let at = at.ok_or_else(|| Problem::not_found("the console has no such file"))?;
+    let (asset, tag) = (&ASSETS[at], &tags()[at]);
+    let has_it =
+        request.parts.headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = Response::new(match has_it {
+        true => ResponseBody::Empty,
+        false => ResponseBody::whole(asset.bytes),
+    });
+    if has_it {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.media));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.extend(HeaderValue::from_str(tag).map(|tag| (ETAG, tag)));
+    for (name, value) in GUARDS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    Ok(response)
+}
+
+/// The entity tags of the files.
+fn tags() -> &'static [String] {
+    static TAGS: OnceLock<Vec<String>> = OnceLock::new();
+    TAGS.get_or_init(|| ASSETS.iter().map(|asset| format!("\"{}\"", xxh3_text(asset.bytes))).collect())
+}
+
+/// `GET /console/live?every=ms`: `{"info": "..."}` again and again. The identity is judged before each of them, so that a
+/// user who is deleted sees no more.
+async fn live(context: Rc<Context>, request: Request) -> Result<Response, Problem> {
+    let every = request.query.number("every", EVERY_MS_DEFAULT, *EVERY_MS.start(), *EVERY_MS.end())?;
+    let db = request.query.number("db", 0, 0, i32::MAX as u64)?;
+    context.session.command(&[b"INFO", b"everything"]);
+    let mut info = context.session.line().await?.unwrap_or_default();
+    let body = ResponseBody::made(|writer| async move {
+        let mut json = JsonWriter::new(writer, &context.session);
+        loop {
+            json.raw("data: {\"info\":");
+            json.string(&info);
+            json.raw("}\n\n");
+            json.flush().await;
+            if !pause(&context, every).await {
+                return Ok(());
+            }
+            let Ok(who) = credentials(&request.parts.headers) else { return Ok(()) };
+            let version = context.settings.users_version.0();
+            if context.session.enter(who, version, db).await.is_err() {
+                return Ok(());
+            }
+            context.session.command(&[b"INFO", b"everything"]);
+            let Ok(Some(next)) = context.session.line().await else { return Ok(()) };
+            info = next;
+        }
+    });
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Waits; false when the connection is to end.
+async fn pause(context: &Context, ms: u64) -> bool {
+    let mut sleep = pin!((context.settings.sleep.0)(ms));
+    poll_fn(|cx| match (context.is_ending(), sleep.as_mut().poll(cx)) {
+        (true, _) => Poll::Ready(false),
+        (false, Poll::Ready(())) => Poll::Ready(true),
+        (false, Poll::Pending) => Poll::Pending,
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_file_that_a_file_names_is_there() {
+        let names: BTreeSet<&str> = ASSETS.iter().map(|asset| asset.name).collect();
+        assert!(ASSETS.is_sorted_by_key(|asset| asset.name) && names.len() == ASSETS.len());
+        for asset in ASSETS.iter().filter(|asset| asset.media == JS || asset.media == HTML) {
+            let text = std::str::from_utf8(asset.bytes).expect("text");
+            for part in text.split("\"/console/").skip(1) {
+                let name = part.split('"').next().expect("a name");
+                assert!(names.contains(name) || name.starts_with("live"), "{} names {name}", asset.name);
+            }
+            for part in text.split("from \"./").skip(1) {
+                let name = part.split('"').next().expect("a name");
+                assert!(names.contains(name), "{} imports {name}", asset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_pages_ask_no_other_site_and_are_small() {
+        let mut bytes = 0;
+        for asset in ASSETS {
+            bytes += asset.bytes.len();
+            let text = std::str::from_utf8(asset.bytes).expect("text");
+            let is_ours = !asset.name.starts_with("uplot");
+            let foreign = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(
+                !is_ours || !(foreign.contains("http://") || foreign.contains("https://")),
+                "{}",
+                asset.name
+            );
+            for word in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                " style=\"",
+            ] {
+                assert!(!text.contains(word), "{} has {word}", asset.name);
+            }
+        }
+        assert!(bytes < 250_000, "{bytes} bytes, even without compression");
+    }
+}
