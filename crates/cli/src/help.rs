@@ -145,7 +145,10 @@ mod tests {
         assert_eq!(syntax("mset"), "key value [key value ...]");
         assert_eq!(syntax("config get"), "parameter [parameter ...]");
         let set = syntax("SET");
-        assert!(set.starts_with("key value [NX|XX] [GET] [EX seconds|PX milliseconds|"), "{set}");
+        assert!(
+            set.starts_with("key value [NX|XX|IFEQ comparison-value] [GET] [EX seconds|PX milliseconds|"),
+            "{set}"
+        );
         assert!(entries().all(|e| e.syntax().iter().all(|piece| !piece.is_empty())));
     }
 }
