@@ -2,7 +2,8 @@
 //!
 //! [`Persist`] is the state. [`save`] writes snapshots (SAVE, BGSAVE, `save` points, the last one before the end); [`load`]
 //! reads one at the start, and [`loaders`] put what it reads into the keyspace. [`aof`] is the append-only file, which has
-//! every change. Files, threads and clocks are the host's.
+//! every change. Files, threads and clocks are the host's. One save at a time goes on, beside a rewrite of the append-only
+//! file.
 //!
 //! What every command looks at is one number, [`Persist::alerts`], which is zero in all but six states: the dataset is being
 //! loaded, the last save failed, the append-only file cannot be written, a snapshot keeps more than its budget, too much of the

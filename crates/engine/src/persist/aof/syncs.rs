@@ -22,7 +22,10 @@ const LATE_US: u64 = 2_000_000;
 #[derive(Default)]
 pub(super) struct Syncs {
     state: Mutex<State>,
-    changed: Condvar,
+    /// The thread may find an order.
+    ordered: Condvar,
+    /// A sync has ended.
+    ended: Condvar,
     /// INFO's `aof_delayed_fsync`.
     late: AtomicU64,
 }
@@ -68,7 +71,7 @@ impl Syncs {
         let mut state = self.state.lock();
         if order.offset > state.synced {
             (state.order, state.since_us) = (Some(order), now.mono_us);
-            self.changed.notify_all();
+            self.ordered.notify_all();
         }
     }
     /// Something was written. True: a sync is late, which is told once in [`LATE_US`].
@@ -87,7 +90,7 @@ impl Syncs {
         // What nobody has begun is in this one.
         state.order = None;
         while state.is_busy {
-            self.changed.wait(&mut state);
+            self.ended.wait(&mut state);
         }
         if state.synced >= order.offset {
             return Ok(());
@@ -106,14 +109,18 @@ impl Syncs {
         if done.is_ok() {
             state.synced = state.synced.max(order.offset);
         }
-        self.changed.notify_all();
+        self.ended.notify_all();
+        // With `always` there is none: the thread sleeps on.
+        if state.order.is_some() {
+            self.ordered.notify_all();
+        }
         done
     }
     /// The open order; after `at_most` there may be none.
     fn take(&self, at_most: Duration) -> Option<Order> {
         let mut state = self.state.lock();
         if (state.order.is_none() || state.is_busy) && !at_most.is_zero() {
-            self.changed.wait_for(&mut state, at_most);
+            self.ordered.wait_for(&mut state, at_most);
         }
         if state.is_busy {
             return None;
