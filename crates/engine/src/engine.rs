@@ -83,6 +83,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(host.allocated_bytes()));
         let clients = Arc::<Clients>::default();
         let tracking = Arc::new(Tracking::new(clients.clone()));
+        let holds = Holds::new(host.signal());
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
@@ -102,7 +103,7 @@ impl Engine {
             stats: Stats::new(workers),
             slow_log: SlowLog::default(),
             pause: Pause::default(),
-            holds: Holds::default(),
+            holds,
             monitors: Monitors::default(),
             persist: Persist::new(now),
             started: now,

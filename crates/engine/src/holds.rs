@@ -8,28 +8,26 @@
 //! Announced holds do not overlap where they meet, and between one and the next the sessions that waited for the first
 //! have their turn: a loop of such calls slows others down and does not starve them.
 
-use crate::Wake;
-use parking_lot::{Condvar, Mutex};
+use crate::{Signal, Wake};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
-use std::time::Duration;
 use strand_commands::call;
 
 /// A hold waits this long at most for the sessions that the last one kept waiting; only a worker that stands still is as slow.
-const TURN_MAX: Duration = Duration::from_millis(20);
+const TURN_US_MAX: u64 = 20_000;
 
 /// A job that waits for a script looks this often whether anybody still waits for its reply.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY_US: u64 = 50_000;
 
 /// The long holds of one server.
-#[derive(Default)]
 pub(crate) struct Holds {
     /// How many are announced.
     count: AtomicUsize,
     state: Mutex<State>,
     /// One ended, or the sessions that were woken have all run.
-    changed: Condvar,
+    changed: Box<dyn Signal>,
 }
 
 #[derive(Default)]
@@ -71,6 +69,10 @@ impl call::Holds for Holds {
 }
 
 impl Holds {
+    /// None yet. Who has to wait on a helper thread waits at `changed`.
+    pub(crate) fn new(changed: Box<dyn Signal>) -> Holds {
+        Holds { count: AtomicUsize::new(0), state: Mutex::default(), changed }
+    }
     /// True while there is one.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -84,14 +86,17 @@ impl Holds {
         }
         let mut state = self.state.lock();
         loop {
-            if state.held.values().any(|held| held.meets(shards.as_deref())) {
-                self.changed.wait(&mut state);
-            } else if !state.woken.is_empty() {
-                if self.changed.wait_for(&mut state, TURN_MAX).timed_out() {
-                    state.woken.clear();
-                }
-            } else {
-                break;
+            let at_most_us = match state.held.values().any(|held| held.meets(shards.as_deref())) {
+                true => None,
+                false if state.woken.is_empty() => break,
+                false => Some(TURN_US_MAX),
+            };
+            let seen = self.changed.changes();
+            drop(state);
+            let is_told = self.changed.wait(seen, at_most_us);
+            state = self.state.lock();
+            if !is_told {
+                state.woken.clear();
             }
         }
         let id = state.next;
@@ -127,7 +132,7 @@ impl Holds {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.values().for_each(|wake| wake.wake());
-        self.changed.notify_all();
+        self.changed.tell();
     }
     /// For a job: waits while one of `shards` (`None`: of all) is held for long, unless by a script that has run for long;
     /// then whether that is a function. `goes_on` is asked now and then.
@@ -141,7 +146,10 @@ impl Holds {
             if !state.held.keys().any(meets) || !goes_on() {
                 return None;
             }
-            self.changed.wait_for(&mut state, LOOK_EVERY);
+            let seen = self.changed.changes();
+            drop(state);
+            self.changed.wait(seen, Some(LOOK_EVERY_US));
+            state = self.state.lock();
         }
     }
     /// True when one of `shards` (`None`: of all) is held by such a script; whether that is a function.
@@ -159,7 +167,7 @@ impl Holds {
     pub(crate) fn has_run(&self, client: u64) {
         let mut state = self.state.lock();
         if state.woken.remove(&client) && state.woken.is_empty() {
-            self.changed.notify_all();
+            self.changed.tell();
         }
     }
     /// A client is gone.
@@ -179,7 +187,7 @@ impl Drop for Hold<'_> {
         state.woken.extend(waiting.keys());
         drop(state);
         waiting.values().for_each(|wake| wake.wake());
-        self.holds.changed.notify_all();
+        self.holds.changed.tell();
     }
 }
 
@@ -195,9 +203,31 @@ mod tests {
         }
     }
 
+    /// Where the threads of a test wait for each other.
+    #[derive(Default)]
+    struct Changes(Mutex<u64>, parking_lot::Condvar);
+    impl Signal for Changes {
+        fn changes(&self) -> u64 {
+            *self.0.lock()
+        }
+        fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool {
+            let (mut count, at_most) =
+                (self.0.lock(), std::time::Duration::from_micros(at_most_us.unwrap_or(1_000_000)));
+            self.1.wait_while_for(&mut count, |count| *count == seen, at_most);
+            *count != seen || at_most_us.is_none()
+        }
+        fn tell(&self) {
+            *self.0.lock() += 1;
+            self.1.notify_all();
+        }
+    }
+    fn holds() -> Holds {
+        Holds::new(Box::<Changes>::default())
+    }
+
     #[test]
     fn who_needs_a_held_shard_is_woken_when_it_ends_and_only_he_waits() {
-        let holds = Holds::default();
+        let holds = holds();
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
         assert!(!holds.any() && !holds.wait(None, 1, &wake));
@@ -219,7 +249,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_busy_script_is_woken_and_told() {
-        let holds = Holds::default();
+        let holds = holds();
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
         let (script, _other) = (holds.announce(Some(vec![1, 2])), holds.announce(Some(vec![7])));
@@ -233,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_a_hold() {
-        let holds = Holds::default();
+        let holds = holds();
         let held = std::panic::AssertUnwindSafe(&holds);
         let ended = std::panic::catch_unwind(|| {
             let _hold = held.announce(Some(vec![1]));
@@ -260,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_hold_waits_for_the_one_that_it_meets_and_for_those_who_waited_for_that() {
-        let (holds, order) = (Holds::default(), Mutex::new(Vec::new()));
+        let (holds, order) = (holds(), Mutex::new(Vec::new()));
         let wake: Arc<dyn Wake> = Arc::new(Count::default());
         std::thread::scope(|scope| {
             let first = holds.announce(Some(vec![0, 1]));

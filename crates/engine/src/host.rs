@@ -163,6 +163,8 @@ pub trait Host: Send + Sync {
         work();
         Ok(())
     }
+    /// For threads that may be slow: what they wait at for each other.
+    fn signal(&self) -> Box<dyn Signal>;
     /// Lets others have the processor; on a thread that may be slow.
     fn yield_now(&self) {}
     /// Waits; on a thread that may be slow.
@@ -294,4 +296,15 @@ pub struct PeerInfo {
 pub trait Wake: Send + Sync {
     /// Wakes it.
     fn wake(&self);
+}
+
+/// Where threads that may be slow wait for a change that another thread makes. Who waits reads [`Signal::changes`], looks whether
+/// what it waits for is there, and only then waits: no change in between is missed.
+pub trait Signal: Send + Sync {
+    /// How many changes there were.
+    fn changes(&self) -> u64;
+    /// Waits until there were more changes than `seen`, for so long at most; false: the time is over.
+    fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool;
+    /// Something has changed.
+    fn tell(&self);
 }

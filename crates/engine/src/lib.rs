@@ -33,7 +33,7 @@ pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
     CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServerFacts, ServiceMemory,
-    ShutdownRequest, Wake, WriteFile,
+    ShutdownRequest, Signal, Wake, WriteFile,
 };
 pub use persist::{FoundAof, Load};
 pub use session::{

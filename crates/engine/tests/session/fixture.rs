@@ -26,6 +26,8 @@ pub enum Asked {
 /// Connections are spread over so many.
 const WORKERS: usize = 3;
 
+/// A wait without end is looked at again after so long.
+const WAIT_US_MAX: u64 = 1_000_000;
 /// How long the host reads a bad certificate, while nobody else reads one.
 const SLOW_RELOAD_MS: usize = 300;
 
@@ -109,6 +111,9 @@ impl Host for TestHost {
         }
         Ok(())
     }
+    fn signal(&self) -> Box<dyn Signal> {
+        Box::<Changes>::default()
+    }
     fn cpu(&self) -> CpuFacts {
         CpuFacts { system_us: 1_000_002, user_us: 3 }
     }
@@ -158,6 +163,29 @@ impl Host for TestHost {
     fn rewrite_config(&self, edit: &dyn Fn(&str) -> String) -> Result<(), String> {
         let _ = self.asked.lock().send(Asked::Rewritten(edit("# mine\n")));
         Ok(())
+    }
+}
+
+/// Where threads of a test wait for each other.
+#[derive(Default)]
+struct Changes {
+    count: parking_lot::Mutex<u64>,
+    changed: parking_lot::Condvar,
+}
+
+impl Signal for Changes {
+    fn changes(&self) -> u64 {
+        *self.count.lock()
+    }
+    fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool {
+        let mut count = self.count.lock();
+        let at_most = std::time::Duration::from_micros(at_most_us.unwrap_or(WAIT_US_MAX));
+        self.changed.wait_while_for(&mut count, |count| *count == seen, at_most);
+        *count != seen || at_most_us.is_none()
+    }
+    fn tell(&self) {
+        *self.count.lock() += 1;
+        self.changed.notify_all();
     }
 }
 

@@ -5,6 +5,7 @@ use super::disk::{self, DirLock};
 use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
+use super::signal::Changes;
 use super::tls::Tls;
 use parking_lot::Mutex;
 use std::fs;
@@ -18,7 +19,7 @@ use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{
     Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest,
-    WriteFile,
+    Signal, WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -323,6 +324,9 @@ impl Host for ServerHost {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<(), String> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(work);
         thread.map(drop).map_err(|e| system_text(&e))
+    }
+    fn signal(&self) -> Box<dyn Signal> {
+        Box::<Changes>::default()
     }
     fn yield_now(&self) {
         std::thread::yield_now();

@@ -20,6 +20,7 @@ mod listen;
 mod logging;
 mod manager;
 mod peer;
+mod signal;
 mod stream;
 mod ticker;
 mod tls;

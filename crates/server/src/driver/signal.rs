@@ -1,0 +1,53 @@
+//! [`Changes`]: where helper threads wait for what another thread changes.
+
+use parking_lot::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+use strand_engine::Signal;
+
+/// A count of changes, and those who wait for the next one.
+#[derive(Default)]
+pub struct Changes {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Signal for Changes {
+    fn changes(&self) -> u64 {
+        *self.count.lock()
+    }
+    fn wait(&self, seen: u64, at_most_us: Option<u64>) -> bool {
+        let mut count = self.count.lock();
+        let same = |count: &mut u64| *count == seen;
+        let Some(at_most_us) = at_most_us else {
+            self.changed.wait_while(&mut count, same);
+            return true;
+        };
+        let until = Instant::now() + Duration::from_micros(at_most_us);
+        let waited = self.changed.wait_while_until(&mut count, same, until);
+        !waited.timed_out() || *count != seen
+    }
+    fn tell(&self) {
+        *self.count.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_ends_the_wait_and_none_is_missed() {
+        let changes = Changes::default();
+        let seen = changes.changes();
+        assert!(!changes.wait(seen, Some(1)), "nothing has changed");
+        changes.tell();
+        assert!(changes.wait(seen, None), "it came before the wait");
+        let seen = changes.changes();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| changes.wait(seen, None));
+            changes.tell();
+            assert!(waits.join().expect("it ends"));
+        });
+    }
+}
