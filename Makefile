@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences miri docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences simulation miri docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,12 +58,15 @@ foolscap: setup bindings ## Foolscap's own tests with our chain in place of its 
 http: release ## HTTP beside nginx, by wrk (needs Debian's wrk and nginx-light)
 	scripts/http_versus.sh target/release/strand $(ARGS)
 
-fuzz: sequences ## each decoder target for SECONDS_EACH (needs cargo-fuzz), after `make sequences`
+fuzz: sequences simulation ## each decoder target for SECONDS_EACH (needs cargo-fuzz), after `make sequences` and `make simulation`
 	cd fuzz && for t in $$($(CARGO) fuzz list); do $(CARGO) fuzz run -s none $$t -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
 
 sequences: release ## COMMANDS (1 M) random commands against redis-server, from SEED on; a difference is shrunk
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_DIFFERENTIAL_COMMANDS=$${COMMANDS:-1000000} STRAND_SEED=$${SEED:-$$(date +%s)} \
 		$(CARGO) test --release --quiet -p strand-server --test differential -- random --nocapture --test-threads 2
+
+simulation: ## SEEDS (10,000) seeds of simulated clients, clock and scheduling; one that fails is told, with the command to see it again
+	STRAND_SEEDS=$${SEEDS:-10000} $(CARGO) test --profile quick --workspace --test session -- simulation::every --nocapture
 
 kills: ## a server under load is killed 200 times, and the power of a disk in memory fails 20,000 times
 	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills

@@ -16,6 +16,7 @@ mod memory;
 mod pack4;
 mod pubsub;
 mod server;
+mod simulation;
 mod slowlog;
 mod tracking;
 mod transactions;

@@ -10,14 +10,18 @@
 //! exponential only in the calls that are pending together. (The crates there are, such as todc-utils, search with
 //! backtracking over the whole history, whose memory is quadratic in it; this walk needs none of that.)
 
+mod database;
 mod model;
 
+pub use database::{Database, Entry, Request, Step};
 pub use model::{Operation, State};
 
 use crate::client::Client;
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_wire::client::Value;
@@ -27,11 +31,21 @@ pub const PENDING_MAX: usize = 64;
 /// Configurations that are followed together before the check gives up.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
 
+/// What calls do to what they are made on, one after the other.
+pub trait Model: Clone + PartialEq + fmt::Debug {
+    /// What they are made on; at first its default.
+    type State: Clone + Default + Eq + Ord + Hash + fmt::Debug;
+
+    /// What there may be after the call, and its reply, where it takes effect at some time of `during`, in ns as
+    /// [`Call::invoked_ns`]: more than one where the time matters and is not known well enough.
+    fn outcomes(&self, before: &Self::State, during: RangeInclusive<u64>) -> Vec<(Self::State, Value)>;
+}
+
 /// One call as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct Call<M = Operation> {
     /// What was asked.
-    pub operation: Operation,
+    pub operation: M,
     /// What came back; none when the connection ended first, so that nobody knows whether it took effect.
     pub reply: Option<Value>,
     /// Before the first byte was sent, in ns since the recording began.
@@ -42,8 +56,8 @@ pub struct Call {
     pub sent: (u64, usize),
 }
 
-impl Call {
-    fn is_before(&self, later: &Call) -> bool {
+impl<M> Call<M> {
+    fn is_before(&self, later: &Call<M>) -> bool {
         self.sent.0 == later.sent.0 && self.sent.1 < later.sent.1
     }
 }
@@ -53,19 +67,19 @@ static PIPELINES: AtomicU64 = AtomicU64::new(0);
 
 /// Why a history was not accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rejected {
+pub enum Rejected<M: Model = Operation> {
     /// No order explains this call's reply.
     Wrong {
         /// The call at whose return the last explanation was lost.
-        call: Box<Call>,
-        /// States the key may have been in before it took effect.
-        states: Vec<State>,
+        call: Box<Call<M>>,
+        /// States that there may have been before it took effect.
+        states: Vec<M::State>,
     },
     /// More was pending together than the check follows.
     TooMuch,
 }
 
-impl fmt::Display for Rejected {
+impl<M: Model> fmt::Display for Rejected<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rejected::Wrong { call, states } => write!(f, "nothing explains {call:?}; before it: {states:?}"),
@@ -74,7 +88,7 @@ impl fmt::Display for Rejected {
     }
 }
 
-impl std::error::Error for Rejected {}
+impl<M: Model> std::error::Error for Rejected<M> {}
 
 /// A clock for all clients of one recording.
 #[derive(Clone, Copy, Debug)]
@@ -117,21 +131,21 @@ impl Recorder {
     }
 }
 
-/// A state of the key, and which pending calls (by slot) have taken effect in it.
+/// A state, and which pending calls (by slot) have taken effect in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Configuration {
-    state: State,
+struct Configuration<S> {
+    state: S,
     done: u64,
 }
 
-/// Checks the history of one key that was absent at first. The value is the largest number of configurations that were
-/// followed together.
+/// Checks a history: of one key that was absent at first, or of a [`Database`] that was empty. The value is the largest number of
+/// configurations that were followed together.
 ///
 /// # Errors
 /// [`Rejected::Wrong`] when the history is not linearizable.
-pub fn check(history: &[Call]) -> Result<usize, Rejected> {
-    let mut configurations = HashSet::from([Configuration { state: State::Absent, done: 0 }]);
-    let mut slots: [Option<&Call>; PENDING_MAX] = [None; PENDING_MAX];
+pub fn check<M: Model>(history: &[Call<M>]) -> Result<usize, Rejected<M>> {
+    let mut configurations = HashSet::from([Configuration { state: M::State::default(), done: 0 }]);
+    let mut slots: [Option<&Call<M>>; PENDING_MAX] = [None; PENDING_MAX];
     let mut most = 1;
     for (_, returns, index) in events(history) {
         let call = &history[index];
@@ -144,7 +158,7 @@ pub fn check(history: &[Call]) -> Result<usize, Rejected> {
         let slot = slot.expect("a call returns after it was invoked");
         let next = linearize(&configurations, &slots, slot)?;
         if next.is_empty() {
-            let mut states: Vec<State> = configurations.into_iter().map(|c| c.state).collect();
+            let mut states: Vec<M::State> = configurations.into_iter().map(|c| c.state).collect();
             states.sort();
             states.dedup();
             states.truncate(10);
@@ -159,7 +173,7 @@ pub fn check(history: &[Call]) -> Result<usize, Rejected> {
 
 /// Invocations and returns in order of time; at the same instant invocations come first, so that calls which might
 /// overlap do.
-fn events(history: &[Call]) -> Vec<(u64, bool, usize)> {
+fn events<M>(history: &[Call<M>]) -> Vec<(u64, bool, usize)> {
     let mut events = Vec::with_capacity(history.len() * 2);
     for (index, call) in history.iter().enumerate() {
         events.push((call.invoked_ns, false, index));
@@ -173,14 +187,16 @@ fn events(history: &[Call]) -> Vec<(u64, bool, usize)> {
 
 /// The configurations in which the call of `slot` has taken effect, its slot given back: from each of `from`, other
 /// pending calls may take effect before it, in every order whose replies are those that were seen.
-fn linearize(
-    from: &HashSet<Configuration>,
-    slots: &[Option<&Call>; PENDING_MAX],
+fn linearize<M: Model>(
+    from: &HashSet<Configuration<M::State>>,
+    slots: &[Option<&Call<M>>; PENDING_MAX],
     slot: usize,
-) -> Result<HashSet<Configuration>, Rejected> {
+) -> Result<HashSet<Configuration<M::State>>, Rejected<M>> {
+    // Whatever takes effect now does so before the call of `slot` returns.
+    let until_ns = slots[slot].map_or(u64::MAX, |call| call.returned_ns);
     let mut reached = HashSet::new();
-    let mut seen: HashSet<Configuration> = from.clone();
-    let mut open: Vec<Configuration> = from.iter().cloned().collect();
+    let mut seen: HashSet<Configuration<M::State>> = from.clone();
+    let mut open: Vec<Configuration<M::State>> = from.iter().cloned().collect();
     while let Some(configuration) = open.pop() {
         if configuration.done & (1 << slot) != 0 {
             let done = configuration.done & !(1 << slot);
@@ -191,19 +207,21 @@ fn linearize(
             let Some(call) = call.filter(|_| configuration.done & (1 << i) == 0) else {
                 continue;
             };
-            let waits = |(i, other): (usize, &Option<&Call>)| {
+            let waits = |(i, other): (usize, &Option<&Call<M>>)| {
                 configuration.done & (1 << i) == 0 && other.is_some_and(|other| other.is_before(call))
             };
             if slots.iter().enumerate().any(waits) {
                 continue;
             }
-            let (state, reply) = call.operation.apply(&configuration.state);
-            if call.reply.as_ref().is_some_and(|seen| *seen != reply) {
-                continue;
-            }
-            let next = Configuration { state, done: configuration.done | 1 << i };
-            if seen.insert(next.clone()) {
-                open.push(next);
+            let during = call.invoked_ns..=call.returned_ns.min(until_ns);
+            for (state, reply) in call.operation.outcomes(&configuration.state, during) {
+                if call.reply.as_ref().is_some_and(|seen| *seen != reply) {
+                    continue;
+                }
+                let next = Configuration { state, done: configuration.done | 1 << i };
+                if seen.insert(next.clone()) {
+                    open.push(next);
+                }
             }
         }
         if seen.len() > CONFIGURATIONS_MAX {

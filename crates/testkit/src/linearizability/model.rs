@@ -1,6 +1,8 @@
 //! What the commands of a recorded history do to one key, and what they answer: Redis's semantics in a page.
 
+use super::Model;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use strand_wire::client::Value;
 
 /// A command on one key.
@@ -37,9 +39,10 @@ pub enum Operation {
 }
 
 /// What a key holds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// Nothing.
+    #[default]
     Absent,
     /// A string.
     Text(Vec<u8>),
@@ -47,6 +50,14 @@ pub enum State {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     /// A list; never empty.
     List(VecDeque<Vec<u8>>),
+}
+
+impl Model for Operation {
+    type State = State;
+
+    fn outcomes(&self, before: &State, _during: RangeInclusive<u64>) -> Vec<(State, Value)> {
+        vec![self.apply(before)]
+    }
 }
 
 impl Operation {
@@ -74,7 +85,7 @@ impl Operation {
     }
     /// # Panics
     /// For a transaction, which is several commands.
-    fn args(&self, key: &str) -> Vec<Vec<u8>> {
+    pub(super) fn args(&self, key: &str) -> Vec<Vec<u8>> {
         let seconds;
         let (name, rest): (&str, Vec<&Vec<u8>>) = match self {
             Operation::Get => ("GET", vec![]),
@@ -192,6 +203,6 @@ fn bulk(text: Option<&Vec<u8>>) -> Value {
     text.map_or(Value::Null, |t| Value::Bulk(t.clone()))
 }
 
-fn wrong_type() -> Value {
+pub(super) fn wrong_type() -> Value {
     Value::Error(b"WRONGTYPE Operation against a key holding the wrong kind of value".to_vec())
 }

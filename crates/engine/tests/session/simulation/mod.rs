@@ -1,0 +1,136 @@
+//! The seeded simulator: an engine with simulated clients, clock and scheduling, and histories that are checked.
+//!
+//! A seed decides everything: what the clients ask ([`plan`]), how their bytes are cut, which connection, helper thread or
+//! round of housekeeping runs next, where it is interrupted, and how far the clock goes meanwhile ([`world`]). All
+//! of it happens on one thread, so a seed that fails fails again in the same way. What the clients saw is then
+//! checked against a database that does one call after the other ([`linearizability`]).
+//!
+//! `STRAND_SEEDS` is how many seeds are tried, `STRAND_SEED` tries that one alone.
+
+mod client;
+mod plan;
+mod world;
+
+use std::fmt;
+use strand_testkit::linearizability::{self, Call, Request};
+use world::{Fault, World};
+
+/// So many seeds are tried unless STRAND_SEEDS says otherwise.
+const SEEDS: u64 = 200;
+
+/// What came of a seed.
+struct Run {
+    history: Vec<Call<Request>>,
+    /// Of every decision: two runs with the same one went the same way.
+    trace: u64,
+    /// Decisions.
+    steps: usize,
+    /// Times that a command was interrupted half way.
+    interruptions: usize,
+    /// Jobs on helper threads.
+    jobs: usize,
+    /// Waits that were served, and waits that found nothing.
+    waits: (usize, usize),
+}
+
+/// Why a seed failed.
+#[derive(Debug)]
+enum Failure {
+    /// Somebody waits for ever.
+    Stuck(String),
+    /// No order of the calls explains what was seen.
+    History(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Stuck(what) => write!(f, "somebody waits for ever: {what}"),
+            Failure::History(why) => write!(f, "{why}"),
+        }
+    }
+}
+
+/// Runs one seed and checks its history.
+fn simulate(seed: u64, fault: Option<Fault>) -> Result<Run, Failure> {
+    let run = World::new(seed, fault).run()?;
+    match linearizability::check(&run.history) {
+        Ok(_) => Ok(run),
+        Err(rejected) => Err(Failure::History(rejected.to_string())),
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn every_seed_has_a_history_that_one_call_after_the_other_explains() {
+    let seeds = match number("STRAND_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("STRAND_SEEDS").unwrap_or(SEEDS),
+    };
+    let (mut calls, mut steps, mut interruptions, mut jobs, mut waits) = (0, 0, 0, 0, (0, 0));
+    let is_one = seeds.end - seeds.start == 1;
+    for seed in seeds {
+        let outcome = std::panic::catch_unwind(|| simulate(seed, None));
+        let again = format!("STRAND_SEED={seed} cargo test --workspace --test session -- simulation::every");
+        let run = match outcome {
+            Ok(Ok(run)) => run,
+            Ok(Err(failure)) => panic!("seed {seed}: {failure}\nagain: {again}"),
+            Err(panic) => {
+                println!("seed {seed} panicked\nagain: {again}");
+                std::panic::resume_unwind(panic);
+            }
+        };
+        calls += run.history.len();
+        steps += run.steps;
+        interruptions += run.interruptions;
+        jobs += run.jobs;
+        waits = (waits.0 + run.waits.0, waits.1 + run.waits.1);
+    }
+    println!(
+        "{calls} calls, {steps} steps, {interruptions} interruptions, {jobs} jobs, waits served and not: {waits:?}"
+    );
+    assert!(is_one || (interruptions > 0 && jobs > 0 && waits.0 > 0 && waits.1 > 0), "too little was tried");
+}
+
+#[test]
+fn a_seed_goes_the_same_way_again() {
+    for seed in 0..5 {
+        let [first, second] =
+            [(); 2].map(|()| World::new(seed, None).run().unwrap_or_else(|e| panic!("{e}")));
+        assert_eq!((first.trace, first.steps), (second.trace, second.steps), "seed {seed}");
+        assert!(first.history == second.history, "seed {seed}");
+    }
+    let traces: std::collections::BTreeSet<u64> =
+        (0..5).map(|seed| World::new(seed, None).run().unwrap_or_else(|e| panic!("{e}")).trace).collect();
+    assert_eq!(traces.len(), 5, "seeds differ");
+}
+
+/// A server with a planted bug does not get through: of so many seeds some find it.
+fn is_found(fault: Fault, of: u64, at_least: usize) {
+    let found = (0..of).filter(|seed| simulate(*seed, Some(fault)).is_err()).count();
+    println!("{fault:?}: found by {found} of {of} seeds");
+    assert!(found >= at_least, "{fault:?} was found by {found} of {of} seeds alone");
+}
+
+#[test]
+fn a_lost_update_is_found() {
+    is_found(Fault::LostUpdate, 20, 3);
+}
+
+#[test]
+fn a_transaction_that_is_not_whole_is_found() {
+    is_found(Fault::TornTransaction, 20, 5);
+}
+
+#[test]
+fn a_wake_up_that_is_lost_is_found() {
+    is_found(Fault::LostWake, 20, 3);
+}
+
+#[test]
+fn a_key_that_lives_too_long_is_found() {
+    is_found(Fault::SlowClock, 40, 3);
+}

@@ -1,0 +1,423 @@
+//! The same of a database: commands on several keys, transactions, watched keys, scripts, waits, and keys that expire.
+//!
+//! When a key expires is known to the time that the call took which said so: [`Entry::until_ms`] is a span, and a call that looks
+//! at the key within it may find it or not. What it finds narrows the span for those behind it.
+
+use super::model::{Operation, State, wrong_type};
+use super::{Call, Model};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use strand_wire::client::Value;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What a client asks of a database. Keys go by their number.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A command on one key; `BLPOP` is [`Step::Pop`].
+    One(usize, Operation),
+    /// `SET key value PX ms`
+    SetFor(usize, Vec<u8>, u32),
+    /// `PEXPIRE key ms`
+    ExpireIn(usize, u32),
+    /// `PERSIST key`
+    Persist(usize),
+    /// `MSET`, with so many pairs before these that they overwrite.
+    MSet(Vec<(usize, Vec<u8>)>, usize),
+    /// `MGET`, of so many keys before these that are never there.
+    MGet(Vec<usize>, usize),
+    /// `DEL`, the same.
+    Del(Vec<usize>, usize),
+    /// `RENAME from to`
+    Rename(usize, usize),
+    /// `LMOVE from to LEFT RIGHT`
+    Move(usize, usize),
+    /// `BLPOP` of several keys for so many milliseconds; 0 is for ever.
+    Pop(Vec<usize>, u32),
+    /// `BLMOVE from to LEFT RIGHT`, the same.
+    MoveWaiting(usize, usize, u32),
+    /// `FLUSHDB`
+    FlushDb,
+    /// `MULTI`, these, `EXEC`.
+    Exec(Vec<Step>),
+    /// `EVAL` of a script that calls these; whether it declares their keys.
+    Script(Vec<Step>, bool),
+    /// `WATCH`
+    Watch(Vec<usize>),
+    /// `UNWATCH`
+    Unwatch,
+}
+
+/// A step of a client: what it watches is its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The connection's number.
+    pub client: u32,
+    /// What it asks.
+    pub step: Step,
+}
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Entry {
+    value: State,
+    /// It expires within this span, in unix milliseconds.
+    until_ms: Option<(u64, u64)>,
+}
+
+/// All keys, and who watches which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Database {
+    /// Those that are there.
+    keys: BTreeMap<usize, Entry>,
+    /// By client: its keys, and whether one of them has changed.
+    watches: BTreeMap<u32, (BTreeSet<usize>, bool)>,
+}
+
+fn name(key: usize) -> String {
+    format!("k{key}")
+}
+
+fn words<T: AsRef<[u8]>>(words: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    words.into_iter().map(|word| word.as_ref().to_vec()).collect()
+}
+
+impl Step {
+    /// The commands as they are sent; the reply to the last is the step's.
+    pub fn requests(&self) -> Vec<Vec<Vec<u8>>> {
+        match self {
+            Step::Exec(steps) => {
+                let queued = steps.iter().map(Step::args);
+                [words(["MULTI"])].into_iter().chain(queued).chain([words(["EXEC"])]).collect()
+            }
+            one => vec![one.args()],
+        }
+    }
+    /// The reply as [`Request::outcomes`] has it: without what never was there.
+    pub fn seen(&self, reply: Value) -> Value {
+        match (self, reply) {
+            (Step::MGet(_, before), Value::Array(mut values)) => {
+                if values.iter().take(*before).all(|value| *value == Value::Null) {
+                    values.drain(..(*before).min(values.len()));
+                }
+                Value::Array(values)
+            }
+            (Step::Exec(steps) | Step::Script(steps, _), Value::Array(replies))
+                if replies.len() == steps.len() =>
+            {
+                Value::Array(steps.iter().zip(replies).map(|(step, reply)| step.seen(reply)).collect())
+            }
+            (_, reply) => reply,
+        }
+    }
+    /// Whether it may change what others see.
+    pub fn may_change(&self) -> bool {
+        use Operation as O;
+        match self {
+            Step::One(_, O::Get | O::HGet(_) | O::LLen) | Step::MGet(..) | Step::Watch(_) | Step::Unwatch => {
+                false
+            }
+            Step::Exec(steps) | Step::Script(steps, _) => steps.iter().any(Step::may_change),
+            _ => true,
+        }
+    }
+    /// For how long it may wait, when nothing is there.
+    pub fn waits_ms(&self) -> Option<u32> {
+        match self {
+            Step::Pop(_, ms) | Step::MoveWaiting(_, _, ms) => Some(*ms),
+            _ => None,
+        }
+    }
+    /// # Panics
+    /// For a transaction, which is several commands.
+    fn args(&self) -> Vec<Vec<u8>> {
+        let seconds = |ms: u32| (f64::from(ms) / 1000.0).to_string();
+        let absent = |before: usize| (0..before).map(|n| format!("absent{n}"));
+        let named = |keys: &[usize]| keys.iter().copied().map(name).collect::<Vec<_>>();
+        match self {
+            Step::One(key, operation) => operation.args(&name(*key)),
+            Step::SetFor(key, value, ms) => {
+                let [name, ms] = [name(*key), ms.to_string()];
+                words([b"SET", name.as_bytes(), value, b"PX", ms.as_bytes()])
+            }
+            Step::ExpireIn(key, ms) => words(["PEXPIRE", &name(*key), &ms.to_string()]),
+            Step::Persist(key) => words(["PERSIST", &name(*key)]),
+            Step::MSet(pairs, before) => {
+                let pair = |(key, value): &(usize, Vec<u8>)| [name(*key).into_bytes(), value.clone()];
+                let first = |n: usize| [name(pairs[n % pairs.len()].0).into_bytes(), b"overwritten".to_vec()];
+                let all = (0..*before).map(first).chain(pairs.iter().map(pair)).flatten();
+                [b"MSET".to_vec()].into_iter().chain(all).collect()
+            }
+            Step::MGet(keys, before) => {
+                words(["MGET".into()].into_iter().chain(absent(*before)).chain(named(keys)))
+            }
+            Step::Del(keys, before) => {
+                words(["DEL".into()].into_iter().chain(absent(*before)).chain(named(keys)))
+            }
+            Step::Rename(from, to) => words(["RENAME", &name(*from), &name(*to)]),
+            Step::Move(from, to) => words(["LMOVE", &name(*from), &name(*to), "LEFT", "RIGHT"]),
+            Step::Pop(keys, ms) => {
+                words(["BLPOP".into()].into_iter().chain(named(keys)).chain([seconds(*ms)]))
+            }
+            Step::MoveWaiting(from, to, ms) => {
+                words(["BLMOVE", &name(*from), &name(*to), "LEFT", "RIGHT", &seconds(*ms)])
+            }
+            Step::FlushDb => words(["FLUSHDB"]),
+            Step::Exec(_) => panic!("a transaction is several commands"),
+            Step::Script(steps, declares) => script(steps, *declares),
+            Step::Watch(keys) => words(["WATCH".into()].into_iter().chain(named(keys))),
+            Step::Unwatch => words(["UNWATCH"]),
+        }
+    }
+    /// The keys that it may look at.
+    fn keys(&self, into: &mut BTreeSet<usize>) {
+        match self {
+            Step::One(key, _) | Step::SetFor(key, ..) | Step::ExpireIn(key, _) | Step::Persist(key) => {
+                into.insert(*key);
+            }
+            Step::MSet(pairs, _) => into.extend(pairs.iter().map(|(key, _)| *key)),
+            Step::MGet(keys, _) | Step::Del(keys, _) | Step::Pop(keys, _) | Step::Watch(keys) => {
+                into.extend(keys);
+            }
+            Step::Rename(from, to) | Step::Move(from, to) | Step::MoveWaiting(from, to, _) => {
+                into.extend([*from, *to]);
+            }
+            Step::Exec(steps) | Step::Script(steps, _) => steps.iter().for_each(|step| step.keys(into)),
+            Step::FlushDb | Step::Unwatch => {}
+        }
+    }
+}
+
+/// `EVAL` of what calls `steps` and gives their replies.
+fn script(steps: &[Step], declares: bool) -> Vec<Vec<u8>> {
+    let (mut text, mut args, mut keys) = (String::from("local r = {}\n"), Vec::new(), BTreeSet::new());
+    for (at, step) in steps.iter().enumerate() {
+        let from = args.len() + 1;
+        args.extend(step.args());
+        text += &format!("r[{}] = redis.pcall(unpack(ARGV, {from}, {}))\n", at + 1, args.len());
+        step.keys(&mut keys);
+    }
+    text += "return r";
+    let declared = if declares { keys.into_iter().map(name).collect() } else { Vec::new() };
+    let head = words(["EVAL", &text, &declared.len().to_string()]);
+    head.into_iter().chain(words(declared)).chain(args).collect()
+}
+
+impl Model for Request {
+    type State = Database;
+
+    fn outcomes(&self, before: &Database, during: RangeInclusive<u64>) -> Vec<(Database, Value)> {
+        let during = (during.start() / NS_PER_MS, during.end() / NS_PER_MS);
+        let mut keys = BTreeSet::new();
+        self.step.keys(&mut keys);
+        if matches!(self.step, Step::Exec(_))
+            && let Some((watched, _)) = before.watches.get(&self.client)
+        {
+            keys.extend(watched);
+        }
+        let mut settled = vec![before.clone()];
+        for key in keys {
+            settled = settled.into_iter().flat_map(|database| database.settled(key, during)).collect();
+        }
+        settled.into_iter().flat_map(|database| database.outcomes(self, during)).collect()
+    }
+}
+
+impl Call<Request> {
+    /// A wait that found nothing found nothing when its time was over: that much later it takes effect.
+    #[must_use]
+    pub fn narrowed(mut self) -> Self {
+        if let Some(ms) = self.operation.step.waits_ms()
+            && self.reply == Some(Value::Null)
+        {
+            let over_ns = self.invoked_ns + u64::from(ms) * NS_PER_MS;
+            self.invoked_ns = over_ns.min(self.returned_ns);
+        }
+        self
+    }
+}
+
+impl Database {
+    /// The key is there or not: what there may be at some time of `during`, in milliseconds.
+    fn settled(self, key: usize, during: (u64, u64)) -> Vec<Database> {
+        let Some((from, to)) = self.keys.get(&key).and_then(|entry| entry.until_ms) else {
+            return vec![self];
+        };
+        let mut may_be = Vec::new();
+        if during.1 >= from {
+            let mut gone = self.clone();
+            gone.put(key, State::Absent, None);
+            may_be.push(gone);
+        }
+        if during.0 <= to {
+            let mut here = self;
+            if let Some(entry) = here.keys.get_mut(&key) {
+                entry.until_ms = Some((from.max(during.0), to));
+            }
+            may_be.push(here);
+        }
+        may_be
+    }
+    fn outcomes(mut self, request: &Request, during: (u64, u64)) -> Vec<(Database, Value)> {
+        match &request.step {
+            Step::Pop(keys, _) => self.pops(keys),
+            Step::MoveWaiting(from, to, _) => {
+                let nothing = (!self.has_elements(*from)).then(|| (self.clone(), Value::Null));
+                let reply = self.run(&Step::Move(*from, *to), during);
+                [Some((self, reply)), nothing].into_iter().flatten().collect()
+            }
+            Step::Exec(steps) => {
+                let changed = self.watches.remove(&request.client).is_some_and(|(_, changed)| changed);
+                let reply = match changed {
+                    true => Value::Null,
+                    false => Value::Array(steps.iter().map(|step| self.run(step, during)).collect()),
+                };
+                vec![(self, reply)]
+            }
+            Step::Watch(keys) => {
+                let (watched, _) = self.watches.entry(request.client).or_default();
+                watched.extend(keys);
+                vec![(self, ok())]
+            }
+            Step::Unwatch => {
+                self.watches.remove(&request.client);
+                vec![(self, ok())]
+            }
+            step => {
+                let reply = self.run(step, during);
+                vec![(self, reply)]
+            }
+        }
+    }
+    /// A wait ends at any key that has something; where none has, it is over, or says at once what is wrong.
+    fn pops(self, keys: &[usize]) -> Vec<(Database, Value)> {
+        let mut may_be: Vec<_> = keys
+            .iter()
+            .filter(|key| self.has_elements(**key))
+            .map(|key| {
+                let mut after = self.clone();
+                let element = after.apply(*key, &Operation::LPop);
+                (after, Value::Array(vec![Value::Bulk(name(*key).into_bytes()), element]))
+            })
+            .collect();
+        if keys.iter().any(|key| matches!(self.value(*key), State::Text(_) | State::Hash(_))) {
+            may_be.push((self.clone(), wrong_type()));
+        }
+        if !keys.iter().any(|key| self.has_elements(*key)) {
+            may_be.push((self, Value::Null));
+        }
+        may_be
+    }
+    /// Runs a step whose keys are settled, as a part of something larger perhaps.
+    fn run(&mut self, step: &Step, during: (u64, u64)) -> Value {
+        let span = |ms: &u32| Some((during.0 + u64::from(*ms), during.1.saturating_add(u64::from(*ms))));
+        match step {
+            Step::One(key, operation) => self.apply(*key, operation),
+            Step::SetFor(key, value, ms) => {
+                self.put(*key, State::Text(value.clone()), span(ms));
+                ok()
+            }
+            Step::ExpireIn(key, ms) => self.set_until(*key, span(ms)),
+            Step::Persist(key) => match self.keys.get(key).and_then(|entry| entry.until_ms) {
+                Some(_) => self.set_until(*key, None),
+                None => Value::Int(0),
+            },
+            Step::MSet(pairs, _) => {
+                pairs.iter().for_each(|(key, value)| self.put(*key, State::Text(value.clone()), None));
+                ok()
+            }
+            Step::MGet(keys, _) => Value::Array(
+                keys.iter()
+                    .map(|key| match self.value(*key) {
+                        State::Text(text) => Value::Bulk(text),
+                        _ => Value::Null,
+                    })
+                    .collect(),
+            ),
+            Step::Del(keys, _) => {
+                let there: Vec<usize> =
+                    keys.iter().copied().filter(|key| self.keys.contains_key(key)).collect();
+                there.iter().for_each(|key| self.put(*key, State::Absent, None));
+                Value::Int(there.len() as i64)
+            }
+            Step::Rename(from, to) => {
+                let Some(Entry { value, until_ms }) = self.keys.get(from).cloned() else {
+                    return Value::Error(b"ERR no such key".to_vec());
+                };
+                self.put(*from, State::Absent, None);
+                self.put(*to, value, until_ms);
+                ok()
+            }
+            Step::Move(from, to) | Step::MoveWaiting(from, to, _) => {
+                match (self.value(*from), self.value(*to)) {
+                    (State::Absent, _) => Value::Null,
+                    (State::List(_), State::Absent | State::List(_)) => {
+                        let moved = self.apply(*from, &Operation::LPop);
+                        if let Value::Bulk(element) = &moved {
+                            self.apply(*to, &Operation::RPush(element.clone()));
+                        }
+                        moved
+                    }
+                    _ => wrong_type(),
+                }
+            }
+            Step::Pop(keys, _) => {
+                let first = keys.iter().find(|key| self.keys.contains_key(key));
+                match first {
+                    None => Value::Null,
+                    Some(key) if self.has_elements(*key) => {
+                        let element = self.apply(*key, &Operation::LPop);
+                        Value::Array(vec![Value::Bulk(name(*key).into_bytes()), element])
+                    }
+                    Some(_) => wrong_type(),
+                }
+            }
+            Step::FlushDb => {
+                let all: Vec<usize> = self.keys.keys().copied().collect();
+                all.into_iter().for_each(|key| self.put(key, State::Absent, None));
+                ok()
+            }
+            Step::Script(steps, _) => Value::Array(steps.iter().map(|step| self.run(step, during)).collect()),
+            Step::Exec(_) | Step::Watch(_) | Step::Unwatch => Value::Null,
+        }
+    }
+    fn value(&self, key: usize) -> State {
+        self.keys.get(&key).map_or(State::Absent, |entry| entry.value.clone())
+    }
+    fn has_elements(&self, key: usize) -> bool {
+        matches!(self.keys.get(&key), Some(Entry { value: State::List(_), .. }))
+    }
+    /// A command on one key: what it changes who watches is told of, and an expiry stays where the value does.
+    fn apply(&mut self, key: usize, operation: &Operation) -> Value {
+        let before = self.value(key);
+        let (after, reply) = operation.apply(&before);
+        let overwrites = matches!(operation, Operation::Set(_) | Operation::GetSet(_));
+        if after != before || (overwrites && !matches!(reply, Value::Error(_))) {
+            let until_ms = self.keys.get(&key).and_then(|entry| entry.until_ms).filter(|_| !overwrites);
+            self.put(key, after, until_ms);
+        }
+        reply
+    }
+    fn set_until(&mut self, key: usize, until_ms: Option<(u64, u64)>) -> Value {
+        let Some(entry) = self.keys.get_mut(&key) else { return Value::Int(0) };
+        entry.until_ms = until_ms;
+        self.touch(key);
+        Value::Int(1)
+    }
+    fn put(&mut self, key: usize, value: State, until_ms: Option<(u64, u64)>) {
+        match value {
+            State::Absent => _ = self.keys.remove(&key),
+            value => _ = self.keys.insert(key, Entry { value, until_ms }),
+        }
+        self.touch(key);
+    }
+    fn touch(&mut self, key: usize) {
+        for (watched, changed) in self.watches.values_mut() {
+            *changed |= watched.contains(&key);
+        }
+    }
+}
+
+fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
