@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
 use crate::usage::Usage;
-use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag};
+use crate::{Key, KeyEvent, RecordRef, Txn, Value, ValueRef, WatchFlag, Watched};
 use strand_chain::Blob;
 
 /// The value at a key is not of the type that was asked for.
@@ -250,11 +250,14 @@ impl Db<'_, '_> {
     }
 
     /// Raises `flag` when the value or the expiry of `key` changes from now on, until [`crate::Keyspace::unwatch`].
-    pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) {
+    pub fn watch(&mut self, key: &Key<'_>, flag: &WatchFlag) -> Watched {
         // A key that has expired is gone before it is watched.
-        self.look(key);
+        let at = self.locate(key);
         let slot = self.slot;
-        self.shard(key).watchers.add(slot, key.bytes, flag);
+        let shard = self.shard(key);
+        let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.at(at).deadline_ms()));
+        let is_new = shard.watchers.add(slot, key.bytes, flag);
+        Watched { is_new, expires_ms: next_ms.filter(|at_ms| *at_ms != i64::MAX) }
     }
 
     /// Removes the record at `key` if it has expired.

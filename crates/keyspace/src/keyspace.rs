@@ -500,6 +500,15 @@ impl Keyspace {
         let slot = self.slot(db);
         self.shards[self.shard_of(self.key(key).hash)].lock.lock().watchers.remove(slot, key, flag);
     }
+    /// The same, unless somebody holds the key's shard; false then.
+    pub fn try_unwatch(&self, db: usize, key: &[u8], flag: &WatchFlag) -> bool {
+        let slot = self.slot(db);
+        let Some(mut shard) = self.shards[self.shard_of(self.key(key).hash)].lock.try_lock() else {
+            return false;
+        };
+        shard.watchers.remove(slot, key, flag);
+        true
+    }
     /// The shards of `hashes`, ascending, each once.
     pub fn shards_of(&self, hashes: &[KeyHash]) -> SmallVec<[usize; 8]> {
         let mut shards: SmallVec<[usize; 8]> = hashes.iter().map(|h| self.shard_of(*h)).collect();

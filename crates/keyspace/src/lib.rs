@@ -48,4 +48,4 @@ pub use types::{
 };
 pub use view::{View, ViewKeys, Viewed};
 pub use wait::{Event, Place, READERS_SERVED_MAX, Served, Waiter, Wanted};
-pub use watch::WatchFlag;
+pub use watch::{WatchFlag, Watched};

@@ -11,6 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Raised when a watched key changed. Flags are read and raised with the key's shard held, so no order is needed.
 pub type WatchFlag = Arc<AtomicBool>;
 
+/// What came of watching a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// This flag did not watch it before.
+    pub is_new: bool,
+    /// When it changes by itself: it expires, or fields of it do, in unix milliseconds.
+    pub expires_ms: Option<i64>,
+}
+
 /// The watched keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
@@ -22,12 +31,15 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
+    /// False: it has the flag already.
+    pub(crate) fn add(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) -> bool {
         let flags = self.flags.entry((slot, key.into())).or_default();
-        if !flags.iter().any(|known| Arc::ptr_eq(known, flag)) {
+        let is_new = !flags.iter().any(|known| Arc::ptr_eq(known, flag));
+        if is_new {
             flags.push(flag.clone());
         }
         self.any = true;
+        is_new
     }
     pub(crate) fn remove(&mut self, slot: usize, key: &[u8], flag: &WatchFlag) {
         let place = (slot, Box::from(key));

@@ -17,6 +17,7 @@ mod run;
 mod script;
 mod settings;
 mod subscriptions;
+mod watch;
 
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{REDIS_VERSION, load_library, replay_scripting};
@@ -31,7 +32,7 @@ use crate::{Engine, Now, PeerInfo, Wake};
 use blocked::Blocked;
 use framing::{Replies, Requests};
 use laps::Laps;
-use multi::{Queue, Transaction, Watch};
+use multi::{Queue, Transaction};
 use settings::SessionSettings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use strand_keyspace::Lookups;
 use strand_wire::args::Argv;
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
+use watch::Watch;
 
 /// Most commands that a session executes in one turn, and fewer when they are not small.
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
@@ -439,7 +441,7 @@ impl Session {
             no_touch: self.no_touch,
             input_bytes: self.input.len(),
             args_bytes: self.frame_bytes.saturating_sub(self.input.len()) + waiting_bytes,
-            queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()),
+            queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
             dirty: self.watch.is_dirty(),
             queued: self.queue.as_ref().map(|queue| queue.len()),
             output_bytes: self.replies.out.len(),

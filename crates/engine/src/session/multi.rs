@@ -11,6 +11,7 @@ use super::data::lock_taken_shards;
 use super::lane::{LaneJob, is_hard_pattern};
 use super::laps::{Laps, may_be_slow};
 use super::run::Next;
+use super::watch::Watch;
 use super::{Session, Turn, script};
 use crate::acl::{Denied, Rights, User};
 use crate::clients::Client;
@@ -19,7 +20,6 @@ use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
@@ -27,7 +27,7 @@ use strand_commands::dispatch::{self, Resolved};
 use strand_commands::long;
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
-use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
+use strand_keyspace::{KeyHash, Keyspace, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -64,20 +64,6 @@ impl Queue {
     /// Number of commands.
     pub(super) fn len(&self) -> usize {
         self.commands.len()
-    }
-}
-
-/// The watched keys of a session.
-#[derive(Default)]
-pub(super) struct Watch {
-    keys: Vec<(usize, Box<[u8]>)>,
-    flag: WatchFlag,
-}
-
-impl Watch {
-    /// True when a key has changed: EXEC will run nothing.
-    pub(super) fn is_dirty(&self) -> bool {
-        !self.keys.is_empty() && self.flag.load(Relaxed)
     }
 }
 
@@ -120,34 +106,6 @@ impl Session {
         self.end_transaction();
         self.reply().ok();
         Ok(Next::Go)
-    }
-    /// `WATCH key [key ...]`. Reply: OK.
-    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        if self.queue.is_some() {
-            return Err(b"ERR WATCH inside MULTI is not allowed".to_vec());
-        }
-        let engine = self.engine.clone();
-        let keyspace = &*engine.keyspace;
-        let hashes: Vec<KeyHash> = args.skip(1).iter().map(|key| keyspace.key(key).hash).collect();
-        let shards = keyspace.shards_of(&hashes);
-        let Some(mut txn) = lock(&engine, &self.client, &shards, now) else { return Ok(Next::Taken) };
-        for key in args.skip(1).iter() {
-            txn.db(self.db).watch(&keyspace.key(key), &self.watch.flag);
-            self.watch.keys.push((self.db, key.into()));
-        }
-        drop(txn);
-        self.reply().ok();
-        Ok(Next::Go)
-    }
-    /// `UNWATCH`. Reply: OK.
-    pub(super) fn unwatch(&mut self) -> Outcome {
-        self.unwatch_all();
-        self.reply().ok();
-        Ok(Next::Go)
-    }
-    /// Watches no key any more.
-    pub(super) fn unwatch_all(&mut self) {
-        std::mem::take(&mut self.watch).end(&self.engine.keyspace);
     }
     /// Forgets what is queued and what is watched.
     pub(super) fn end_transaction(&mut self) {
@@ -241,7 +199,7 @@ impl Session {
             return Ok(Next::Detach);
         }
         txn.set_no_touch(self.no_touch);
-        let unchanged = transaction.is_unchanged(&mut txn);
+        let unchanged = transaction.watch.is_unchanged(&txn);
         self.in_exec = true;
         let parts =
             if unchanged { self.run_queued(&transaction.commands, &mut txn, now) } else { Vec::new() };
@@ -371,14 +329,17 @@ impl Session {
         if queue.commands.iter().any(|c| run::needs_all_shards(c.spec) || script::runs_script(c.spec)) {
             return (0..keyspace.shards()).collect();
         }
-        let watched = self.watch.keys.iter().map(|(_, key)| keyspace.key(key).hash);
-        let mut hashes: Vec<KeyHash> = watched.collect();
+        let mut hashes: Vec<KeyHash> = Vec::new();
         for Queued { spec, argv } in &queue.commands {
             let args = argv.args();
             hashes
                 .extend(dispatch::keys_to_lock(spec, args).iter().map(|at| keyspace.key(args.at(*at)).hash));
         }
-        keyspace.shards_of(&hashes).into_vec()
+        let mut shards = keyspace.shards_of(&hashes).into_vec();
+        shards.extend_from_slice(self.watch.shards());
+        shards.sort_unstable();
+        shards.dedup();
+        shards
     }
     /// `client-query-buffer-limit`: what is queued is part of what a client may have waiting.
     fn over_query_limit(&mut self) -> Turn {
@@ -388,16 +349,9 @@ impl Session {
     }
 }
 
-impl Watch {
-    /// Takes the flag from every key. Hold no shard.
-    fn end(self, keyspace: &Keyspace) {
-        self.keys.iter().for_each(|(db, key)| keyspace.unwatch(*db, key, &self.flag));
-    }
-}
-
 impl Drop for Transaction {
     fn drop(&mut self) {
-        std::mem::take(&mut self.watch).end(&self.engine.keyspace);
+        std::mem::take(&mut self.watch).end(&self.engine);
     }
 }
 
@@ -406,15 +360,6 @@ impl Transaction {
     fn into_queue(mut self) -> Queue {
         let (commands, bytes, flags) = (std::mem::take(&mut self.commands), self.bytes, self.flags);
         Queue { commands, bytes, flags, broken: false }
-    }
-    /// False when a watched key has changed; one that has expired by now has.
-    fn is_unchanged(&self, txn: &mut Txn<'_>) -> bool {
-        let keyspace = txn.keyspace();
-        for (db, key) in &self.watch.keys {
-            // A look removes an expired key, which raises the flag.
-            let _ = txn.db(*db).peek(&keyspace.key(key));
-        }
-        !self.watch.flag.load(Relaxed)
     }
     /// The shards that it needs, ascending.
     pub(super) fn shards(&self) -> &[usize] {
@@ -463,7 +408,7 @@ impl Transaction {
         let mut out = Chain::new();
         let mut txn = call.hold_shards(&self.shards);
         txn.set_no_touch(call.no_touch);
-        if !self.is_unchanged(&mut txn) {
+        if !self.watch.is_unchanged(&txn) {
             return call.reply.null_array();
         }
         for Queued { spec, argv } in &self.commands {

@@ -26,11 +26,11 @@ pub(super) const AT_ONCE_MAX: usize = 1024;
 /// patterns to try than this (some milliseconds) the session is closed without a look.
 const RECHECK_STEPS_MAX: usize = 1 << 20;
 
-/// How far a SUBSCRIBE or UNSUBSCRIBE that is done in slices has come, in arguments.
+/// How far a SUBSCRIBE, UNSUBSCRIBE or WATCH that is done in slices has come, in arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     checked: usize,
-    done: usize,
+    pub(super) done: usize,
 }
 
 impl Progress {

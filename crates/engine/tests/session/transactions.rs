@@ -1,6 +1,7 @@
 //! MULTI, EXEC and WATCH between several sessions; what one session sees is in the corpus.
 
-use crate::fixture::{Server, Stop};
+use crate::fixture::{Server, Stop, command};
+use strand_engine::Turn;
 
 #[test]
 fn others_run_between_queueing_and_exec_and_not_inside() {
@@ -55,6 +56,59 @@ fn a_watched_key_that_expires_discards_the_transaction() {
     a.script(&server, &[("SET k 1 PX 10", "+OK|")]);
     server.advance_ms(20);
     a.script(&server, &[("WATCH k", "+OK|"), ("MULTI", "+OK|"), ("GET k", "+QUEUED|"), ("EXEC", "*1|$-1|")]);
+}
+
+#[test]
+fn very_many_watched_keys_stop_no_worker_and_are_watched_all_the_same() {
+    const KEYS: usize = 100_000;
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.hold_jobs = true;
+    let watch = format!("WATCH {}", (0..KEYS).map(|n| format!("k{n}")).collect::<Vec<_>>().join(" "));
+    a.feed(&command(&watch), usize::MAX);
+    let mut turns = 0;
+    while matches!(a.session.run(server.now), Turn::Again) {
+        turns += 1;
+        assert!(turns < KEYS, "it ends");
+    }
+    assert!(turns >= KEYS / 1024, "{turns} turns: others run in between");
+    a.take_output(usize::MAX);
+    assert_eq!(a.replies(), "+OK|");
+    let held = |list: String| -> u64 {
+        let (_, rest) = list.split_once("multi-mem=").expect("it is told");
+        rest.split(' ').next().and_then(|n| n.parse().ok()).expect("a number")
+    };
+    assert!(held(b.run(&server, "CLIENT LIST ID 1")) > KEYS as u64, "they count as its memory");
+    b.run(&server, "SET k99999 1");
+    a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*-1|")]);
+    assert_eq!(held(b.run(&server, "CLIENT LIST ID 1")), 0);
+    // It runs at once, and nobody else's change is seen any more.
+    a.feed(&command(&watch), usize::MAX);
+    a.drive(&server);
+    a.replies();
+    a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*1|+PONG|")]);
+    b.run(&server, "SET k5 1");
+    a.script(&server, &[("MULTI", "+OK|"), ("PING", "+QUEUED|"), ("EXEC", "*1|+PONG|")]);
+    // The same key again and again is one key.
+    for _ in 0..100 {
+        a.run(&server, "WATCH k1");
+    }
+    assert!(held(b.run(&server, "CLIENT LIST ID 1")) < 1000);
+}
+
+#[test]
+fn a_watched_hash_whose_field_expires_discards_the_transaction() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    a.run(&server, "HSET h f 1 g 2");
+    a.run(&server, "HPEXPIRE h 10 FIELDS 1 f");
+    a.script(
+        &server,
+        &[("WATCH none", "+OK|"), ("WATCH h", "+OK|"), ("MULTI", "+OK|"), ("PING", "+QUEUED|")],
+    );
+    server.advance_ms(20);
+    assert_eq!(a.run(&server, "EXEC"), "*-1|");
+    a.script(&server, &[("WATCH h", "+OK|"), ("MULTI", "+OK|"), ("HLEN h", "+QUEUED|"), ("EXEC", "*1|:1|")]);
 }
 
 #[test]

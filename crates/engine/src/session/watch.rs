@@ -1,0 +1,130 @@
+//! [`Watch`]: the keys that a session watches. EXEC depends on them at a cost that does not grow with their number.
+//!
+//! A change raises the session's flag where it is made. What changes by itself, by time, has a time that is known when it is
+//! watched: EXEC compares that with the clock and looks at no key. WATCH of very many keys is done in slices, a turn each.
+//! The places in the shards are given back behind the worker's back when they are many, or somebody holds a shard; a flag that
+//! is raised there meanwhile is nobody's any more.
+
+use super::multi::lock;
+use super::run::Next;
+use super::subscriptions::AT_ONCE_MAX;
+use super::{Progress, Session};
+use crate::{Engine, Now};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_keyspace::{KeyHash, Keyspace, Txn, WatchFlag};
+use strand_wire::args::Args;
+
+/// So many keys a worker stops watching at once: some 10 microseconds.
+const UNWATCHED_AT_ONCE_MAX: usize = 64;
+/// What a watched key takes beside its bytes, here and in its shard, about.
+const PLACE_BYTES: usize = 128;
+
+/// The watched keys of a session.
+#[derive(Default)]
+pub(super) struct Watch {
+    keys: Vec<(usize, Box<[u8]>)>,
+    flag: WatchFlag,
+    /// Those of the keys, ascending.
+    shards: Vec<usize>,
+    /// When the first of them expires, or fields of it do, in unix milliseconds.
+    expires_ms: Option<i64>,
+    bytes: usize,
+}
+
+impl Watch {
+    /// True when a key has changed: EXEC will run nothing.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.keys.is_empty() && self.flag.load(Relaxed)
+    }
+    /// False when a key has changed, or has expired by now. Hold its shards.
+    pub(super) fn is_unchanged(&self, txn: &Txn<'_>) -> bool {
+        !self.is_dirty() && !self.expires_ms.is_some_and(|at_ms| txn.has_passed(at_ms))
+    }
+    /// The shards of the keys, ascending.
+    pub(super) fn shards(&self) -> &[usize] {
+        &self.shards
+    }
+    /// Bytes of heap for the keys, here and in their shards.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+    fn add(&mut self, txn: &mut Txn<'_>, db: usize, name: &[u8]) {
+        let key = txn.keyspace().key(name);
+        let watched = txn.db(db).watch(&key, &self.flag);
+        if !watched.is_new {
+            return;
+        }
+        self.expires_ms = [self.expires_ms, watched.expires_ms].into_iter().flatten().min();
+        let shard = txn.keyspace().shard_of(key.hash);
+        if let Err(place) = self.shards.binary_search(&shard) {
+            self.shards.insert(place, shard);
+        }
+        self.bytes += name.len() + PLACE_BYTES;
+        self.keys.push((db, name.into()));
+    }
+    /// Takes the flag from every key. Hold no shard.
+    pub(super) fn end(mut self, engine: &Engine) {
+        let keyspace = &engine.keyspace;
+        if self.keys.len() <= UNWATCHED_AT_ONCE_MAX {
+            self.keys.retain(|(db, key)| !keyspace.try_unwatch(*db, key, &self.flag));
+        }
+        if !self.keys.is_empty() {
+            let (keys, flag) = (self.keys, self.flag);
+            engine.host.reclaim(Box::new(Unwatched { keyspace: keyspace.clone(), keys, flag }));
+        }
+    }
+}
+
+/// Keys that nobody watches any more; their places are given back when it is dropped, one after the other.
+struct Unwatched {
+    keyspace: Arc<Keyspace>,
+    keys: Vec<(usize, Box<[u8]>)>,
+    flag: WatchFlag,
+}
+
+impl Drop for Unwatched {
+    fn drop(&mut self) {
+        for (db, key) in self.keys.drain(..) {
+            self.keyspace.unwatch(db, &key, &self.flag);
+        }
+    }
+}
+
+impl Session {
+    /// `WATCH key [key ...]`. Reply: OK.
+    pub(super) fn watch(&mut self, args: Args<'_>, now: Now) -> Result<Next, Vec<u8>> {
+        if self.queue.is_some() {
+            return Err(b"ERR WATCH inside MULTI is not allowed".to_vec());
+        }
+        let engine = self.engine.clone();
+        let keyspace = &*engine.keyspace;
+        let begin = self.progress.done.max(1);
+        let end = begin.saturating_add(AT_ONCE_MAX).min(args.len());
+        let names: SmallVec<[&[u8]; 8]> = args.skip(begin).iter().take(end - begin).collect();
+        let hashes: SmallVec<[KeyHash; 8]> = names.iter().map(|key| keyspace.key(key).hash).collect();
+        let Some(mut txn) = lock(&engine, &self.client, &keyspace.shards_of(&hashes), now) else {
+            return Ok(Next::Taken);
+        };
+        names.iter().for_each(|name| self.watch.add(&mut txn, self.db, name));
+        drop(txn);
+        if end < args.len() {
+            self.progress.done = end;
+            return Ok(Next::GoOn);
+        }
+        self.progress = Progress::default();
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// `UNWATCH`. Reply: OK.
+    pub(super) fn unwatch(&mut self) -> Result<Next, Vec<u8>> {
+        self.unwatch_all();
+        self.reply().ok();
+        Ok(Next::Go)
+    }
+    /// Watches no key any more.
+    pub(super) fn unwatch_all(&mut self) {
+        std::mem::take(&mut self.watch).end(&self.engine);
+    }
+}
