@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: a C compiler (jemalloc, ring), Debian's redis-server, redis-tools,
 # openssl, curl, pdftotext, hiredis, Node.js with its clients (tests/real/node), Chromium with what drives it (tests/console),
-# and a Python virtual environment in .venv with redis-py, RQ, what speaks HTTP, Foolscap and maturin (bindings/python), and
+# and a Python virtual environment in .venv with redis-py, RQ, Celery, what speaks HTTP, Foolscap and maturin (bindings/python), and
 # rclone, with whose S3 and web servers the importer is tested. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,11 +27,11 @@ if [ ${#missing[@]} -gt 0 ]; then
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
-if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon, rq' 2>/dev/null; then
-    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap, maturin and RQ into .venv"
+if ! .venv/bin/python -c 'import redis, requests, prometheus_client, schemathesis, foolscap, maturin, txi2p, txtorcon, rq, celery' 2>/dev/null; then
+    echo "setup: redis-py, requests, prometheus-client, schemathesis, foolscap, maturin, RQ and Celery into .venv"
     python3 -m venv .venv
     .venv/bin/pip install --quiet --disable-pip-version-check \
-        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2' 'rq>=2,<3'
+        'redis>=5,<9' 'requests>=2,<3' 'prometheus-client<1' 'schemathesis>=4,<5' 'foolscap[i2p,tor]==24.9.0' 'maturin>=1.8,<2' 'rq>=2,<3' 'celery[redis]>=5.5,<6'
 fi
 # rclone's own program, repacked for pip: the file is named by its digest, so another one of this name is refused.
 if ! ls .venv/lib/python*/site-packages/rclone_api/bin/rclone >/dev/null 2>&1; then

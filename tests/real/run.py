@@ -37,6 +37,7 @@ GO = Client("go-redis, redsync, redis_rate", "go", [f"{BUILT}/go"], ["go", "buil
 CLIENTS = [
     Client("redis-py, asyncio", "python", [PYTHON, "asyncio_redis.py"]),
     Client("RQ", "python", [PYTHON, "jobs.py"]),
+    Client("Celery", "python", [PYTHON, "-W", "ignore", "celery_jobs.py"]),
     Client("ioredis", "node", ["node", "ioredis.mjs"], tools=["node"]),
     Client("node-redis", "node", ["node", "node_redis.mjs"], tools=["node"]),
     Client("BullMQ, bee-queue, redlock, rate-limiter-flexible", "node", ["node", "bullmq.mjs"], tools=["node"]),
