@@ -54,7 +54,15 @@ pub enum Operation {
     ZpopMin,
     /// `XADD stream * field value`.
     Xadd,
+    /// `EVALSHA` of [`GET_SCRIPT`] with one key.
+    EvalGet,
+    /// `MULTI`, ten `INCR`, `EXEC`: one operation.
+    Multi10,
 }
+
+/// The script of [`Operation::EvalGet`], and its digest.
+const GET_SCRIPT: &str = "return redis.call('get',KEYS[1])";
+const GET_SCRIPT_SHA1: &[u8] = b"fd758d1589d044dd850a6f05d52f2eefd27f033f";
 
 /// Elements of the list that LRANGE reads.
 pub const LIST_ELEMENTS: u64 = 10_000;
@@ -74,6 +82,8 @@ impl Operation {
                 | Operation::Hset
                 | Operation::Mget100
                 | Operation::Mset10
+                | Operation::EvalGet
+                | Operation::Multi10
         )
     }
     /// The command and its reply's lines that bring what a batch of so many requests takes; `next` numbers the members.
@@ -151,6 +161,9 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     }
     if let Operation::Lrange(_) = load.operation {
         fill::collection(server, COLLECTION, Collection::List, LIST_ELEMENTS)?;
+    }
+    if load.operation == Operation::EvalGet {
+        server.connect()?.call(&["SCRIPT", "LOAD", GET_SCRIPT])?;
     }
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
@@ -251,6 +264,12 @@ impl Clients {
     }
 }
 
+fn incr(out: &mut Vec<u8>, key: u64) {
+    out.extend_from_slice(b"*2\r\n$4\r\nINCR\r\n$16\r\n");
+    push_key(out, b"cnt:", key % COUNTER_KEYS);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends one request; returns how many lines its reply has.
 fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> usize {
     let key = rng.u64(0..load.keys);
@@ -274,10 +293,23 @@ fn request(out: &mut Vec<u8>, load: Workload, value: &[u8], rng: &mut Rng) -> us
             2
         }
         Operation::Incr => {
-            out.extend_from_slice(b"*2\r\n$4\r\nINCR\r\n$16\r\n");
-            push_key(out, b"cnt:", key % COUNTER_KEYS);
-            out.extend_from_slice(b"\r\n");
+            incr(out, key);
             1
+        }
+        Operation::EvalGet => {
+            out.extend_from_slice(b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n");
+            out.extend_from_slice(GET_SCRIPT_SHA1);
+            out.extend_from_slice(b"\r\n$1\r\n1\r\n$16\r\n");
+            push_key(out, b"key:", key);
+            out.extend_from_slice(b"\r\n");
+            2
+        }
+        Operation::Multi10 => {
+            out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+            (0..10).for_each(|_| incr(out, rng.u64(0..load.keys)));
+            out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+            // OK, ten times QUEUED, and an array of ten.
+            22
         }
         Operation::Hset => {
             out.extend_from_slice(b"*4\r\n$4\r\nHSET\r\n$16\r\n");

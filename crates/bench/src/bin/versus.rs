@@ -9,8 +9,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use strand_bench::exchange::{self, Exchange};
 use strand_bench::fill::{self, Collection, Content};
-use strand_bench::load::{self, Operation, Workload};
+use strand_bench::load::{self, Measured, Operation, Workload};
 use strand_bench::machine::Machine;
 use strand_bench::report::{self, Report, Row, grouped, median};
 use strand_testkit::process::{Kind, Server};
@@ -65,6 +66,17 @@ const WORKLOADS: &[(&str, Operation, usize, usize)] = &[
     ("ZADD p30", Operation::Zadd, 30, 3),
     ("ZPOPMIN p30", Operation::ZpopMin, 30, 3),
     ("XADD p30", Operation::Xadd, 30, 3),
+    ("EVALSHA get p30", Operation::EvalGet, 30, 256),
+    ("EVALSHA get p1", Operation::EvalGet, 1, 256),
+    ("MULTI of 10", Operation::Multi10, 1, 3),
+];
+
+/// Name and kind of the rows in which clients exchange something.
+const EXCHANGES: &[(&str, exchange::Kind)] = &[
+    ("PUBLISH to 1", exchange::Kind::Publish(1, 30)),
+    ("PUBLISH to 100", exchange::Kind::Publish(100, 30)),
+    ("PUBLISH to 10000", exchange::Kind::Publish(10_000, 10)),
+    ("BLPOP hand-over", exchange::Kind::HandOver),
 ];
 
 /// Name and content of the memory rows; the payload (key and value) is the third.
@@ -145,8 +157,11 @@ fn options() -> Result<Options> {
 
 /// `--only` takes a row's name or, where there is no such row, a part of names.
 fn wanted(options: &Options, name: &str) -> bool {
-    let exact =
-        |only: &str| WORKLOADS.iter().map(|w| w.0).chain(CONTENTS.iter().map(|c| c.0)).any(|n| n == only);
+    let all = || {
+        let speeds = WORKLOADS.iter().map(|w| w.0).chain(EXCHANGES.iter().map(|e| e.0));
+        speeds.chain(CONTENTS.iter().map(|c| c.0))
+    };
+    let exact = |only: &str| all().any(|name| name == only);
     options.only.as_deref().is_none_or(|only| if exact(only) { name == only } else { name.contains(only) })
 }
 
@@ -193,12 +208,15 @@ fn speed(options: &Options) -> Result<Report> {
     ];
     let mut report = Report::new(&title, &columns);
     let rows: Vec<_> = WORKLOADS.iter().filter(|w| wanted(options, w.0)).collect();
-    if rows.is_empty() {
+    let exchanges: Vec<_> = EXCHANGES.iter().filter(|e| wanted(options, e.0)).collect();
+    if rows.is_empty() && exchanges.is_empty() {
         return Ok(report);
     }
     let servers = [start(options, Kind::Strand)?, start_other(options)?];
-    for server in &servers {
-        fill::keys(server, options.keys, Content::Bytes(256))?;
+    if !rows.is_empty() {
+        for server in &servers {
+            fill::keys(server, options.keys, Content::Bytes(256))?;
+        }
     }
     for (name, operation, pipeline, value_bytes) in rows {
         let load = Workload {
@@ -208,22 +226,33 @@ fn speed(options: &Options) -> Result<Report> {
             keys: options.keys,
             value_bytes: *value_bytes,
         };
-        report.row(speed_row(options, &servers, name, load)?);
+        let mut measure = |i: usize, seconds, seed| Ok(load::run(&servers[i], load, seconds, seed)?);
+        report.row(speed_row(options, name, &mut measure)?);
+    }
+    for (name, kind) in exchanges {
+        let mut each = [Exchange::open(&servers[0], *kind)?, Exchange::open(&servers[1], *kind)?];
+        let mut measure = |i: usize, seconds, _| Ok(each[i].run(&servers[i], seconds)?);
+        report.row(speed_row(options, name, &mut measure)?);
     }
     Ok(report)
 }
 
-fn speed_row(options: &Options, servers: &[Server; 2], name: &str, load: Workload) -> Result<Row> {
+/// A row of rounds: `measure` loads the server of this number for so many seconds, with this seed.
+fn speed_row(
+    options: &Options,
+    name: &str,
+    measure: &mut dyn FnMut(usize, f64, u64) -> Result<Measured>,
+) -> Result<Row> {
     let (mut cpu, mut wall) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let mut trips = [load::histogram()?, load::histogram()?];
     // A round that is not counted brings keys of the row's own into being and caches to the row's state.
-    for server in servers {
-        load::run(server, load, (options.seconds / 4.0).min(0.2), 1)?;
+    for i in 0..2 {
+        measure(i, (options.seconds / 4.0).min(0.2), 1)?;
     }
     for round in 0..options.rounds {
         for turn in 0..2 {
             let i = (round + turn) % 2;
-            let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+            let measured = measure(i, options.seconds, round as u64)?;
             cpu[i].push(measured.per_cpu_second());
             wall[i].push(measured.per_second());
             trips[i] += &measured.round_trips_us;

@@ -16,6 +16,7 @@ mod large;
 mod noise;
 mod pauses;
 pub mod probe;
+mod scripts;
 mod types;
 
 use crate::report::{Report, Row, grouped};
@@ -88,6 +89,7 @@ const STAGES: &[Stage] = &[
     Stage { rows: keyspace::ROWS, options: &[], run: keyspace::run },
     Stage { rows: hashes::ROWS, options: &[], run: hashes::run },
     Stage { rows: types::ROWS, options: &[], run: types::run },
+    Stage { rows: scripts::ROWS, options: &[], run: scripts::run },
     Stage { rows: large::ROWS, options: &[], run: large::run },
     Stage { rows: crowds::ROWS, options: &["--maxclients", "12000"], run: crowds::run },
 ];

@@ -1,0 +1,110 @@
+//! What goes from client to client: a message to those who subscribe, an element to who waits for it.
+//!
+//! As in [`crate::load`] one thread keeps all connections in lockstep. Connections are opened once for all rounds of a row:
+//! ten thousand of them for each would use up the ports of the machine.
+
+use crate::fill::{self, read_lines};
+use crate::load::{Measured, histogram};
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+use strand_testkit::process::Server;
+use strand_wire::client::encode_command;
+
+/// Who waits for an element: so many at a time.
+const WAITERS: usize = 32;
+const CHANNEL: &str = "news";
+const PAYLOAD: &str = "sixteen bytes ..";
+/// Lines of an acknowledgement of SUBSCRIBE, and of a message.
+const ACKNOWLEDGED_LINES: usize = 6;
+const MESSAGE_LINES: usize = 7;
+/// Of BLPOP's reply.
+const POPPED_LINES: usize = 5;
+/// Bytes of one read.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// What is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// PUBLISH to so many subscribers, in pipelines of so many; each subscriber reads them all.
+    Publish(usize, usize),
+    /// RPUSH to a list that a client waits for by BLPOP.
+    HandOver,
+}
+
+/// The connections of a row.
+pub struct Exchange {
+    kind: Kind,
+    giver: TcpStream,
+    takers: Vec<TcpStream>,
+    /// What the giver sends in a turn, and the lines of the replies.
+    gives: (Vec<u8>, usize),
+    /// What each taker sends in a turn, and the lines that it gets.
+    takes: Vec<(Vec<u8>, usize)>,
+    buffer: Vec<u8>,
+}
+
+impl Exchange {
+    /// # Errors
+    /// When the server does not take so many clients.
+    pub fn open(server: &Server, kind: Kind) -> io::Result<Exchange> {
+        let (giver, mut buffer, mut out) = (fill::connect(server)?, vec![0; BUFFER_BYTES], Vec::new());
+        let takers = match kind {
+            Kind::Publish(subscribers, _) => subscribers,
+            Kind::HandOver => WAITERS,
+        };
+        server.connect()?.call(&["CONFIG", "SET", "maxclients", &(takers + 1000).to_string()])?;
+        let mut takers = (0..takers).map(|_| fill::connect(server)).collect::<io::Result<Vec<_>>>()?;
+        let (lines, takes) = match kind {
+            Kind::Publish(_, pipeline) => {
+                let mut subscribe = Vec::new();
+                encode_command(&mut subscribe, &["SUBSCRIBE", CHANNEL]);
+                for taker in &mut takers {
+                    taker.write_all(&subscribe)?;
+                    read_lines(taker, ACKNOWLEDGED_LINES, &mut buffer)?;
+                }
+                (0..pipeline).for_each(|_| encode_command(&mut out, &["PUBLISH", CHANNEL, PAYLOAD]));
+                (pipeline, vec![(Vec::new(), MESSAGE_LINES * pipeline); takers.len()])
+            }
+            Kind::HandOver => {
+                let queue = |n: usize| format!("queue:{n}");
+                (0..WAITERS).for_each(|n| encode_command(&mut out, &["RPUSH", &queue(n), PAYLOAD]));
+                let waits = |n| {
+                    let mut wait = Vec::new();
+                    encode_command(&mut wait, &["BLPOP", &queue(n), "0"]);
+                    (wait, POPPED_LINES)
+                };
+                (WAITERS, (0..WAITERS).map(waits).collect())
+            }
+        };
+        Ok(Exchange { kind, giver, takers, gives: (out, lines), takes, buffer })
+    }
+    /// Exchanges for `seconds` of the wall clock.
+    ///
+    /// # Errors
+    /// When the server goes away.
+    pub fn run(&mut self, server: &Server, seconds: f64) -> io::Result<Measured> {
+        let (mut operations, mut round_trips_us) = (0, histogram()?);
+        let (cpu, start) = (server.cpu()?, Instant::now());
+        while start.elapsed().as_secs_f64() < seconds {
+            for (taker, (asks, _)) in self.takers.iter_mut().zip(&self.takes) {
+                if !asks.is_empty() {
+                    taker.write_all(asks)?;
+                }
+            }
+            let sent = Instant::now();
+            self.giver.write_all(&self.gives.0)?;
+            read_lines(&mut self.giver, self.gives.1, &mut self.buffer)?;
+            for (taker, (_, lines)) in self.takers.iter_mut().zip(&self.takes) {
+                read_lines(taker, *lines, &mut self.buffer)?;
+            }
+            round_trips_us.record(sent.elapsed().as_micros() as u64).map_err(io::Error::other)?;
+            operations += match self.kind {
+                Kind::Publish(_, pipeline) => pipeline,
+                Kind::HandOver => WAITERS,
+            } as u64;
+        }
+        let (wall, cpu) = (start.elapsed(), server.cpu()? - cpu);
+        Ok(Measured { operations, wall, cpu, round_trips_us })
+    }
+}
