@@ -18,12 +18,31 @@ pub(crate) enum Event {
     ExpireCycle,
     /// Making room under `maxmemory`.
     EvictionCycle,
+    /// Writing to the append-only file: each of the three that follow counts here too.
+    AofWrite,
+    /// The same with nothing beside it.
+    AofWriteAlone,
+    /// The same while a sync is under way.
+    AofWritePendingFsync,
+    /// The same while a snapshot or a rewrite is made.
+    AofWriteActiveChild,
+    /// A sync of `appendfsync always`.
+    AofFsyncAlways,
 }
 
 impl Event {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Event; 4] =
-        [Event::Command, Event::FastCommand, Event::ExpireCycle, Event::EvictionCycle];
+    pub(crate) const ALL: [Event; 9] = [
+        Event::Command,
+        Event::FastCommand,
+        Event::ExpireCycle,
+        Event::EvictionCycle,
+        Event::AofWrite,
+        Event::AofWriteAlone,
+        Event::AofWritePendingFsync,
+        Event::AofWriteActiveChild,
+        Event::AofFsyncAlways,
+    ];
 
     /// The name, as LATENCY has it.
     pub(crate) fn name(self) -> &'static str {
@@ -32,6 +51,11 @@ impl Event {
             Event::FastCommand => "fast-command",
             Event::ExpireCycle => "expire-cycle",
             Event::EvictionCycle => "eviction-cycle",
+            Event::AofWrite => "aof-write",
+            Event::AofWriteAlone => "aof-write-alone",
+            Event::AofWritePendingFsync => "aof-write-pending-fsync",
+            Event::AofWriteActiveChild => "aof-write-active-child",
+            Event::AofFsyncAlways => "aof-fsync-always",
         }
     }
     /// The kind with this name.

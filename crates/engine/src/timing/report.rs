@@ -107,6 +107,12 @@ fn advice(event: Event, slow_us: Option<u64>) -> &'static str {
             "More is written than evicted. A lower maxmemory-eviction-tenacity lets a command evict less; a higher \
              maxmemory gives it less to do."
         }
+        Event::AofWrite | Event::AofWriteAlone | Event::AofWritePendingFsync | Event::AofWriteActiveChild => {
+            "The disk of the append-only file is slow, or others use it. No client waited, unless appendfsync is always."
+        }
+        Event::AofFsyncAlways => {
+            "Who writes waits for the disk with appendfsync always. A faster disk, or appendfsync everysec, shortens that."
+        }
     }
 }
 

@@ -516,3 +516,29 @@ fn changed_files_are_loaded_or_refused() {
     }
     assert!(loaded > CHANGED / 10 && refused > CHANGED / 10, "{loaded} {refused}");
 }
+
+#[test]
+fn what_the_file_takes_long_for_is_told_by_latency() {
+    let disk = Disk::default();
+    let slow = "latency-monitor-threshold 1\nappendfsync ";
+    for (fsync, kinds) in
+        [("no", &["aof-write-alone"][..]), ("always", &["aof-write-alone", "aof-fsync-always"])]
+    {
+        let mut server = open(&disk, &format!("{slow}{fsync}"));
+        let mut peer = server.connect();
+        peer.feed(&crate::fixture::command("SET k 1"), usize::MAX);
+        peer.drive(&server);
+        // Each reading of the clock moves it.
+        server.step_us.store(5_000, std::sync::atomic::Ordering::Relaxed);
+        server.engine.write_aof(false);
+        server.step_us.store(0, std::sync::atomic::Ordering::Relaxed);
+        peer.drive(&server);
+        assert_eq!(peer.replies(), "+OK|");
+        let latest = peer.run(&server, "LATENCY LATEST");
+        server.engine.write_aof(false);
+        for kind in kinds.iter().chain(&["aof-write"]) {
+            assert!(latest.contains(&format!("|{kind}|")), "{kind} with {fsync}: {latest}");
+        }
+        assert_eq!(latest.contains("aof-fsync-always"), fsync == "always");
+    }
+}

@@ -130,6 +130,10 @@ impl Aof {
     fn goes_on(&self, begun: u64) -> bool {
         self.mode() != Mode::Off && self.begun.load(Acquire) == begun
     }
+    /// Bytes of a stream with this end that wait to be written to the file.
+    pub(crate) fn pending_bytes(&self, tail: u64) -> u64 {
+        if self.mode() == Mode::Off { 0 } else { tail.saturating_sub(self.status.lock().written) }
+    }
     /// True while a base is being written.
     pub(crate) fn is_rewriting(&self) -> bool {
         self.status.lock().rewriting.is_some()

@@ -10,6 +10,7 @@ use super::{Names, system_text};
 use crate::config::Opt;
 use crate::folder::{AppendFile, Folder};
 use crate::persist::AOF_FAILED;
+use crate::timing::Event;
 use crate::{Engine, Now};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -278,13 +279,17 @@ impl Engine {
         let (now, always) = (self.host.now(), self.always_syncs());
         writer.take(self, now);
         if !writer.pending.is_empty() && writer.retry_us.is_none_or(|at| at_end || now.mono_us >= at) {
+            let began_us = self.begins_us();
             let wrote = writer.write();
+            self.note_aof_write(began_us, now);
             self.look_at_write(writer, wrote, always, now);
             self.look_at_late_sync(&aof.syncs, now);
         }
         if at_end || always {
+            let began_us = self.begins_us().filter(|_| always);
             // A failure is noted by then.
             let _ = aof.syncs.in_place(writer.order(now), |e| self.sync_failed(e));
+            self.note_since(began_us, &[Event::AofFsyncAlways], now);
         } else if self.config.choice(Opt::AppendFsync) == "everysec" && !aof.syncs.is_pending() {
             let held_back = self.config.number(Opt::NoAppendfsyncOnRewrite) != 0
                 && (aof.is_rewriting() || self.is_saving_in_background());
@@ -295,6 +300,25 @@ impl Engine {
         self.tell_synced();
         let mut status = aof.status.lock();
         (status.bytes, status.written) = (writer.bytes(), writer.written);
+    }
+    /// When something begins that LATENCY may be told of; `None`: it does not want to know.
+    fn begins_us(&self) -> Option<u64> {
+        (self.stats.events.threshold_ms() > 0).then(|| self.host.mono_us())
+    }
+    fn note_since(&self, began_us: Option<u64>, events: &[Event], now: Now) {
+        let Some(began_us) = began_us else { return };
+        let took_us = self.host.mono_us().saturating_sub(began_us);
+        events.iter().for_each(|event| self.stats.events.note(*event, took_us, now.unix_s()));
+    }
+    /// A write to the file has redis-server's name for what went on beside it.
+    fn note_aof_write(&self, began_us: Option<u64>, now: Now) {
+        let aof = &self.persist.aof;
+        let beside = match (aof.syncs.is_pending(), aof.is_rewriting() || self.is_saving_in_background()) {
+            (true, _) => Event::AofWritePendingFsync,
+            (false, true) => Event::AofWriteActiveChild,
+            (false, false) => Event::AofWriteAlone,
+        };
+        self.note_since(began_us, &[Event::AofWrite, beside], now);
     }
     fn look_at_late_sync(&self, syncs: &Syncs, now: Now) {
         if syncs.look_whether_late(now) {

@@ -131,6 +131,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "mem_fragmentation_bytes": m.rss_bytes as i64 - m.used_bytes as i64,
         "mem_not_counted_for_evict": share(Purpose::Garbage),
         "mem_clients_normal": share(Purpose::Clients),
+        "mem_aof_buffer": engine.persist.aof.pending_bytes(engine.keyspace.journal().tail()),
         "mem_allocator": engine.facts.allocator,
         "active_defrag_running": 0,
         "lazyfree_pending_objects": lazy_pending,
@@ -195,7 +196,7 @@ pub(super) fn replication(f: &Facts<'_>, out: &mut String) {
         "master_repl_offset": 0,
         "second_repl_offset": -1,
         "repl_backlog_active": 0,
-        "repl_backlog_size": 0,
+        "repl_backlog_size": f.engine.config.number(Opt::ReplBacklogSize),
         "repl_backlog_first_byte_offset": 0,
         "repl_backlog_histlen": 0,
     );
