@@ -118,6 +118,10 @@ pub(crate) fn is_within(used_bytes: usize) -> bool {
     used_bytes <= SOFT_BYTES.get()
 }
 
+/// True inside [`run`].
+pub(crate) fn is_running() -> bool {
+    HOST.is_set()
+}
 /// True when the run has been told to stop.
 pub(crate) fn is_stopped() -> bool {
     STOPPED.get()

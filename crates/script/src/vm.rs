@@ -356,8 +356,14 @@ enum LoadError {
     Stopped,
 }
 
-/// Comes each few thousand instructions of a run.
+/// Comes each few thousand instructions, of a run or of what is done between two runs.
 fn hook(lua: &Lua, instructions: u32) -> Result<VmState> {
+    #[cfg(test)]
+    tests::HOOKS.set(tests::HOOKS.get() + 1);
+    // What tidies up after a run has nobody to ask, and goes on to its end.
+    if !state::is_running() {
+        return Ok(VmState::Continue);
+    }
     if !state::is_stopped() && state::is_within(lua.used_memory()) && state::goes_on(instructions) {
         return Ok(VmState::Continue);
     }

@@ -62,6 +62,25 @@ fn values_go_both_ways() {
     assert!(error.ends_with(", on @user_script:1.\r\n"), "{error}");
 }
 
+thread_local! {
+    /// Calls of the hook.
+    pub(super) static HOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// The hook comes when it likes, also in what tidies up between two runs: it neither stays for each instruction nor keeps that
+/// from its end.
+#[test]
+fn ten_thousand_short_runs_are_hooked_a_few_times() {
+    const RUNS: usize = 10_000;
+    let mut vm = Vm::new().expect("memory");
+    HOOKS.set(0);
+    for _ in 0..RUNS {
+        let (ended, reply) = run_in(&mut vm, "table.insert(string, 'left') return #string", 1_000_000);
+        assert_eq!((ended, reply.as_str()), (Ended::Done, ":1\r\n"));
+    }
+    assert!((1..RUNS / 10).contains(&HOOKS.get()), "{} times", HOOKS.get());
+}
+
 /// What nobody may leave behind, or get at, by any way that Lua has.
 #[test]
 fn nothing_of_a_run_is_left_for_the_next() {
