@@ -7,6 +7,7 @@ use super::{Kind, POST_BYTES_MAX, POSTS_MAX, Subscriptions, Topic};
 use crate::Wake;
 use crate::clients::Client;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,8 @@ use std::sync::{Arc, OnceLock};
 const STEPS_PER_SLICE: usize = 64 * 1024;
 /// What handing a message to a client counts as.
 const HAND_OVER_STEPS: usize = 64;
+/// Most messages that are handed out together.
+const TOGETHER_MAX: usize = 32;
 /// A queue that was full is not any more when it is this part of that.
 const EASED_PART: usize = 2;
 
@@ -33,8 +36,10 @@ struct Queue {
     /// The number of the last that was posted.
     last: u64,
     bytes: usize,
-    /// How far the first of them has been handed out.
+    /// How far the first of them has been handed out, and those behind it that are handed out together with it.
     at: Place,
+    /// So many are.
+    together: usize,
     full: bool,
 }
 
@@ -42,6 +47,16 @@ impl Queue {
     /// The number of the first.
     fn first(&self) -> u64 {
         self.last + 1 - self.posts.len() as u64
+    }
+    /// The first message and those of the same channel right behind it: a client gets them in one go, and writes them in one.
+    fn next(&mut self, is_alone: bool) -> Option<Vec<Arc<Message>>> {
+        let front = self.posts.front()?;
+        if self.at.is_begin() {
+            let most = if is_alone { 1 } else { TOGETHER_MAX };
+            let is_same = |m: &&Arc<Message>| m.kind() == front.kind() && m.channel() == front.channel();
+            self.together = self.posts.iter().take(most).take_while(is_same).count();
+        }
+        Some(self.posts.iter().take(self.together).cloned().collect())
     }
     fn is_over(&self, part: usize) -> bool {
         self.posts.len() > POSTS_MAX / part || self.bytes > POST_BYTES_MAX / part
@@ -60,6 +75,10 @@ struct Place {
 const ALL: u64 = u64::MAX;
 
 impl Place {
+    /// Nobody has it yet.
+    fn is_begin(&self) -> bool {
+        self.pattern.is_none() && self.client == 0
+    }
     /// True when `client` has been handed the message for this subscription, or was not subscribed.
     fn is_past(&self, topic: Topic, name: &[u8], client: u64) -> bool {
         match (&self.pattern, topic) {
@@ -154,7 +173,7 @@ impl Office {
                 continue;
             }
             held.reached(message, |topic, name| {
-                if i > 0 || !queue.at.is_past(topic, name, client.id) {
+                if i >= queue.together || !queue.at.is_past(topic, name, client.id) {
                     client.post(match topic {
                         Topic::Pattern => message.pattern_frame(name),
                         _ => message.frame().clone(),
@@ -168,19 +187,21 @@ impl Office {
     pub(super) fn deliver(&self, congestion: &Congestion) -> bool {
         let mut left = STEPS_PER_SLICE;
         loop {
-            let (message, number, mut at) = {
-                let queue = self.queue.lock();
-                let Some(message) = queue.posts.front() else { return false };
-                (message.clone(), queue.first(), queue.at.clone())
+            // Of who listens to patterns too, one message after the other: each comes by the channel and then by the pattern.
+            let is_alone = !self.members.lock().patterns.is_empty();
+            let (messages, number, mut at) = {
+                let mut queue = self.queue.lock();
+                let Some(messages) = queue.next(is_alone) else { return false };
+                (messages, queue.first(), queue.at.clone())
             };
-            let done = self.members.lock().hand_out(&message, number, &mut at, &mut left);
+            let done = self.members.lock().hand_out(&messages, number, &mut at, &mut left);
             let mut queue = self.queue.lock();
             if !done {
                 queue.at = at;
                 return true;
             }
-            queue.posts.pop_front();
-            queue.bytes -= message.bytes();
+            queue.posts.drain(..messages.len());
+            queue.bytes -= messages.iter().map(|message| message.bytes()).sum::<usize>();
             queue.at = Place::default();
             let eased = queue.full && !queue.is_over(EASED_PART);
             queue.full &= !eased;
@@ -197,20 +218,23 @@ impl Office {
 }
 
 impl Members {
-    /// Hands a message out from `at` on; false when `left` steps did not suffice.
-    fn hand_out(&self, message: &Message, number: u64, at: &mut Place, left: &mut usize) -> bool {
+    /// Hands messages of one channel out from `at` on, of which the first has this number; false when `left` steps did not
+    /// suffice. Of several together nobody listens to them by a pattern: who does by now has caught up with them.
+    fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut Place, left: &mut usize) -> bool {
+        let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
             let topics = match message.kind() {
                 Kind::Channel => &self.channels,
                 Kind::Shard => &self.shard_channels,
             };
-            if let Some(clients) = topics.get(message.channel())
-                && !hand_to(clients, || message.frame().clone(), number, &mut at.client, left)
-            {
-                return false;
+            if let Some(clients) = topics.get(message.channel()) {
+                let frames: SmallVec<[Frame; 1]> = messages.iter().map(|m| m.frame().clone()).collect();
+                if !hand_to(clients, &frames, number, &mut at.client, left) {
+                    return false;
+                }
             }
         }
-        if message.kind() == Kind::Shard {
+        if message.kind() == Kind::Shard || !others.is_empty() {
             return true;
         }
         let begin = at.pattern.clone().map_or(Bound::Unbounded, Bound::Included);
@@ -220,11 +244,8 @@ impl Members {
             }
             if at.client == ALL || !matches(pattern, message.channel(), left) {
                 at.client = ALL;
-            } else {
-                let frame = message.pattern_frame(pattern);
-                if !hand_to(clients, || frame.clone(), number, &mut at.client, left) {
-                    return false;
-                }
+            } else if !hand_to(clients, &[message.pattern_frame(pattern)], number, &mut at.client, left) {
+                return false;
             }
             if *left == 0 {
                 return false;
@@ -234,23 +255,21 @@ impl Members {
     }
 }
 
-/// Hands a frame to those of `clients` that do not have it yet; false when `left` steps did not suffice.
-fn hand_to(
-    clients: &Clients,
-    frame: impl Fn() -> Frame,
-    number: u64,
-    from: &mut u64,
-    left: &mut usize,
-) -> bool {
+/// Hands frames to those of `clients` that do not have them yet; the first has this number. False when `left` steps did not
+/// suffice.
+fn hand_to(clients: &Clients, frames: &[Frame], number: u64, from: &mut u64, left: &mut usize) -> bool {
     let begin = clients.partition_point(|c| c.id < *from);
     for client in &clients[begin..] {
         if *left == 0 {
             *from = client.id;
             return false;
         }
-        *left = left.saturating_sub(HAND_OVER_STEPS);
-        if client.inbox.caught_up() < number {
-            client.post(frame());
+        *left = left.saturating_sub(HAND_OVER_STEPS * frames.len());
+        let had = client.inbox.caught_up();
+        for (frame, number) in frames.iter().zip(number..) {
+            if had < number {
+                client.post(frame.clone());
+            }
         }
     }
     *from = ALL;

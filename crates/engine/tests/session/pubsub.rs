@@ -138,6 +138,47 @@ fn a_message_that_is_half_way_through_is_neither_lost_nor_given_twice() {
 }
 
 #[test]
+fn of_a_pipeline_each_subscriber_gets_all_at_once_and_in_order() {
+    const MESSAGES: usize = 30;
+    let mut server = Server::new();
+    // More hand-overs than a slice has.
+    let mut listeners: Vec<_> = (0..300).map(|_| listener(&mut server, "SUBSCRIBE news other")).collect();
+    let mut a = server.connect();
+    let line = |n: usize| command(&format!("PUBLISH news {n}"));
+    let pipeline: Vec<u8> = (0..MESSAGES).flat_map(line).chain(command("PUBLISH other last")).collect();
+    a.send(&server, &pipeline);
+    (0..3).for_each(|worker| _ = server.engine.deliver(worker));
+    let want: String = (0..MESSAGES).map(|n| heard("news", &n.to_string())).collect();
+    let (mut whole, mut none) = (0, 0);
+    let early: Vec<String> = listeners
+        .iter_mut()
+        .map(|peer| {
+            peer.drive(&server);
+            peer.replies()
+        })
+        .collect();
+    for text in &early {
+        whole += usize::from(*text == want);
+        none += usize::from(text.is_empty());
+    }
+    assert!(whole > 0 && none > 0 && whole + none == listeners.len(), "{whole} have all, {none} have none");
+    // One that comes and one that goes half way through: neither loses or gets what it should not.
+    let mut late = listener(&mut server, "SUBSCRIBE news other");
+    let at = early.iter().position(String::is_empty).expect("some have none");
+    let gone = listeners[at].run(&server, "UNSUBSCRIBE news");
+    assert_eq!(gone, want.clone() + &heard("other", "last") + "*3|$11|unsubscribe|$4|news|:1|");
+    for (n, (peer, early)) in listeners.iter_mut().zip(&early).enumerate() {
+        let rest = match early.is_empty() {
+            _ if n == at => String::new(),
+            true => want.clone() + &heard("other", "last"),
+            false => heard("other", "last"),
+        };
+        assert_eq!(peer.hears(&server), rest, "{n}");
+    }
+    assert_eq!(late.hears(&server), "");
+}
+
+#[test]
 fn what_a_session_publishes_to_itself_never_stands_inside_a_reply() {
     let mut server = Server::new();
     let mut a = server.connect();
