@@ -127,6 +127,11 @@ impl Client {
         m.dirty.store(s.dirty, Relaxed);
         m.queued.store(s.queued.map_or(0, |n| n as u64 + 1), Relaxed);
     }
+    /// Of the command that it runs: bytes of the request and what comes behind it, and bytes of the arguments.
+    pub(crate) fn publish_request(&self, input_bytes: usize, args_bytes: usize) {
+        self.moving.input_bytes.store(input_bytes as u64, Relaxed);
+        self.moving.args_bytes.store(args_bytes as u64, Relaxed);
+    }
     pub(crate) fn texts(&self) -> Texts {
         self.texts.lock().clone()
     }

@@ -40,7 +40,7 @@ use std::sync::atomic::AtomicU64;
 use strand_chain::Chain;
 use strand_commands::spec::CommandSpec;
 use strand_keyspace::Lookups;
-use strand_wire::args::Argv;
+use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
 use watch::Watch;
@@ -426,6 +426,11 @@ impl Session {
     fn reply(&mut self) -> Reply<'_> {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         Reply::bounded(self.replies.target(), self.protocol, bytes_max)
+    }
+    /// As [`Session::publish`], with the command in hand as redis-server counts it: its bytes are in the query buffer still.
+    fn publish_in_hand(&self, args: Args<'_>) {
+        self.publish();
+        self.client.publish_request(self.frame_bytes, args.iter().map(<[u8]>::len).sum());
     }
     fn publish(&self) {
         let waiting_bytes = match &self.state {

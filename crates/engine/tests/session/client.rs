@@ -44,6 +44,10 @@ fn names_and_libraries() {
         "{info}"
     );
     assert!(
+        info.contains(" qbuf=26 qbuf-free=0 argv-mem=10 "),
+        "its own request is counted as redis-server does: {info}"
+    );
+    assert!(
         info.contains(" cmd=client|info user=default redir=-1 resp=2 lib-name=redis-py lib-ver=1.2\n|"),
         "{info}"
     );

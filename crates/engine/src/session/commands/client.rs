@@ -56,14 +56,14 @@ impl Session {
         self.client.set_texts(|t| *(if is_name { &mut t.lib_name } else { &mut t.lib_ver }) = text);
         self.ok()
     }
-    pub(super) fn client_info(&mut self, now: Now) -> Outcome {
-        self.publish();
+    pub(super) fn client_info(&mut self, args: Args<'_>, now: Now) -> Outcome {
+        self.publish_in_hand(args);
         let line = self.client.line(&self.engine.stats.ids, now) + "\n";
         self.reply().verbatim("txt", line.as_bytes());
         DONE
     }
     pub(super) fn client_list(&mut self, args: Args<'_>, now: Now) -> Outcome {
-        self.publish();
+        self.publish_in_hand(args);
         if self.engine.clients.len() > LISTED_AT_ONCE_MAX || args.len() > ARGS_AT_ONCE_MAX {
             return Ok(Next::Detach);
         }

@@ -164,7 +164,7 @@ impl Session {
             C::ClientGetRedir => self.client_get_redir(),
             C::ClientHelp => self.client_help(),
             C::ClientId => self.client_id(),
-            C::ClientInfo => self.client_info(now),
+            C::ClientInfo => self.client_info(args, now),
             C::ClientKill => self.client_kill(args, now),
             C::ClientList => self.client_list(args, now),
             C::ClientNoEvict => self.client_no_evict(args),
