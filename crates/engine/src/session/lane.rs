@@ -84,12 +84,12 @@ impl LaneJob {
     /// Runs it; may take long. Between slices it calls `yield_now`, which lets others have the processor: a helper thread
     /// may share it with a worker. A panic in it must not take the helper thread down: catch it there and give the
     /// session [`LaneDone::panicked`].
-    pub fn run(self, now: Now, yield_now: &dyn Fn()) -> LaneDone {
+    pub fn run(self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> LaneDone {
         let mut job = self;
         loop {
             match job.try_run(now, yield_now) {
                 Ok(done) => return done,
-                Err(hard) => job = *hard,
+                Err(hard) => job = hard,
             }
         }
     }
@@ -119,8 +119,8 @@ impl LaneJob {
     ///
     /// # Errors
     /// The job again, for the hard lane.
-    pub fn try_run(self, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
-        let LaneJob { engine, parcel, spec, place, .. } = &self;
+    pub fn try_run(mut self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
+        let LaneJob { engine, parcel, spec, place, .. } = &*self;
         let (spec, place) = (*spec, *place);
         let mut out = Chain::new();
         let Load { args, left } =
@@ -217,7 +217,8 @@ impl LaneJob {
         let is_left = || parcel.cancel.load(Relaxed) && !is_done_for_nobody(spec);
         if served != Served::Done && place != Place::Hard && !is_left() {
             parcel.load.lock().args = Some((argv, charge));
-            return Err(Box::new(LaneJob { place: Place::Hard, ..self }));
+            self.place = Place::Hard;
+            return Err(self);
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
@@ -391,10 +392,10 @@ impl Session {
         served
     }
     /// Makes a job of the command in hand.
-    pub(super) fn park(&mut self, spec: &'static CommandSpec) -> LaneJob {
+    pub(super) fn park(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
         self.park_at(spec, Place::Lane)
     }
-    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> LaneJob {
+    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> Box<LaneJob> {
         self.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
         let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.bytes);
@@ -403,7 +404,7 @@ impl Session {
         let load = Mutex::new(Load { args, left: false });
         let parcel = Arc::new(Parcel { cancel: Arc::new(AtomicBool::new(false)), load });
         self.state = State::Parked { parcel: parcel.clone(), spec };
-        LaneJob {
+        Box::new(LaneJob {
             engine: self.engine.clone(),
             parcel,
             spec,
@@ -420,11 +421,13 @@ impl Session {
             caching: std::mem::take(&mut self.caching),
             transaction: self.leaving.take(),
             script: self.leaving_script.take(),
-        }
+        })
     }
     /// The same of one whose check is part of the job.
-    pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> LaneJob {
-        LaneJob { unchecked: true, ..self.park(spec) }
+    pub(super) fn park_unchecked(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
+        let mut job = self.park(spec);
+        job.unchecked = true;
+        job
     }
     /// True while the session waits for a job that changes nothing, and nothing that came is left to do behind the job.
     pub fn only_reads(&self) -> bool {

@@ -78,7 +78,7 @@ pub enum Turn {
     Flush,
     /// Run this on a helper thread, hand its result to [`Session::lane_done`], then run again. Until then only
     /// reading (while [`Session::wants_read`]) and writing go on; dropping the session cancels the job.
-    Lane(LaneJob),
+    Lane(Box<LaneJob>),
     /// A lane job is still out, or shards that the next command needs are held for long: as for [`Turn::Lane`], wait to be
     /// woken.
     Parked,

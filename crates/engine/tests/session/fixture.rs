@@ -336,7 +336,7 @@ pub enum End {
 pub struct Peer {
     pub session: Session,
     pub wakes: Arc<Wakes>,
-    pub job: Option<LaneJob>,
+    pub job: Option<Box<LaneJob>>,
     /// Keep lane jobs in `job` in place of running them at once.
     pub hold_jobs: bool,
     /// Do not read replies.

@@ -6,7 +6,7 @@ use strand_engine::{LaneJob, Turn};
 
 /// Feeds `line`, which goes to the lane, and returns its job.
 #[track_caller]
-fn job_of(server: &Server, peer: &mut Peer, line: &str) -> LaneJob {
+fn job_of(server: &Server, peer: &mut Peer, line: &str) -> Box<LaneJob> {
     peer.hold_jobs = true;
     peer.feed(&command(line), usize::MAX);
     assert_eq!(peer.drive(server), Stop::Parked, "{:.40}", line);
@@ -14,7 +14,7 @@ fn job_of(server: &Server, peer: &mut Peer, line: &str) -> LaneJob {
 }
 
 /// Hands the result of `job` to its session, which runs on; all replies since.
-fn finish(server: &Server, peer: &mut Peer, job: LaneJob) -> String {
+fn finish(server: &Server, peer: &mut Peer, job: Box<LaneJob>) -> String {
     peer.session.lane_done(job.run(server.now, &|| {}));
     while peer.drive(server) == Stop::Flush {}
     peer.replies()

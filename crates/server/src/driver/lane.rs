@@ -48,7 +48,7 @@ pub const LOWEST_NICE: i32 = 19;
 const LIGHT_THREADS: usize = 2;
 
 struct Ticket {
-    job: LaneJob,
+    job: Box<LaneJob>,
     wake: Arc<WakeCell>,
 }
 
@@ -189,7 +189,7 @@ impl LanePool {
         Ok(pool)
     }
     /// Queues `job`, whose result goes to `wake`.
-    pub fn submit(&self, job: LaneJob, wake: Arc<WakeCell>) {
+    pub fn submit(&self, job: Box<LaneJob>, wake: Arc<WakeCell>) {
         self.queue.0.push(Ticket { job, wake });
     }
 }
@@ -199,7 +199,7 @@ fn serve(queue: &Queue, Ticket { job, wake }: Ticket, clock: Clock) {
     let ran = catch_unwind(AssertUnwindSafe(|| job.try_run(clock.now(), &thread::yield_now)));
     let done = match ran {
         Ok(Ok(done)) => done,
-        Ok(Err(hard)) => return queue.push(Ticket { job: *hard, wake }),
+        Ok(Err(job)) => return queue.push(Ticket { job, wake }),
         Err(_) => {
             tracing::error!("the command {name} panicked on a helper thread");
             LaneDone::panicked()

@@ -279,7 +279,7 @@ fn feed(shared: &Shared, session: &mut Session, wire: &Wire) {
 }
 
 /// A helper thread runs the job.
-fn run_apart(shared: &Arc<Shared>, job: LaneJob, wire: Arc<Wire>) {
+fn run_apart(shared: &Arc<Shared>, job: Box<LaneJob>, wire: Arc<Wire>) {
     let host = shared.clone();
     let work = move || {
         host.pause(Need::Go);
