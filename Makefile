@@ -22,6 +22,7 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/sources.py target/debug/strand
 	$(VENV_PYTHON) tests/sinks.py target/debug/strand
+	$(VENV_PYTHON) tests/jobs.py target/debug/strand
 	@scripts/bindings.sh
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick

@@ -41,4 +41,5 @@ else
     echo "real: SKIPPED Solr: there is no mvn or javac"
 fi
 KILLS=200 .venv/bin/python tests/sinks.py "$strand"
+JOBS=200 .venv/bin/python tests/jobs.py "$strand"
 exec .venv/bin/python tests/real.py "$strand"

@@ -272,8 +272,8 @@ def a_second_importer_is_refused(world, collection):
         first.wait()
 
 
-@with_collection
-def kills_at_random_moments_lose_and_double_nothing(world, collection):
+def kills(world, start, is_due, held):
+    """Runs that are killed while the source changes; then one whole run, and what is there must be what is in the source."""
     dice, docs, number, killed = random.Random(11), fill(world, 600), 600, 0
     for turn in range(KILLS):
         # Some documents change, some leave, some come.
@@ -287,29 +287,60 @@ def kills_at_random_moments_lose_and_double_nothing(world, collection):
         for _ in range(30):
             world.write(f"docs/{dice.randrange(12):03}/{number:05}.eml", mail(f"new {number}"))
             number += 1
-        run = subprocess.Popen(
-            [world.binary, *arguments(world, docs, collection.to(), "--max-delete", "100%")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        # At a step of the work: after so many requests, and a bit.
-        until, deadline = collection.requests + dice.randrange(1, 9), time.time() + WAIT_S
-        while run.poll() is None and collection.requests < until and time.time() < deadline:
+        run = start(docs)
+        # At a step of the work, and a bit.
+        due, deadline = is_due(dice), time.time() + WAIT_S
+        while run.poll() is None and not due() and time.time() < deadline:
             time.sleep(0.001)
         time.sleep(dice.random() * 0.01)
         run.send_signal(signal.SIGKILL)
         killed += run.wait() == -signal.SIGKILL
-    assert killed >= KILLS // 2, killed
-    imports(world, docs, collection.to(), "--max-delete", "100%")
+    assert killed >= KILLS // 4, killed
+    whole = start(docs)
+    assert whole.wait(WAIT_S) == 0
     expected = {}
     for folder in os.listdir(docs):
         for name in os.listdir(f"{docs}/{folder}"):
             with open(f"{docs}/{folder}/{name}") as file:
                 expected[f"d:{folder}/{name}"] = file.readlines()[1][len("Subject: ") :].strip()
-    assert {key: fields["subject"] for key, fields in collection.documents.items()} == expected
-    again, before = imports(world, docs, collection.to())[0], collection.requests
-    assert counts(again)[:3] == [0, 0, 0] and again["opened"] == 0 and collection.requests == before, again
+    assert held() == expected
     print(f"     {killed} of {KILLS} runs were killed")
+    return docs
+
+
+def quiet(world, *words):
+    return subprocess.Popen([world.binary, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@with_collection
+def kills_at_random_moments_lose_and_double_nothing(world, collection):
+    def is_due(dice):
+        until = collection.requests + dice.randrange(1, 9)
+        return lambda: collection.requests >= until
+
+    start = lambda docs: quiet(world, *arguments(world, docs, collection.to(), "--max-delete", "100%"))
+    docs = kills(world, start, is_due, lambda: {key: fields["subject"] for key, fields in collection.documents.items()})
+    before = collection.requests
+    again = imports(world, docs, collection.to())[0]
+    assert counts(again)[:3] == [0, 0, 0] and again["opened"] == 0 and collection.requests == before, again
+
+
+@check
+def kills_beside_a_server_lose_and_double_nothing(world):
+    server = ["--into", "d", "--server", f"127.0.0.1:{world.strand.port}", "--no-index", "--max-delete", "100%", "--wait"]
+    client = world.client
+
+    def is_due(dice):
+        # After so many commands; asking costs one each time.
+        until = client.info("stats")["total_commands_processed"] + dice.randrange(3, 80)
+        return lambda: client.info("stats")["total_commands_processed"] >= until
+
+    def held():
+        return {key.decode(): client.hget(key, "subject").decode() for key in client.scan_iter("*", count=1000)}
+
+    docs = kills(world, lambda docs: quiet(world, "import", docs, *server), is_due, held)
+    again = world.imports(docs, "--no-index", "--wait")[0]
+    assert counts(again)[:3] == [0, 0, 0] and again["opened"] == 0, again
 
 
 class SolrCloud:

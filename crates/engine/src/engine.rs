@@ -4,6 +4,7 @@ use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::holds::Holds;
+use crate::importers::Importers;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
 use crate::notices::Notices;
@@ -47,6 +48,7 @@ pub struct Engine {
     pub(crate) notices: Arc<Notices>,
     pub(crate) monitors: Monitors,
     pub(crate) holds: Holds,
+    pub(crate) importers: Importers,
     pub(crate) persist: Persist,
     pub(crate) started: Now,
     /// 40 hexadecimal digits: `run_id` and `master_replid`.
@@ -104,6 +106,7 @@ impl Engine {
             slow_log: SlowLog::default(),
             pause: Pause::default(),
             holds,
+            importers: Importers::default(),
             monitors: Monitors::default(),
             persist: Persist::new(now),
             started: now,

@@ -14,6 +14,7 @@ mod engine;
 mod folder;
 mod holds;
 mod host;
+mod importers;
 mod memory;
 mod monitors;
 mod notices;

@@ -24,6 +24,7 @@ use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract};
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
 use crate::filter::{Filter, Filtered};
 use crate::mail::MESSAGE_BYTES_MAX;
+use crate::memory::Throttle;
 use crate::sink::{self, Destination, Rejected, Sink};
 use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
@@ -70,6 +71,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         buffer: Vec::new(),
         documents_more: 0,
         within: Within::default(),
+        throttle: Throttle::new(options.rate),
     };
     job.container(b"", &[], Level::default())?;
     job.sink.finish()?;
@@ -184,6 +186,7 @@ struct Job<'a> {
     documents_more: i64,
     /// The archive that is open.
     within: Within,
+    throttle: Throttle,
 }
 
 impl Job<'_> {
@@ -243,6 +246,7 @@ impl Job<'_> {
             self.sink.store(&intent_name(path), merged.as_ref().unwrap_or(&listing.blob))?;
         }
         let below = level.below(path, known.blob.len() + listing.blob.len())?;
+        self.options.memory.containers(below.held_bytes);
         self.remove_nested(path, old, new, below)?;
         let children = self.children(path, &known, new, below)?;
         let nested = self.nested(path, old, new, below)?;
@@ -471,6 +475,7 @@ impl Job<'_> {
             parent: parent.as_deref(),
             archive: place.nested.and_then(|nested| nested.kind),
         };
+        let _loan = self.options.memory.for_document(self.source.size(&place.new), place.path);
         let (mut is_mail, mut content) = (false, None);
         self.summary.opened += 1;
         let (source, container) = (&mut self.source, self.within.path(place.container));
@@ -487,6 +492,7 @@ impl Job<'_> {
             },
         );
         self.summary.bytes_read += buffer.len() as u64;
+        self.throttle.read(buffer.len() as u64);
         let done = match read {
             Ok(done) => done,
             // What the server holds stays as it is: the next run tries again.

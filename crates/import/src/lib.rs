@@ -21,7 +21,9 @@ pub mod filter;
 mod fixture;
 mod index;
 pub mod job;
+pub mod jobs;
 pub mod mail;
+pub mod memory;
 pub mod sink;
 pub mod source;
 mod summary;
@@ -49,6 +51,12 @@ pub struct ImportOptions {
     pub state: Option<PathBuf>,
     /// Is told what the run waits for.
     pub notices: Notices,
+    /// Wait while another importer of the dataset is at work; else that is an error.
+    pub wait: bool,
+    /// Is asked for memory.
+    pub memory: memory::Memory,
+    /// Bytes that are read in a second, at most.
+    pub rate: Option<u64>,
     /// The server, `host:port`, where documents go to one of ours.
     pub address: String,
     /// User name for AUTH; only with a password.
@@ -84,6 +92,9 @@ impl ImportOptions {
             to: Destination::default(),
             state: None,
             notices: Notices::default(),
+            wait: false,
+            memory: memory::Memory::default(),
+            rate: None,
             address: "127.0.0.1:6379".to_owned(),
             username: None,
             password: None,

@@ -92,6 +92,8 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    Forgets the containers at these paths; replies how many there were.",
             "GET <dataset> <path>",
             "    The container recorded at that path, or null.",
+            "HOLD <dataset>",
+            "    Keeps other importers off the dataset while this connection lives; replies 1, or 0 when another one does.",
             "LIST <dataset>",
             "    The paths that have a container.",
             "SET <dataset> <path> <container>",
@@ -177,6 +179,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*13|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*15|+IMPORT.VERSION "));
     }
 }

@@ -128,6 +128,7 @@ pub enum SessionCommand {
     FunctionRestore,
     FunctionStats,
     Hello,
+    ImportVersionHold,
     Info,
     LastSave,
     LatencyDoctor,

@@ -2,7 +2,7 @@
 
 use crate::cost::{Cost, Merge, Slices, SlowPath};
 use crate::families::import_version;
-use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand};
 
 /// Group `import`, by name.
 pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
@@ -41,6 +41,17 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
     CommandSpec::sub("help", "import", "0.1.0", "O(1)", "Lists the subcommands of IMPORT.VERSION.")
         .flags(&[F::LOADING, F::STALE])
         .exec(Exec::Inline(import_version::help)),
+    CommandSpec::sub(
+        "hold",
+        "import",
+        "0.1.0",
+        "O(log(N)), N connections that import",
+        "Keeps other importers off a dataset while this connection lives.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("dataset", 0)])
+    .exec(Exec::Session(SessionCommand::ImportVersionHold)),
     CommandSpec::sub(
         "list",
         "import",

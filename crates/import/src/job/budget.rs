@@ -10,6 +10,7 @@ use crate::ImportError;
 use crate::container::{Container, Kind};
 use crate::diff::{Change, diff};
 use crate::extract::DOCUMENT_BYTES_MAX;
+use crate::memory::MEMORY_FACTOR;
 use crate::sink::strand::BYTES_UNDER_WAY_MAX;
 use crate::versions::{DIGEST_NOTE, INNER_NOTE, recorded_name};
 use std::time::{Duration, Instant};
@@ -66,8 +67,6 @@ pub struct Forecast {
 /// How long a document and a megabyte take, in a forecast. A source that needs longer to list needs longer to read too.
 const TIME_A_DOCUMENT: Duration = Duration::from_micros(100);
 const TIME_A_MEGABYTE: Duration = Duration::from_millis(40);
-/// What extraction holds for each byte of a document, in a forecast.
-const MEMORY_FACTOR: u64 = 5;
 
 /// What a run would do to the documents that are held.
 #[derive(Clone, Copy, Debug, Default)]

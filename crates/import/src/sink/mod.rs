@@ -22,6 +22,7 @@ use crate::fields::Fields;
 use crate::{ImportError, ImportOptions};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A document that the sink refused.
 #[derive(Debug)]
@@ -88,18 +89,43 @@ pub(crate) trait Sink: Records {
     }
 }
 
-/// Opens the sink that the options name.
+/// How often it is looked whether another importer has ended.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// So long a busy dataset is tried again in any case: a server learns a moment later that an importer has ended.
+const BUSY_GRACE: Duration = Duration::from_secs(2);
+
+/// Opens the sink that the options name; waits for another importer of the dataset, where the options say so.
 pub(crate) fn open(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
-    let feed: Box<dyn outlet::Feed> = match &options.to {
-        Destination::Strand => return Ok(Box::new(strand::Strand::open(options)?)),
-        Destination::Lines { format, path } => {
-            Box::new(lines::Lines::open(*format, path.as_deref(), &options.into, options.dry_run)?)
+    let (begun, mut is_told) = (Instant::now(), false);
+    loop {
+        let is_graced = begun.elapsed() < BUSY_GRACE;
+        match open_now(options) {
+            Err(busy @ ImportError::Busy { .. }) if options.wait || is_graced => {
+                if !is_graced && !std::mem::replace(&mut is_told, true) {
+                    options.notices.tell(&busy.to_string());
+                }
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            opened => return opened,
         }
+    }
+}
+
+fn open_now(options: &ImportOptions) -> Result<Box<dyn Sink>, ImportError> {
+    let records = match &options.to {
+        Destination::Strand => return Ok(Box::new(strand::Strand::open(options)?)),
+        _ => records::Stored::open(options)?,
+    };
+    let feed: Box<dyn outlet::Feed> = match &options.to {
         Destination::Solr(target) => {
             Box::new(solr::Solr::open(target, &options.into, options.notices.clone())?)
         }
+        Destination::Lines { format, path } => {
+            Box::new(lines::Lines::open(*format, path.as_deref(), &options.into, options.dry_run)?)
+        }
+        Destination::Strand => unreachable!("opened above"),
     };
-    let records = records::Stored::open(options)?;
     Ok(Box::new(outlet::Outlet::new(feed, records, options.dry_run)))
 }
 

@@ -157,14 +157,17 @@ impl Sink for Strand {
 }
 
 impl Strand {
-    /// Connects.
+    /// Connects, and holds the dataset for as long as the connection lives.
     pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
-        let connection = Connection::open(&Target {
+        let mut connection = Connection::open(&Target {
             address: &options.address,
             username: options.username.as_deref(),
             password: options.password.as_deref(),
             db: options.db,
         })?;
+        if !options.dry_run && connection.call(&[COMMAND, "HOLD", &options.into])? != Value::Int(1) {
+            return Err(ImportError::Busy { dataset: options.into.clone() });
+        }
         let (into, dataset) = (options.into.clone(), options.into.as_bytes().to_vec());
         let (awaited, rejected) = (VecDeque::new(), Vec::new());
         Ok(Strand {

@@ -166,6 +166,9 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
     if !*allowed {
         return reply.error("NOAUTH Authentication required.");
     }
+    if words.last().is_some_and(|word| word == "HOLD") {
+        return reply.int(1);
+    }
     state.executed.push(words.join(" "));
     if let Some((_, text)) = state.refuse.filter(|(refused, _)| *refused == name) {
         return reply.error(text);

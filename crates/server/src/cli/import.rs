@@ -7,11 +7,13 @@ use super::display::{Display, print_line, printable, safe};
 use super::filters::FilterArgs;
 use super::json::{self, JsonLines};
 use super::remote::RemoteArgs;
+use super::supervised::{self, Supervised};
 use clap::{ArgAction, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use strand_import::filter::ByteSize;
+use strand_import::memory::Memory;
 use strand_import::{Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary};
 
 /// What `strand import --help` says below the options.
@@ -97,6 +99,15 @@ pub struct ImportArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// Wait while another import into NAME is under way; else that is an error
+    #[arg(long)]
+    pub wait: bool,
+    /// Read at most so many bytes of SOURCE a second
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<ByteSize>,
+    /// Speak with strand jobs serve
+    #[arg(long, hide = true, conflicts_with_all = ["json", "quiet", "verbose"])]
+    pub supervised: bool,
     /// Print one JSON object a line: containers, changes (with --verbose unchanged documents too), and a summary
     #[arg(long, conflicts_with = "quiet")]
     pub json: bool,
@@ -116,7 +127,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         (_, true) => Mode::Verify,
         _ => Mode::Import,
     };
-    let is_json = args.json;
+    let is_json = args.json || args.supervised;
     let options = ImportOptions {
         source: args.source,
         into: args.into,
@@ -126,6 +137,9 @@ pub fn run(args: ImportArgs) -> ExitCode {
             true => json::print_waiting(what),
             false => eprintln!("waiting: {}", safe(what)),
         }))),
+        wait: args.wait,
+        memory: if args.supervised { supervised::memory() } else { Memory::default() },
+        rate: args.rate.map(|rate| rate.0),
         address: args.server,
         username: args.user,
         password,
@@ -140,13 +154,15 @@ pub fn run(args: ImportArgs) -> ExitCode {
         filter: args.filters.into(),
     };
     if matches!(options.to, Destination::Lines { path: None, .. }) {
-        if args.json {
+        if is_json {
             eprintln!("strand import: --json and --to both want the standard output");
             return ExitCode::from(2);
         }
         super::display::lines_to_stderr();
     }
-    let result = if args.json {
+    let result = if args.supervised {
+        strand_import::run(&options, &mut Supervised::new())
+    } else if args.json {
         strand_import::run(&options, &mut JsonLines { unchanged: args.verbose })
     } else {
         let changes = args.verbose || options.dry_run;
@@ -157,7 +173,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     };
     match result {
         Ok(summary) => {
-            if args.json {
+            if is_json {
                 json::print_summary(&summary, options.dry_run);
             } else {
                 report(&summary, args.verbose, args.forecast);
@@ -167,7 +183,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
         }
         Err(error) => {
             let (message, code) = (safe(&error.to_string()), exit_code(&error));
-            if args.json {
+            if is_json {
                 json::print_error(&message, code);
             }
             eprintln!("strand import: {message}");

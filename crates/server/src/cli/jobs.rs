@@ -1,29 +1,45 @@
-//! `strand jobs`: what was imported into a server, and what failed of it.
+//! `strand jobs`: what was imported into a server and what failed of it; and the service that runs imports by itself.
 
 use super::display::{print_line, printable, safe};
 use super::import::exit_code;
 use super::json;
+use crate::jobs::client;
+use crate::jobs::config::LISTEN;
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use strand_import::connection::Target;
 use strand_import::datasets;
+use strand_import::filter::ByteSize;
 
 /// What `strand jobs --help` says below the options.
 const AFTER_HELP: &str = "\
-A job is called as the dataset that it imports into. To read again what failed: strand import SOURCE --into NAME --retry-failed
+Without --service, list and errors ask a server what was imported into it: a job is called as its dataset there. To read again \
+what failed: strand import SOURCE --into NAME --retry-failed
 
-Exit codes: 0 done; 1 stopped by an error; 2 wrong usage.";
+With --service, and in all other subcommands, a service is asked that `strand jobs serve FILE` runs; a token is taken from \
+STRAND_JOBS_TOKEN.
+
+Exit codes: 0 done; 1 stopped by an error, (run --wait) the run did not come to its end; 2 wrong usage.";
+
+/// How often it is looked whether a run is over.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Options of `strand jobs`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct JobsArgs {
-    /// What to tell.
+    /// What to do.
     #[command(subcommand)]
     pub command: JobsCommand,
-    /// The server to ask
+    /// The server to ask, or to import into
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
     pub server: String,
+    /// The service to ask; 127.0.0.1:8390 where nothing else can be asked
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub service: Option<String>,
     /// The password of the server; better kept in the environment variable STRAND_PASSWORD than on a command line
     #[arg(long, global = true, value_name = "PASSWORD")]
     pub password: Option<String>,
@@ -41,19 +57,236 @@ pub struct JobsArgs {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum JobsCommand {
-    /// List the datasets with their numbers of documents
+    /// List the datasets of a server with their numbers of documents; with --service its jobs
     List,
-    /// List the documents of a dataset that failed, with the reason
+    /// List the documents of a dataset, or of a service's job, that failed, with the reason
     Errors {
-        /// The dataset
+        /// The dataset or job
         #[arg(value_name = "NAME")]
         dataset: String,
     },
+    /// Run the service: jobs by interval, cron and on demand within one budget of memory (docs/importing.md has the file)
+    Serve {
+        /// The definitions, in TOML
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Add a job to the service, or define it anew
+    Add(AddArgs),
+    /// Run a job now; when it runs already, once more after that
+    Run {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+        /// Wait until it is done
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Read again only the documents of a job that failed
+    Retry {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+        /// Wait until it is done
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Stop a job where it is, and begin no run of it
+    Pause {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+    },
+    /// Let a job go on
+    Resume {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+    },
+    /// End a job's run; the next one goes on from there
+    Cancel {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+    },
+    /// Forget a job; what it imported stays
+    Remove {
+        /// The job
+        #[arg(value_name = "JOB")]
+        name: String,
+    },
+}
+
+/// Options of `strand jobs add`.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// The job: letters, digits, dots, hyphens and underscores
+    #[arg(value_name = "JOB")]
+    pub name: String,
+    /// As for strand import
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+    /// The dataset; the job's name unless told
+    #[arg(long, value_name = "NAME")]
+    pub into: Option<String>,
+    /// Send elsewhere than to --server
+    #[arg(long, value_name = "SINK")]
+    pub to: Option<String>,
+    /// Begin a run so long after the start of the last one: 90s, 10m, 2h, 1d
+    #[arg(long, value_name = "TIME", conflicts_with = "cron")]
+    pub every: Option<String>,
+    /// Begin runs by cron's five fields, in this machine's time zone
+    #[arg(long, value_name = "FIELDS")]
+    pub cron: Option<String>,
+    /// Add up to so much to each start, by chance
+    #[arg(long, value_name = "TIME")]
+    pub jitter: Option<String>,
+    /// Of two jobs that wait, the one with more goes first
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// Read at most so many bytes a second
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<String>,
+    /// More options of strand import, behind --
+    #[arg(last = true, value_name = "OPTION")]
+    pub options: Vec<String>,
 }
 
 /// Asks and prints; the value is the process's exit code.
 pub fn run(args: JobsArgs) -> ExitCode {
-    let password = args.password.or_else(|| std::env::var("STRAND_PASSWORD").ok());
+    let is_service = args.service.is_some();
+    match &args.command {
+        JobsCommand::List | JobsCommand::Errors { .. } if !is_service => ask_server(&args),
+        _ => match ask_service(&args) {
+            Ok(code) => code,
+            Err(error) => {
+                if args.json {
+                    json::print_error(&safe(&error), 1);
+                }
+                eprintln!("strand jobs: {}", safe(&error));
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn ask_service(args: &JobsArgs) -> Result<ExitCode, String> {
+    let (address, token) =
+        (args.service.as_deref().unwrap_or(LISTEN), std::env::var("STRAND_JOBS_TOKEN").ok());
+    let given = match &args.command {
+        JobsCommand::Add(add) => definition(add, &args.server),
+        _ => Value::Null,
+    };
+    let ask = |method, path: &str, body| client::ask(address, token.as_deref(), method, path, body);
+    let act = |name: &str, verb: &str| ask("POST", &format!("/v1/jobs/{name}/{verb}"), None);
+    let look = |name: &str| ask("GET", &format!("/v1/jobs/{name}"), None);
+    let (name, shown, wait) = match &args.command {
+        JobsCommand::Serve { file } => {
+            crate::jobs::serve(file)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        JobsCommand::List => {
+            let all = ask("GET", "/v1/jobs", None)?;
+            for job in all["jobs"].as_array().into_iter().flatten() {
+                print_job(job, args.json);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        JobsCommand::Errors { dataset } => {
+            let told = ask("GET", &format!("/v1/jobs/{dataset}/errors"), None)?;
+            for letter in told["failed"].as_array().into_iter().flatten() {
+                let part = |key: &str| letter[key].as_str().unwrap_or_default().to_owned();
+                match args.json {
+                    true => json::print_failed(part("path").as_bytes(), &part("reason")),
+                    false => print_line(&format!("{}: {}", safe(&part("path")), safe(&part("reason")))),
+                }
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        JobsCommand::Add(add) => {
+            (&add.name, ask("PUT", &format!("/v1/jobs/{}", add.name), Some(&given))?, false)
+        }
+        JobsCommand::Run { name, wait } => (name, act(name, "run")?, *wait),
+        JobsCommand::Retry { name, wait } => (name, act(name, "retry")?, *wait),
+        JobsCommand::Pause { name } => (name, act(name, "pause")?, false),
+        JobsCommand::Resume { name } => (name, act(name, "resume")?, false),
+        JobsCommand::Cancel { name } => (name, act(name, "cancel")?, false),
+        JobsCommand::Remove { name } => (name, ask("DELETE", &format!("/v1/jobs/{name}"), None)?, false),
+    };
+    let mut shown = shown;
+    while wait && shown["state"] != "idle" {
+        std::thread::sleep(LOOK_EVERY);
+        shown = look(name)?;
+    }
+    print_job(&shown, args.json);
+    let is_done = !wait || shown["last"]["outcome"] == "done";
+    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn definition(add: &AddArgs, server: &str) -> Value {
+    let mut given = json!({"source": add.source});
+    let texts = [
+        ("into", &add.into),
+        ("to", &add.to),
+        ("every", &add.every),
+        ("cron", &add.cron),
+        ("jitter", &add.jitter),
+        ("rate", &add.rate),
+    ];
+    for (key, value) in texts {
+        if let Some(value) = value {
+            given[key] = value.as_str().into();
+        }
+    }
+    if add.to.is_none() {
+        given["server"] = server.into();
+    }
+    if let Some(priority) = add.priority {
+        given["priority"] = priority.into();
+    }
+    if !add.options.is_empty() {
+        given["options"] = add.options.clone().into();
+    }
+    given
+}
+
+fn print_job(job: &Value, is_json: bool) {
+    if is_json {
+        return print_line(&job.to_string());
+    }
+    if job.is_null() {
+        return;
+    }
+    let text = |value: &Value| safe(value.as_str().unwrap_or_default());
+    let mut line = format!("{}: {}", text(&job["name"]), text(&job["state"]));
+    if let Some(waits) = job["waits"].as_str() {
+        line += &format!(" ({})", safe(waits));
+    }
+    if let (Some(done), Some(listed)) = (job["progress"]["done"].as_u64(), job["progress"]["listed"].as_u64())
+    {
+        line +=
+            &format!(", {done} of {listed} documents listed so far, at {}", text(&job["progress"]["path"]));
+    }
+    if let Some(held) = job["held_bytes"].as_u64().filter(|held| *held > 0) {
+        line += &format!(", holds {}", ByteSize(held));
+    }
+    let last = &job["last"];
+    if let Some(outcome) = last["outcome"].as_str() {
+        line += &format!("; last: {outcome} in {:.1} s", last["seconds"].as_f64().unwrap_or(0.0));
+        let number = |key: &str| last["summary"][key].as_u64().unwrap_or(0);
+        if last["summary"].is_object() {
+            let [added, updated, removed, failed] = ["added", "updated", "removed", "failed"].map(number);
+            line += &format!(", {added} added, {updated} updated, {removed} removed, {failed} failed");
+        }
+        if let Some(error) = last["error"].as_str() {
+            line += &format!(": {}", safe(error));
+        }
+    }
+    print_line(&line);
+}
+
+fn ask_server(args: &JobsArgs) -> ExitCode {
+    let password = args.password.clone().or_else(|| std::env::var("STRAND_PASSWORD").ok());
     let target = Target {
         address: &args.server,
         username: args.user.as_deref(),
@@ -61,9 +294,6 @@ pub fn run(args: JobsArgs) -> ExitCode {
         db: args.db,
     };
     let done = match &args.command {
-        JobsCommand::List => {
-            datasets::list(&target).map(|all| all.iter().for_each(|d| print_dataset(d, args.json)))
-        }
         JobsCommand::Errors { dataset } => {
             let told = datasets::errors(&target, dataset, &mut |path, reason| match args.json {
                 true => json::print_failed(path, reason),
@@ -71,6 +301,7 @@ pub fn run(args: JobsArgs) -> ExitCode {
             });
             told.map(|dataset| print_dataset(&dataset, args.json))
         }
+        _ => datasets::list(&target).map(|all| all.iter().for_each(|d| print_dataset(d, args.json))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -123,6 +123,30 @@ pub fn print_dataset(dataset: &Dataset) {
     print(line);
 }
 
+/// A line with anything in it.
+pub struct Line(Map<String, Value>);
+
+impl Line {
+    /// Of this event.
+    pub fn event(name: &str) -> Line {
+        Line(event(name))
+    }
+    /// With a number.
+    pub fn number(mut self, key: &str, number: u64) -> Line {
+        self.0.insert(key.to_owned(), number.into());
+        self
+    }
+    /// With a path.
+    pub fn path(mut self, path: &[u8]) -> Line {
+        put_path(&mut self.0, path);
+        self
+    }
+    /// Prints it.
+    pub fn print(self) {
+        print(self.0);
+    }
+}
+
 fn event(name: &str) -> Map<String, Value> {
     Map::from_iter([("event".to_owned(), name.into())])
 }

@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod json;
 pub mod remote;
 pub mod serve;
+pub mod supervised;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,7 +41,7 @@ pub enum Command {
     Import(Box<import::ImportArgs>),
     /// Say what differs between two sources: what an import of the one would change after an import of the other
     Diff(diff::DiffArgs),
-    /// What was imported into a server, and which documents failed
+    /// What was imported into a server, and which documents failed; and a service that runs imports by itself
     Jobs(jobs::JobsArgs),
     /// Run commands on a server, or open an editor for them, with redis-cli's options and its output
     Cli(Box<strand_cli::CliArgs>),

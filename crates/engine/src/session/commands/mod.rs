@@ -10,6 +10,7 @@ mod config;
 mod connection;
 mod debug;
 mod debug_data;
+mod importing;
 mod info;
 mod info_keysizes;
 mod info_sections;
@@ -214,6 +215,7 @@ impl Session {
             C::Wait => self.wait(args),
             C::WaitAof => self.wait_aof(args),
             C::Watch => self.watch(args, now),
+            C::ImportVersionHold => self.import_version_hold(args),
             C::Info => self.info(args, now),
             C::LatencyDoctor
             | C::LatencyGraph

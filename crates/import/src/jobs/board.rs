@@ -1,0 +1,560 @@
+//! [`Board`]: all jobs, and who starts, gets memory, waits and stops next.
+//!
+//! A job is due by its trigger, or because somebody asked; then it waits until the ledger has [`JOB_BYTES`] for it, its source is
+//! not too busy, and no more jobs run than may. While it runs it asks for more before it reads a large document. Who waits
+//! is served by priority, then by the time of asking, and nobody overtakes: so what needs much gets its turn. Should all
+//! running jobs wait for one another, the last of them is ended and begins again later at the container it was in.
+
+use super::definition::Definition;
+use super::ledger::{JOB_BYTES, Ledger};
+use super::schedule;
+use crate::filter::ByteSize;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Most jobs.
+pub const JOBS_MAX: usize = 10_000;
+/// Failures of a job's last run that are kept with their reasons.
+pub const ERRORS_MAX: usize = 1000;
+/// The pause before a job that broke off is begun again; it doubles with each time.
+const AGAIN_FIRST_MS: u64 = 1_000;
+/// The longest such pause.
+const AGAIN_MAX_MS: u64 = 300_000;
+
+/// What a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Import what changed.
+    Import,
+    /// Only what failed.
+    Retry,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Begin this job with these words.
+    Start(String, Vec<String>),
+    /// Tell it that it has the memory it asked for.
+    Grant(String),
+    /// Stop it where it is.
+    Stop(String),
+    /// Let it go on.
+    Continue(String),
+    /// End it.
+    Kill(String),
+}
+
+/// What a running job tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// It waits for so many bytes.
+    Need(u64),
+    /// It holds so many less.
+    Free(u64),
+    /// It holds so many bytes of containers.
+    Containers(u64),
+    /// How far it is.
+    Progress(Map<String, Value>),
+    /// A document failed.
+    Failed(String, String),
+    /// It waits for its sink.
+    Waiting(String),
+    /// The run's figures.
+    Summary(Map<String, Value>),
+    /// Why it had to stop.
+    Error(String),
+}
+
+/// At most so many jobs at once, and so many bytes a second, for sources that begin so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLimit {
+    /// How the sources begin.
+    pub source: String,
+    /// Jobs at once.
+    pub running: usize,
+    /// Bytes a second of all of them together.
+    pub rate: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Running {
+    since_ms: u64,
+    containers: u64,
+    /// Bytes it waits for, and its place in the queue.
+    asking: Option<(u64, u64)>,
+    /// What it will be counted as when it ends because it was made to.
+    ending: Option<Ending>,
+    progress: Map<String, Value>,
+    waiting: Option<String>,
+    summary: Option<Map<String, Value>>,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Cancelled,
+    Removed,
+    /// To make room: it begins again.
+    Yielded,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    definition: Definition,
+    is_paused: bool,
+    due_ms: Option<u64>,
+    /// What waits to be begun, and its place in the queue.
+    wanted: Option<(Work, u64)>,
+    /// Not begun before.
+    not_before_ms: u64,
+    broken: u32,
+    running: Option<Running>,
+    last_start_ms: Option<u64>,
+    last: Value,
+    errors: VecDeque<(String, String)>,
+    runs: u64,
+}
+
+/// All jobs.
+#[derive(Debug)]
+pub struct Board {
+    jobs: BTreeMap<String, Job>,
+    ledger: Ledger,
+    running_max: usize,
+    limits: Vec<SourceLimit>,
+    turn: u64,
+    rng: fastrand::Rng,
+}
+
+impl Board {
+    /// Without jobs. `seed`: of the jitter.
+    pub fn new(budget: u64, running_max: usize, limits: Vec<SourceLimit>, seed: u64) -> Board {
+        let rng = fastrand::Rng::with_seed(seed);
+        Board {
+            jobs: BTreeMap::new(),
+            ledger: Ledger::new(budget),
+            running_max: running_max.max(1),
+            limits,
+            turn: 0,
+            rng,
+        }
+    }
+
+    /// The names of all jobs.
+    pub fn names(&self) -> Vec<String> {
+        self.jobs.keys().cloned().collect()
+    }
+
+    /// The definition of a job.
+    pub fn definition(&self, name: &str) -> Option<&Definition> {
+        self.jobs.get(name).map(|job| &job.definition)
+    }
+
+    /// Adds a job, or gives it another definition.
+    ///
+    /// # Errors
+    /// There are [`JOBS_MAX`]; another job fills the same dataset.
+    pub fn put(&mut self, definition: Definition, now_ms: u64) -> Result<(), String> {
+        let place = |d: &Definition| (d.into.clone(), d.server.clone(), d.to.clone());
+        let clash = self.jobs.values().find(|job| {
+            job.definition.name != definition.name && place(&job.definition) == place(&definition)
+        });
+        if let Some(clash) = clash {
+            return Err(format!(
+                "the job {:?} fills the dataset {:?} already",
+                clash.definition.name, definition.into
+            ));
+        }
+        let name = definition.name.clone();
+        if self.jobs.len() >= JOBS_MAX && !self.jobs.contains_key(&name) {
+            return Err(format!("there are {JOBS_MAX} jobs already"));
+        }
+        let jitter = self.jitter_ms(definition.jitter);
+        let job = self.jobs.entry(name).or_insert_with(|| Job {
+            definition: definition.clone(),
+            is_paused: false,
+            due_ms: None,
+            wanted: None,
+            not_before_ms: 0,
+            broken: 0,
+            running: None,
+            last_start_ms: None,
+            last: Value::Null,
+            errors: VecDeque::new(),
+            runs: 0,
+        });
+        job.due_ms = schedule::next_ms(&definition.trigger, job.last_start_ms, now_ms, jitter);
+        job.definition = definition;
+        Ok(())
+    }
+
+    fn jitter_ms(&mut self, most: Duration) -> u64 {
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX - 1);
+        self.rng.u64(0..=most)
+    }
+
+    fn turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
+    }
+
+    fn job(&mut self, name: &str) -> Result<&mut Job, String> {
+        self.jobs.get_mut(name).ok_or_else(|| format!("there is no job {name:?}"))
+    }
+
+    /// Somebody wants the job to run now. A job that runs is not begun a second time: it runs again when it is done.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn run(&mut self, name: &str, work: Work) -> Result<(), String> {
+        let turn = self.turn();
+        let job = self.job(name)?;
+        job.not_before_ms = 0;
+        job.broken = 0;
+        if job.wanted.is_none() {
+            job.wanted = Some((work, turn));
+        }
+        Ok(())
+    }
+
+    /// Stops the job where it is, and begins none of its runs.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn pause(&mut self, name: &str) -> Result<Vec<Action>, String> {
+        let job = self.job(name)?;
+        let was = std::mem::replace(&mut job.is_paused, true);
+        Ok(if job.running.is_some() && !was { vec![Action::Stop(name.to_owned())] } else { Vec::new() })
+    }
+
+    /// Lets the job go on.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn resume(&mut self, name: &str) -> Result<Vec<Action>, String> {
+        let job = self.job(name)?;
+        let was = std::mem::replace(&mut job.is_paused, false);
+        Ok(if job.running.is_some() && was { vec![Action::Continue(name.to_owned())] } else { Vec::new() })
+    }
+
+    /// Ends the job's run, and those that wait. What is done stays; the next run goes on from there.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn cancel(&mut self, name: &str) -> Result<Vec<Action>, String> {
+        let job = self.job(name)?;
+        job.wanted = None;
+        Ok(job.end(Ending::Cancelled).then(|| Action::Kill(name.to_owned())).into_iter().collect())
+    }
+
+    /// Forgets the job. What it imported stays where it is.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn remove(&mut self, name: &str) -> Result<Vec<Action>, String> {
+        let job = self.job(name)?;
+        if job.running.is_none() {
+            self.jobs.remove(name);
+            return Ok(Vec::new());
+        }
+        job.end(Ending::Removed);
+        Ok(vec![Action::Kill(name.to_owned())])
+    }
+
+    /// Takes what a running job tells.
+    pub fn report(&mut self, name: &str, report: Report) {
+        let (most, turn) = (self.ledger.most(), self.turn());
+        let Some(job) = self.jobs.get_mut(name) else { return };
+        let Some(running) = &mut job.running else { return };
+        match report {
+            Report::Need(bytes) => running.asking = Some((bytes.min(most), turn)),
+            Report::Free(bytes) => self.ledger.give_back(name, bytes.min(most)),
+            Report::Containers(bytes) => {
+                self.ledger.give_back(name, running.containers);
+                self.ledger.force(name, bytes);
+                running.containers = bytes;
+            }
+            Report::Progress(progress) => {
+                running.waiting = None;
+                running.progress = progress;
+            }
+            Report::Waiting(what) => running.waiting = Some(what),
+            Report::Summary(summary) => running.summary = Some(summary),
+            Report::Error(error) => running.error = Some(error),
+            Report::Failed(path, reason) => {
+                if job.errors.len() < ERRORS_MAX {
+                    job.errors.push_back((path, reason));
+                }
+            }
+        }
+    }
+
+    /// A job's process has ended with this exit code; `None` when it was killed, or did not begin.
+    pub fn ended(&mut self, name: &str, code: Option<i32>, now_ms: u64) {
+        self.ledger.leave(name);
+        let turn = self.turn();
+        let Some(job) = self.jobs.get_mut(name) else { return };
+        let Some(running) = job.running.take() else { return };
+        job.runs += 1;
+        let (outcome, is_again) = match (running.ending, code) {
+            (Some(Ending::Removed), _) => {
+                self.jobs.remove(name);
+                return;
+            }
+            (Some(Ending::Cancelled), _) => ("cancelled", false),
+            (Some(Ending::Yielded), _) => ("made room for others", true),
+            (None, Some(0 | 3)) => ("done", false),
+            // Wrong usage, too many deletions, no source: another run now would end the same.
+            (None, Some(2 | 4 | 5)) => ("stopped", false),
+            (None, _) => ("broke off", true),
+        };
+        if outcome == "done" {
+            job.broken = 0;
+        }
+        if is_again && job.wanted.is_none() {
+            let pause = AGAIN_FIRST_MS.saturating_mul(1 << job.broken.min(16)).min(AGAIN_MAX_MS);
+            if outcome == "broke off" {
+                job.not_before_ms = now_ms + pause;
+                job.broken += 1;
+            }
+            job.wanted = Some((Work::Import, turn));
+        }
+        let seconds = now_ms.saturating_sub(running.since_ms) as f64 / 1000.0;
+        let mut last = json!({"outcome": outcome, "started_ms": running.since_ms, "seconds": seconds, "exit_code": code});
+        if let Some(error) = running.error {
+            last["error"] = error.into();
+        }
+        if let Some(summary) = running.summary {
+            last["summary"] = Value::Object(summary);
+        }
+        job.last = last;
+    }
+
+    /// Decides what is to be done now.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.note_due(now_ms);
+        let is_blocked = !self.grant(&mut actions);
+        if !is_blocked {
+            self.start(now_ms, &mut actions);
+        }
+        actions
+    }
+
+    /// When [`Board::tick`] has something to do without anybody telling: the earliest time.
+    pub fn wakes_ms(&self) -> Option<u64> {
+        let due =
+            self.jobs.values().filter(|job| job.is_idle() && !job.is_paused).filter_map(|job| job.due_ms);
+        let again = self.jobs.values().filter(|job| job.wanted.is_some() && job.not_before_ms > 0);
+        due.chain(again.map(|job| job.not_before_ms)).min()
+    }
+
+    fn note_due(&mut self, now_ms: u64) {
+        let due = |job: &Job| job.is_idle() && !job.is_paused && job.due_ms.is_some_and(|due| due <= now_ms);
+        let names: Vec<_> =
+            self.jobs.iter().filter(|(_, job)| due(job)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let turn = self.turn();
+            let job = self.jobs.get_mut(&name).expect("just seen");
+            job.wanted = Some((Work::Import, turn));
+        }
+    }
+
+    /// Gives memory to those who ask; false when somebody still waits.
+    fn grant(&mut self, actions: &mut Vec<Action>) -> bool {
+        let mut asking: Vec<_> = self
+            .jobs
+            .iter()
+            .filter_map(|(name, job)| {
+                let (bytes, turn) = job.running.as_ref()?.asking?;
+                Some((-i64::from(job.definition.priority), turn, name.clone(), bytes))
+            })
+            .collect();
+        asking.sort();
+        let waiting = asking.len();
+        let mut granted = 0;
+        for (_, _, name, bytes) in &asking {
+            let is_alone = self.running() == 1;
+            if !self.ledger.take(name, *bytes) {
+                if !is_alone {
+                    break;
+                }
+                self.ledger.force(name, *bytes);
+            }
+            granted += 1;
+            let job = self.jobs.get_mut(name).expect("just seen");
+            job.running.as_mut().expect("it asks").asking = None;
+            actions.push(Action::Grant(name.clone()));
+        }
+        if granted == 0 && waiting > 1 && waiting == self.running() {
+            // All wait for one another: the one that would be served last makes room.
+            if let Some((_, _, name, _)) = asking.last()
+                && self.jobs.get_mut(name).is_some_and(|job| job.end(Ending::Yielded))
+            {
+                actions.push(Action::Kill(name.clone()));
+            }
+        }
+        granted == waiting
+    }
+
+    /// Begins what waits and fits.
+    fn start(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let mut wanted: Vec<_> = self
+            .jobs
+            .iter()
+            .filter_map(|(name, job)| {
+                let (work, turn) = job.wanted?;
+                let may = job.running.is_none() && !job.is_paused && job.not_before_ms <= now_ms;
+                may.then(|| (-i64::from(job.definition.priority), turn, name.clone(), work))
+            })
+            .collect();
+        wanted.sort_by_key(|a| (a.0, a.1));
+        for (_, _, name, work) in wanted {
+            if self.running() >= self.running_max {
+                break;
+            }
+            let source = self.jobs[&name].definition.source.clone();
+            let limit = self.limits.iter().find(|limit| source.starts_with(&limit.source)).cloned();
+            let busy = |limit: &SourceLimit| {
+                let of =
+                    |job: &&Job| job.running.is_some() && job.definition.source.starts_with(&limit.source);
+                self.jobs.values().filter(of).count() >= limit.running.max(1)
+            };
+            // Another source's jobs need not wait for this one.
+            if limit.as_ref().is_some_and(busy) {
+                continue;
+            }
+            if !self.ledger.take(&name, JOB_BYTES) {
+                break;
+            }
+            let jitter = self.jobs[&name].definition.jitter;
+            let jitter = self.jitter_ms(jitter);
+            let job = self.jobs.get_mut(&name).expect("just seen");
+            let shared = limit.and_then(|limit| Some(limit.rate? / limit.running.max(1) as u64));
+            let rate = job.definition.rate.into_iter().chain(shared).min();
+            (job.wanted, job.not_before_ms, job.last_start_ms) = (None, 0, Some(now_ms));
+            job.due_ms = schedule::next_ms(&job.definition.trigger, Some(now_ms), now_ms, jitter);
+            job.running = Some(Running { since_ms: now_ms, ..Running::default() });
+            job.errors.clear();
+            actions.push(Action::Start(name, job.definition.arguments(work == Work::Retry, rate)));
+        }
+    }
+
+    fn running(&self) -> usize {
+        self.jobs.values().filter(|job| job.running.is_some()).count()
+    }
+
+    /// Failures of the job's last run: path and reason.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn errors(&self, name: &str) -> Result<Value, String> {
+        let job = self.jobs.get(name).ok_or_else(|| format!("there is no job {name:?}"))?;
+        let letters = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
+        Ok(json!({"name": name, "last": job.last, "failed": letters.collect::<Vec<_>>()}))
+    }
+
+    /// Everything about all jobs.
+    pub fn list(&self) -> Value {
+        let jobs: Vec<_> = self.jobs.keys().filter_map(|name| self.show(name)).collect();
+        let (budget, held) = (self.ledger.budget(), self.ledger.held());
+        json!({"budget_bytes": budget, "held_bytes": held, "running": self.running(), "jobs": jobs})
+    }
+
+    /// Everything about one job.
+    pub fn show(&self, name: &str) -> Option<Value> {
+        let job = self.jobs.get(name)?;
+        let state = match (&job.running, &job.wanted) {
+            (Some(running), _) if running.ending.is_some() => "ending",
+            (Some(_), _) if job.is_paused => "paused",
+            (Some(running), _) if running.asking.is_some() => "waiting for memory",
+            (Some(_), _) => "running",
+            _ if job.is_paused => "paused",
+            (None, Some(_)) => "waiting",
+            (None, None) => "idle",
+        };
+        let mut shown = json!({
+            "name": name, "state": state, "source": job.definition.source, "into": job.definition.into, "priority": job.definition.priority,
+            "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.of(name), "last": job.last,
+        });
+        if let Some(due) = job.due_ms {
+            shown["due_ms"] = due.into();
+        }
+        let needs = match (&job.running, &job.wanted) {
+            (Some(running), _) => running.asking.map(|(bytes, _)| bytes),
+            (None, Some(_)) if !job.is_paused => Some(JOB_BYTES),
+            _ => None,
+        };
+        if let Some(needs) = needs {
+            let lacks = ByteSize(needs.saturating_sub(self.ledger.free()));
+            shown["waits"] = match lacks.0 {
+                0 => "waiting for its turn".into(),
+                _ => format!("would need {}, waiting for {lacks}", ByteSize(needs)).into(),
+            };
+        }
+        if let Some(running) = &job.running {
+            shown["started_ms"] = running.since_ms.into();
+            shown["progress"] = Value::Object(running.progress.clone());
+            if let Some(waiting) = &running.waiting {
+                shown["waits"] = waiting.as_str().into();
+            }
+        }
+        Some(shown)
+    }
+
+    /// What has to outlive the service.
+    pub fn save(&self) -> Value {
+        let jobs = self.jobs.values().map(|job| {
+            json!({
+                "definition": job.definition.given, "paused": job.is_paused, "last": job.last, "last_start_ms": job.last_start_ms,
+                "runs": job.runs, "unfinished": job.running.is_some() || job.wanted.is_some(),
+            })
+        });
+        json!({"jobs": jobs.collect::<Vec<_>>()})
+    }
+
+    /// Takes what [`Board::save`] gave. A job that ran then runs again, at the container it was in. `keep`: whether a job that
+    /// is not on the board yet is wanted.
+    pub fn restore(&mut self, saved: &Value, keep: impl Fn(&Definition) -> bool, now_ms: u64) {
+        for one in saved["jobs"].as_array().into_iter().flatten() {
+            let Some(given) = one["definition"].as_object() else { continue };
+            let Ok(definition) = Definition::parse(given.clone()) else { continue };
+            let name = definition.name.clone();
+            if !self.jobs.contains_key(&name) && (!keep(&definition) || self.put(definition, now_ms).is_err())
+            {
+                continue;
+            }
+            let turn = self.turn();
+            let jitter = self.jobs[&name].definition.jitter;
+            let jitter = self.jitter_ms(jitter);
+            let job = self.jobs.get_mut(&name).expect("just put");
+            job.is_paused = one["paused"] == true;
+            job.last = one["last"].clone();
+            job.last_start_ms = one["last_start_ms"].as_u64();
+            job.runs = one["runs"].as_u64().unwrap_or(0);
+            job.wanted = (one["unfinished"] == true).then_some((Work::Import, turn));
+            job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
+        }
+    }
+}
+
+impl Job {
+    fn is_idle(&self) -> bool {
+        self.running.is_none() && self.wanted.is_none()
+    }
+    /// Marks the run as one that ends; false when there is none, or it ends already.
+    fn end(&mut self, ending: Ending) -> bool {
+        match &mut self.running {
+            Some(running) if running.ending != Some(Ending::Removed) => {
+                let was = running.ending.replace(ending);
+                was.is_none()
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

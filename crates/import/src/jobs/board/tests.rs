@@ -1,0 +1,150 @@
+//! The board by hand: who starts, who waits, who makes room.
+
+use super::*;
+use crate::jobs::ledger::SERVICE_BYTES;
+
+const MB: u64 = 1 << 20;
+
+fn job(name: &str, more: &str) -> Definition {
+    let json = format!(r#"{{"name":"{name}","source":"/s/{name}"{more}}}"#);
+    Definition::parse(serde_json::from_str(&json).unwrap()).unwrap()
+}
+
+fn board(budget_mb: u64, running: usize, jobs: &[(&str, &str)]) -> Board {
+    let mut board = Board::new(budget_mb * MB, running, Vec::new(), 1);
+    jobs.iter().for_each(|(name, more)| board.put(job(name, more), 0).unwrap());
+    board
+}
+
+fn name_started(action: &Action) -> Option<&str> {
+    match action {
+        Action::Start(name, _) => Some(name),
+        _ => None,
+    }
+}
+
+fn started(actions: &[Action]) -> Vec<&str> {
+    actions.iter().filter_map(name_started).collect()
+}
+
+#[test]
+fn jobs_start_by_priority_as_far_as_memory_goes_and_never_twice() {
+    let mut board = board(16 + 24 * 2 + 3, 9, &[("a", ""), ("b", ",\"priority\":5"), ("c", "")]);
+    ["a", "b", "c"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
+    assert_eq!(started(&board.tick(1)), ["b", "a"]);
+    assert_eq!(board.show("c").unwrap()["waits"], "would need 24.0 MiB, waiting for 21.0 MiB");
+    // Asked again while it runs: once more when it is done, not beside itself.
+    board.run("a", Work::Retry).unwrap();
+    assert_eq!(started(&board.tick(2)), Vec::<&str>::new());
+    board.ended("a", Some(0), 3);
+    assert_eq!(started(&board.tick(4)), ["c"]);
+    board.ended("c", Some(0), 5);
+    let again = board.tick(6);
+    assert!(
+        matches!(&again[..], [Action::Start(name, words)] if name == "a" && words.contains(&"--retry-failed".into()))
+    );
+    assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + 2 * JOB_BYTES);
+}
+
+#[test]
+fn memory_is_lent_in_turn_and_those_who_wait_for_one_another_make_room() {
+    let mut board = board(16 + 24 * 2 + 50, 9, &[("a", ""), ("b", ""), ("c", "")]);
+    ["a", "b"].iter().for_each(|name| board.run(name, Work::Import).unwrap());
+    board.tick(1);
+    board.report("a", Report::Need(30 * MB));
+    assert_eq!(board.tick(2), [Action::Grant("a".into())]);
+    board.report("b", Report::Need(34 * MB));
+    board.run("c", Work::Import).unwrap();
+    assert!(board.tick(3).is_empty(), "nobody overtakes who waits");
+    assert_eq!(board.show("b").unwrap()["waits"], "would need 34.0 MiB, waiting for 14.0 MiB");
+    // Now both wait.
+    board.report("a", Report::Need(35 * MB));
+    assert_eq!(board.tick(4), [Action::Kill("a".into())]);
+    assert!(board.tick(5).is_empty(), "once");
+    board.ended("a", None, 6);
+    assert_eq!(board.tick(7)[0], Action::Grant("b".into()));
+    assert_eq!(board.show("a").unwrap()["last"]["outcome"], "made room for others");
+    // What is asked beyond all that there is, is cut: alone it is always given.
+    let mut board = self::board(70, 9, &[("a", "")]);
+    board.run("a", Work::Import).unwrap();
+    board.tick(1);
+    board.report("a", Report::Containers(10 * MB));
+    board.report("a", Report::Need(1 << 40));
+    assert_eq!(board.tick(2), [Action::Grant("a".into())]);
+    board.report("a", Report::Free(1 << 40));
+    assert_eq!(board.list()["held_bytes"], SERVICE_BYTES + JOB_BYTES + 10 * MB);
+}
+
+#[test]
+fn triggers_pauses_and_ends() {
+    let mut board = board(512, 9, &[("a", r#","every":"10s""#), ("d", "")]);
+    assert_eq!(board.wakes_ms(), Some(0));
+    assert_eq!(started(&board.tick(0)), ["a"]);
+    assert_eq!(board.pause("a").unwrap(), [Action::Stop("a".into())]);
+    assert!(board.pause("a").unwrap().is_empty());
+    assert_eq!(board.show("a").unwrap()["state"], "paused");
+    assert_eq!(board.resume("a").unwrap(), [Action::Continue("a".into())]);
+    board.ended("a", Some(0), 4_000);
+    assert_eq!((board.tick(9_999), board.wakes_ms()), (vec![], Some(10_000)));
+    assert_eq!(started(&board.tick(10_000)), ["a"]);
+    // It breaks off: again, later and later.
+    board.ended("a", Some(1), 11_000);
+    assert_eq!((started(&board.tick(11_999)), board.wakes_ms()), (vec![], Some(12_000)));
+    assert_eq!(started(&board.tick(12_000)), ["a"]);
+    board.ended("a", None, 12_000);
+    assert_eq!(board.wakes_ms(), Some(14_000));
+    assert!(board.cancel("a").unwrap().is_empty());
+    // Too many deletions: that is told and not tried again before its time.
+    board.run("d", Work::Import).unwrap();
+    board.tick(12_100);
+    board.report("d", Report::Error("90 of 100 documents would be removed".into()));
+    board.ended("d", Some(4), 12_200);
+    assert_eq!(started(&board.tick(19_000)), Vec::<&str>::new());
+    let shown = board.show("d").unwrap();
+    assert_eq!(
+        (&shown["last"]["outcome"], shown["last"]["error"].as_str().unwrap()),
+        (&"stopped".into(), "90 of 100 documents would be removed")
+    );
+    board.run("d", Work::Import).unwrap();
+    board.tick(19_001);
+    assert_eq!(board.cancel("d").unwrap(), [Action::Kill("d".into())]);
+    assert_eq!(board.remove("d").unwrap(), [Action::Kill("d".into())]);
+    board.ended("d", None, 19_002);
+    assert!(board.show("d").is_none() && board.run("d", Work::Import).is_err());
+}
+
+#[test]
+fn sources_are_limited_and_datasets_are_not_shared() {
+    let limits = vec![SourceLimit { source: "/s/slow".into(), running: 2, rate: Some(10) }];
+    let mut board = Board::new(1 << 30, 99, limits, 1);
+    for name in ["slow1", "slow2", "slow3", "other"] {
+        board.put(job(name, ""), 0).unwrap();
+        board.run(name, Work::Import).unwrap();
+    }
+    let actions = board.tick(1);
+    assert_eq!(started(&actions), ["slow1", "slow2", "other"]);
+    assert!(
+        matches!(&actions[0], Action::Start(_, words) if words.join(" ").contains("--rate 5 ")),
+        "{actions:?}"
+    );
+    let error = board.put(job("x", r#","into":"other""#), 0).unwrap_err();
+    assert!(error.contains("other"), "{error}");
+}
+
+#[test]
+fn what_is_saved_goes_on() {
+    let mut board = board(512, 9, &[("a", r#","every":"10s""#), ("b", ""), ("c", "")]);
+    board.tick(5);
+    board.pause("b").unwrap();
+    board.run("c", Work::Import).unwrap();
+    board.tick(6);
+    board.ended("c", Some(0), 7);
+    let saved = board.save();
+    let mut next = Board::new(512 * MB, 9, Vec::new(), 1);
+    next.put(job("a", r#","every":"20s""#), 8).unwrap();
+    next.restore(&saved, |definition| definition.name != "c", 8);
+    assert_eq!(next.names(), ["a", "b"]);
+    assert_eq!(started(&next.tick(9)), ["a"], "it ran when the service ended");
+    assert_eq!(next.show("b").unwrap()["state"], "paused");
+    assert_eq!(next.definition("a").unwrap().given["every"], "20s");
+}

@@ -1,0 +1,189 @@
+//! [`Definition`]: what a job imports, where to, and when; read from JSON (a TOML file is turned into that).
+
+use super::schedule::{self, Trigger};
+use crate::filter::ByteSize;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// Longest name of a job in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Most options of one job.
+pub const OPTIONS_MAX: usize = 256;
+/// The keys of a definition.
+const KEYS: [&str; 11] =
+    ["name", "source", "into", "server", "to", "every", "cron", "jitter", "priority", "rate", "options"];
+/// Options of `strand import` that a job does not take: the service gives them, or they make no sense in it.
+const OPTIONS_REFUSED: [&str; 12] = [
+    "--into",
+    "--server",
+    "--to",
+    "--json",
+    "--quiet",
+    "--verbose",
+    "--dry-run",
+    "--retry-failed",
+    "--verify",
+    "--rate",
+    "--supervised",
+    "--help",
+];
+
+/// What a job does, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// The job's name.
+    pub name: String,
+    /// As for `strand import`.
+    pub source: String,
+    /// The dataset; the job's name unless told.
+    pub into: String,
+    /// The server, where documents go to one of ours.
+    pub server: Option<String>,
+    /// Another sink.
+    pub to: Option<String>,
+    /// When it is due.
+    pub trigger: Trigger,
+    /// Up to so much is added to each time that it is due, by chance.
+    pub jitter: Duration,
+    /// Of two jobs that wait, the one with more goes first.
+    pub priority: i32,
+    /// Bytes that are read of the source in a second, at most.
+    pub rate: Option<u64>,
+    /// More options of `strand import`.
+    pub options: Vec<String>,
+    /// As it was given.
+    pub given: Map<String, Value>,
+}
+
+impl Definition {
+    /// Reads a definition.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(given: Map<String, Value>) -> Result<Definition, String> {
+        if let Some(odd) = given.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            return Err(format!("{odd:?} is no key of a job; there are {}", KEYS.join(", ")));
+        }
+        let text = |key: &str| match given.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+            Some(_) => Err(format!("{key}: expected a text")),
+        };
+        let needed = |key: &str| text(key)?.ok_or_else(|| format!("{key} is missing"));
+        let name = needed("name")?;
+        if name.len() > NAME_BYTES_MAX
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        {
+            return Err(format!(
+                "name: up to {NAME_BYTES_MAX} letters, digits, dots, hyphens and underscores"
+            ));
+        }
+        let source = needed("source")?;
+        if source.starts_with('-') {
+            return Err("source: begins with a hyphen".to_owned());
+        }
+        let trigger = match (text("every")?, text("cron")?) {
+            (Some(_), Some(_)) => return Err("every and cron: one of them".to_owned()),
+            (Some(every), None) => Trigger::Every(schedule::duration(&every)?),
+            (None, Some(cron)) => schedule::cron(&cron)?,
+            (None, None) => Trigger::Demand,
+        };
+        let jitter = text("jitter")?.map_or(Ok(Duration::ZERO), |text| schedule::duration(&text))?;
+        let priority = match given.get("priority") {
+            None => 0,
+            Some(number) => {
+                number.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or("priority: expected a number")?
+            }
+        };
+        let rate = text("rate")?.map(|text| text.parse::<ByteSize>().map(|size| size.0.max(1)));
+        let rate = rate.transpose().map_err(|error| format!("rate: {error}"))?;
+        Ok(Definition {
+            into: text("into")?.unwrap_or_else(|| name.clone()),
+            server: text("server")?,
+            to: text("to")?,
+            options: options(given.get("options"))?,
+            name,
+            source,
+            trigger,
+            jitter,
+            priority,
+            rate,
+            given,
+        })
+    }
+
+    /// The words behind `strand` that run the job. `rate`: the least of what limits it.
+    pub fn arguments(&self, retry: bool, rate: Option<u64>) -> Vec<String> {
+        let mut words: Vec<String> =
+            ["import", "--supervised", "--into", &self.into].map(String::from).into();
+        let mut pair = |option: &str, value: &Option<String>| {
+            if let Some(value) = value {
+                words.extend([option.to_owned(), value.clone()]);
+            }
+        };
+        pair("--server", &self.server);
+        pair("--to", &self.to);
+        pair("--rate", &rate.map(|rate| rate.to_string()));
+        words.extend(retry.then(|| "--retry-failed".to_owned()));
+        words.extend(self.options.iter().cloned());
+        words.extend(["--".to_owned(), self.source.clone()]);
+        words
+    }
+}
+
+fn options(given: Option<&Value>) -> Result<Vec<String>, String> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let expected = || "options: expected a list of texts".to_owned();
+    let given = given.as_array().filter(|list| list.len() <= OPTIONS_MAX).ok_or_else(expected)?;
+    let options = given.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(expected));
+    let options = options.collect::<Result<Vec<_>, _>>()?;
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    let is_refused = |option: &String| {
+        let short = option.starts_with('-') && !option.starts_with("--");
+        option == "--" || short || OPTIONS_REFUSED.contains(&name(option).as_str())
+    };
+    match options.iter().find(|option| is_refused(option)) {
+        Some(odd) => Err(format!("options: {odd} is not for jobs")),
+        None => Ok(options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> Result<Definition, String> {
+        Definition::parse(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn a_job_becomes_a_command_line() {
+        let json = r#"{"name":"m","source":"/s","to":"-","every":"10m","priority":-3,"rate":"2k","options":["--include","*.eml"]}"#;
+        let job = parse(json).unwrap();
+        assert_eq!((job.trigger.clone(), job.priority), (Trigger::Every(Duration::from_secs(600)), -3));
+        let words = job.arguments(true, job.rate).join(" ");
+        assert_eq!(
+            words,
+            "import --supervised --into m --to - --rate 2048 --retry-failed --include *.eml -- /s"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (json, word) in [
+            ("{}", "name is missing"),
+            (r#"{"name":"a/b","source":"s"}"#, "letters"),
+            (r#"{"name":"a","source":"-s"}"#, "hyphen"),
+            (r#"{"name":"a","source":"s","every":"1m","cron":"* * * * *"}"#, "one of them"),
+            (r#"{"name":"a","source":"s","evry":"1m"}"#, "evry"),
+            (r#"{"name":"a","source":"s","options":["--json"]}"#, "--json"),
+            (r#"{"name":"a","source":"s","options":["--into=x"]}"#, "--into"),
+            (r#"{"name":"a","source":"s","options":["-q"]}"#, "-q"),
+            (r#"{"name":"a","source":"s","options":[1]}"#, "texts"),
+            (r#"{"name":"a","source":"s","priority":"x"}"#, "priority"),
+        ] {
+            let error = parse(json).unwrap_err();
+            assert!(error.contains(word), "{json}: {error}");
+        }
+    }
+}

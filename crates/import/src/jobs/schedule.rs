@@ -1,0 +1,93 @@
+//! When a job is due: after an interval, by cron's five fields, or when somebody asks.
+
+use croner::Cron;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What makes a job due.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Trigger {
+    /// Only that somebody asks.
+    #[default]
+    Demand,
+    /// That its last start is so long ago.
+    Every(Duration),
+    /// The clock on the wall, in the machine's time zone.
+    Cron(Box<Cron>),
+}
+
+/// Reads a length of time: `90s`, `10m`, `2h`, `1d`, `500ms`.
+///
+/// # Errors
+/// What was expected.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let expected = || format!("{text:?}: expected a number and ms, s, m, h or d, as 10m");
+    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    let ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(expected()),
+    };
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(expected)
+}
+
+/// Reads cron's fields.
+///
+/// # Errors
+/// What the library says.
+pub fn cron(text: &str) -> Result<Trigger, String> {
+    let cron = Cron::from_str(text).map_err(|error| format!("cron {text:?}: {error}"))?;
+    Ok(Trigger::Cron(Box::new(cron)))
+}
+
+/// When a job is due next, in milliseconds since 1970. `last_ms`: when it last started, if it ever did. `jitter_ms` is added.
+pub fn next_ms(trigger: &Trigger, last_ms: Option<u64>, now_ms: u64, jitter_ms: u64) -> Option<u64> {
+    let due = match trigger {
+        Trigger::Demand => return None,
+        Trigger::Every(interval) => {
+            let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+            // Once, when more than one interval was missed.
+            last_ms.map_or(now_ms, |last| last.saturating_add(interval).max(now_ms))
+        }
+        Trigger::Cron(cron) => {
+            let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
+            let now = now.to_zoned(jiff::tz::TimeZone::system());
+            let next = cron.find_next_occurrence(&now, false).ok()?;
+            u64::try_from(next.timestamp().as_millisecond()).ok()?
+        }
+    };
+    Some(due.saturating_add(jitter_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time() {
+        let read = |text| duration(text).map(|d| d.as_millis());
+        assert_eq!((read("500ms"), read("10m"), read("1d")), (Ok(500), Ok(600_000), Ok(86_400_000)));
+        for bad in ["", "10", "m", "1.5h", "-1s", "99999999999999999999d", "1w"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_time() {
+        let every = Trigger::Every(Duration::from_secs(60));
+        assert_eq!(next_ms(&every, None, 5, 0), Some(5));
+        assert_eq!(next_ms(&every, Some(1_000), 5_000, 7), Some(61_007));
+        assert_eq!(next_ms(&every, Some(1_000), 1_000_000, 0), Some(1_000_000));
+        assert_eq!(next_ms(&Trigger::Demand, Some(1), 2, 3), None);
+        // Each fifth minute: whatever the zone is, that is a multiple of five minutes.
+        let five = cron("*/5 * * * *").unwrap();
+        assert_eq!(next_ms(&five, None, 1_700_000_000_000, 0), Some(1_700_000_100_000));
+        assert_eq!(next_ms(&five, None, 1_700_000_100_000, 0), Some(1_700_000_400_000));
+        assert!(cron("61 * * * *").is_err() && cron("x").is_err());
+    }
+}

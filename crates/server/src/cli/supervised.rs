@@ -1,0 +1,95 @@
+//! A run of `strand jobs serve`: it tells how it goes by lines of JSON, and asks before it takes memory.
+
+use super::json::{self, Line};
+use std::io::BufRead;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+use strand_import::memory::{Lender, Memory};
+use strand_import::{Outcome, Progress};
+
+/// The least time between two reports of progress.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Containers are told of when they have grown or shrunk by so many bytes.
+const CONTAINERS_STEP_BYTES: u64 = 1 << 20;
+
+/// Listens to the service: it grants memory, and when it is gone the run ends.
+pub fn memory() -> Memory {
+    let (grant, grants) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            match line {
+                Ok(line) if line == "grant" => {
+                    let _ = grant.send(());
+                }
+                _ => break,
+            }
+        }
+        // Nobody would take what this run tells. What it has recorded stays.
+        std::process::exit(1);
+    });
+    Memory(Some(Arc::new(Asking { grants: Mutex::new(grants), containers: AtomicU64::new(0) })))
+}
+
+struct Asking {
+    grants: Mutex<mpsc::Receiver<()>>,
+    containers: AtomicU64,
+}
+
+impl Lender for Asking {
+    fn take(&self, bytes: u64, path: &[u8]) {
+        let grants = self.grants.lock().expect("nothing panics that holds it");
+        Line::event("need").number("bytes", bytes).path(path).print();
+        // The end of the service ends this process.
+        let _ = grants.recv();
+    }
+    fn give_back(&self, bytes: u64) {
+        Line::event("free").number("bytes", bytes).print();
+    }
+    fn containers(&self, bytes: u64) {
+        let told = self.containers.load(Ordering::Relaxed);
+        if bytes.abs_diff(told) >= CONTAINERS_STEP_BYTES {
+            self.containers.store(bytes, Ordering::Relaxed);
+            Line::event("containers").number("bytes", bytes).print();
+        }
+    }
+}
+
+/// Tells of failures at once, and of progress now and then.
+pub struct Supervised {
+    listed: u64,
+    done: u64,
+    told: Option<Instant>,
+}
+
+impl Supervised {
+    /// At the beginning.
+    pub fn new() -> Supervised {
+        Supervised { listed: 0, done: 0, told: None }
+    }
+
+    fn report(&mut self, path: &[u8]) {
+        if self.told.is_none_or(|told| told.elapsed() >= REPORT_EVERY) {
+            self.told = Some(Instant::now());
+            Line::event("progress")
+                .number("listed", self.listed)
+                .number("done", self.done)
+                .path(path)
+                .print();
+        }
+    }
+}
+
+impl Progress for Supervised {
+    fn listed(&mut self, path: &[u8], documents: u64) {
+        self.listed += documents;
+        self.report(path);
+    }
+    fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
+        self.done += u64::from(outcome != Outcome::Removed);
+        match outcome {
+            Outcome::Failed(reason) => json::print_failed(path, reason),
+            _ => self.report(path),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A request to the service, for the command line.
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long to wait for the service.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer in bytes.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Asks the service at `address`; gives what it answers.
+///
+/// # Errors
+/// What went wrong, or what the service says.
+pub fn ask(
+    address: &str,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, String> {
+    let failed = |error: std::io::Error| format!("the service at {address}: {error}");
+    let resolved = address.to_socket_addrs().map_err(failed)?.next();
+    let resolved = resolved.ok_or_else(|| format!("{address}: no such address"))?;
+    let mut stream = TcpStream::connect_timeout(&resolved, TIMEOUT).map_err(failed)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {resolved}\r\nConnection: close\r\n{token}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).map_err(failed)?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
+    // Our own service gives the length or ends the connection, and never chunks.
+    let odd = || format!("what answers at {address} is no service of jobs");
+    let at = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(odd)?;
+    let (head, body) = answer.split_at(at + 4);
+    let status = std::str::from_utf8(head).ok().and_then(|head| head.split(' ').nth(1)?.parse::<u16>().ok());
+    let said: Value = serde_json::from_slice(body).map_err(|_| odd())?;
+    match status {
+        Some(200) => Ok(said),
+        _ => Err(said["error"].as_str().map_or_else(odd, str::to_owned)),
+    }
+}

@@ -1,0 +1,193 @@
+//! The service's door: `/v1/jobs` over HTTP.
+//!
+//! A request either bears the token of the file, or, where there is none, comes from this machine and names it by an address
+//! or as localhost: so no page that a browser shows can speak for the browser's user.
+
+use super::{Service, now_ms};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use strand_import::jobs::{Definition, Work};
+use subtle_eq::is_equal;
+
+/// Largest body of a request in bytes.
+const BODY_BYTES_MAX: usize = 256 << 10;
+/// How long a request's head may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections at once; more wait.
+const CONNECTIONS_MAX: usize = 256;
+
+/// Opens the door; gives its address.
+pub(super) fn open(listen: &SocketAddr, service: Arc<Service>) -> Result<SocketAddr, String> {
+    let failed = |error: std::io::Error| format!("{listen}: {error}");
+    let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let spawned = std::thread::Builder::new().name("jobs-http".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket that does not block");
+            let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+            loop {
+                let place = places.clone().acquire_owned().await;
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let answer = service_fn(|request| answer(request, service.clone()));
+                    let mut server = http1::Builder::new();
+                    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+                    // What a client does wrong is its own business.
+                    let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+                    drop(place);
+                });
+            }
+        });
+    });
+    spawned.map_err(failed)?;
+    Ok(address)
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    service: Arc<Service>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let header =
+        |name| head.headers.get(name).and_then(|value: &hyper::header::HeaderValue| value.to_str().ok());
+    let (status, said) = match may_enter(service.token.as_deref(), header(AUTHORIZATION), header(HOST)) {
+        Err(text) => (StatusCode::FORBIDDEN, problem(text)),
+        Ok(()) => match Limited::new(body, BODY_BYTES_MAX).collect().await {
+            Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, problem("the body is too large, or broke off")),
+            Ok(body) => service.handle(&head.method, head.uri.path(), &body.to_bytes()),
+        },
+    };
+    let mut response = Response::new(Full::new(Bytes::from(format!("{said}\n"))));
+    *response.status_mut() = status;
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    Ok(response)
+}
+
+fn may_enter(token: Option<&str>, bearer: Option<&str>, host: Option<&str>) -> Result<(), &'static str> {
+    if let Some(token) = token {
+        let given = bearer.and_then(|bearer| bearer.strip_prefix("Bearer ")).unwrap_or_default();
+        return if is_equal(given, token) { Ok(()) } else { Err("the token of the file is needed") };
+    }
+    let host = host.unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let is_address = name.parse::<IpAddr>().is_ok() || name == "localhost";
+    if is_address { Ok(()) } else { Err("the header Host names another machine") }
+}
+
+/// Comparing that takes as long whatever differs.
+mod subtle_eq {
+    pub(super) fn is_equal(a: &str, b: &str) -> bool {
+        a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    }
+}
+
+fn problem(text: &str) -> Value {
+    json!({"error": text})
+}
+
+impl Service {
+    fn handle(self: &Arc<Self>, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
+        let bad = |text: String| (StatusCode::BAD_REQUEST, problem(&text));
+        let Some(rest) = path.strip_prefix("/v1/jobs") else {
+            return (StatusCode::NOT_FOUND, problem("there is /v1/jobs"));
+        };
+        let mut parts = rest.trim_start_matches('/').splitn(2, '/');
+        let (name, what) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if name.is_empty() {
+            return match *method {
+                Method::GET => (StatusCode::OK, self.lock().board.list()),
+                _ => (StatusCode::METHOD_NOT_ALLOWED, problem("GET")),
+            };
+        }
+        let mut state = self.lock();
+        if state.board.definition(name).is_none() && *method != Method::PUT {
+            return (StatusCode::NOT_FOUND, problem(&format!("there is no job {name:?}")));
+        }
+        let done = match (method, what) {
+            (&Method::GET, "") => return (StatusCode::OK, state.board.show(name).unwrap_or_default()),
+            (&Method::GET, "errors") => {
+                return (StatusCode::OK, state.board.errors(name).unwrap_or_default());
+            }
+            (&Method::PUT | &Method::DELETE, "") if state.fixed.contains(name) => {
+                return (StatusCode::CONFLICT, problem("the job is defined in the file"));
+            }
+            (&Method::PUT, "") => {
+                let definition = match serde_json::from_slice::<Value>(body) {
+                    Ok(Value::Object(mut given)) => {
+                        given.insert("name".to_owned(), name.into());
+                        Definition::parse(given)
+                    }
+                    _ => Err("expected an object of JSON".to_owned()),
+                };
+                match definition {
+                    Ok(definition) => state.board.put(definition, now_ms()).map(|()| Vec::new()),
+                    Err(error) => return bad(error),
+                }
+            }
+            (&Method::DELETE, "") => state.board.remove(name),
+            (&Method::POST, "run") => state.board.run(name, Work::Import).map(|()| Vec::new()),
+            (&Method::POST, "retry") => state.board.run(name, Work::Retry).map(|()| Vec::new()),
+            (&Method::POST, "pause") => state.board.pause(name),
+            (&Method::POST, "resume") => state.board.resume(name),
+            (&Method::POST, "cancel") => state.board.cancel(name),
+            (_, "" | "errors" | "run" | "retry" | "pause" | "resume" | "cancel") => {
+                return (StatusCode::METHOD_NOT_ALLOWED, problem("GET, PUT, DELETE or POST"));
+            }
+            _ => {
+                return (
+                    StatusCode::NOT_FOUND,
+                    problem("there are errors, run, retry, pause, resume and cancel"),
+                );
+            }
+        };
+        match done {
+            Err(error) => (StatusCode::CONFLICT, problem(&error)),
+            Ok(actions) => {
+                self.apply(&mut state, actions);
+                // What was promised outlives the service.
+                state.is_dirty = true;
+                self.save(&mut state);
+                let shown = state.board.show(name).unwrap_or(Value::Null);
+                drop(state);
+                self.changed.notify_all();
+                (StatusCode::OK, shown)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_enter;
+
+    #[test]
+    fn strangers_stay_outside() {
+        for host in ["127.0.0.1:8390", "localhost", "[::1]:8390"] {
+            assert!(may_enter(None, None, Some(host)).is_ok(), "{host}");
+        }
+        for host in [None, Some("evil.example:8390"), Some("127.0.0.1.evil.example")] {
+            assert!(may_enter(None, None, host).is_err(), "{host:?}");
+        }
+        assert!(may_enter(Some("t"), Some("Bearer t"), Some("evil.example")).is_ok());
+        for bearer in [None, Some("Bearer "), Some("Bearer u"), Some("t"), Some("Bearer tt")] {
+            assert!(may_enter(Some("t"), bearer, Some("localhost")).is_err(), "{bearer:?}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `strand jobs serve`: runs imports as processes, as the board of `strand_import::jobs` decides.
+//!
+//! A job's run is a process of this same program (`strand import --supervised`): what it holds goes with it, it can be stopped
+//! and killed at any moment, and what it recorded stays. It tells how it goes by lines of JSON on its standard output, and waits
+//! for `grant` on its standard input before it reads a large document; when that input ends, so does it. [`http`] is the
+//! door for users, [`client`] the other side of it, [`config`] the file.
+
+pub mod client;
+pub mod config;
+mod http;
+mod process;
+
+use config::Config;
+use process::Process;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strand_import::jobs::{Action, Board, Report};
+
+/// The longest that the service sleeps.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// What the jobs' state is called in its folder.
+const STATE_FILE: &str = "jobs.json";
+
+/// The service.
+pub struct Service {
+    state: Mutex<State>,
+    changed: Condvar,
+    folder: PathBuf,
+    binary: PathBuf,
+    token: Option<String>,
+}
+
+struct State {
+    board: Board,
+    processes: BTreeMap<String, Process>,
+    /// Jobs that the file defines.
+    fixed: BTreeSet<String>,
+    is_dirty: bool,
+}
+
+/// Runs the service until the process is ended.
+///
+/// # Errors
+/// What is wrong with the file, the folder or the address.
+pub fn serve(path: &Path) -> Result<(), String> {
+    let config = Config::read(path)?;
+    let folder = config.state.clone();
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let lock = std::fs::File::create(folder.join("lock"))
+        .map_err(|error| format!("{}: {error}", folder.display()))?;
+    lock.try_lock().map_err(|_| format!("{}: another service is at work there", folder.display()))?;
+    let now = now_ms();
+    let mut board = Board::new(config.memory, config.running, config.limits, now);
+    let mut fixed = BTreeSet::new();
+    for definition in config.jobs {
+        fixed.insert(definition.name.clone());
+        board.put(definition, now)?;
+    }
+    match std::fs::read(folder.join(STATE_FILE)) {
+        Ok(saved) => {
+            let saved: Value = serde_json::from_slice(&saved)
+                .map_err(|error| format!("{}: {error}", folder.join(STATE_FILE).display()))?;
+            let was_fixed: BTreeSet<String> = saved["fixed"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|n| n.as_str().map(str::to_owned))
+                .collect();
+            // What the file does not have any more is gone, what was added by HTTP stays.
+            board.restore(&saved, |definition| !was_fixed.contains(&definition.name), now);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(format!("{}: {error}", folder.join(STATE_FILE).display())),
+    }
+    let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+    let state = State { board, processes: BTreeMap::new(), fixed, is_dirty: true };
+    let service = Arc::new(Service {
+        state: Mutex::new(state),
+        changed: Condvar::new(),
+        folder,
+        binary,
+        token: config.token,
+    });
+    let door = http::open(&config.listen, service.clone())?;
+    eprintln!("strand jobs: {} jobs, at http://{}/v1/jobs", service.lock().board.names().len(), door);
+    service.run();
+    drop(lock);
+    Ok(())
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Service {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics that holds it")
+    }
+
+    /// Does what the board decides, for ever.
+    fn run(self: &Arc<Self>) {
+        let mut state = self.lock();
+        loop {
+            let now = now_ms();
+            let actions = state.board.tick(now);
+            if !actions.is_empty() {
+                self.apply(&mut state, actions);
+                continue;
+            }
+            self.save(&mut state);
+            let wakes = state.board.wakes_ms().filter(|at| *at > now);
+            let sleep = wakes.map_or(SLEEP_MAX, |at| Duration::from_millis(at - now).min(SLEEP_MAX));
+            state = self.changed.wait_timeout(state, sleep).expect("nothing panics that holds it").0;
+        }
+    }
+
+    fn apply(self: &Arc<Self>, state: &mut State, actions: Vec<Action>) {
+        for action in actions {
+            state.is_dirty = true;
+            match action {
+                Action::Start(name, words) => {
+                    match Process::start(&self.binary, &words, name.clone(), self.clone()) {
+                        Ok(process) => drop(state.processes.insert(name, process)),
+                        Err(error) => {
+                            state.board.report(&name, Report::Error(format!("cannot begin: {error}")));
+                            state.board.ended(&name, None, now_ms());
+                        }
+                    }
+                }
+                Action::Grant(name) => state.with(&name, Process::grant),
+                Action::Stop(name) => state.with(&name, Process::stop),
+                Action::Continue(name) => state.with(&name, Process::go_on),
+                Action::Kill(name) => state.with(&name, Process::kill),
+            }
+        }
+    }
+
+    /// A job's process told something.
+    fn told(&self, name: &str, report: Report) {
+        self.lock().board.report(name, report);
+        self.changed.notify_all();
+    }
+
+    /// A job's process has ended.
+    fn ended(&self, name: &str, code: Option<i32>) {
+        let mut state = self.lock();
+        state.processes.remove(name);
+        state.board.ended(name, code, now_ms());
+        state.is_dirty = true;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Writes what has to outlive the service, if anything changed. A disk that is full is told, and tried again.
+    fn save(&self, state: &mut State) {
+        if !std::mem::take(&mut state.is_dirty) {
+            return;
+        }
+        let mut saved = state.board.save();
+        saved["fixed"] = state.fixed.iter().cloned().collect();
+        let written = || -> std::io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+            file.write_all(saved.to_string().as_bytes())?;
+            file.as_file().sync_data()?;
+            file.persist(self.folder.join(STATE_FILE)).map_err(|error| error.error)?;
+            Ok(())
+        };
+        if let Err(error) = written() {
+            eprintln!("strand jobs: {}: {error}", self.folder.join(STATE_FILE).display());
+            state.is_dirty = true;
+        }
+    }
+}
+
+impl State {
+    fn with(&mut self, name: &str, act: impl FnOnce(&mut Process)) {
+        if let Some(process) = self.processes.get_mut(name) {
+            act(process);
+        }
+    }
+}

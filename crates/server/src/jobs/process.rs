@@ -1,0 +1,105 @@
+//! [`Process`]: a job's run.
+
+use super::Service;
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Map, Value};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use strand_import::jobs::Report;
+
+/// Longest line that a run may tell.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// A run that is under way.
+pub(super) struct Process {
+    stdin: ChildStdin,
+    /// Stands for the process even when its number is another's.
+    handle: OwnedFd,
+}
+
+impl Process {
+    /// Begins a run; `service` is told what it tells, and its end.
+    pub(super) fn start(
+        binary: &Path,
+        words: &[String],
+        name: String,
+        service: Arc<Service>,
+    ) -> io::Result<Process> {
+        let mut command = Command::new(binary);
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // One arena: what threads have freed is there for all of them.
+        command.env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0");
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let handle = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
+        let (Some(stdin), Some(stdout), Ok(handle)) = (child.stdin.take(), child.stdout.take(), handle)
+        else {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::other("the process has no handle"));
+        };
+        std::thread::Builder::new().name("job".to_owned()).stack_size(128 << 10).spawn(move || {
+            let code = follow(child, stdout, &name, &service);
+            service.ended(&name, code);
+        })?;
+        Ok(Process { stdin, handle })
+    }
+
+    pub(super) fn grant(&mut self) {
+        // A process that is gone needs nothing: its end is told by itself.
+        let _ = self.stdin.write_all(b"grant\n");
+    }
+    pub(super) fn stop(&mut self) {
+        self.signal(Signal::STOP);
+    }
+    pub(super) fn go_on(&mut self) {
+        self.signal(Signal::CONT);
+    }
+    pub(super) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+    }
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.handle, signal);
+    }
+}
+
+/// Reads what the run tells to its end; gives its exit code.
+fn follow(mut child: Child, stdout: ChildStdout, name: &str, service: &Service) -> Option<i32> {
+    let (mut lines, mut line) = (BufReader::new(stdout), Vec::new());
+    loop {
+        line.clear();
+        match lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        if let Some(report) = serde_json::from_slice(&line).ok().and_then(report) {
+            service.told(name, report);
+        }
+    }
+    child.wait().ok().and_then(|status| status.code())
+}
+
+fn report(mut line: Map<String, Value>) -> Option<Report> {
+    let bytes = || line.get("bytes").and_then(Value::as_u64);
+    let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
+    match line.get("event")?.as_str()? {
+        "need" => bytes().map(Report::Need),
+        "free" => bytes().map(Report::Free),
+        "containers" => bytes().map(Report::Containers),
+        "waiting" => text("what").map(Report::Waiting),
+        "document" => Some(Report::Failed(text("path")?, text("reason")?)),
+        "error" => text("message").map(Report::Error),
+        "progress" => {
+            line.remove("event");
+            Some(Report::Progress(line))
+        }
+        "summary" => {
+            line.remove("event");
+            Some(Report::Summary(line))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""`strand jobs`: the service that runs imports, as a user runs it, by its command line and over HTTP.
+
+usage: jobs.py STRAND_BINARY [WORD ...]. JOBS is how many jobs share one budget (40 unless told). Every server is on a free port of
+127.0.0.1 and is ended by its pid. Prints "N passed, M failed" and exits 1 when a check fails.
+"""
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import sources
+from sources import counts, free_port, mail
+
+CHECKS = []
+JOBS = int(os.environ.get("JOBS", "40"))
+BUDGET_MB = 256
+# How long anything may take; nothing waits so long when all is well.
+WAIT_S = 300
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def until(what, reason):
+    deadline = time.time() + WAIT_S
+    while not (found := what()):
+        assert time.time() < deadline, f"waited for {reason}"
+        time.sleep(0.005)
+    return found
+
+
+class Service:
+    """`strand jobs serve`."""
+
+    def __init__(self, world, text="", memory=f"{BUDGET_MB}M", running=8):
+        self.world, self.port = world, free_port()
+        world.write("jobs.toml", f'listen = "127.0.0.1:{self.port}"\nmemory = "{memory}"\nrunning = {running}\n'
+                    f'state = "{world.folder}/state"\n{text}')
+        self.start()
+
+    def start(self):
+        self.process = self.world.start(self.port, [self.world.binary, "jobs", "serve", f"{self.world.folder}/jobs.toml"])
+        self.pid = self.process.process.pid
+
+    def kill(self):
+        self.process.process.kill()
+        self.process.process.wait()
+
+    def __call__(self, *words, code=0):
+        done = self.world.run("jobs", *words, "--json", "--service", f"127.0.0.1:{self.port}",
+                              "--server", f"127.0.0.1:{self.world.strand.port}")
+        assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def http(self, method, path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method, data=None if body is None else json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def job(self, name):
+        return self.http("GET", f"/v1/jobs/{name}")[1]
+
+    def children(self, name=None):
+        """Processes of runs, of one job or of all."""
+        found = []
+        for pid in children_of(self.pid):
+            with contextlib.suppress(OSError):
+                words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
+                if b"--supervised" in words and (name is None or name.encode() in words):
+                    found.append(pid)
+        return found
+
+
+def children_of(pid):
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            found += map(int, open(f"/proc/{pid}/task/{task}/children").read().split())
+    return found
+
+
+def state_of(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "gone"
+
+
+def fill(world, name, count, body="text\n"):
+    for i in range(count):
+        world.write(f"{name}/{i // 20:03}/{i:05}.eml", mail(f"message {i}", body))
+    return f"{world.folder}/{name}"
+
+
+def add(service, name, source, *more):
+    return service("add", name, source, *more)[0]
+
+
+@check
+def jobs_are_defined_run_and_told_of(world):
+    docs = fill(world, "docs", 60)
+    world.write("docs/bad.eml", b"\0\1")
+    server = f'server = "127.0.0.1:{world.strand.port}"'
+    service = Service(world, f'[[job]]\nname = "fixed"\nsource = "{docs}"\n{server}\noptions = ["--include", "000/*"]\n')
+    assert add(service, "more", docs, "--priority", "3")["state"] == "idle"
+    done = service("run", "more", "--wait")[0]
+    assert done["last"]["outcome"] == "done" and done["last"]["summary"]["added"] == 60 and done["failed"] == 1, done
+    assert [(e["path"], e["outcome"]) for e in service("errors", "more")] == [("bad.eml", "failed")]
+    world.write("docs/bad.eml", mail("mended"))
+    done = service("retry", "more", "--wait")[0]
+    assert counts(done["last"]["summary"]) == [1, 0, 0, 60, 0] and service("errors", "more") == [], done
+    assert service("run", "fixed", "--wait")[0]["last"]["summary"]["added"] == 20
+    assert [job["name"] for job in service("list")] == ["fixed", "more"]
+    # The file's own jobs are the file's; wrong definitions say what is wrong.
+    assert service.http("DELETE", "/v1/jobs/fixed")[0] == 409
+    for body, word in [({}, "source"), ({"source": "x", "every": "soon"}, "soon"), ({"source": "x", "options": ["--json"]}, "--json"),
+                       ({"source": "x", "into": "more", "server": f"127.0.0.1:{world.strand.port}"}, "fills")]:
+        status, said = service.http("PUT", "/v1/jobs/odd", body)
+        assert status in (400, 409) and word in said["error"], (status, said)
+    assert service.http("POST", "/v1/jobs/nobody/run")[0] == 404 and service.http("GET", "/v2")[0] == 404
+    service("remove", "more")
+    assert [job["name"] for job in service("list")] == ["fixed"] and world.client.dbsize() == 81
+    # A source that is not there, and one that has lost most of what it had.
+    add(service, "nowhere", f"{world.folder}/nowhere")
+    assert service("run", "nowhere", "--wait", code=1)[0]["last"]["outcome"] == "stopped"
+    big = fill(world, "big", 300)
+    add(service, "big", big)
+    service("run", "big", "--wait")
+    for folder in range(1, 15):
+        shutil.rmtree(f"{big}/{folder:03}")
+    stopped = service("run", "big", "--wait", code=1)[0]["last"]
+    assert stopped["outcome"] == "stopped" and "280 of 300 documents would be removed" in stopped["error"], stopped
+    assert world.client.dbsize() == 381
+    # Beside a second service over the same state.
+    second = world.run("jobs", "serve", f"{world.folder}/jobs.toml")
+    assert second.returncode == 1 and "another service" in second.stderr, second
+
+
+@check
+def intervals_never_overlap_and_one_dataset_has_one_importer(world):
+    docs = fill(world, "docs", 40, "long text\n" * 200)
+    service = Service(world)
+    # Each run takes longer than the interval.
+    add(service, "often", docs, "--every", "20ms", "--jitter", "5ms", "--rate", "400k")
+    most = 0
+
+    def has_run_thrice():
+        nonlocal most
+        most = max(most, len(service.children("often")))
+        return service.job("often")["runs"] >= 3
+
+    until(has_run_thrice, "three runs")
+    assert most == 1, most
+    service("remove", "often")
+
+    world.client.flushall()
+    add(service, "slow", docs, "--rate", "5k")
+    service("run", "slow")
+    until(lambda: world.client.dbsize() > 2, "documents")
+    server = ["--server", f"127.0.0.1:{world.strand.port}"]
+    refused = world.run("import", docs, "--into", "slow", *server)
+    assert refused.returncode == 6 and "another import" in refused.stderr, refused
+    waits = subprocess.Popen([world.binary, "import", docs, "--into", "slow", "--wait", *server], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert b"another import" in waits.stderr.readline()
+    service("cancel", "slow")
+    out, _ = waits.communicate(timeout=WAIT_S)
+    assert waits.returncode == 0 and b"slow: " in out and world.client.dbsize() == 40, out
+
+
+@check
+def pause_resume_cancel_and_a_service_that_is_killed(world):
+    docs = fill(world, "docs", 400, "long text\n" * 200)
+    service = Service(world)
+    add(service, "slow", docs, "--rate", "400k")
+    service("run", "slow")
+    until(lambda: world.client.dbsize() > 20, "documents")
+    (pid,) = service.children("slow")
+    began = time.time()
+    assert service.http("POST", "/v1/jobs/slow/pause")[1]["state"] == "paused"
+    until(lambda: state_of(pid) == "T", "a stopped process")
+    paused_ms = (time.time() - began) * 1000
+    service("resume", "slow")
+    until(lambda: state_of(pid) != "T", "a running process")
+
+    # Killed in the middle: the next service goes on at the container it was in.
+    before = until(lambda: world.client.dbsize() > 100 and world.client.dbsize(), "documents")
+    service.kill()
+    until(lambda: state_of(pid) in ("gone", "Z"), "the end of the run, which nobody listens to")
+    world.client.set("odd", "1")
+    service.start()
+    done = until(lambda: (job := service.job("slow"))["state"] == "idle" and job["runs"] > 0 and job, "the end")
+    summary = done["last"]["summary"]
+    assert world.client.dbsize() == 401 and summary["unchanged"] >= before - 20 - 1 and summary["failed"] == 0, (before, summary)
+
+    shutil.rmtree(f"{docs}/000")
+    fill(world, "docs", 380, "another text\n" * 200)
+    service("run", "slow")
+    until(lambda: service.job("slow")["state"] == "running" and service.children("slow"), "a run")
+    (pid,) = service.children("slow")
+    began = time.time()
+    service.http("POST", "/v1/jobs/slow/cancel")
+    until(lambda: state_of(pid) in ("gone", "Z"), "a cancelled run")
+    cancelled_ms = (time.time() - began) * 1000
+    until(lambda: service.job("slow")["state"] == "idle", "an idle job")
+    assert service.job("slow")["last"]["outcome"] == "cancelled"
+    assert service("run", "slow", "--wait")[0]["last"]["outcome"] == "done" and world.client.dbsize() == 401
+    print(f"     paused in {paused_ms:.0f} ms, cancelled in {cancelled_ms:.0f} ms; {summary['unchanged']} of 400 documents not done again")
+
+
+def memory_mb(pids):
+    """What the processes hold together, shared pages once."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = open(f"/proc/{pid}/smaps_rollup").read().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+@check
+def many_jobs_stay_within_one_budget(world):
+    dice = random.Random(5)
+    service = Service(world, running=64)
+    expected = 0
+    for i in range(JOBS):
+        count = dice.randrange(2, 12)
+        for k in range(count):
+            world.write(f"many/{i}/{k}.eml", mail(f"message {k} of {i}"))
+        # Most are small; some ask for more, and a few for so much that they run alone.
+        size = dice.choice([0, 0, 0, 100_000, 2_000_000, 5_000_000, 12_000_000])
+        if size:
+            line = json.dumps({"number": i, "text": "word " * 30})
+            world.write(f"many/{i}/large.json", "[" + ",".join([line] * (size // len(line))) + "]")
+            count += 1
+        expected += count
+        service.http("PUT", f"/v1/jobs/j{i}", {
+            "source": f"{world.folder}/many/{i}", "server": f"127.0.0.1:{world.strand.port}", "priority": i % 3, "options": ["--no-index"]})
+    peak, at_once, waits, over = 0.0, 0, set(), threading.Event()
+
+    def watch():
+        nonlocal peak, at_once
+        while not over.is_set():
+            pids = service.children()
+            at_once = max(at_once, len(pids))
+            peak = max(peak, memory_mb([service.pid, *pids]))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        began = time.time()
+        for i in range(JOBS):
+            assert service.http("POST", f"/v1/jobs/j{i}/run")[0] == 200
+
+        def is_over():
+            listed = service.http("GET", "/v1/jobs")[1]
+            assert listed["held_bytes"] <= listed["budget_bytes"], listed
+            waits.update(job["waits"] for job in listed["jobs"] if "would need" in job.get("waits", ""))
+            return all(job["state"] == "idle" for job in listed["jobs"])
+
+        until(is_over, "all jobs")
+        took = time.time() - began
+    finally:
+        over.set()
+        watcher.join()
+    for job in service.http("GET", "/v1/jobs")[1]["jobs"]:
+        assert job["last"]["outcome"] == "done" and job["last"]["summary"]["failed"] == 0, job
+    assert world.client.dbsize() == expected, (world.client.dbsize(), expected)
+    assert peak <= BUDGET_MB * 1.1, peak
+    assert waits, "nobody had to wait"
+    print(f"     {JOBS} jobs, up to {at_once} at once, in {took:.0f} s: at most {peak:.0f} of {BUDGET_MB} MB; e.g. {sorted(waits)[-1]!r}")
+
+
+if __name__ == "__main__":
+    sources.main("jobs.py", CHECKS)
