@@ -2,7 +2,8 @@
 """`strand import` and `strand diff` beside other programs, at size: versitygw as the S3 server, rclone and restic as oracles and peers.
 
 usage: real.py STRAND_BINARY (make test-real sets the rest: VERSITYGW, .venv with rclone, Debian's restic). OBJECTS is how many
-objects the large bucket has (100,000 unless told). Prints "N passed, M failed" and exits 1 when a check fails.
+objects the large bucket has (100,000 unless told), PAIRS how many pairs of commits are compared with git (1,000), FILES how many files the
+large repository and the large folder have (100,000). Prints "N passed, M failed" and exits 1 when a check fails.
 """
 import json
 import os
@@ -15,6 +16,8 @@ import sources
 from sources import KEY, SECRET, World, counts, mail, rclone
 
 OBJECTS = int(os.environ.get("OBJECTS", "100000"))
+PAIRS = int(os.environ.get("PAIRS", "1000"))
+FILES = int(os.environ.get("FILES", "100000"))
 A_FOLDER = 1000
 CHECKS = []
 
@@ -123,6 +126,152 @@ def differences_are_those_that_restic_and_rclone_find(world):
     theirs = {(names[line[0]], line[2:]) for line in checked.stdout.splitlines() if line[0] in names}
     assert ours == theirs, (sorted(ours - theirs)[:5], sorted(theirs - ours)[:5])
     print(f"     {len(ours)} differences, the same to restic and rclone")
+
+
+@check
+def a_bucket_as_it_was_is_what_rclone_lists(world):
+    if not (versitygw := os.environ.get("VERSITYGW")):
+        print("     no versitygw: skipped (rclone's own server keeps no versions)")
+        return
+    port = sources.free_port()
+    for name in ("s3", "old"):
+        os.makedirs(f"{world.folder}/{name}")
+    environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+    serve = [versitygw, "--port", f"127.0.0.1:{port}", "--quiet", "posix", "--versioning-dir", f"{world.folder}/old", f"{world.folder}/s3"]
+    world.start(port, serve, environment)
+    endpoint = f"http://127.0.0.1:{port}"
+    remote = f":s3,provider=Other,list_url_encode=false,endpoint='{endpoint}',access_key_id={KEY},secret_access_key='{SECRET}':data"
+
+    def call(*arguments, data=None):
+        done = subprocess.run([rclone(), "--config", "", "-q", *arguments], input=data, capture_output=True, timeout=120)
+        assert done.returncode == 0, (arguments, done.stderr[-500:])
+        return done.stdout.decode()
+
+    call("mkdir", remote)
+    call("backend", "versioning", remote, "Enabled")
+    moments = []
+    for turn in range(3):
+        call("rcat", f"{remote}/in/a.eml", data=mail(f"a{turn}").encode())
+        call("rcat", f"{remote}/in/deep/{turn}.eml", data=mail(f"deep{turn}").encode())
+        if turn == 1:
+            call("deletefile", f"{remote}/in/deep/0.eml")
+        # A moment is a second: nothing else happens in the one after this turn.
+        moments.append(int(time.time()) + 1)
+        while time.time() < moments[-1] + 1:
+            time.sleep(0.05)
+    for turn in (0, 2, 1):
+        done, _ = world.imports("s3://data", "--endpoint", endpoint, "--as-of", str(moments[turn]), "--max-delete", "100%")
+        assert done["failed"] == 0, done
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moments[turn]))
+        oracle = call("lsf", "-R", "--files-only", "--s3-version-at", at, remote).splitlines()
+        assert world.ids() == sorted(oracle), (turn, world.ids(), oracle)
+        assert world.client.hget("d:in/a.eml", "subject").decode() == f"a{turn}"
+    now, _ = world.imports("s3://data", "--endpoint", endpoint, "--max-delete", "100%")
+    assert world.ids() == ["in/a.eml", "in/deep/1.eml", "in/deep/2.eml"] and now["failed"] == 0, world.ids()
+
+
+def git(folder, *arguments, data=None):
+    """What git says, as bytes."""
+    set_up = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "core.quotePath=false"]
+    return subprocess.run(["git", "-C", folder, *set_up, *arguments], input=data, capture_output=True, check=True).stdout
+
+
+def diff_tree(folder, old, new):
+    """What git finds of the files that are documents: sign and path."""
+    fields = git(folder, "diff-tree", "-r", "--no-renames", "--raw", "-z", "--no-abbrev", old, new).split(b"\0")
+    changes = set()
+    for facts, path in zip(fields[::2], fields[1::2]):
+        old_mode, new_mode, old_id, new_id, _ = facts.decode().split(" ")
+        before, after = old_mode.startswith(":100"), new_mode.startswith("100")
+        if before and after and old_id != new_id:
+            changes.add(("updated", path.decode()))
+        elif before != after:
+            changes.add(("added" if after else "removed", path.decode()))
+    return changes
+
+
+@check
+def pairs_of_commits_are_as_git_says(world):
+    if not os.path.exists(f"{sources.ROOT}/.git"):
+        print("     this is no checkout: skipped")
+        return
+    git(world.folder, "clone", "-q", "--bare", sources.ROOT, "history.git")
+    folder = f"{world.folder}/history.git"
+    commits = git(folder, "rev-list", "HEAD").decode().split()
+    dice, found = random.Random(1), 0
+    for _ in range(PAIRS):
+        old, new = dice.choice(commits), dice.choice(commits)
+        done = world.run("diff", f"git+file://{folder}@{old}", f"git+file://{folder}@{new}", "--json")
+        assert done.returncode in (0, 1), done.stderr
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        ours = {(line["outcome"], line["path"]) for line in lines if line["event"] == "document"}
+        theirs = diff_tree(folder, old, new)
+        assert ours == theirs, (old, new, sorted(ours - theirs)[:5], sorted(theirs - ours)[:5])
+        found += len(ours)
+    print(f"     {PAIRS} pairs of {len(commits)} commits, {found} changes, all as git diff-tree says")
+
+
+@check
+def one_changed_file_of_many_opens_few_trees(world):
+    folder = f"{world.folder}/many.git"
+    git(world.folder, "init", "-q", "--bare", "-b", "main", "many.git")
+    # 100 x 100 folders.
+    name = lambda i: f"{i % 100:02}/{i // 100 % 100:02}/{i // 10000:04}.txt"
+    stream = ["blob\nmark :1\ndata 2\nx\n\ncommit refs/heads/main\ncommitter n <e> 0 +0000\ndata 1\na\n"]
+    stream += [f"M 100644 :1 {name(i)}\n" for i in range(FILES)]
+    stream += [f"\nblob\nmark :2\ndata 2\ny\n\ncommit refs/heads/main\ncommitter n <e> 1 +0000\ndata 1\nb\nM 100644 :2 {name(FILES // 2)}\n\n"]
+    git(folder, "fast-import", "--quiet", data="".join(stream).encode())
+    first, _ = world.imports(f"git+file://{folder}@main~1", "--no-index")
+    assert counts(first) == [FILES, 0, 0, 0, 0], first
+    best = None
+    for revision in ("main", "main~1", "main"):
+        changed, _ = world.imports(f"git+file://{folder}@{revision}", "--no-index")
+        assert counts(changed) == [0, 1, 0, FILES - 1, 0] and changed["opened"] == 1, changed
+        assert changed["containers"] < 10, changed
+        best = min(best or 9, changed["seconds"])
+    print(f"     1 of {FILES} files in git: {changed['containers']} trees opened, {best * 1000:.1f} ms")
+
+
+@check
+def an_unchanged_folder_beside_rclone_and_restic(world):
+    dice = random.Random(3)
+    for i in range(FILES // 5):
+        world.write(f"plain/{i // 500:04}/{i:06}.txt", dice.randbytes(dice.randrange(200, 2000)).hex())
+    server = f"127.0.0.1:{world.strand.port}"
+    environment = {**world.environment, "RESTIC_REPOSITORY": f"{world.folder}/repo", "RESTIC_PASSWORD": "p"}
+    restic = ["restic", "-q", "--no-cache"]
+    subprocess.run([*restic, "init"], env=environment, check=True, capture_output=True)
+    ours = [world.binary, "import", f"{world.folder}/plain", "--into", "d", "--server", server, "--no-index", "-q"]
+    sync = [rclone(), "--config", "", "-q", "sync", f"{world.folder}/plain", f"{world.folder}/copy"]
+    for first in (ours, sync, [*restic, "backup", f"{world.folder}/plain"]):
+        measured(first, environment)
+    figures = {}
+    for name, again in (("strand import", ours), ("rclone sync", sync), ("restic backup --dry-run", [*restic, "backup", "--dry-run", f"{world.folder}/plain"])):
+        figures[name] = min(measured(again, environment) for _ in range(3))
+    for name, (seconds, memory) in figures.items():
+        print(f"     {FILES // 5} unchanged files, {name}: {seconds:.2f} s, {memory:.0f} MB")
+
+
+@check
+def snapshots_of_restic_are_imported_as_the_folder_is(world):
+    tree(world, "one", 1)
+    tree(world, "two", 2, "one")
+    environment = {**world.environment, "RESTIC_REPOSITORY": f"{world.folder}/repo", "RESTIC_PASSWORD": "p"}
+    restic = lambda *a, **k: subprocess.run(["restic", "-q", *a], env=environment, check=True, capture_output=True, text=True, **k)
+    restic("init")
+    for name in ("one", "two"):
+        os.rename(f"{world.folder}/{name}", f"{world.folder}/at")
+        restic("backup", f"{world.folder}/at")
+        os.rename(f"{world.folder}/at", f"{world.folder}/{name}")
+    ids = [snapshot["id"] for snapshot in json.loads(restic("snapshots", "--json").stdout)]
+    for name, snapshot in zip(("one", "two"), ids):
+        source = f"restic:{world.folder}/repo@{snapshot}:{world.folder}/at"
+        done, _ = world.imports(source, "--max-delete", "100%", environment=environment)
+        assert done["failed"] == 0, done
+        same = world.run("diff", source, f"{world.folder}/{name}", environment=environment)
+        assert same.returncode == 0, (same.stdout[-500:], same.stderr[-500:])
+    files = sum(len(files) for _, _, files in os.walk(f"{world.folder}/two"))
+    assert len(world.ids()) == files and done["containers_skipped"] >= 0, (len(world.ids()), files)
 
 
 if __name__ == "__main__":

@@ -318,6 +318,199 @@ def a_server_that_is_too_busy_is_asked_again(world):
         proxy.server_close()
 
 
+class Counting(http.server.BaseHTTPRequestHandler):
+    """Hands requests on and counts those for bodies, and how many are under way at a time. The first request for a body waits until
+    a second one is there. While `busy` is more than 0 it says for how many seconds nobody shall ask."""
+
+    protocol_version = "HTTP/1.1"
+    lock, target = threading.Condition(), None
+    bodies = under_way = most = busy = 0
+    refused_at, early = None, 0
+
+    def do_GET(self):
+        cls = Counting
+        is_body = "list-type=" not in self.path
+        with cls.lock:
+            now = time.monotonic()
+            if cls.refused_at and now < cls.refused_at[0] + cls.refused_at[1]:
+                cls.early += 1
+            busy, cls.busy = cls.busy if is_body else 0, 0 if is_body else cls.busy
+            if busy:
+                cls.refused_at = (now, busy)
+            cls.bodies += is_body
+            cls.under_way += is_body
+            cls.most = max(cls.most, cls.under_way)
+            cls.lock.notify_all()
+            if is_body and cls.bodies == 1:
+                cls.lock.wait_for(lambda: cls.most > 1, timeout=20)
+        try:
+            if busy:
+                body = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"
+                return Busy.answer(self, 503, [("Content-Type", "application/xml"), ("Retry-After", str(busy))], body)
+            connection = http.client.HTTPConnection(*cls.target, timeout=20)
+            connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            got = connection.getresponse()
+            body = got.read()
+            status = 206 if got.getheader("Content-Range") else got.status
+            keep = [(n, v) for n, v in got.getheaders() if n.lower() not in ("content-length", "transfer-encoding", "connection")]
+            Busy.answer(self, status, keep, body)
+            connection.close()
+        finally:
+            with cls.lock:
+                cls.under_way -= is_body
+
+    def log_message(self, *_):
+        pass
+
+
+def counting(world):
+    """The S3 server behind one that counts."""
+    endpoint = world.s3()
+    Counting.target = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
+    Counting.bodies = Counting.under_way = Counting.most = Counting.busy = Counting.early = 0
+    Counting.refused_at = None
+    proxy = in_thread(Counting)
+    return proxy, f"http://127.0.0.1:{proxy.server_port}"
+
+
+@check
+def documents_are_asked_for_some_at_a_time_and_read_in_order(world):
+    for i in range(60):
+        world.write(f"s3/data/{i:03}.eml", mail(str(i)))
+    proxy, endpoint = counting(world)
+    try:
+        done, lines = world.imports("s3://data", "--endpoint", endpoint)
+        assert counts(done) == [60, 0, 0, 0, 0], done
+        told = [line["path"] for line in lines if line["event"] == "document"]
+        assert told == sorted(told) and len(told) == 60, told
+        assert Counting.bodies == 60 and 2 <= Counting.most <= 16, (Counting.bodies, Counting.most)
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@check
+def a_server_says_how_long_it_wants_to_be_left_alone(world):
+    for i in range(5):
+        world.write(f"s3/data/{i}.eml", mail(str(i)))
+    proxy, endpoint = counting(world)
+    try:
+        # The last of five: four are under way already when it is refused.
+        Counting.most, Counting.busy = 2, 0
+        assert world.imports("s3://data", "--endpoint", endpoint)[0]["added"] == 5
+        world.write("s3/data/new.eml", mail("new"))
+        Counting.busy = 2
+        done, _ = world.imports("s3://data", "--endpoint", endpoint)
+        assert counts(done) == [1, 0, 0, 5, 0] and Counting.refused_at and Counting.early == 0, (done, Counting.early)
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@check
+def a_cache_answers_the_second_time(world):
+    documents = fill_bucket(world)
+    proxy, endpoint = counting(world)
+    cache = ["--cache", f"{world.folder}/cache", "--endpoint", endpoint]
+    try:
+        first, _ = world.imports("s3://data", *cache)
+        assert counts(first) == [documents, 0, 0, 0, 0] and first["cache"]["hits"] == 0, first
+        keys = {key: world.client.hgetall(key) for key in world.client.scan_iter("d:*", count=1000)}
+        world.client.flushall()
+        Counting.bodies = 0
+        again, _ = world.imports("s3://data", *cache)
+        assert counts(again) == counts(first) and Counting.bodies == 0, (again, Counting.bodies)
+        assert again["cache"]["misses"] == 0 and again["cache"]["texts"] > 1000, again["cache"]
+        assert {key: world.client.hgetall(key) for key in world.client.scan_iter("d:*", count=1000)} == keys
+        # What changed is asked for, and nothing else.
+        world.client.flushall()
+        world.write("s3/data/in/one.eml", mail("ONE"))
+        changed, _ = world.imports("s3://data", *cache)
+        assert counts(changed) == counts(first) and Counting.bodies == 1, (changed, Counting.bodies)
+        assert world.client.hget("d:in/one.eml", "subject") == b"ONE"
+        # A damaged cache is asked for again; one that cannot be written is not used.
+        for path in glob.glob(f"{world.folder}/cache/strand-cache/objects/*/*"):
+            with open(path, "r+b") as file:
+                file.write(b"!")
+        world.client.flushall()
+        damaged, _ = world.imports("s3://data", *cache)
+        assert counts(damaged) == counts(first) and Counting.bodies > 1000, (damaged, Counting.bodies)
+        assert world.client.hget("d:in/one.eml", "subject") == b"ONE"
+        world.write("taken", "")
+        world.client.flushall()
+        aside, _ = world.imports("s3://data/in", "--endpoint", endpoint, "--cache", f"{world.folder}/taken")
+        assert aside["failed"] == 0 and "taken" in aside["cache"]["aside"], aside
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@check
+def a_full_disk_makes_the_cache_step_aside(world):
+    for i in range(40):
+        world.write(f"s3/data/{i}.bin.txt", LONG[i * 1000 : i * 1000 + 200_000])
+    os.makedirs(f"{world.folder}/small")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", f"{world.folder}/small"]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        print("  no mount on this machine: skipped")
+        return
+    try:
+        # No thresholds that would keep it from the last block.
+        world.write("conf", f"dir {world.folder}/small\nbrun 2%\nbcull 1%\nbstop 0%\nfrun 2%\nfcull 1%\nfstop 0%\nnocull\n")
+        done, _ = world.imports("s3://data", "--endpoint", world.s3(), "--cache-config", f"{world.folder}/conf")
+        assert counts(done) == [40, 0, 0, 0, 0] and done["cache"]["aside"], done
+    finally:
+        subprocess.run(["umount", f"{world.folder}/small"], check=True)
+
+
+@check
+def a_web_servers_archive_comes_from_the_cache(world):
+    world.write("web/box.zip", zipped(one_eml=mail("one"), two_eml=mail("two", LONG)))
+    seen = []
+
+    class Tagged(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self):
+            self.do_GET()
+
+        def do_GET(self):
+            with open(f"{world.folder}/web/box.zip", "rb") as file:
+                data = file.read()
+            seen.append(self.command)
+            first, last = 0, len(data) - 1
+            if asked := self.headers.get("Range"):
+                first, last = (int(n) for n in asked.removeprefix("bytes=").split("-"))
+                last = min(last, len(data) - 1)
+            self.send_response_only(206 if asked else 200)
+            self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+            self.send_header("Content-Length", str(last - first + 1))
+            if asked:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(data[first : last + 1])
+
+        def log_message(self, *_):
+            pass
+
+    server = in_thread(Tagged)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/box.zip"
+        first, _ = world.imports(url, "--cache", f"{world.folder}/cache")
+        assert counts(first) == [3, 0, 0, 0, 0] and "GET" in seen, (first, seen)
+        world.client.flushall()
+        seen.clear()
+        again, _ = world.imports(url, "--cache", f"{world.folder}/cache")
+        assert counts(again) == [3, 0, 0, 0, 0] and set(seen) == {"HEAD"}, (again, seen)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def serve_http(world, *more):
     port = free_port()
     arguments = [rclone(), "--config", "", "serve", "http", f"{world.folder}/web", "--addr", f"127.0.0.1:{port}"]

@@ -4,9 +4,10 @@
 //! sides' tokens are made of content, equal tokens cut the walk short; everything else is compared byte by byte. Archives
 //! are documents here: they are equal or not.
 
+use crate::cache::{CacheCounts, CacheUse};
 use crate::container::{Builder, Container, Entry, Kind};
 use crate::diff::{Change, diff};
-use crate::filter::{Filter, FilterOptions, Filtered};
+use crate::filter::{Filter, FilterOptions, Filtered, Ignoring};
 use crate::job::{DEPTH_MAX, join};
 use crate::source::remote::RemoteOptions;
 use crate::source::{self, Object, ReadError, Source, Tokens};
@@ -24,15 +25,18 @@ const BLOCK_BYTES: usize = 64 * 1024;
 pub fn compare(
     before: &Path,
     after: &Path,
-    filter: &FilterOptions,
+    filter_options: &FilterOptions,
     remote: &RemoteOptions,
     progress: &mut dyn Progress,
 ) -> Result<Summary, ImportError> {
     let started = Instant::now();
     let open = |path: &Path| {
-        let filter = Filter::new(filter).map_err(ImportError::Options)?;
+        let filter = Filter::new(filter_options).map_err(ImportError::Options)?;
         let opened = source::open(path, remote);
-        let source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
+        let mut source = opened.map_err(|error| ImportError::Source { path: path.to_path_buf(), error })?;
+        if filter_options.gitignore {
+            source = Box::new(Ignoring::new(source));
+        }
         Ok::<Box<dyn Source>, ImportError>(match filter {
             Some(filter) => Box::new(Filtered::new(source, filter)),
             None => source,
@@ -43,6 +47,9 @@ pub fn compare(
     let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
     pair.container(b"", Sides::Both, 0)?;
     let mut summary = pair.summary;
+    // Both are read through the same cache, with counts of their own.
+    let counts = [&pair.before, &pair.after].map(|source| source.cache().map(CacheUse::counts));
+    summary.cache = counts.into_iter().flatten().reduce(CacheCounts::plus);
     summary.took = started.elapsed();
     Ok(summary)
 }

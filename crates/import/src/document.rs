@@ -3,6 +3,7 @@
 //! [`extract`] chooses by name, place and content; mail is read by [`crate::mail`], other documents by [`crate::extract`]. What
 //! neither can read keeps its name and size.
 
+use crate::cache::texts::Text;
 use crate::extract::{self as content, Content};
 use crate::fields::Fields;
 use crate::mail;
@@ -62,10 +63,7 @@ pub enum Reading<'a> {
 /// The reason why it is a dead letter.
 pub fn extract(facts: &FileFacts<'_>, reading: Reading<'_>) -> Result<(Fields, Option<String>), String> {
     let mut fields = Fields::default();
-    fields.set("path", facts.path.to_vec());
-    fields.set("name", facts.name.to_vec());
-    fields.set("size", facts.size.to_string().into_bytes());
-    fields.set("parent", facts.parent.unwrap_or_default().to_vec());
+    set_place(facts, &mut fields);
     let kind = match reading {
         Reading::Not => "file",
         Reading::Mail(_) => "mail",
@@ -83,8 +81,23 @@ pub fn extract(facts: &FileFacts<'_>, reading: Reading<'_>) -> Result<(Fields, O
         }
         Reading::Other(content, bytes) => failure = content::extract(content, bytes, &mut fields).err(),
     }
-    fields.set("flags", facts.flags.unwrap_or_default().to_vec());
     Ok((fields, failure))
+}
+
+/// The document of a file of which a cache has the text, as [`extract`] gives it.
+pub(crate) fn place_text(facts: &FileFacts<'_>, text: Text) -> Fields {
+    let Text { mut fields, .. } = text;
+    set_place(facts, &mut fields);
+    fields
+}
+
+/// The fields that are of the place where a document lies.
+fn set_place(facts: &FileFacts<'_>, fields: &mut Fields) {
+    fields.set("path", facts.path.to_vec());
+    fields.set("name", facts.name.to_vec());
+    fields.set("size", facts.size.to_string().into_bytes());
+    fields.set("parent", facts.parent.unwrap_or_default().to_vec());
+    fields.set("flags", facts.flags.unwrap_or_default().to_vec());
 }
 
 #[cfg(test)]

@@ -18,11 +18,13 @@ pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
 pub use failed::Mode;
 
+use crate::cache::CacheUse;
+use crate::cache::texts::{self, Text};
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::diff::{Change, diff};
-use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract};
+use crate::document::{EXTRACTOR_VERSION, FileFacts, Reading, extract, place_text};
 use crate::extract::{Content, DOCUMENT_BYTES_MAX};
-use crate::filter::{Filter, Filtered};
+use crate::filter::{Filter, Filtered, Ignoring};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::memory::Throttle;
 use crate::sink::{self, Destination, Rejected, Sink};
@@ -50,11 +52,19 @@ const MORE_NOTE: &[u8] = b"~more";
 pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summary, ImportError> {
     let started = Instant::now();
     let dry_run = options.dry_run || options.mode == Mode::Verify;
-    let options = &ImportOptions { dry_run, ..options.clone() };
+    let mut options = ImportOptions { dry_run, ..options.clone() };
+    if options.mode == Mode::Verify {
+        // What is compared is what the source has, not what a cache says of it.
+        options.remote.cache = None;
+    }
+    let options = &options;
     check(options)?;
     let source_error = |error| ImportError::Source { path: options.source.clone(), error };
     let filter = Filter::new(&options.filter).map_err(ImportError::Options)?;
     let mut source = source::open(&options.source, &options.remote).map_err(source_error)?;
+    if options.filter.gitignore {
+        source = Box::new(Ignoring::new(source));
+    }
     if let Some(filter) = filter {
         source = Box::new(Filtered::new(source, filter));
     }
@@ -76,6 +86,7 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
     job.container(b"", &[], Level::default())?;
     job.sink.finish()?;
     let mut summary = job.summary;
+    summary.cache = job.source.cache().map(CacheUse::counts);
     summary.took = started.elapsed();
     Ok(summary)
 }
@@ -377,7 +388,23 @@ impl Job<'_> {
         let reread = reread || old.producer() != EXTRACTOR_VERSION;
         let retry = self.options.mode == Mode::RetryFailed;
         let mut children = children.iter();
+        // Documents that will be read are asked for some way ahead, and read in their order.
+        let will_read = |change: &Change<'_>| {
+            let is_changed = matches!(change, Change::Added(_) | Change::Updated { .. });
+            let is_there = !matches!(change, Change::Removed(_));
+            !change.is_container() && (is_changed || is_there && reread)
+        };
+        let (mut ahead, mut asked) = (diff(old, new).filter(will_read), 0usize);
         for change in diff(old, new) {
+            if will_read(&change) {
+                while asked < self.source.ahead()
+                    && let Some(next) = ahead.next()
+                {
+                    self.ask_for(path, &next.entry());
+                    asked += 1;
+                }
+                asked = asked.saturating_sub(1);
+            }
             let entry = change.entry();
             let child = join(path, entry.name);
             if entry.kind == Kind::Container {
@@ -412,6 +439,16 @@ impl Job<'_> {
             return Ok(blob);
         }
         self.reject(path, view(&blob), &rejected).map_err(record_error(path))
+    }
+
+    /// The document will be read soon, unless its text is there already.
+    fn ask_for(&mut self, container: &[u8], entry: &Entry<'_>) {
+        let container = self.within.path(container);
+        let version = texts::version(&*self.source, container, entry);
+        let is_there = version.is_some_and(|v| self.source.cache().is_some_and(|cache| cache.has(v, 0)));
+        if !is_there {
+            self.source.prefetch(container, entry);
+        }
     }
 
     /// Nothing differs: the record goes on, a dead letter stays one.
@@ -476,41 +513,55 @@ impl Job<'_> {
             archive: place.nested.and_then(|nested| nested.kind),
         };
         let _loan = self.options.memory.for_document(self.source.size(&place.new), place.path);
+        let version = texts::version(&*self.source, self.within.path(place.container), &place.new);
+        // An archive's own document is made of its listing; nothing of it is read.
+        let version = version.filter(|_| facts.archive.is_none());
+        let text = version.and_then(|version| self.source.cache()?.text(version));
         let (mut is_mail, mut content) = (false, None);
-        self.summary.opened += 1;
-        let (source, container) = (&mut self.source, self.within.path(place.container));
-        let read = source::read::read(
-            || source.open(container, &place.new),
-            buffer,
-            |beginning, size| {
-                is_mail = facts.is_mail(beginning);
-                content = match is_mail || facts.archive.is_some() || size > DOCUMENT_BYTES_MAX {
-                    true => None,
-                    false => Content::of(facts.name, beginning),
-                };
-                is_mail && size <= MESSAGE_BYTES_MAX || content.is_some()
-            },
-        );
-        self.summary.bytes_read += buffer.len() as u64;
-        self.throttle.read(buffer.len() as u64);
-        let done = match read {
-            Ok(done) => done,
-            // What the server holds stays as it is: the next run tries again.
-            Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
-        };
-        // Written to just now: what it holds is sent, but the next run looks again.
-        let young = done.stat.is_young && done.stat.token != place.new.token;
-        let token: &[u8] = if young { &[] } else { &done.stat.token };
-        facts.size = done.stat.size;
-        if is_mail && !done.whole {
-            let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
-            return self.dead(place, token, &reason, false, builder);
+        let (token, digest);
+        if let Some(text) = &text {
+            facts.size = text.size;
+            token = place.new.token.to_vec();
+            digest = text.digest;
+        } else {
+            self.summary.opened += 1;
+            let (source, container) = (&mut self.source, self.within.path(place.container));
+            let read = source::read::read(
+                || source.open(container, &place.new),
+                buffer,
+                |beginning, size| {
+                    is_mail = facts.is_mail(beginning);
+                    content = match is_mail || facts.archive.is_some() || size > DOCUMENT_BYTES_MAX {
+                        true => None,
+                        false => Content::of(facts.name, beginning),
+                    };
+                    is_mail && size <= MESSAGE_BYTES_MAX || content.is_some()
+                },
+            );
+            self.summary.bytes_read += buffer.len() as u64;
+            self.throttle.read(buffer.len() as u64);
+            let done = match read {
+                Ok(done) => done,
+                // What the server holds stays as it is: the next run tries again.
+                Err(error) => return self.dead(place, &[], &error.to_string(), true, builder),
+            };
+            // Written to just now: what it holds is sent, but the next run looks again.
+            let young = done.stat.is_young && done.stat.token != place.new.token;
+            token = if young { Vec::new() } else { done.stat.token.clone() };
+            facts.size = done.stat.size;
+            if is_mail && !done.whole {
+                let reason = format!("the message has {} bytes, more than {MESSAGE_BYTES_MAX}", facts.size);
+                return self.dead(place, &token, &reason, false, builder);
+            }
+            digest = match self.source.tokens() {
+                Tokens::Content => self::digest(&done.stat.token),
+                Tokens::Stamps if is_mail || content.is_some() => self::digest(buffer),
+                Tokens::Stamps => file_digest(facts.size),
+            };
         }
-        let digest = match self.source.tokens() {
-            Tokens::Content => digest(&done.stat.token),
-            Tokens::Stamps if is_mail || content.is_some() => digest(buffer),
-            Tokens::Stamps => file_digest(facts.size),
-        };
+        let token = &token[..];
+        // What was read is of the version that the listing told: the text may be kept under it.
+        let version = version.filter(|_| text.is_none() && token == place.new.token);
         let held = place.old.and_then(|old| old.get(DIGEST_NOTE)) == Some(&digest[..]);
         // What is read again because something in it failed is not sent again.
         let is_retried = self.options.mode == Mode::RetryFailed
@@ -521,7 +572,8 @@ impl Job<'_> {
         let mut fields = None;
         if is_kept {
             // The same bytes cannot be read any better.
-            let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| content.is_some());
+            let is_read = content.is_some() || text.is_some();
+            let before = place.old.and_then(|old| old.get(ERROR_NOTE)).filter(|_| is_read);
             error = error.or_else(|| before.map(|reason| String::from_utf8_lossy(reason).into_owned()));
         } else {
             let reading = match content {
@@ -529,8 +581,16 @@ impl Job<'_> {
                 None if is_mail => Reading::Mail(buffer),
                 None => Reading::Not,
             };
-            match extract(&facts, reading) {
+            let extracted = match text {
+                Some(text) => Ok((place_text(&facts, text), None)),
+                None => extract(&facts, reading),
+            };
+            match extracted {
                 Ok((extracted, failure)) => {
+                    if let (Some(version), Some(cache), None) = (version, self.source.cache(), &failure) {
+                        let bytes = Text::encode(facts.size, &digest, &extracted);
+                        bytes.iter().for_each(|bytes| cache.keep(version, 0, bytes));
+                    }
                     fields = Some(extracted);
                     error = error.or(failure);
                 }

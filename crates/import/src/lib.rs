@@ -8,6 +8,7 @@
 //!
 //! **Invariant:** knows no engine and no keyspace: it is a client like any other and reaches the server by commands only.
 
+pub mod cache;
 pub mod compare;
 pub mod connection;
 pub mod container;
@@ -29,6 +30,7 @@ pub mod source;
 mod summary;
 pub mod versions;
 
+pub use cache::{CacheCounts, CacheOptions};
 pub use compare::compare;
 pub use filter::FilterOptions;
 pub use job::{Forecast, MaxDelete, Mode, run};
@@ -41,7 +43,7 @@ use std::path::PathBuf;
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The folder or Maildir, `git+file:///repository@revision`, `s3://bucket/prefix`, or a URL.
+    /// The folder or Maildir, `git+file:///repository@revision`, `restic:/repository@snapshot`, `s3://bucket/prefix`, or a URL.
     pub source: PathBuf,
     /// The dataset: documents become hashes at `<into>:<path>`.
     pub into: String,
@@ -238,8 +240,8 @@ pub enum ImportError {
     },
     /// The source that a dataset came from is needed to know what the server holds of it.
     #[error(
-        "dataset {dataset:?} was imported from a git repository, and {path:?} was the tree {tree} there, which SOURCE does \
-         not have: import from a repository that has it, or into another dataset"
+        "dataset {dataset:?} was imported from a git repository or a restic snapshot, and {path:?} was the tree {tree} \
+         there, which SOURCE does not have: import from a repository that has it, or into another dataset"
     )]
     Unrecallable {
         /// The dataset.

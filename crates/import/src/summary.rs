@@ -1,6 +1,7 @@
 //! [`Summary`]: what a run did, as numbers, as dead letters, and as the one line at its end.
 
 use crate::Outcome;
+use crate::cache::CacheCounts;
 use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub struct Summary {
     pub containers_skipped: u64,
     /// Containers whose new version was recorded.
     pub recorded: u64,
+    /// What a cache gave and took, where there is one.
+    pub cache: Option<CacheCounts>,
     /// What was left out of the listings.
     pub skipped: Skipped,
     /// How long the run took.

@@ -12,6 +12,7 @@ mod pdf;
 mod tables;
 
 use crate::fields::Fields;
+pub(crate) use office::push_characters;
 use std::time::{Duration, Instant};
 
 /// Largest document in bytes whose content is read.

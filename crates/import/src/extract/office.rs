@@ -132,7 +132,7 @@ fn read_part(part: impl BufRead, shape: &Shape, text: &mut Text) -> Result<(), S
 }
 
 /// Hands on what an event says, if it is text.
-fn push_characters(event: &Event<'_>, push: &mut dyn FnMut(&str)) {
+pub(crate) fn push_characters(event: &Event<'_>, push: &mut dyn FnMut(&str)) {
     match event {
         Event::Text(t) => push(t.as_ref()),
         Event::CData(t) => push(t.as_ref()),

@@ -2,17 +2,20 @@
 //!
 //! [`FilterOptions`] is what a user asks for; [`Filter`] is the same, checked and compiled; [`Filtered`] is a source that
 //! lists only what the filter takes. A folder that an exclusion names is not listed at all. Globs and files of exclusions
-//! have gitignore's syntax and ripgrep's file types (the `ignore` crate).
+//! have gitignore's syntax and ripgrep's file types (the `ignore` crate). [`Ignoring`] obeys the `.gitignore` files in a source.
 //!
 //! The filter decides about the files of the source. What is in an archive that is taken is taken whole.
 //!
 //! Where tokens are made of content, a container's token says what is below it. The same tree under another filter is
 //! another container. So [`Filtered`] makes a token of the tree's token and the filter's digest.
 
+mod ignoring;
 mod size;
 
+pub use ignoring::Ignoring;
 pub use size::ByteSize;
 
+use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
 use crate::source::{FLAGS_KEY, ListError, Listing, Object, ReadError, Source, Tokens};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -43,6 +46,8 @@ pub struct FilterOptions {
     pub exclude: Vec<String>,
     /// Files of exclusions in gitignore's syntax, relative to the source's root.
     pub exclude_from: Vec<PathBuf>,
+    /// Nothing that a `.gitignore` file in the source names.
+    pub gitignore: bool,
     /// Only documents of these file types, when there are any.
     pub types: Vec<String>,
     /// No document of these file types.
@@ -233,6 +238,22 @@ impl Source for Filtered {
 
     fn is_remote(&self) -> bool {
         self.source.is_remote()
+    }
+
+    fn ahead(&self) -> usize {
+        self.source.ahead()
+    }
+
+    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
+        self.source.prefetch(path, entry);
+    }
+
+    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
+        self.source.cache_name(path, entry)
+    }
+
+    fn cache(&self) -> Option<&CacheUse> {
+        self.source.cache()
     }
 
     /// What was imported without a filter is recalled. What a filter listed is recorded at the server.

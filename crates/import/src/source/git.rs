@@ -5,12 +5,12 @@
 //! last import saw is asked of the repository again ([`Source::recall`]): no copy of a tree is kept at the server.
 //! Symbolic links are not followed; a submodule is a repository of its own. Both are counted.
 
-use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens};
+use super::{ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, divide};
 use crate::container::{Builder, Entry, Kind};
 use gix::ObjectId;
 use gix::objs::TreeRefIter;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How a source begins that is a revision of a repository.
 pub const SCHEME: &str = "git+file://";
@@ -38,7 +38,7 @@ impl Git {
     /// # Errors
     /// When there is no repository, or no such revision in it.
     pub fn open(location: &str) -> io::Result<Git> {
-        let (path, revision) = split_location(location);
+        let (path, revision) = divide(location, "HEAD");
         let mut repository = gix::open_opts(path, gix::open::Options::isolated()).map_err(other)?;
         repository.object_cache_size(OBJECT_CACHE_BYTES);
         let found = repository.rev_parse_single(revision).map_err(other)?;
@@ -180,15 +180,6 @@ impl Object for Blob {
     }
 }
 
-/// The repository and the revision. A path may hold an `@`, and so may a revision: the first one that has a folder on its
-/// left divides them.
-fn split_location(location: &str) -> (&Path, &str) {
-    let divided =
-        location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
-    let found = divided.into_iter().find(|(path, revision)| path.is_dir() && !revision.is_empty());
-    found.unwrap_or((Path::new(location), "HEAD"))
-}
-
 fn missing(id: ObjectId) -> io::Error {
     other(format!(
         "the object {id} is not in the repository (a shallow or partial clone has not all of them)"
@@ -203,6 +194,7 @@ fn other(error: impl std::fmt::Display) -> io::Error {
 mod tests {
     use super::*;
     use crate::fixture::TempDir;
+    use std::path::Path;
 
     #[test]
     fn the_repository_ends_where_a_folder_does() {
@@ -210,9 +202,9 @@ mod tests {
         dir.write("a@b/x", b"");
         let at = dir.path().join("a@b");
         let at = at.to_str().unwrap();
-        assert_eq!(split_location(at), (Path::new(at), "HEAD"));
+        assert_eq!(divide(at, "HEAD"), (Path::new(at), "HEAD"));
         for revision in ["main", "HEAD@{1}", "feature/x~2", "refs/tags/v@1"] {
-            assert_eq!(split_location(&format!("{at}@{revision}")), (Path::new(at), revision));
+            assert_eq!(divide(&format!("{at}@{revision}"), "HEAD"), (Path::new(at), revision));
         }
     }
 }

@@ -2,19 +2,22 @@
 //!
 //! [`Source`] is what every source can do: list a container, open a document of it, and say what its version tokens are
 //! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
-//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository;
-//! [`remote`] is a bucket or one object of a web server;
-//! [`archive`] is a document of another source that holds documents itself. Reading one document whole, of one moment, is
-//! in [`read`].
+//! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository,
+//! [`restic`] a snapshot of one; [`remote`] is a bucket or one object of a web server; [`archive`] is a document of
+//! another source that holds documents itself; `cached` reads through a cache. Reading one document whole, of one moment,
+//! is in [`read`].
 
 pub mod archive;
 mod beneath;
+mod cached;
 pub mod folder;
 pub mod git;
 pub mod read;
 pub mod remote;
+pub mod restic;
 pub mod stamp;
 
+use crate::cache::CacheUse;
 use crate::container::{ContainerError, Entry};
 use rustix::io::Errno;
 use std::io;
@@ -48,9 +51,31 @@ pub trait Source {
         false
     }
 
+    /// How many documents may be asked for before they are opened.
+    fn ahead(&self) -> usize {
+        0
+    }
+
+    /// The document `entry` of the container `path` will be opened soon, after those that this was said of before.
+    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
+        let _ = (path, entry);
+    }
+
     /// The document's size in bytes, where that costs less than opening it; `None` when it is not known.
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         Some(entry.size)
+    }
+
+    /// What a cache calls the document `entry` of the container `path`, in all of the world: with the entry's token it
+    /// says which bytes they are. `None` where a cache would not help, or the token does not say it for certain.
+    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
+        let _ = (path, entry);
+        None
+    }
+
+    /// The cache that this source is read through.
+    fn cache(&self) -> Option<&CacheUse> {
+        None
     }
 
     /// The container that had this token when it was imported by extractor version `producer`, with every document in it
@@ -64,19 +89,27 @@ pub trait Source {
     }
 }
 
-/// Opens a source by what a user calls it: a folder's path, `git+file:///repository@revision`, `s3://bucket/prefix`, or a
-/// URL.
+/// Opens a source by what a user calls it: a folder's path, `git+file:///repository@revision`,
+/// `restic:/repository@snapshot`, `s3://bucket/prefix`, or a URL.
 ///
 /// # Errors
 /// What the system, or the repository, says.
 pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
+    let source = open_bare(name, options)?;
+    Ok(match &options.cache {
+        Some(cache) => Box::new(cached::Cached::new(source, cache)),
+        None => source,
+    })
+}
+
+fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn Source>> {
     let text = name.as_os_str().as_encoded_bytes();
     if let Some(text) = name.to_str() {
         if let Some(location) = text.strip_prefix(remote::s3::SCHEME) {
             return Ok(Box::new(remote::s3::S3::open(location, options)?));
         }
         if remote::http::SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
-            return Ok(Box::new(remote::http::Http::open(text)?));
+            return Ok(Box::new(remote::http::Http::open(text, options.cache.is_some())?));
         }
     }
     if let Some(location) = text.strip_prefix(git::SCHEME.as_bytes()) {
@@ -84,7 +117,19 @@ pub fn open(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn 
             std::str::from_utf8(location).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         return Ok(Box::new(git::Git::open(location)?));
     }
+    if let Some(location) = name.to_str().and_then(|text| text.strip_prefix(restic::SCHEME)) {
+        return Ok(Box::new(restic::Restic::open(location, options)?));
+    }
     Ok(Box::new(folder::Folder::open(name)?))
+}
+
+/// A repository's folder and the revision in it. A path may hold an `@`, and so may a revision: the first one that has a
+/// folder on its left divides them.
+fn divide<'a>(location: &'a str, unsaid: &'a str) -> (&'a Path, &'a str) {
+    let divided =
+        location.match_indices('@').map(|(at, _)| (Path::new(&location[..at]), &location[at + 1..]));
+    let found = divided.into_iter().find(|(path, revision)| path.is_dir() && !revision.is_empty());
+    found.unwrap_or((Path::new(location), unsaid))
 }
 
 /// What a source's version tokens are made of.

@@ -205,3 +205,56 @@ fn a_revision_is_compared_with_another_and_with_a_folder() {
     assert_eq!(compared(&second, tree.path(), &visible), Vec::<String>::new());
     assert_eq!(compared(tree.path(), &first, &visible), ["~ a/b/c/two.txt", "+ d/one.eml"]);
 }
+
+#[test]
+fn gitignore_files_in_a_source_are_obeyed_as_git_does() {
+    let tree = Tree::new(&[
+        (".gitignore", "*.log\n/build/\n!keep.log\ndeep/secret\n# a comment\n[bad\n"),
+        ("a.txt", "a"),
+        ("a.log", "no"),
+        ("keep.log", "yes"),
+        ("build/out.txt", "no"),
+        ("in/build/out.txt", "yes"),
+        ("in/.gitignore", "!special.log\n/top.txt\nkeep.log\n*/\n!build/\n!below/\n"),
+        ("in/special.log", "yes"),
+        ("in/keep.log", "no"),
+        ("in/top.txt", "no"),
+        ("in/below/top.txt", "yes"),
+        ("in/below/x.log", "no"),
+        ("in/other/x.txt", "no"),
+        ("deep/secret/x.txt", "no"),
+        ("deep/more/deep/secret/x.txt", "yes"),
+    ]);
+    init(&tree);
+    // git itself says which files are left.
+    let listed = crate::git::git(tree.path(), &["ls-files", "-z", "--others", "--exclude-standard"]);
+    let mut expected: Vec<_> = listed
+        .split(|b| *b == 0)
+        .filter(|n| !n.is_empty())
+        .map(|n| String::from_utf8_lossy(n).into_owned())
+        .collect();
+    expected.sort();
+    assert!(expected.len() == 8, "{expected:?}");
+    let obeying = FilterOptions { gitignore: true, ..FilterOptions::default() };
+    let fake = Fake::start();
+    import(&fake, tree.path(), &obeying);
+    assert_eq!(fake.ids(), expected);
+
+    // The same of a revision: everything is committed, what is ignored too.
+    crate::git::git(tree.path(), &["add", "-A", "--force"]);
+    crate::git::git(tree.path(), &["commit", "-q", "-m", "all"]);
+    let fake = Fake::start();
+    import(&fake, &source(tree.path(), "main"), &obeying);
+    assert_eq!(fake.ids(), expected);
+    let again = import(&fake, &source(tree.path(), "main"), &obeying);
+    assert_eq!((again.unchanged, again.opened, again.containers), (expected.len() as u64, 0, 1));
+    // Other rules at the root: the tree `deep` is the same, and what it holds is not.
+    tree.write(".gitignore", "*.log\n");
+    crate::git::git(tree.path(), &["commit", "-q", "-a", "-m", "rules"]);
+    import(&fake, &source(tree.path(), "main"), &obeying);
+    assert!(
+        fake.ids().contains(&"deep/secret/x.txt".to_owned())
+            && fake.ids().contains(&"build/out.txt".to_owned())
+    );
+    assert!(!fake.ids().contains(&"keep.log".to_owned()));
+}

@@ -9,7 +9,7 @@ use strand_import::{ImportError, ImportOptions, MaxDelete, Outcome, Progress, Su
 
 /// What git says to `args` in `folder`.
 #[track_caller]
-fn git(folder: &Path, args: &[&str]) -> Vec<u8> {
+pub fn git(folder: &Path, args: &[&str]) -> Vec<u8> {
     let output = Command::new("git")
         .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false", "-C"])
         .arg(folder)

@@ -4,6 +4,7 @@
 mod allocations;
 mod archives;
 mod budget;
+mod cache;
 mod changes;
 mod extraction;
 mod failures;
@@ -13,4 +14,5 @@ mod filters;
 mod git;
 mod interruptions;
 mod nested;
+mod restic;
 mod retry;

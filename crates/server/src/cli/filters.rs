@@ -18,6 +18,9 @@ pub struct FilterArgs {
     /// Leave out what the lines of this file name, in gitignore's syntax; may be given again
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<PathBuf>,
+    /// Leave out what the .gitignore files in SOURCE name, as git does, and .git itself
+    #[arg(long)]
+    pub gitignore: bool,
     /// Take only documents of this file type: mail, archive, office, text, or one of ripgrep's; may be given again
     #[arg(long = "type", value_name = "NAME")]
     pub types: Vec<String>,
@@ -38,6 +41,7 @@ impl From<FilterArgs> for FilterOptions {
             include: args.include,
             exclude: args.exclude,
             exclude_from: args.exclude_from,
+            gitignore: args.gitignore,
             types: args.types,
             types_not: args.types_not,
             min_size: args.min_size,

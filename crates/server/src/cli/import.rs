@@ -42,8 +42,8 @@ const DOCUMENTS_FAILED: u8 = 3;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ImportArgs {
-    /// The folder or Maildir to import; or git+file:///path/of/repository@main; or s3://bucket/prefix; or the URL of an
-    /// archive or another file
+    /// The folder or Maildir to import; or git+file:///path/of/repository@main; or restic:/path/of/repository@latest;
+    /// or s3://bucket/prefix; or the URL of an archive or another file
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// The dataset: documents become hashes at NAME:path, the text index is called NAME
@@ -215,6 +215,7 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
             eprintln!("skipped {} folders whose trees are unchanged", summary.containers_skipped);
         }
     }
+    report_cache(summary);
     if forecast {
         eprintln!(
             "actual: {} containers, {} documents ({}) read, {} removed, {} of memory, {:.1} s",
@@ -228,6 +229,24 @@ fn report(summary: &Summary, verbose: bool, forecast: bool) {
     }
     report_dead_letters(summary);
     print_line(&summary.to_string());
+}
+
+/// What came from the cache, where there is one.
+pub fn report_cache(summary: &Summary) {
+    let Some(cache) = &summary.cache else { return };
+    if let Some(why) = &cache.aside {
+        eprintln!("the cache stands aside: {}", safe(why));
+    }
+    eprintln!(
+        "cache: {} parts ({}) and {} texts from it, {} parts from the source, {} stored, {} parts refused, {} objects culled",
+        cache.hits,
+        ByteSize(cache.hit_bytes),
+        cache.texts,
+        cache.misses,
+        ByteSize(cache.stored_bytes),
+        cache.refused,
+        cache.culled
+    );
 }
 
 /// The most memory that this process had, as the kernel says.

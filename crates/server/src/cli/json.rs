@@ -7,7 +7,7 @@ use super::display::print_line;
 use super::import::peak_memory_bytes;
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
-use strand_import::{Forecast, Outcome, Progress, Summary};
+use strand_import::{CacheCounts, Forecast, Outcome, Progress, Summary};
 
 /// A [`Progress`] that prints lines of JSON.
 pub struct JsonLines {
@@ -85,9 +85,31 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     ] {
         line.insert(name.to_owned(), number.into());
     }
+    if let Some(cache) = &summary.cache {
+        line.insert("cache".to_owned(), cache_counts(cache));
+    }
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
     print(line);
+}
+
+fn cache_counts(cache: &CacheCounts) -> Value {
+    let mut counts = Map::new();
+    for (name, number) in [
+        ("hits", cache.hits),
+        ("hit_bytes", cache.hit_bytes),
+        ("misses", cache.misses),
+        ("texts", cache.texts),
+        ("stored_bytes", cache.stored_bytes),
+        ("refused", cache.refused),
+        ("culled", cache.culled),
+    ] {
+        counts.insert(name.to_owned(), number.into());
+    }
+    if let Some(why) = &cache.aside {
+        counts.insert("aside".to_owned(), why.as_str().into());
+    }
+    Value::Object(counts)
 }
 
 /// The last line of a run that had to stop.

@@ -1,7 +1,10 @@
-//! The options that say how a bucket is reached, the same for `strand import` and `strand diff`.
+//! The options that say how a source is reached, the same for `strand import` and `strand diff`.
 
 use clap::Args;
-use strand_import::RemoteOptions;
+use std::path::{Path, PathBuf};
+use strand_import::cache::limits::{self, Limits};
+use strand_import::source::remote::versions::parse_moment;
+use strand_import::{CacheOptions, RemoteOptions};
 
 /// How a bucket is reached, beside what the environment and ~/.aws say.
 #[derive(Debug, Args)]
@@ -19,11 +22,46 @@ pub struct RemoteArgs {
     /// Ask for a public bucket's objects, without credentials
     #[arg(long, conflicts_with = "profile")]
     pub anonymous: bool,
+    /// What the bucket held at this moment (2026-11-22T20:00:00Z, or seconds since 1970), where it keeps versions
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub as_of: Option<i64>,
+    /// The file with the password of a restic repository; else RESTIC_PASSWORD_FILE, else RESTIC_PASSWORD
+    #[arg(long, value_name = "FILE", help_heading = "Reaching a restic repository")]
+    pub password_file: Option<PathBuf>,
+    /// Keep what is read of remote sources and mounts, and the texts made of it, in this folder: what is there in the
+    /// listed version is not asked for again
+    #[arg(long, value_name = "FOLDER", help_heading = "Cache")]
+    pub cache: Option<PathBuf>,
+    /// How much of its disk the cache may fill, and perhaps its folder, in the syntax of /etc/cachefilesd.conf; without it 10%
+    /// of blocks and files stay free (7% begin to cull, at 3% nothing is stored)
+    #[arg(long, value_name = "FILE", help_heading = "Cache", value_parser = read_config)]
+    pub cache_config: Option<CacheConfig>,
+}
+
+/// What a file of cachefilesd.conf's syntax says.
+#[derive(Clone, Debug)]
+pub struct CacheConfig(Limits, Option<PathBuf>);
+
+fn read_config(file: &str) -> Result<CacheConfig, String> {
+    limits::read_config(Path::new(file)).map(|(limits, folder)| CacheConfig(limits, folder))
+}
+
+/// Where a cache lies that is configured and has no folder.
+fn usual_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let below_home = || set("HOME").map(|home| home.join(".cache"));
+    set("XDG_CACHE_HOME").or_else(below_home).unwrap_or_else(std::env::temp_dir).join("strand")
 }
 
 impl From<RemoteArgs> for RemoteOptions {
     fn from(args: RemoteArgs) -> RemoteOptions {
-        let RemoteArgs { endpoint, region, profile, anonymous } = args;
-        RemoteOptions { endpoint, region, profile, anonymous }
+        let RemoteArgs { endpoint, region, profile, anonymous, as_of, password_file, cache, cache_config } =
+            args;
+        let (limits, configured) = match cache_config {
+            Some(CacheConfig(limits, folder)) => (limits, Some(folder.unwrap_or_else(usual_folder))),
+            None => (Limits::default(), None),
+        };
+        let cache = cache.or(configured).map(|folder| CacheOptions { folder, limits });
+        RemoteOptions { endpoint, region, profile, anonymous, as_of, password_file, cache }
     }
 }

@@ -74,6 +74,13 @@ impl Source for Folder {
         }
         Ok(Box::new(LocalFile { file, in_maildir: entry.get(FLAGS_KEY).is_some() }))
     }
+
+    /// A folder may lie on another machine.
+    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
+        let root = self.root.canonicalize().ok()?;
+        let at = crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name));
+        Some([b"file\0", root.as_os_str().as_bytes(), b"\0", &at].concat())
+    }
 }
 
 /// An open file.

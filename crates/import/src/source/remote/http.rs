@@ -31,14 +31,18 @@ pub struct Http {
     name: Vec<u8>,
     /// Without user and password.
     shown: PathBuf,
+    /// The object's size and token are asked for without its bytes: a cache may have these.
+    asks_first: bool,
+    /// True when the token says for certain which bytes they are.
+    is_strong: bool,
 }
 
 impl Http {
-    /// Opens `url`. Nothing is asked of the server yet.
+    /// Opens `url`. Nothing is asked of the server yet. `asks_first`: what the object is is asked before its bytes are.
     ///
     /// # Errors
     /// What is wrong with the URL.
-    pub fn open(url: &str) -> io::Result<Http> {
+    pub fn open(url: &str, asks_first: bool) -> io::Result<Http> {
         let url = Url::parse(url).map_err(io::Error::other)?;
         let mut shown = url.clone();
         let _ = shown.set_username("");
@@ -54,7 +58,8 @@ impl Http {
         let name = name_of(&url);
         let shown = PathBuf::from(shown.to_string());
         let fetch = HttpFetch { client, runtime, url, whole: RefCell::new(None) };
-        Ok(Http { object: Rc::new(RemoteObject::new(fetch)), name, shown })
+        let object = Rc::new(RemoteObject::new(fetch));
+        Ok(Http { object, name, shown, asks_first, is_strong: false })
     }
 }
 
@@ -72,7 +77,9 @@ impl Source for Http {
         if !path.is_empty() {
             return Err(failed(vanished()));
         }
-        let (size, token) = self.object.pinned().map_err(failed)?;
+        let told = if self.asks_first { self.object.fetch.ask_first() } else { None };
+        self.is_strong = told.is_some();
+        let (size, token) = told.map_or_else(|| self.object.pinned(), Ok).map_err(failed)?;
         let mut builder = Builder::new(0);
         let pushed = builder.push(Kind::Document, &self.name, size, &token, []);
         let built = pushed.and_then(|()| builder.finish());
@@ -82,6 +89,10 @@ impl Source for Http {
 
     fn open(&mut self, _path: &[u8], _entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
         Ok(Box::new(self.object.clone()))
+    }
+
+    fn cache_name(&self, _path: &[u8], _entry: &Entry<'_>) -> Option<Vec<u8>> {
+        self.is_strong.then(|| format!("http\0{}", self.object.fetch.url).into_bytes())
     }
 }
 
@@ -119,6 +130,18 @@ impl Fetch for HttpFetch {
 }
 
 impl HttpFetch {
+    /// Size and token of the object, where the server tells them without its bytes and with an entity tag that is another
+    /// one for other bytes.
+    fn ask_first(&self) -> Option<(u64, Vec<u8>)> {
+        let request = self.client.head(self.url.clone()).header(header::ACCEPT_ENCODING, "identity");
+        let sent = async { tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await.ok()?.ok() };
+        let response = self.runtime.block_on(sent).filter(|response| response.status() == StatusCode::OK)?;
+        let headers = response.headers();
+        let is_strong = headers.get(header::ETAG).is_some_and(|tag| !tag.as_bytes().starts_with(b"W/"));
+        let size = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
+        is_strong.then(|| (size, token(headers, size)))
+    }
+
     /// Asks for a range. `None`: everything came instead, and is kept.
     async fn ask(&self, range: Range<u64>, expected: Option<&[u8]>) -> io::Result<Option<Piece>> {
         let mut response = self.send(&range).await?;
@@ -207,7 +230,7 @@ impl HttpFetch {
 }
 
 /// How long the server asks to wait, up to [`BACKOFF_MAX`].
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(BACKOFF_MAX))
 }
@@ -282,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_password_is_not_shown() {
-        let http = Http::open("https://ada:secret@h.example/x.zip?key=secret").unwrap();
+        let http = Http::open("https://ada:secret@h.example/x.zip?key=secret", false).unwrap();
         assert_eq!(http.shown, PathBuf::from("https://h.example/x.zip"));
-        assert!(Http::open("http://").is_err());
+        assert!(Http::open("http://", false).is_err());
     }
 }

@@ -7,14 +7,18 @@
 pub mod http;
 mod profile;
 pub mod s3;
+pub mod throttle;
+pub mod versions;
 
 use super::{Object, Stat};
+use crate::cache::CacheOptions;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,6 +54,12 @@ pub struct RemoteOptions {
     pub profile: Option<String>,
     /// Ask without credentials.
     pub anonymous: bool,
+    /// What the bucket held at this moment, in seconds since 1970; of a bucket that keeps versions.
+    pub as_of: Option<i64>,
+    /// The file with the password of a restic repository; else `RESTIC_PASSWORD_FILE` and `RESTIC_PASSWORD` say it.
+    pub password_file: Option<PathBuf>,
+    /// A folder that keeps what was read; its options are not about remote sources alone.
+    pub cache: Option<CacheOptions>,
 }
 
 /// The runtime of the libraries. It runs while the importer waits for an answer.
@@ -92,6 +102,19 @@ struct Fetched {
 impl<F: Fetch> RemoteObject<F> {
     fn new(fetch: F) -> RemoteObject<F> {
         RemoteObject { fetch, state: RefCell::new(Fetched::default()) }
+    }
+
+    /// With its first block, which was asked for before it was opened.
+    fn with_first(fetch: F, first: Piece) -> RemoteObject<F> {
+        let object = RemoteObject::new(fetch);
+        {
+            let state = &mut *object.state.borrow_mut();
+            if first.bytes.len() as u64 == FIRST_BLOCK_BYTES.min(first.size) {
+                state.pinned = Some((first.size, first.token));
+                state.blocks.push_back((0, Rc::new(first.bytes)));
+            }
+        }
+        object
     }
 
     /// Size and token.
@@ -140,8 +163,7 @@ impl<F: Fetch> Object for Rc<RemoteObject<F>> {
         if offset >= self.pinned()?.0 || into.is_empty() {
             return Ok(0);
         }
-        let number =
-            if offset < FIRST_BLOCK_BYTES { 0 } else { 1 + (offset - FIRST_BLOCK_BYTES) / BLOCK_BYTES };
+        let number = block_at(offset);
         let block = self.block(number)?;
         let rest = &block[(offset - block_range(number).start) as usize..];
         let len = rest.len().min(into.len());
@@ -150,7 +172,13 @@ impl<F: Fetch> Object for Rc<RemoteObject<F>> {
     }
 }
 
-fn block_range(number: u64) -> Range<u64> {
+/// The number of the block that holds the byte at `offset`.
+pub(super) fn block_at(offset: u64) -> u64 {
+    if offset < FIRST_BLOCK_BYTES { 0 } else { 1 + (offset - FIRST_BLOCK_BYTES) / BLOCK_BYTES }
+}
+
+/// The bytes of a block.
+pub(super) fn block_range(number: u64) -> Range<u64> {
     match number {
         0 => 0..FIRST_BLOCK_BYTES,
         n => FIRST_BLOCK_BYTES + (n - 1) * BLOCK_BYTES..FIRST_BLOCK_BYTES + n * BLOCK_BYTES,
@@ -185,7 +213,7 @@ impl Whole {
     }
 }
 
-fn changed() -> io::Error {
+pub(super) fn changed() -> io::Error {
     io::Error::other("the object changed while it was read")
 }
 

@@ -8,18 +8,20 @@
 //! machine's role.
 
 use super::profile;
+use super::throttle::{Throttle, UNDER_WAY_MAX};
+use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
 use crate::container::{Builder, ContainerError, Entry, Kind, digest};
 use crate::source::{AT_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path as Key;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, RetryConfig,
 };
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -34,6 +36,19 @@ const NO_RANGES: &str = "non-partial response";
 /// Where a bucket is when nobody says it.
 const REGION: &str = "us-east-1";
 
+/// A first block that is on its way.
+struct Ahead {
+    key: String,
+    token: Vec<u8>,
+    task: tokio::task::JoinHandle<Option<Piece>>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 /// A bucket, or what lies below a prefix of it.
 pub struct S3 {
     store: Rc<AmazonS3>,
@@ -42,6 +57,15 @@ pub struct S3 {
     prefix: String,
     /// As given, for messages.
     shown: PathBuf,
+    /// Server and bucket, for a cache.
+    place: String,
+    /// True when the server has told an object without an entity tag: time and size alone are not enough for a cache.
+    is_untagged: bool,
+    throttle: Throttle,
+    /// Where not what the bucket holds now is wanted.
+    versions: Option<Versions>,
+    /// First blocks that were asked for before they are wanted, in the order in which they will be.
+    ahead: VecDeque<Ahead>,
     /// The object that was opened last: an archive is opened to be looked at, and again to be read.
     last: Option<(String, Vec<u8>, Rc<RemoteObject<S3Fetch>>)>,
 }
@@ -59,9 +83,41 @@ impl S3 {
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let runtime = super::runtime()?;
-        let store = builder(bucket, options).build().map_err(other)?;
+        let throttle = Throttle::new();
+        let builder = builder(bucket, options).with_http_connector(throttle.clone());
+        let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint).unwrap_or_default();
+        let place = format!("s3\0{endpoint}\0{bucket}\0");
+        let region =
+            builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| REGION.to_owned());
+        let is_plain = endpoint.starts_with("http://");
+        let store = builder.build().map_err(other)?;
+        let versions = match options.as_of {
+            None => None,
+            Some(as_of) => {
+                let server = match endpoint.as_str() {
+                    "" => format!("https://s3.{region}.amazonaws.com"),
+                    endpoint => endpoint.to_owned(),
+                };
+                let client = Versions::client(&throttle, &client_options(is_plain))?;
+                let credentials = (!options.anonymous).then(|| store.credentials().clone());
+                Some(Versions { client, url: format!("{server}/{bucket}"), region, credentials, as_of })
+            }
+        };
         let shown = PathBuf::from(format!("{SCHEME}{location}"));
-        Ok(S3 { store: Rc::new(store), runtime, prefix, shown, last: None })
+        let store = Rc::new(store);
+        let ahead = VecDeque::new();
+        Ok(S3 {
+            store,
+            runtime,
+            prefix,
+            shown,
+            place,
+            is_untagged: false,
+            throttle,
+            versions,
+            ahead,
+            last: None,
+        })
     }
 
     fn key(&self, path: &[u8]) -> io::Result<String> {
@@ -69,8 +125,22 @@ impl S3 {
         Ok(format!("{}{path}", self.prefix))
     }
 
+    /// The first block of a key, if it was asked for.
+    fn take_ahead(&mut self, key: &str, entry: &Entry<'_>) -> Option<Piece> {
+        let is_it = |ahead: &Ahead| ahead.key == key && ahead.token == entry.token;
+        let at = self.ahead.iter().position(is_it)?;
+        let mut ahead = self.ahead.remove(at)?;
+        self.runtime.block_on(&mut ahead.task).ok()?
+    }
+
     /// Adds the keys and prefixes one level below `prefix` to `builder`.
     fn list_into(&self, prefix: &str, lister: &mut Lister) -> io::Result<()> {
+        if let Some(versions) = &self.versions {
+            let lister = RefCell::new(lister);
+            let mut document = |version: &Version| lister.borrow_mut().version(version, prefix);
+            let mut folder = |below: &str| lister.borrow_mut().folder(below.trim_end_matches('/'), prefix);
+            return self.runtime.block_on(versions.list(prefix, PAGES_MAX, &mut document, &mut folder));
+        }
         let mut page_token = None;
         for _ in 0..PAGES_MAX {
             let options = PaginatedListOptions {
@@ -119,16 +189,20 @@ fn builder(bucket: &str, options: &RemoteOptions) -> AmazonS3Builder {
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
     }
-    let client = ClientOptions::new()
-        .with_timeout(ANSWER_TIMEOUT)
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_allow_http(is_plain);
+    let client = client_options(is_plain);
     let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
     builder
         .with_region(region.unwrap_or_else(|| REGION.to_owned()))
         .with_skip_signature(options.anonymous)
         .with_client_options(client)
         .with_retry(RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_TIMEOUT })
+}
+
+fn client_options(is_plain: bool) -> ClientOptions {
+    ClientOptions::new()
+        .with_timeout(ANSWER_TIMEOUT)
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_allow_http(is_plain)
 }
 
 impl Source for S3 {
@@ -152,6 +226,7 @@ impl Source for S3 {
         }
         let mut lister = Lister::default();
         self.list_into(&prefix, &mut lister).map_err(failed)?;
+        self.is_untagged |= lister.is_untagged;
         lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error })
     }
 
@@ -165,24 +240,72 @@ impl Source for S3 {
         }
         let location = Key::parse(&key).map_err(|error| ReadError::Io(other(error)))?;
         let (store, runtime) = (self.store.clone(), self.runtime.clone());
-        let object = Rc::new(RemoteObject::new(S3Fetch {
+        let fetch = S3Fetch {
             store,
             runtime,
             location,
+            version: version_of(entry),
             listed_size: entry.size,
             whole: RefCell::default(),
-        }));
+        };
+        let object = Rc::new(match self.take_ahead(&key, entry) {
+            Some(first) => RemoteObject::with_first(fetch, first),
+            None => RemoteObject::new(fetch),
+        });
         self.last = Some((key, entry.token.to_vec(), object.clone()));
         Ok(Box::new(object))
     }
+
+    fn ahead(&self) -> usize {
+        self.throttle.under_way()
+    }
+
+    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
+        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name)));
+        let Some((key, location)) = key.ok().and_then(|key| Some((key.clone(), Key::parse(&key).ok()?)))
+        else {
+            return;
+        };
+        let (store, listed_size, version) = (AmazonS3::clone(&self.store), entry.size, version_of(entry));
+        let task = self.runtime.spawn(async move {
+            let first = super::FIRST_BLOCK_BYTES;
+            let range = (listed_size > first).then_some(GetRange::Bounded(0..first));
+            // What goes wrong now goes wrong again when it is wanted, and is told then.
+            let options = GetOptions { range, version, ..GetOptions::default() };
+            let got = store.get_opts(&location, options).await.ok()?;
+            if got.meta.size != listed_size {
+                return None;
+            }
+            let (size, token) = (got.meta.size, token(&got.meta));
+            Some(Piece { bytes: got.bytes().await.ok()?.into(), size, token })
+        });
+        if self.ahead.len() >= 2 * UNDER_WAY_MAX {
+            self.ahead.pop_front();
+        }
+        self.ahead.push_back(Ahead { key, token: entry.token.to_vec(), task });
+    }
+
+    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
+        let key = self.key(&crate::job::join(path, entry.get(AT_NOTE).unwrap_or(entry.name))).ok()?;
+        (!self.is_untagged).then(|| format!("{}{key}", self.place).into_bytes())
+    }
+}
+
+/// A key in a listing.
+struct Listed {
+    name: Vec<u8>,
+    size: u64,
+    token: Vec<u8>,
+    /// Where not the newest version is wanted.
+    version: Option<String>,
 }
 
 /// A container while a prefix is listed into it.
 #[derive(Default)]
 struct Lister {
-    /// Name, size, token.
-    documents: Vec<(Vec<u8>, u64, Vec<u8>)>,
+    documents: Vec<Listed>,
     folders: BTreeSet<Vec<u8>>,
+    is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
 }
 
@@ -200,11 +323,31 @@ impl Lister {
     }
 
     fn document(&mut self, object: &ObjectMeta, prefix: &str) -> io::Result<()> {
-        match name_below(object.location.as_ref(), prefix) {
+        self.push(object.location.as_ref(), prefix, object.e_tag.as_deref(), object.size, token(object), None)
+    }
+
+    fn version(&mut self, version: &Version, prefix: &str) -> io::Result<()> {
+        let Version { key, id, tag, size, seconds, .. } = version;
+        self.push(key, prefix, Some(tag), *size, token_of(tag, *size, *seconds), Some(id.clone()))
+    }
+
+    fn push(
+        &mut self,
+        key: &str,
+        prefix: &str,
+        tag: Option<&str>,
+        size: u64,
+        token: Vec<u8>,
+        version: Option<String>,
+    ) -> io::Result<()> {
+        self.is_untagged |= tag.is_none_or(str::is_empty);
+        match name_below(key, prefix) {
             // The prefix as a key of its own: so some tools make a folder.
             Some("") => {}
-            Some(name) => self.documents.push((name.as_bytes().to_vec(), object.size, token(object))),
-            None => return Err(strange(object.location.as_ref(), prefix)),
+            Some(name) => {
+                self.documents.push(Listed { name: name.as_bytes().to_vec(), size, token, version })
+            }
+            None => return Err(strange(key, prefix)),
         }
         Ok(())
     }
@@ -212,19 +355,23 @@ impl Lister {
     fn finish(self) -> Result<Listing, ContainerError> {
         let mut builder = Builder::new(0);
         let mut taken: BTreeSet<Vec<u8>> = self.folders.clone();
-        taken.extend(self.documents.iter().map(|(name, ..)| name.clone()));
+        if !self.folders.is_empty() {
+            taken.extend(self.documents.iter().map(|listed| listed.name.clone()));
+        }
         for folder in &self.folders {
             builder.push(Kind::Container, folder, 0, &[], [])?;
         }
-        for (name, size, token) in &self.documents {
+        for Listed { name, size, token, version } in &self.documents {
+            let version = version.as_ref().map(|id| (VERSION_NOTE, id.as_bytes()));
             if !self.folders.contains(name) {
-                builder.push(Kind::Document, name, *size, token, [])?;
+                builder.push(Kind::Document, name, *size, token, version)?;
                 continue;
             }
             // A key that is a prefix of others too: the document gets a number, its place says its key.
             let numbers = (2..).map(|n: u64| [name, format!("~{n}").as_bytes()].concat());
             let free = numbers.into_iter().find(|free| !taken.contains(free)).expect("numbers do not end");
-            builder.push(Kind::Document, &free, *size, token, [(AT_NOTE, &name[..])])?;
+            let pairs = [(AT_NOTE, &name[..])].into_iter().chain(version);
+            builder.push(Kind::Document, &free, *size, token, pairs)?;
             taken.insert(free);
         }
         let blob = builder.finish()?;
@@ -246,8 +393,16 @@ fn strange(key: &str, prefix: &str) -> io::Error {
 
 /// Entity tag, size, and time of change in seconds: an answer's header has no more.
 fn token(meta: &ObjectMeta) -> Vec<u8> {
-    let tag = meta.e_tag.as_deref().unwrap_or_default().trim_matches('"');
-    digest(format!("{tag}\0{}\0{}", meta.size, meta.last_modified.timestamp()).as_bytes()).to_vec()
+    token_of(meta.e_tag.as_deref().unwrap_or_default(), meta.size, meta.last_modified.timestamp())
+}
+
+fn token_of(tag: &str, size: u64, seconds: i64) -> Vec<u8> {
+    let tag = tag.trim_matches('"');
+    digest(format!("{tag}\0{size}\0{seconds}").as_bytes()).to_vec()
+}
+
+fn version_of(entry: &Entry<'_>) -> Option<String> {
+    entry.get(VERSION_NOTE).map(|id| String::from_utf8_lossy(id).into_owned())
 }
 
 /// Gets ranges of one key.
@@ -255,6 +410,8 @@ struct S3Fetch {
     store: Rc<AmazonS3>,
     runtime: Runtime,
     location: Key,
+    /// The version, where not the newest is wanted.
+    version: Option<String>,
     /// A block is at most as long as the object was when it was listed.
     listed_size: u64,
     /// Everything, from a server whose answers to ranges are none.
@@ -291,7 +448,7 @@ impl Fetch for S3Fetch {
 
 impl S3Fetch {
     async fn get(&self, range: Option<GetRange>) -> io::Result<GetResult> {
-        let options = GetOptions { range, ..GetOptions::default() };
+        let options = GetOptions { range, version: self.version.clone(), ..GetOptions::default() };
         let got = self.store.get_opts(&self.location, options).await.map_err(|error| told(&error))?;
         if got.meta.size == self.listed_size { Ok(got) } else { Err(changed()) }
     }
@@ -315,17 +472,22 @@ fn told(error: &object_store::Error) -> io::Error {
         return vanished();
     }
     let text = error.to_string();
+    said(&text).unwrap_or_else(|| other(text.trim_start_matches("Generic S3 error: ")))
+}
+
+/// What an answer in XML says of an error.
+pub(super) fn said(text: &str) -> Option<io::Error> {
     let between = |from: &str, to: &str| Some(text.split_once(from)?.1.split_once(to)?.0);
     match (between("<Code>", "</Code>"), between("<Message>", "</Message>")) {
         (Some(code), Some(message)) => {
             let plain = quick_xml::escape::unescape(message).unwrap_or(message.into());
-            other(format!("the server answers {code}: {plain}"))
+            Some(other(format!("the server answers {code}: {plain}")))
         }
-        (Some(code), None) => other(format!("the server answers {code}")),
-        _ => other(text.trim_start_matches("Generic S3 error: ")),
+        (Some(code), None) => Some(other(format!("the server answers {code}"))),
+        _ => None,
     }
 }
 
-fn other(error: impl std::fmt::Display) -> io::Error {
+pub(super) fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }

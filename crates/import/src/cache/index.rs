@@ -1,0 +1,259 @@
+//! The index of a cache: which parts of which versions are there, and in which order they were used.
+//!
+//! Three tables in one redb file. Changes are made durable in groups and at the end: what a kill takes away of the index is a
+//! part that is fetched again. Files that the index does not know are removed when a cache is opened that was not closed.
+
+use crate::container::digest;
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Object: its version, the number of its last use, its parts.
+const OBJECTS: TableDefinition<u128, (u128, u64, u64)> = TableDefinition::new("objects");
+/// Object and offset: length and digest of the part.
+const PARTS: TableDefinition<(u128, u64), (u32, u128)> = TableDefinition::new("parts");
+/// Number of a use: the object.
+const USES: TableDefinition<u64, u128> = TableDefinition::new("uses");
+/// Bytes of the index that are held in memory.
+const MEMORY_BYTES: usize = 4 << 20;
+/// Changes that a kill may take away.
+const CHANGES_PER_SYNC: u32 = 1024;
+/// Objects used since the last change that are noted together.
+const USED_MAX: usize = 1024;
+/// The file that says that a cache is open, or was not closed.
+const MARK: &str = "open";
+
+/// Where the version of an object lies.
+pub(super) fn path(folder: &Path, object: u128, version: u128) -> PathBuf {
+    folder.join(format!("objects/{:02x}/{object:032x}-{version:032x}", object >> 120))
+}
+
+pub(super) struct Index {
+    folder: PathBuf,
+    database: Database,
+    /// The number of the next use.
+    next_use: u64,
+    /// Objects that were used, and whose use is not noted yet.
+    used: BTreeSet<u128>,
+    changes: u32,
+}
+
+/// A failure as text.
+fn said(error: impl std::fmt::Display) -> String {
+    format!("the cache's index: {error}")
+}
+
+impl Index {
+    /// Opens the index in `folder`; one that cannot be read is thrown away with all files.
+    pub(super) fn open(folder: &Path) -> Result<Index, String> {
+        let file = folder.join("index.redb");
+        let is_dirty = folder.join(MARK).exists();
+        let opened = match Index::load(folder, &file) {
+            Err(Failure::Taken) => {
+                return Err(format!("{}: another process uses this cache", folder.display()));
+            }
+            Ok(index) => Ok((index, is_dirty)),
+            Err(Failure::Damaged) => {
+                let _ = std::fs::remove_file(&file);
+                Index::load(folder, &file).map(|index| (index, true))
+            }
+            Err(failure) => Err(failure),
+        };
+        let (index, is_dirty) = opened.map_err(|failure| match failure {
+            Failure::Io(error) => format!("{}: {error}", folder.display()),
+            _ => format!("{}: the cache's index cannot be made", folder.display()),
+        })?;
+        if is_dirty {
+            index.sweep()?;
+        }
+        std::fs::write(folder.join(MARK), b"").map_err(said)?;
+        Ok(index)
+    }
+
+    fn load(folder: &Path, file: &Path) -> Result<Index, Failure> {
+        let database = Database::builder().set_cache_size(MEMORY_BYTES).create(file)?;
+        let write = database.begin_write().map_err(|_| Failure::Damaged)?;
+        let next_use = {
+            let tables = write.open_table(OBJECTS).is_ok() && write.open_table(PARTS).is_ok();
+            let uses = write.open_table(USES).map_err(|_| Failure::Damaged)?;
+            let last = uses.last().map_err(|_| Failure::Damaged)?.map(|(number, _)| number.value());
+            if !tables {
+                return Err(Failure::Damaged);
+            }
+            last.map_or(0, |last| last.saturating_add(1))
+        };
+        write.commit().map_err(|_| Failure::Damaged)?;
+        Ok(Index { folder: folder.to_path_buf(), database, next_use, used: BTreeSet::new(), changes: 0 })
+    }
+
+    /// Length and digest of a part.
+    pub(super) fn find(
+        &mut self,
+        object: u128,
+        version: u128,
+        offset: u64,
+    ) -> Result<Option<(u32, u128)>, String> {
+        let read = self.database.begin_read().map_err(said)?;
+        let objects = read.open_table(OBJECTS).map_err(said)?;
+        let known = objects.get(object).map_err(said)?.map(|entry| entry.value().0);
+        if known != Some(version) {
+            return Ok(None);
+        }
+        let parts = read.open_table(PARTS).map_err(said)?;
+        let part = parts.get((object, offset)).map_err(said)?.map(|entry| entry.value());
+        if part.is_some() {
+            self.used.insert(object);
+            if self.used.len() > USED_MAX {
+                self.change(|_, _| Ok(()))?;
+            }
+        }
+        Ok(part)
+    }
+
+    /// A part was written into the object's file. An older version goes.
+    pub(super) fn insert(
+        &mut self,
+        object: u128,
+        version: u128,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let part = (u32::try_from(bytes.len()).map_err(said)?, u128::from_le_bytes(digest(bytes)));
+        let folder = self.folder.clone();
+        self.change(|write, next_use| {
+            let known =
+                write.open_table(OBJECTS).map_err(said)?.get(object).map_err(said)?.map(|e| e.value());
+            let is_other = known.is_some_and(|(known, ..)| known != version);
+            if is_other {
+                remove(write, &folder, object)?;
+            }
+            let before = known.filter(|_| !is_other);
+            let mut uses = write.open_table(USES).map_err(said)?;
+            if let Some((_, used, _)) = before {
+                uses.remove(used).map_err(said)?;
+            }
+            uses.insert(*next_use, object).map_err(said)?;
+            let count = before.map_or(0, |(_, _, parts)| parts) + 1;
+            let mut objects = write.open_table(OBJECTS).map_err(said)?;
+            objects.insert(object, (version, *next_use, count)).map_err(said)?;
+            *next_use += 1;
+            let mut parts = write.open_table(PARTS).map_err(said)?;
+            parts.insert((object, offset), part).map_err(said)?;
+            Ok(())
+        })
+    }
+
+    /// The object goes, whatever version of it is there.
+    pub(super) fn remove(&mut self, object: u128) -> Result<(), String> {
+        let folder = self.folder.clone();
+        self.used.remove(&object);
+        self.change(|write, _| remove(write, &folder, object))
+    }
+
+    /// The object that was not used for the longest time goes; false when there is none.
+    pub(super) fn remove_oldest(&mut self) -> Result<bool, String> {
+        let folder = self.folder.clone();
+        self.change(|write, _| {
+            let first = write.open_table(USES).map_err(said)?.first().map_err(said)?.map(|(_, o)| o.value());
+            let Some(object) = first else { return Ok(false) };
+            remove(write, &folder, object)?;
+            Ok(true)
+        })
+    }
+
+    /// One change of the tables, with the uses since the last one.
+    fn change<T>(
+        &mut self,
+        make: impl FnOnce(&WriteTransaction, &mut u64) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut write = self.database.begin_write().map_err(said)?;
+        self.changes += 1;
+        let is_synced = self.changes >= CHANGES_PER_SYNC;
+        let durability = if is_synced { Durability::Immediate } else { Durability::None };
+        write.set_durability(durability).map_err(said)?;
+        for object in std::mem::take(&mut self.used) {
+            let mut objects = write.open_table(OBJECTS).map_err(said)?;
+            let known = objects.get(object).map_err(said)?.map(|entry| entry.value());
+            let Some((version, used, parts)) = known else { continue };
+            let mut uses = write.open_table(USES).map_err(said)?;
+            uses.remove(used).map_err(said)?;
+            uses.insert(self.next_use, object).map_err(said)?;
+            objects.insert(object, (version, self.next_use, parts)).map_err(said)?;
+            self.next_use += 1;
+        }
+        let made = make(&write, &mut self.next_use)?;
+        write.commit().map_err(said)?;
+        if is_synced {
+            self.changes = 0;
+        }
+        Ok(made)
+    }
+
+    /// Removes the files that the index does not know.
+    fn sweep(&self) -> Result<(), String> {
+        let read = self.database.begin_read().map_err(said)?;
+        let objects = read.open_table(OBJECTS).map_err(said)?;
+        let Ok(folders) = std::fs::read_dir(self.folder.join("objects")) else { return Ok(()) };
+        for folder in folders.flatten() {
+            for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+                let name = file.file_name();
+                let known = name.to_str().and_then(|name| {
+                    let (object, version) = name.split_once('-')?;
+                    let object = u128::from_str_radix(object, 16).ok()?;
+                    let version = u128::from_str_radix(version, 16).ok()?;
+                    let entry = objects.get(object).ok()??;
+                    (entry.value().0 == version).then_some(())
+                });
+                if known.is_none() {
+                    let _ = std::fs::remove_file(file.path());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // What is not synced now is only fetched again.
+        self.changes = CHANGES_PER_SYNC;
+        if self.change(|_, _| Ok(())).is_ok() {
+            let _ = std::fs::remove_file(self.folder.join(MARK));
+        }
+    }
+}
+
+/// Takes the object out of all tables, and its file from the disk.
+fn remove(write: &WriteTransaction, folder: &Path, object: u128) -> Result<(), String> {
+    let mut objects = write.open_table(OBJECTS).map_err(said)?;
+    let Some((version, used, _)) = objects.remove(object).map_err(said)?.map(|entry| entry.value()) else {
+        return Ok(());
+    };
+    write.open_table(USES).map_err(said)?.remove(used).map_err(said)?;
+    let mut parts = write.open_table(PARTS).map_err(said)?;
+    parts.retain_in((object, 0)..=(object, u64::MAX), |_, _| false).map_err(said)?;
+    match std::fs::remove_file(path(folder, object, version)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(said(error)),
+        _ => Ok(()),
+    }
+}
+
+enum Failure {
+    Taken,
+    Damaged,
+    Io(std::io::Error),
+}
+
+impl From<redb::DatabaseError> for Failure {
+    fn from(error: redb::DatabaseError) -> Failure {
+        match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => Failure::Taken,
+            redb::DatabaseError::Storage(redb::StorageError::Io(error))
+                if error.kind() != std::io::ErrorKind::InvalidData =>
+            {
+                Failure::Io(error)
+            }
+            _ => Failure::Damaged,
+        }
+    }
+}

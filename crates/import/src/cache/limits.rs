@@ -1,0 +1,166 @@
+//! [`Limits`]: how much of a disk a cache may fill, in the words of FS-Cache.
+//!
+//! Three shares of what must stay free, once for blocks and once for files: above *run* the cache grows freely, below *cull* it
+//! drops what was not used for the longest time until *run* is reached again, below *stop* it takes nothing more. The names
+//! and the file's syntax are those of `/etc/cachefilesd.conf`.
+
+use rustix::fs::StatVfs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Largest configuration file in bytes that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The three shares of one resource, in percent that stay free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Above: nothing is culled.
+    pub run: u8,
+    /// Below: culling begins.
+    pub cull: u8,
+    /// Below: nothing is stored.
+    pub stop: u8,
+}
+
+impl Shares {
+    /// What Debian's `/etc/cachefilesd.conf` says.
+    pub const SHIPPED: Shares = Shares { run: 10, cull: 7, stop: 3 };
+    /// What cachefilesd takes where its file says nothing.
+    pub const UNSAID: Shares = Shares { run: 7, cull: 5, stop: 1 };
+
+    fn check(self, letter: char) -> Result<(), String> {
+        let Shares { run, cull, stop } = self;
+        match stop < cull && cull < run && run < 100 {
+            true => Ok(()),
+            false => Err(format!(
+                "expected {letter}stop < {letter}cull < {letter}run < 100%, not {stop}%, {cull}%, {run}%"
+            )),
+        }
+    }
+}
+
+/// How much of a disk a cache may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of the disk's space.
+    pub blocks: Shares,
+    /// Of the files that the disk may have.
+    pub files: Shares,
+    /// False: nothing is culled, the cache only stops.
+    pub culls: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { blocks: Shares::SHIPPED, files: Shares::SHIPPED, culls: true }
+    }
+}
+
+/// Reads a file of `/etc/cachefilesd.conf`'s syntax: the limits, and the folder where it names one.
+///
+/// # Errors
+/// What is wrong, with the line's number.
+pub fn read_config(file: &Path) -> Result<(Limits, Option<PathBuf>), String> {
+    let failed = |error: std::io::Error| format!("--cache-config {}: {error}", file.display());
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(failed)?;
+    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    parse(&text).map_err(|error| format!("--cache-config {}: {error}", file.display()))
+}
+
+fn parse(text: &str) -> Result<(Limits, Option<PathBuf>), String> {
+    let mut limits = Limits { blocks: Shares::UNSAID, files: Shares::UNSAID, culls: true };
+    let mut folder = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (name, value) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+        let value = value.trim();
+        let share = || {
+            let number_of = value.strip_suffix('%').and_then(|digits| digits.parse::<u8>().ok());
+            number_of.ok_or_else(|| format!("line {}: {name} {value:?} is no share like 7%", number + 1))
+        };
+        match name {
+            "dir" if !value.is_empty() => folder = Some(PathBuf::from(value)),
+            "brun" => limits.blocks.run = share()?,
+            "bcull" => limits.blocks.cull = share()?,
+            "bstop" => limits.blocks.stop = share()?,
+            "frun" => limits.files.run = share()?,
+            "fcull" => limits.files.cull = share()?,
+            "fstop" => limits.files.stop = share()?,
+            "nocull" => limits.culls = false,
+            // What is about the kernel's cache says nothing to this one.
+            "tag" | "secctx" | "culltable" | "debug" | "resume_thresholds" => {}
+            _ => return Err(format!("line {}: {name:?} is no command of cachefilesd.conf", number + 1)),
+        }
+    }
+    limits.blocks.check('b')?;
+    limits.files.check('f')?;
+    Ok((limits, folder))
+}
+
+/// What is free on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Free {
+    /// Free for this user, and all there are.
+    pub blocks: (u64, u64),
+    /// The same of files; of a file system that does not count them none.
+    pub files: (u64, u64),
+}
+
+impl Free {
+    /// From what the system says.
+    pub fn of(stat: &StatVfs) -> Free {
+        Free { blocks: (stat.f_bavail, stat.f_blocks), files: (stat.f_favail, stat.f_files) }
+    }
+    /// True when one of the two has less free than the share that `which` chooses.
+    pub fn is_below(&self, limits: &Limits, which: impl Fn(Shares) -> u8) -> bool {
+        let below = |(free, all): (u64, u64), shares: Shares| {
+            all > 0 && u128::from(free) * 100 < u128::from(all) * u128::from(which(shares))
+        };
+        below(self.blocks, limits.blocks) || below(self.files, limits.files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_cachefilesd_is_understood() {
+        let shipped = "# a comment\n\ndir /var/cache/fscache\ntag mycache\nbrun 10%\nbcull 7%\nbstop 3%\nfrun 10%\n\
+                       fcull 7%\nfstop 3%\n# secctx x\nculltable 12\n";
+        let (limits, folder) = parse(shipped).unwrap();
+        assert_eq!((limits, folder), (Limits::default(), Some(PathBuf::from("/var/cache/fscache"))));
+        let (unsaid, folder) = parse("nocull\nfstop 2%\n").unwrap();
+        assert_eq!(unsaid.files, Shares { stop: 2, ..Shares::UNSAID });
+        assert!(!unsaid.culls && folder.is_none() && unsaid.blocks == Shares::UNSAID);
+        for (bad, said) in [
+            ("brun 10", "line 1: brun"),
+            ("\nbcull x%", "line 2: bcull"),
+            ("brun 300%", "no share"),
+            ("bcull 8%", "bstop < bcull < brun"),
+            ("fstop 5%", "fstop < fcull"),
+            ("brun 100%", "< 100%"),
+            ("dir", "no command"),
+            ("colour red", "\"colour\""),
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(said), "{bad:?}: {error}");
+        }
+        assert!(read_config(Path::new("/no/such/file")).unwrap_err().contains("/no/such/file"));
+    }
+
+    #[test]
+    fn both_resources_count_and_files_may_be_uncounted() {
+        let limits = Limits::default();
+        let free = |blocks, files| Free { blocks: (blocks, 1000), files: (files, 1000) };
+        assert!(!free(30, 30).is_below(&limits, |s| s.stop));
+        assert!(free(29, 500).is_below(&limits, |s| s.stop) && free(500, 29).is_below(&limits, |s| s.stop));
+        assert!(free(69, 500).is_below(&limits, |s| s.cull) && !free(70, 70).is_below(&limits, |s| s.cull));
+        let uncounted = Free { blocks: (500, 1000), files: (0, 0) };
+        assert!(!uncounted.is_below(&limits, |s| s.run));
+    }
+}

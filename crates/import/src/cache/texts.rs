@@ -1,0 +1,119 @@
+//! [`Text`]: what was made of a document, as bytes that a cache keeps.
+//!
+//! It is found by what the document's bytes are and by the extractor's version: an import into another dataset, under
+//! another name or of another index makes the same document without reading the source again. Where the document lies, and
+//! its flags, are no part of it. What could not be read whole is not kept: the next reading may do better.
+
+use super::Version;
+use crate::container::{Digest, Entry};
+use crate::document::EXTRACTOR_VERSION;
+use crate::fields::{FIELDS, Fields};
+use crate::source::{FLAGS_KEY, Source, Tokens};
+
+/// Fields that are of the place where a document lies, and not of its bytes.
+const OF_THE_PLACE: [&str; 5] = ["path", "name", "size", "parent", "flags"];
+/// The version of the bytes below.
+const FORMAT: u8 = 1;
+/// Longest text in bytes that is kept: what is longer is read again.
+const BYTES_MAX: usize = super::PART_BYTES_MAX;
+
+/// What was made of a document.
+#[derive(Debug, Default)]
+pub(crate) struct Text {
+    /// The document's size in bytes.
+    pub(crate) size: u64,
+    /// Its digest in the record of its container.
+    pub(crate) digest: Digest,
+    /// What it says.
+    pub(crate) fields: Fields,
+}
+
+/// Under what the text of a document is kept; `None` where there is no cache, or its version is not known for certain.
+pub(crate) fn version(source: &dyn Source, path: &[u8], entry: &Entry<'_>) -> Option<Version> {
+    source.cache()?;
+    if entry.token.is_empty() {
+        return None;
+    }
+    let bytes = match source.tokens() {
+        // Equal tokens mean equal bytes, wherever they lie.
+        Tokens::Content => [&b"content\0"[..], entry.token].concat(),
+        Tokens::Stamps => source.cache_name(path, entry)?,
+    };
+    // Its name says what kind of a document it is, and so does lying in a Maildir.
+    let dot = entry.name.iter().rposition(|b| *b == b'.');
+    let kind = dot.map_or(&[][..], |dot| &entry.name[dot..]);
+    let in_maildir = [u8::from(entry.get(FLAGS_KEY).is_some())];
+    let producer = EXTRACTOR_VERSION.to_le_bytes();
+    let name = [&b"text\0"[..], &[FORMAT], &producer, &in_maildir, kind, b"\0", &bytes].concat();
+    Some(Version::new(&name, entry.token))
+}
+
+impl Text {
+    /// As bytes; `None` when there are too many.
+    pub(crate) fn encode(size: u64, digest: &Digest, fields: &Fields) -> Option<Vec<u8>> {
+        let mut bytes = size.to_le_bytes().to_vec();
+        bytes.extend_from_slice(digest);
+        for (name, value) in fields.present().filter(|(name, _)| !OF_THE_PLACE.contains(name)) {
+            put(&mut bytes, name.as_bytes());
+            put(&mut bytes, value);
+        }
+        (bytes.len() <= BYTES_MAX).then_some(bytes)
+    }
+
+    /// From bytes; `None` when they are none of ours.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Text> {
+        let (size, rest) = bytes.split_first_chunk::<8>()?;
+        let (digest, mut rest) = rest.split_first_chunk::<16>()?;
+        let mut text = Text { size: u64::from_le_bytes(*size), digest: *digest, fields: Fields::default() };
+        while !rest.is_empty() {
+            let name = std::str::from_utf8(take(&mut rest)?).ok()?;
+            let value = take(&mut rest)?.to_vec();
+            match FIELDS.contains(&name) {
+                true => text.fields.set(name, value),
+                false => text.fields.set_more(name, value),
+            }
+        }
+        Some(text)
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(part);
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, behind) = rest.split_first_chunk::<4>()?;
+    let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *rest = behind;
+    Some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_what_it_was_and_nothing_else_is_one() {
+        let mut fields = Fields::default();
+        for name in ["path", "size", "flags"] {
+            fields.set_text(name, "of the place");
+        }
+        fields.set_text("body", "some words");
+        fields.set("subject", vec![0xff, 0]);
+        fields.set_more("json.a", b"1".to_vec());
+        let bytes = Text::encode(9, &[7; 16], &fields).expect("short");
+        let text = Text::decode(&bytes).expect("just made");
+        assert_eq!((text.size, text.digest), (9, [7; 16]));
+        let mut told: Vec<_> = text.fields.present().collect();
+        told.sort();
+        assert_eq!(told, [("body", &b"some words"[..]), ("json.a", b"1"), ("subject", &[0xff, 0])]);
+        for len in 0..bytes.len() {
+            // Cut between two fields it is a shorter text; the cache's digest tells. Nothing else is taken.
+            let _ = Text::decode(&bytes[..len]);
+        }
+        assert!(Text::decode(&bytes[..bytes.len() - 1]).is_none() && Text::decode(&[0xff; 60]).is_none());
+        fields.set("body", vec![b'x'; BYTES_MAX]);
+        assert!(Text::encode(9, &[7; 16], &fields).is_none());
+    }
+}

@@ -1,0 +1,176 @@
+//! [`Ignoring`]: a source without what its own `.gitignore` files name.
+//!
+//! The rules are git's: a folder's file counts for all below it, a deeper file is stronger, in one file the last line that
+//! matches, and what lies in a folder that is left out cannot be taken again. `.git` is left out too. A `.gitignore` that
+//! cannot be read fails its folder: without its rules too much would be imported.
+
+use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
+use crate::cache::CacheUse;
+use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
+use crate::source::read::read;
+use crate::source::{ListError, Listing, Object, ReadError, Source, Tokens};
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The files that are obeyed.
+const FILE: &[u8] = b".gitignore";
+/// What git keeps beside the files.
+const GIT: &[u8] = b".git";
+
+/// A source that obeys the `.gitignore` files in it.
+pub struct Ignoring {
+    source: Box<dyn Source>,
+    /// The rules of the folders on the way to the one that was listed last, from the root down.
+    way: Vec<(Vec<u8>, Rc<Rules>)>,
+}
+
+/// What a folder's file says, and those above it.
+#[derive(Debug)]
+struct Rules {
+    /// Of this folder alone; `None` when it has no file.
+    own: Option<Gitignore>,
+    /// Of all on the way.
+    digest: Digest,
+}
+
+impl Ignoring {
+    /// `source` without what it ignores.
+    pub fn new(source: Box<dyn Source>) -> Ignoring {
+        Ignoring { source, way: Vec::new() }
+    }
+
+    /// Makes `way` lead to `path`, of which `blob` is the listing. Folders above that were not listed yet are listed.
+    fn lead_to(&mut self, path: &[u8], blob: &[u8]) -> Result<(), ListError> {
+        let is_above = |at: &[u8]| at.is_empty() || path.starts_with(at) && path.get(at.len()) == Some(&b'/');
+        self.way.retain(|(at, _)| is_above(at) && at.len() < path.len());
+        let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+        let mut above = vec![Vec::new()];
+        above.extend(names.scan(Vec::new(), |at: &mut Vec<u8>, name| {
+            *at = crate::job::join(at, name);
+            Some(at.clone())
+        }));
+        for (depth, at) in above.iter().enumerate() {
+            if self.way.get(depth).is_some_and(|(led, _)| led == at) {
+                continue;
+            }
+            self.way.truncate(depth);
+            let listed = if at == path { None } else { Some(self.source.list(at, false)?.blob) };
+            let rules = self.rules(at, listed.as_deref().unwrap_or(blob));
+            let shown = || PathBuf::from(OsStr::from_bytes(&crate::job::join(at, FILE)));
+            let rules = rules.map_err(|error| ListError::Io { path: shown(), error })?;
+            self.way.push((at.clone(), Rc::new(rules)));
+        }
+        Ok(())
+    }
+
+    fn rules(&mut self, path: &[u8], blob: &[u8]) -> io::Result<Rules> {
+        let above = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let container = Container::parse(blob).map_err(|error| io::Error::other(error.to_string()))?;
+        let Some(entry) = container.find(FILE).filter(|entry| entry.kind == Kind::Document) else {
+            return Ok(Rules { own: None, digest: above });
+        };
+        let (mut text, source) = (Vec::new(), &mut self.source);
+        let opened = || source.open(path, &entry);
+        let done = read(opened, &mut text, |_, size| size <= EXCLUDE_FILE_BYTES_MAX);
+        let done = done.map_err(|error| io::Error::other(error.to_string()))?;
+        if !done.whole {
+            return Err(io::Error::other(format!("it has more than {EXCLUDE_FILE_BYTES_MAX} bytes")));
+        }
+        let mut builder = GitignoreBuilder::new("");
+        let lines = String::from_utf8_lossy(&text);
+        for (number, line) in lines.trim_start_matches('\u{feff}').lines().enumerate() {
+            if number >= GLOBS_MAX {
+                return Err(io::Error::other(format!("it has more than {GLOBS_MAX} lines")));
+            }
+            // A line that is no glob matches nothing, as for git.
+            let _ = builder.add_line(None, line);
+        }
+        let own = builder.build().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Rules { own: Some(own), digest: digest(&[&above[..], path, b"\0", &text].concat()) })
+    }
+
+    /// True when the entry `name` of the folder that was led to is left out.
+    fn is_ignored(&self, path: &[u8], name: &[u8], is_folder: bool) -> bool {
+        let whole = crate::job::join(path, name);
+        for (at, rules) in self.way.iter().rev() {
+            let below = if at.is_empty() { &whole[..] } else { &whole[at.len() + 1..] };
+            let matched =
+                rules.own.as_ref().map(|own| own.matched(Path::new(OsStr::from_bytes(below)), is_folder));
+            match matched {
+                Some(Match::Ignore(_)) => return true,
+                Some(Match::Whitelist(_)) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+impl Source for Ignoring {
+    fn tokens(&self) -> Tokens {
+        self.source.tokens()
+    }
+
+    fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError> {
+        let mut listing = self.source.list(path, distrust)?;
+        self.lead_to(path, &listing.blob)?;
+        let failed = |error| ListError::Container { path: PathBuf::from(OsStr::from_bytes(path)), error };
+        let all = Container::parse(&listing.blob).map_err(failed)?;
+        let is_content = self.source.tokens() == Tokens::Content;
+        let rules = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
+        let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
+        for entry in all.iter() {
+            let is_folder = entry.kind == Kind::Container;
+            if entry.name == GIT || self.is_ignored(path, entry.name, is_folder) {
+                listing.skipped.filtered += 1;
+                continue;
+            }
+            // The same tree under other rules is another container.
+            let marked = digest(&[&rules[..], entry.token].concat());
+            let token = if is_content && is_folder { &marked[..] } else { entry.token };
+            builder.push(entry.kind, entry.name, entry.size, token, entry.pairs()).map_err(failed)?;
+        }
+        let blob = builder.finish().map_err(failed)?;
+        listing.blob = blob;
+        listing.refused.retain(|(name, _)| !self.is_ignored(path, name, false));
+        Ok(listing)
+    }
+
+    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
+        self.source.open(path, entry)
+    }
+
+    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
+        self.source.size(entry)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
+    fn ahead(&self) -> usize {
+        self.source.ahead()
+    }
+
+    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
+        self.source.prefetch(path, entry);
+    }
+
+    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
+        self.source.cache_name(path, entry)
+    }
+
+    fn cache(&self) -> Option<&CacheUse> {
+        self.source.cache()
+    }
+
+    /// What was imported whole is recalled. What was listed by rules is recorded at the server.
+    fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {
+        self.source.recall(token, producer)
+    }
+}

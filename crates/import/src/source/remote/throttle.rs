@@ -1,0 +1,130 @@
+//! [`Throttle`]: asks a server no faster than it wants to be asked.
+//!
+//! The library sends a request again that was answered 503, 429 or 5xx, each for itself. What a server says to one request is
+//! meant for all: a `Retry-After` holds back every request to it, and after a refusal only half as many are under way at a
+//! time; with every few answers one more is allowed.
+
+use super::BACKOFF_MAX;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use reqwest::StatusCode;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most requests for documents that are under way at a time.
+pub const UNDER_WAY_MAX: usize = 16;
+/// Answers after which one more request may be under way.
+const ANSWERS_PER_MORE: u32 = 8;
+
+/// What a server has said of how fast it wants to be asked.
+#[derive(Clone, Debug)]
+pub(super) struct Throttle(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// No request is sent before.
+    not_before: Instant,
+    /// Requests that may be under way at a time.
+    under_way: usize,
+    /// Answers since the last change of it.
+    answers: u32,
+}
+
+impl Throttle {
+    pub(super) fn new() -> Throttle {
+        let state = State { not_before: Instant::now(), under_way: UNDER_WAY_MAX, answers: 0 };
+        Throttle(Arc::new(Mutex::new(state)))
+    }
+    /// Requests that may be under way at a time.
+    pub(super) fn under_way(&self) -> usize {
+        self.state().under_way
+    }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// How long a request has to wait.
+    fn pause(&self) -> Duration {
+        self.state().not_before.saturating_duration_since(Instant::now())
+    }
+    fn answered(&self, status: StatusCode, retry_after: Option<Duration>) {
+        let state = &mut *self.state();
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            state.under_way = (state.under_way / 2).max(1);
+            state.answers = 0;
+            let until = Instant::now() + retry_after.unwrap_or_default().min(BACKOFF_MAX);
+            state.not_before = state.not_before.max(until);
+            return;
+        }
+        state.answers += 1;
+        if state.answers >= ANSWERS_PER_MORE {
+            state.answers = 0;
+            state.under_way = (state.under_way + 1).min(UNDER_WAY_MAX);
+        }
+    }
+}
+
+impl HttpConnector for Throttle {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Throttled { client, throttle: self.clone() }))
+    }
+}
+
+/// A client that waits before it asks.
+#[derive(Debug)]
+struct Throttled {
+    client: HttpClient,
+    throttle: Throttle,
+}
+
+impl HttpService for Throttled {
+    fn call<'a, 'b>(
+        &'a self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            // A pause may have become longer while it was waited for; no server makes it longer for ever.
+            for _ in 0..2 {
+                tokio::time::sleep(self.throttle.pause()).await;
+            }
+            let response = self.client.execute(request).await?;
+            let retry_after = super::http::retry_after(response.headers());
+            self.throttle.answered(response.status(), retry_after);
+            Ok(response)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_halves_and_answers_add_one_by_one() {
+        let throttle = Throttle::new();
+        assert_eq!((throttle.under_way(), throttle.pause()), (UNDER_WAY_MAX, Duration::ZERO));
+        throttle.answered(StatusCode::SERVICE_UNAVAILABLE, None);
+        assert_eq!((throttle.under_way(), throttle.pause()), (UNDER_WAY_MAX / 2, Duration::ZERO));
+        for _ in 0..10 {
+            throttle.answered(StatusCode::TOO_MANY_REQUESTS, None);
+        }
+        assert_eq!(throttle.under_way(), 1);
+        for _ in 0..ANSWERS_PER_MORE {
+            throttle.answered(StatusCode::OK, None);
+        }
+        assert_eq!(throttle.under_way(), 2);
+        for _ in 0..1000 {
+            throttle.answered(StatusCode::NOT_FOUND, None);
+        }
+        assert_eq!(throttle.under_way(), UNDER_WAY_MAX);
+        throttle.answered(StatusCode::SERVICE_UNAVAILABLE, Some(Duration::from_secs(1 << 40)));
+        assert!(throttle.pause() <= BACKOFF_MAX && throttle.pause() > BACKOFF_MAX / 2);
+    }
+}

@@ -1,0 +1,262 @@
+//! The versions of a bucket's objects: what the bucket held at a moment.
+//!
+//! The library lists no versions, so [`Versions`] asks by itself (`ListObjectVersions`), signed by the library's signer. Of each key the
+//! newest version counts that is not younger than the moment; a delete marker says that there was none.
+
+use super::s3::other;
+use super::throttle::Throttle;
+use super::{BACKOFF_FIRST, BACKOFF_MAX, RETRIES_MAX};
+use crate::extract::push_characters;
+use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use std::io;
+
+/// The metadata key that says which version of its key a document is.
+pub(super) const VERSION_NOTE: &[u8] = b"~version";
+/// What stands in a query as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Lists versions.
+pub(super) struct Versions {
+    pub(super) client: HttpClient,
+    /// Of the server and the bucket.
+    pub(super) url: String,
+    pub(super) region: String,
+    /// `None`: without credentials.
+    pub(super) credentials: Option<AwsCredentialProvider>,
+    /// The moment, in seconds since 1970.
+    pub(super) as_of: i64,
+}
+
+/// One version of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) key: String,
+    pub(super) id: String,
+    pub(super) tag: String,
+    pub(super) size: u64,
+    /// When it was written, in seconds since 1970.
+    pub(super) seconds: i64,
+    is_marker: bool,
+}
+
+/// One page of a listing.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Page {
+    versions: Vec<Version>,
+    prefixes: Vec<String>,
+    /// Key and version that the next page follows.
+    next: Option<(String, String)>,
+}
+
+/// A moment as RFC 3339 writes it, or as seconds since 1970.
+///
+/// # Errors
+/// It is none.
+pub fn parse_moment(text: &str) -> Result<i64, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let bad = || format!("{text:?} is no moment like 2026-11-22T20:00:00Z");
+    seconds(text).ok_or_else(bad)
+}
+
+/// The whole seconds of a moment.
+fn seconds(text: &str) -> Option<i64> {
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let zone = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let time = mail_parser::DateTime::parse_rfc3339(&format!("{whole}{zone}"))?;
+    time.is_valid().then(|| time.to_timestamp())
+}
+
+impl Versions {
+    pub(super) fn client(
+        throttle: &Throttle,
+        options: &object_store::ClientOptions,
+    ) -> io::Result<HttpClient> {
+        throttle.connect(options).map_err(other)
+    }
+
+    /// Tells what lay one level below `prefix` at the moment: keys to `document`, prefixes to `folder`.
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        pages_max: usize,
+        document: &mut dyn FnMut(&Version) -> io::Result<()>,
+        folder: &mut dyn FnMut(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (mut next, mut held): (_, Option<Version>) = (None, None);
+        for _ in 0..pages_max {
+            let page = self.page(prefix, next.as_ref()).await?;
+            for below in &page.prefixes {
+                folder(below)?;
+            }
+            // All versions of a key follow one another.
+            for version in page.versions.into_iter().filter(|version| version.seconds <= self.as_of) {
+                match &mut held {
+                    Some(held) if held.key == version.key => {
+                        if version.seconds > held.seconds {
+                            *held = version;
+                        }
+                    }
+                    held => {
+                        if let Some(done) = held.replace(version).filter(|done| !done.is_marker) {
+                            document(&done)?;
+                        }
+                    }
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                return held.filter(|done| !done.is_marker).map_or(Ok(()), |done| document(&done));
+            }
+        }
+        Err(other(format!("more than {pages_max} pages of versions")))
+    }
+
+    async fn page(&self, prefix: &str, after: Option<&(String, String)>) -> io::Result<Page> {
+        let encoded = |text: &str| utf8_percent_encode(text, PLAIN).to_string();
+        let mut url = format!("{}?delimiter=%2F", self.url);
+        if let Some((key, id)) = after {
+            url = format!("{url}&key-marker={}", encoded(key));
+            if !id.is_empty() {
+                url = format!("{url}&version-id-marker={}", encoded(id));
+            }
+        }
+        url = format!("{url}&prefix={}&versions=", encoded(prefix));
+        let mut pause = BACKOFF_FIRST;
+        for attempt in 0.. {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            *request.uri_mut() = url.parse().map_err(other)?;
+            if let Some(credentials) = &self.credentials {
+                let credential = credentials.get_credential().await.map_err(other)?;
+                let signer = AwsAuthorizer::new(&credential, "s3", &self.region);
+                signer.try_authorize(&mut request, None).map_err(other)?;
+            }
+            let failed = match self.client.execute(request).await {
+                Ok(response) => {
+                    let status = response.status();
+                    let body = response.into_body().bytes().await.map_err(other)?;
+                    let text = String::from_utf8_lossy(&body);
+                    if status.is_success() {
+                        return parse(&text).map_err(other);
+                    }
+                    let failed = super::s3::said(&text)
+                        .unwrap_or_else(|| other(format!("the server answers {status}")));
+                    if !(status.is_server_error() || status == reqwest::StatusCode::TOO_MANY_REQUESTS) {
+                        return Err(failed);
+                    }
+                    failed
+                }
+                Err(error) => other(error),
+            };
+            if attempt >= RETRIES_MAX {
+                return Err(failed);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF_MAX);
+        }
+        unreachable!("the last attempt returns")
+    }
+}
+
+/// Reads a page.
+fn parse(text: &str) -> Result<Page, String> {
+    let mut xml = Reader::from_str(text);
+    let (mut page, mut value) = (Page::default(), String::new());
+    let (mut version, mut in_prefixes, mut is_cut) = (None::<Version>, false, false);
+    let (mut next_key, mut next_id, mut is_listing) = (String::new(), String::new(), false);
+    loop {
+        match xml.read_event().map_err(|error| format!("the listing's XML is damaged: {error}"))? {
+            Event::Eof => break,
+            Event::Start(e) => {
+                value.clear();
+                match e.local_name().as_ref() {
+                    "ListVersionsResult" => is_listing = true,
+                    "Version" => version = Some(Version::default()),
+                    "DeleteMarker" => version = Some(Version { is_marker: true, ..Version::default() }),
+                    "CommonPrefixes" => in_prefixes = true,
+                    _ => {}
+                }
+            }
+            Event::End(e) => {
+                let name = e.local_name();
+                let taken = std::mem::take(&mut value);
+                match (name.as_ref(), &mut version) {
+                    ("Version" | "DeleteMarker", version) => page.versions.extend(version.take()),
+                    ("Key", Some(version)) => version.key = taken,
+                    ("VersionId", Some(version)) => version.id = taken,
+                    ("ETag", Some(version)) => version.tag = taken,
+                    ("Size", Some(version)) => {
+                        version.size = taken.trim().parse().map_err(|_| "an odd size")?
+                    }
+                    ("LastModified", Some(version)) => {
+                        version.seconds = seconds(taken.trim()).ok_or("an odd time")?;
+                    }
+                    ("CommonPrefixes", _) => in_prefixes = false,
+                    ("Prefix", None) if in_prefixes => page.prefixes.push(taken),
+                    ("IsTruncated", None) => is_cut = taken.trim() == "true",
+                    ("NextKeyMarker", None) => next_key = taken,
+                    ("NextVersionIdMarker", None) => next_id = taken,
+                    _ => {}
+                }
+            }
+            event => push_characters(&event, &mut |more| value.push_str(more)),
+        }
+    }
+    match (is_listing, is_cut && next_key.is_empty()) {
+        (false, _) => Err("the server does not list versions".to_owned()),
+        (_, true) => Err("the listing of versions says that it goes on, and not where".to_owned()),
+        _ => {
+            page.next = is_cut.then_some((next_key, next_id));
+            Ok(page)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read() {
+        let text = "<?xml version=\"1.0\"?><ListVersionsResult xmlns=\"x\"><Name>b</Name><Prefix>p/</Prefix>\
+            <IsTruncated>true</IsTruncated><NextKeyMarker>p/c&amp;d</NextKeyMarker><NextVersionIdMarker>9</NextVersionIdMarker>\
+            <Version><Key>p/a</Key><VersionId>2</VersionId><LastModified>1970-01-01T00:01:00.500Z</LastModified>\
+            <ETag>&quot;e&quot;</ETag><Size>7</Size><Owner><ID>o</ID></Owner></Version>\
+            <DeleteMarker><Key>p/b</Key><VersionId>1</VersionId><LastModified>1970-01-01T00:00:01Z</LastModified></DeleteMarker>\
+            <CommonPrefixes><Prefix>p/x/</Prefix></CommonPrefixes></ListVersionsResult>";
+        let page = parse(text).unwrap();
+        let a = Version {
+            key: "p/a".into(),
+            id: "2".into(),
+            tag: "\"e\"".into(),
+            size: 7,
+            seconds: 60,
+            is_marker: false,
+        };
+        let b =
+            Version { key: "p/b".into(), id: "1".into(), seconds: 1, is_marker: true, ..Version::default() };
+        let next = Some(("p/c&d".to_owned(), "9".to_owned()));
+        assert_eq!(page, Page { versions: vec![a, b], prefixes: vec!["p/x/".into()], next });
+        for bad in [
+            "",
+            "<a/>",
+            "<ListBucketResult></ListBucketResult>",
+            "<ListVersionsResult><IsTruncated>true</IsTruncated></ListVersionsResult>",
+            "<ListVersionsResult><Version><Size>x</Size></Version></ListVersionsResult>",
+            "<ListVersionsResult><Version><LastModified>x</LastModified></Version></ListVersionsResult>",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn moments_are_seconds_or_rfc_3339() {
+        assert_eq!((parse_moment("60"), parse_moment("1970-01-01T01:01:00.9+01:00")), (Ok(60), Ok(60)));
+        assert!(parse_moment("yesterday").is_err() && parse_moment("").is_err());
+    }
+}

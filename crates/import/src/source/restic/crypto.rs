@@ -1,0 +1,156 @@
+//! What restic does to bytes before it writes them: AES-256 in counter mode, and Poly1305 with a nonce that AES-128 makes.
+//!
+//! A sealed piece is 16 bytes of initialization vector, the ciphertext, and 16 bytes that authenticate it. The repository's
+//! key lies sealed in the folder `keys`; scrypt makes the key that opens it of a password.
+
+use aes::cipher::{Block, BlockEncrypt, KeyInit, KeyIvInit, StreamCipher};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use poly1305::Poly1305;
+use serde::Deserialize;
+use std::io;
+
+/// Bytes that sealing adds.
+pub(super) const SEAL_BYTES: usize = IV_BYTES + TAG_BYTES;
+const IV_BYTES: usize = 16;
+const TAG_BYTES: usize = 16;
+/// Most memory in bytes that a password may cost: a key file says how much it wants.
+const KDF_BYTES_MAX: u64 = 1 << 30;
+/// Most work that a password may cost, in units of its memory.
+const KDF_PASSES_MAX: u32 = 64;
+
+/// What opens sealed pieces.
+#[derive(Clone)]
+pub(super) struct Key {
+    encrypt: [u8; 32],
+    mac_k: [u8; 16],
+    mac_r: [u8; 16],
+}
+
+/// A file of the folder `keys`.
+#[derive(Deserialize)]
+struct KeyFile {
+    kdf: String,
+    #[serde(rename = "N")]
+    n: u64,
+    r: u32,
+    p: u32,
+    data: String,
+    salt: String,
+}
+
+/// The key that is sealed in a key file.
+#[derive(Deserialize)]
+struct Sealed {
+    mac: Mac,
+    encrypt: String,
+}
+
+#[derive(Deserialize)]
+struct Mac {
+    k: String,
+    r: String,
+}
+
+impl Key {
+    /// The repository's key out of a key file; `None` when the password is another one's.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(super) fn unlock(file: &[u8], password: &[u8]) -> io::Result<Option<Key>> {
+        let file: KeyFile = serde_json::from_slice(file).map_err(odd)?;
+        if file.kdf != "scrypt" {
+            return Err(odd(format!("its password is kept by {:?}, only scrypt is known", file.kdf)));
+        }
+        let memory = u128::from(file.n) * u128::from(file.r) * 128;
+        if !file.n.is_power_of_two() || memory > u128::from(KDF_BYTES_MAX) || file.p > KDF_PASSES_MAX {
+            return Err(odd("it asks for more memory than a password is worth"));
+        }
+        let log_n = u8::try_from(file.n.trailing_zeros()).unwrap_or(u8::MAX);
+        let params = scrypt::Params::new(log_n, file.r, file.p, 64).map_err(odd)?;
+        let salt = STANDARD.decode(&file.salt).map_err(odd)?;
+        let mut made = [0; 64];
+        scrypt::scrypt(password, &salt, &params, &mut made).map_err(odd)?;
+        let of_password =
+            Key::of(&made[..32], &made[32..48], &made[48..]).expect("its parts have their lengths");
+        let Some(bytes) = of_password.open(&STANDARD.decode(&file.data).map_err(odd)?) else {
+            return Ok(None);
+        };
+        let sealed: Sealed = serde_json::from_slice(&bytes).map_err(odd)?;
+        let part = |text: &str| STANDARD.decode(text).map_err(odd);
+        let key = Key::of(&part(&sealed.encrypt)?, &part(&sealed.mac.k)?, &part(&sealed.mac.r)?);
+        key.map(Some).ok_or_else(|| odd("its parts have odd lengths"))
+    }
+
+    fn of(encrypt: &[u8], mac_k: &[u8], mac_r: &[u8]) -> Option<Key> {
+        Some(Key {
+            encrypt: encrypt.try_into().ok()?,
+            mac_k: mac_k.try_into().ok()?,
+            mac_r: mac_r.try_into().ok()?,
+        })
+    }
+
+    /// The bytes of a sealed piece; `None` when they are not what was sealed with this key.
+    pub(super) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (iv, rest) = sealed.split_first_chunk::<IV_BYTES>()?;
+        let (ciphertext, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
+        if self.tag(iv, ciphertext) != *tag {
+            return None;
+        }
+        let mut bytes = ciphertext.to_vec();
+        let mut cipher = ctr::Ctr128BE::<aes::Aes256>::new((&self.encrypt).into(), iv.into());
+        cipher.apply_keystream(&mut bytes);
+        Some(bytes)
+    }
+
+    fn tag(&self, nonce: &[u8; IV_BYTES], ciphertext: &[u8]) -> [u8; TAG_BYTES] {
+        let mut block = Block::<aes::Aes128>::from(*nonce);
+        aes::Aes128::new((&self.mac_k).into()).encrypt_block(&mut block);
+        let mut key = [0; 32];
+        key[..16].copy_from_slice(&self.mac_r);
+        key[16..].copy_from_slice(&block);
+        Poly1305::new((&key).into()).compute_unpadded(ciphertext).into()
+    }
+}
+
+fn odd(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("a key of the repository cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vector_of_poly1305_aes() {
+        // From the paper that describes the function (appendix B, first example).
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+        };
+        let k = hex("ec074c835580741701425b623235add6");
+        let r = hex("851fc40c3467ac0be05cc20404f3f700");
+        let nonce: [u8; 16] = hex("fb447350c4e868c52ac3275cf9d4327e").try_into().unwrap();
+        let key = Key::of(&[0; 32], &k, &r).unwrap();
+        assert_eq!(key.tag(&nonce, &hex("f3f6")).to_vec(), hex("f4c633c3044fc145f84f335cb81953de"));
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_not_opened() {
+        let key = Key { encrypt: [1; 32], mac_k: [2; 16], mac_r: [3; 16] };
+        for len in [0, 1, 31, 32, 100] {
+            assert!(key.open(&vec![0; len]).is_none(), "{len}");
+        }
+        for bad in [
+            "",
+            "{}",
+            r#"{"kdf":"x","N":2,"r":1,"p":1,"data":"","salt":""}"#,
+            r#"{"kdf":"scrypt","N":3,"r":1,"p":1,"data":"","salt":""}"#,
+            r#"{"kdf":"scrypt","N":4611686018427387904,"r":8,"p":1,"data":"","salt":""}"#,
+            r#"{"kdf":"scrypt","N":2,"r":1,"p":1,"data":"","salt":"-"}"#,
+        ] {
+            assert!(Key::unlock(bad.as_bytes(), b"").is_err(), "{bad}");
+        }
+        let unlocked = Key::unlock(br#"{"kdf":"scrypt","N":2,"r":1,"p":1,"data":"","salt":""}"#, b"x");
+        assert!(unlocked.unwrap().is_none());
+    }
+}

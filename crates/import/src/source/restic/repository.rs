@@ -1,0 +1,303 @@
+//! [`Repository`]: the files of a restic repository in a local folder, opened with a password.
+//!
+//! Snapshots and index files are sealed JSON; blobs lie sealed in packs, and the index says where. Blobs and files may be
+//! compressed by zstd (format 2). A blob is called as the SHA-256 of its bytes, which is checked at each reading.
+
+use super::crypto::{Key, SEAL_BYTES};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What blobs, packs and files are called by.
+pub(super) type Id = [u8; 32];
+
+/// Largest blob in bytes: restic makes none of data above 8 MiB, and trees as large as their folders.
+pub(super) const BLOB_BYTES_MAX: u32 = 256 << 20;
+/// Largest file of snapshots, keys and the index in bytes, unpacked too.
+const FILE_BYTES_MAX: u64 = 512 << 20;
+/// Most files of one folder that are looked at.
+const FILES_MAX: usize = 1_000_000;
+/// Most keys that a password is tried with: each costs half a second.
+const KEYS_MAX: usize = 20;
+/// The formats that are known.
+const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
+/// The first byte of a file that is compressed.
+const COMPRESSED: u8 = 2;
+
+/// A repository.
+pub(super) struct Repository {
+    folder: PathBuf,
+    key: Key,
+    /// Where the blobs are, in the order of their ids.
+    blobs: Vec<Blob>,
+    packs: Vec<Id>,
+    /// The pack that was read last.
+    open: RefCell<Option<(u32, File)>>,
+}
+
+/// Where a blob is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blob {
+    id: Id,
+    pack: u32,
+    offset: u32,
+    length: u32,
+    /// Of its bytes when it is compressed, else 0.
+    raw_length: u32,
+}
+
+impl Blob {
+    /// The number of its bytes.
+    pub(super) fn len(&self) -> u64 {
+        match self.raw_length {
+            0 => u64::from(self.length).saturating_sub(SEAL_BYTES as u64),
+            raw => u64::from(raw),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Config {
+    version: u32,
+}
+
+/// A snapshot, as far as it is needed.
+#[derive(Deserialize)]
+pub(super) struct Snapshot {
+    time: String,
+    tree: String,
+}
+
+#[derive(Deserialize)]
+struct IndexFile {
+    #[serde(default)]
+    packs: Vec<IndexedPack>,
+}
+
+#[derive(Deserialize)]
+struct IndexedPack {
+    id: String,
+    blobs: Vec<IndexedBlob>,
+}
+
+#[derive(Deserialize)]
+struct IndexedBlob {
+    id: String,
+    offset: u32,
+    length: u32,
+    #[serde(default)]
+    uncompressed_length: u32,
+}
+
+impl Repository {
+    /// Opens the repository in `folder`.
+    ///
+    /// # Errors
+    /// There is none, the password opens none of its keys, or something in it is damaged.
+    pub(super) fn open(folder: &Path, password: &[u8]) -> io::Result<Repository> {
+        let config = read_file(&folder.join("config")).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => other("there is no restic repository"),
+            _ => error,
+        })?;
+        let mut found = None;
+        for name in names(&folder.join("keys"))?.iter().take(KEYS_MAX) {
+            found = Key::unlock(&read_file(&folder.join("keys").join(name))?, password)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let key = found.ok_or_else(|| other("the password opens none of the repository's keys"))?;
+        let bytes = key.open(&config).ok_or_else(|| other("the file config is damaged"))?;
+        let config: Config = serde_json::from_slice(&bytes).map_err(other)?;
+        if !FORMATS.contains(&config.version) {
+            let known = format!("{} to {}", FORMATS.start(), FORMATS.end());
+            return Err(other(format!("the repository has format {}, known are {known}", config.version)));
+        }
+        let (blobs, packs, open) = (Vec::new(), Vec::new(), RefCell::new(None));
+        let mut repository = Repository { folder: folder.to_path_buf(), key, blobs, packs, open };
+        repository.load_index()?;
+        Ok(repository)
+    }
+
+    fn load_index(&mut self) -> io::Result<()> {
+        for name in names(&self.folder.join("index"))? {
+            let index: IndexFile = self.json("index", &name)?;
+            for pack in index.packs {
+                let number = u32::try_from(self.packs.len()).map_err(other)?;
+                self.packs.push(id(&pack.id)?);
+                for blob in pack.blobs {
+                    let IndexedBlob { id: name, offset, length, uncompressed_length: raw_length } = blob;
+                    self.blobs.push(Blob { id: id(&name)?, pack: number, offset, length, raw_length });
+                }
+            }
+        }
+        // A blob may lie in several packs: one place is enough.
+        self.blobs.sort_unstable_by_key(|blob| blob.id);
+        self.blobs.dedup_by_key(|blob| blob.id);
+        self.blobs.shrink_to_fit();
+        Ok(())
+    }
+
+    /// The tree of a snapshot: `latest`, or the beginning of its id.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or several begin so.
+    pub(super) fn snapshot(&self, wanted: &str) -> io::Result<Id> {
+        let names = names(&self.folder.join("snapshots"))?;
+        let mut found: Option<((i64, String), String)> = None;
+        let mut matching = 0;
+        for name in names.iter().filter(|name| wanted == "latest" || name.starts_with(wanted)) {
+            let snapshot: Snapshot = self.json("snapshots", name)?;
+            let time = moment(&snapshot.time);
+            matching += 1;
+            if found.as_ref().is_none_or(|(newest, _)| *newest < time) {
+                found = Some((time, snapshot.tree));
+            }
+        }
+        match found {
+            Some(_) if wanted != "latest" && matching > 1 => {
+                Err(other(format!("{matching} snapshots begin with {wanted:?}")))
+            }
+            Some((_, tree)) => id(&tree),
+            None => Err(other(format!("the repository has no snapshot {wanted:?}"))),
+        }
+    }
+
+    /// Where the blob is.
+    pub(super) fn find(&self, id: &Id) -> Option<Blob> {
+        let at = self.blobs.binary_search_by_key(id, |blob| blob.id).ok()?;
+        Some(self.blobs[at])
+    }
+
+    /// The bytes of a blob.
+    ///
+    /// # Errors
+    /// It is damaged, or its pack is gone.
+    pub(super) fn read(&self, blob: Blob) -> io::Result<Vec<u8>> {
+        let damaged = || other(format!("the blob {} is damaged", hex(&blob.id)));
+        if blob.length > BLOB_BYTES_MAX || blob.raw_length > BLOB_BYTES_MAX {
+            return Err(other(format!("the blob {} has more than {BLOB_BYTES_MAX} bytes", hex(&blob.id))));
+        }
+        let mut open = self.open.borrow_mut();
+        if open.as_ref().is_none_or(|(pack, _)| *pack != blob.pack) {
+            *open = Some((blob.pack, self.open_pack(blob.pack)?));
+        }
+        let (_, file) = open.as_ref().expect("just opened");
+        let mut sealed = vec![0; blob.length as usize];
+        file.read_exact_at(&mut sealed, u64::from(blob.offset)).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged(),
+            _ => error,
+        })?;
+        let mut bytes = self.key.open(&sealed).ok_or_else(damaged)?;
+        if blob.raw_length > 0 {
+            bytes = zstd::bulk::decompress(&bytes, blob.raw_length as usize).map_err(|_| damaged())?;
+        }
+        match Sha256::digest(&bytes)[..] == blob.id {
+            true => Ok(bytes),
+            false => Err(damaged()),
+        }
+    }
+
+    fn open_pack(&self, number: u32) -> io::Result<File> {
+        let name = hex(&self.packs[number as usize]);
+        let folder = self.folder.join("data");
+        // Old repositories have no folders for the first byte.
+        File::open(folder.join(&name[..2]).join(&name))
+            .or_else(|_| File::open(folder.join(&name)))
+            .map_err(|error| io::Error::new(error.kind(), format!("the pack {name}: {error}")))
+    }
+
+    /// A sealed file of JSON.
+    fn json<T: DeserializeOwned>(&self, folder: &str, name: &str) -> io::Result<T> {
+        let damaged = || other(format!("the file {folder}/{name} is damaged"));
+        let mut bytes =
+            self.key.open(&read_file(&self.folder.join(folder).join(name))?).ok_or_else(damaged)?;
+        if bytes.first() == Some(&COMPRESSED) {
+            let unpacking = zstd::stream::read::Decoder::new(&bytes[1..]).map_err(|_| damaged())?;
+            let mut unpacked = Vec::new();
+            unpacking.take(FILE_BYTES_MAX).read_to_end(&mut unpacked).map_err(|_| damaged())?;
+            bytes = unpacked;
+        }
+        serde_json::from_slice(&bytes).map_err(|_| damaged())
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The names of a folder's files that are ids, in their order.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let list = std::fs::read_dir(folder);
+    let list = list.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", folder.display())))?;
+    let mut names = Vec::new();
+    for entry in list.take(FILES_MAX) {
+        names.extend(entry?.file_name().into_string().ok().filter(|name| id(name).is_ok()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// An id from its 64 hexadecimal digits.
+pub(super) fn id(text: &str) -> io::Result<Id> {
+    let mut id = Id::default();
+    let digits = text.as_bytes();
+    let is_hex = digits.len() == 64 && digits.iter().all(u8::is_ascii_hexdigit);
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)).filter(|_| is_hex) {
+        let pair = std::str::from_utf8(pair).expect("two digits");
+        *byte = u8::from_str_radix(pair, 16).expect("two digits");
+    }
+    if is_hex { Ok(id) } else { Err(other(format!("{text:?} is no id"))) }
+}
+
+/// The digits of an id.
+pub(super) fn hex(id: &[u8]) -> String {
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Seconds since 1970, and the digits of the fraction: they compare as moments do.
+fn moment(time: &str) -> (i64, String) {
+    let (whole, rest) = time.split_once('.').unwrap_or((time, ""));
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (fraction, zone) = rest.split_at(digits);
+    let parsed = mail_parser::DateTime::parse_rfc3339(&format!("{whole}{zone}"));
+    (parsed.map_or(i64::MIN, |time| time.to_timestamp()), fraction.to_owned())
+}
+
+pub(super) fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_compare_across_zones_and_fractions() {
+        let times = [
+            "2026-11-22T20:00:00+01:00",
+            "2026-11-22T19:00:00.5Z",
+            "2026-11-22T19:00:00.56789-00:00",
+            "2026-11-22T17:00:01.000000001-02:00",
+        ];
+        assert!(times.windows(2).all(|pair| moment(pair[0]) < moment(pair[1])));
+        assert_eq!(moment("never").0, i64::MIN);
+    }
+
+    #[test]
+    fn ids_are_64_digits() {
+        let text = "00ff".repeat(16);
+        assert_eq!(hex(&id(&text).unwrap()), text);
+        for bad in ["", "00", &text[1..], &format!("{}g", &text[1..]), "\u{e9}".repeat(32).as_str()] {
+            assert!(id(bad).is_err(), "{bad}");
+        }
+    }
+}
