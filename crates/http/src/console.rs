@@ -225,9 +225,15 @@ mod tests {
                 let name = part.split('"').next().expect("a name");
                 assert!(names.contains(name) || name.starts_with("live"), "{} names {name}", asset.name);
             }
-            for part in text.split("from \"./").skip(1) {
+            let folder = asset.name.rfind('/').map_or("", |at| &asset.name[..=at]);
+            for part in text.split("from \"").skip(1) {
                 let name = part.split('"').next().expect("a name");
-                assert!(names.contains(name), "{} imports {name}", asset.name);
+                let found = match (name.strip_prefix("./"), name.strip_prefix("../")) {
+                    (Some(beside), _) => names.contains(&*format!("{folder}{beside}")),
+                    (_, Some(above)) => !folder.is_empty() && names.contains(above),
+                    _ => false,
+                };
+                assert!(found, "{} imports {name}", asset.name);
             }
         }
     }
