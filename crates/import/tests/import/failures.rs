@@ -204,6 +204,7 @@ fn hostile(answer: fn(&[u8]) -> Vec<u8>) -> String {
                 input.drain(..used);
                 match args.as_slice() {
                     [_, get, _, name] if get == b"GET" => replies.extend(answer(name)),
+                    [_, hold, _] if hold == b"HOLD" => replies.extend(b":1\r\n"),
                     [command, ..] if command == b"EXISTS" => replies.extend(b":0\r\n"),
                     _ => replies.extend(b"+OK\r\n"),
                 }

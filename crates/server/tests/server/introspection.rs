@@ -172,7 +172,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("mem_total_replication_buffers", "there is no replication"),
     ("mem_clients_slaves", "there is no replication"),
     ("mem_cluster_links", "there is no cluster"),
-    ("mem_aof_buffer", "bytes on their way to the disk are the journal's"),
     ("total_net_repl_input_bytes", "there is no replication"),
     ("total_net_repl_output_bytes", "there is no replication"),
     ("instantaneous_input_repl_kbps", "there is no replication"),
