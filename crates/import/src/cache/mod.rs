@@ -209,6 +209,9 @@ impl DiskCache {
             }
         };
         put.stored = state.judge(stored).is_some();
+        if put.stored {
+            state.failures = 0;
+        }
         put
     }
 
@@ -244,18 +247,9 @@ impl DiskCache {
 }
 
 impl State {
-    /// The value; a failure is counted.
+    /// The value; a failure is counted. A disk that is full still reads: only what is stored ends a row of failures.
     fn judge<T>(&mut self, result: Result<T, String>) -> Option<T> {
-        match result {
-            Ok(value) => {
-                self.failures = 0;
-                Some(value)
-            }
-            Err(error) => {
-                self.fail(error);
-                None
-            }
-        }
+        result.map_err(|error| self.fail(error)).ok()
     }
     fn fail(&mut self, error: String) {
         self.failures += 1;
