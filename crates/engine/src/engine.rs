@@ -3,6 +3,7 @@
 use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
 use crate::clients::Clients;
 use crate::config::Opt;
+use crate::diag::Diag;
 use crate::holds::Holds;
 use crate::importers::Importers;
 use crate::memory::Memory;
@@ -43,6 +44,7 @@ pub struct Engine {
     pub(crate) tracking: Arc<Tracking>,
     pub(crate) stats: Stats,
     pub(crate) slow_log: SlowLog,
+    pub(crate) diag: Diag,
     pub(crate) pause: Pause,
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
@@ -104,6 +106,7 @@ impl Engine {
             tracking,
             stats: Stats::new(workers),
             slow_log: SlowLog::default(),
+            diag: Diag::default(),
             pause: Pause::default(),
             holds,
             importers: Importers::default(),

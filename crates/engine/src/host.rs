@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::spec::ServiceCommand;
+use strand_diag::history::Figure;
 
 /// The time, read by the driver once a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,10 @@ pub trait Host: Send + Sync {
     fn open_folder(&self, name: &str, file: &str) -> io::Result<Option<Arc<dyn Folder>>> {
         let _ = (name, file);
         Ok(None)
+    }
+    /// What the system says of the process and of the machine, for the history; on a thread that may be slow.
+    fn system_figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;

@@ -10,6 +10,7 @@
 mod acl;
 mod clients;
 pub mod config;
+mod diag;
 mod engine;
 mod folder;
 mod holds;

@@ -30,6 +30,31 @@ pub(crate) enum Purpose {
     Garbage,
 }
 
+impl Purpose {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Purpose; PURPOSES] = [
+        Purpose::Data,
+        Purpose::Indexes,
+        Purpose::Clients,
+        Purpose::Jobs,
+        Purpose::Scripts,
+        Purpose::Caches,
+        Purpose::Garbage,
+    ];
+    /// The name, as figures have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Purpose::Data => "data",
+            Purpose::Indexes => "indexes",
+            Purpose::Clients => "clients",
+            Purpose::Jobs => "jobs",
+            Purpose::Scripts => "scripts",
+            Purpose::Caches => "caches",
+            Purpose::Garbage => "garbage",
+        }
+    }
+}
+
 /// Number of [`Purpose`]s.
 pub(crate) const PURPOSES: usize = Purpose::Garbage as usize + 1;
 

@@ -59,6 +59,7 @@ pub(crate) struct CommandIds {
     names: Vec<String>,
     fast: Vec<bool>,
     subcommands: HashMap<usize, u32>,
+    families: Vec<(&'static str, Vec<u32>)>,
 }
 
 impl CommandIds {
@@ -66,14 +67,22 @@ impl CommandIds {
         let mut names: Vec<String> = COMMANDS.iter().map(|c| c.name.to_string()).collect();
         let mut fast: Vec<bool> = COMMANDS.iter().map(|c| c.flags.has(Flags::FAST)).collect();
         let mut subcommands = HashMap::new();
+        let mut groups: Vec<&'static str> = COMMANDS.iter().map(|c| c.group).collect();
         for container in COMMANDS {
             for sub in container.subcommands {
+                groups.push(container.group);
                 subcommands.insert(address(sub), names.len() as u32);
                 names.push(format!("{}|{}", container.name, sub.name));
                 fast.push(sub.flags.has(Flags::FAST));
             }
         }
-        CommandIds { names, fast, subcommands }
+        let mut families: BTreeMap<&'static str, Vec<u32>> = BTreeMap::new();
+        groups.iter().enumerate().for_each(|(id, group)| families.entry(group).or_default().push(id as u32));
+        CommandIds { names, fast, subcommands, families: families.into_iter().collect() }
+    }
+    /// The groups of commands, each with the numbers of its rows.
+    pub(crate) fn families(&self) -> &[(&'static str, Vec<u32>)] {
+        &self.families
     }
     /// The number of a row of the table.
     pub(crate) fn of(&self, spec: &'static CommandSpec) -> u32 {
@@ -183,6 +192,10 @@ impl Stats {
         let rows = self.ids.names.iter().enumerate();
         let rows = rows.map(|(id, name)| (name.as_str(), std::array::from_fn(|what| get(id, what))));
         rows.filter(|(_, n): &(&str, [u64; PER_COMMAND])| n.iter().any(|n| *n > 0)).collect()
+    }
+    /// Calls of command `id`.
+    pub(crate) fn calls(&self, id: u32) -> u64 {
+        self.commands.get(id as usize * PER_COMMAND + PerCommand::Calls as usize)
     }
     /// CONFIG RESETSTAT.
     pub(crate) fn reset(&self) {

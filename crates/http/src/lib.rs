@@ -19,6 +19,7 @@ pub mod commands;
 pub mod conditions;
 pub mod console;
 mod delete;
+mod diag;
 pub mod elements;
 pub mod exchange;
 mod import;

@@ -4,7 +4,7 @@ use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::route::{Found, Parameter, Route};
-use crate::{commands, console, import, keys, metrics, openapi, search, text, update};
+use crate::{commands, console, diag, import, keys, metrics, openapi, search, text, update};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
@@ -180,6 +180,55 @@ pub static ROUTES: &[Route] = &[
         gives: &[(200, "responseHeader, added, deleted", "*/*")],
         needs_session: true,
         run: handler!(update::update),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/history",
+        operation: "history",
+        summary: "Figures over time: operations, latency, memory, processor, disk, clients",
+        parameters: &[
+            parameter(
+                "from",
+                "query",
+                "string",
+                "Since when, in seconds since 1970, or before now when negative",
+            ),
+            parameter("to", "query", "string", "Until when, likewise; now without it"),
+            parameter("step", "query", "integer", "Seconds between two points at least"),
+            parameter("points", "query", "integer", "Most points; 1000 without it"),
+            parameter(
+                "series",
+                "query",
+                "string",
+                "Names with commas between, each may end with *; all without it",
+            ),
+        ],
+        takes: &[],
+        gives: &[(200, "now_ms, step_s, times_ms, series (name, unit, values)", JSON)],
+        needs_session: true,
+        run: handler!(diag::history),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/series",
+        operation: "historySeries",
+        summary: "The series of the history, and what it takes",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "series (name, unit), levels, bytes, on_disk", JSON)],
+        needs_session: true,
+        run: handler!(diag::series),
+    },
+    Route {
+        method: Method::GET,
+        path: "/v1/live",
+        operation: "live",
+        summary: "The newest row of the history, again every second",
+        parameters: &[parameter("series", "query", "string", "As for /v1/history")],
+        takes: &[],
+        gives: &[(200, "Events of the name figures, each with time_ms and values", "text/event-stream")],
+        needs_session: true,
+        run: handler!(diag::live),
     },
     Route {
         method: Method::GET,

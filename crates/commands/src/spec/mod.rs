@@ -109,6 +109,8 @@ pub enum SessionCommand {
     ConfigRewrite,
     ConfigSet,
     Debug,
+    Diag,
+    DiagHelp,
     Discard,
     Echo,
     Eval,

@@ -5,6 +5,7 @@
 mod acl;
 mod bitmap;
 mod connection;
+mod diag;
 mod generic;
 mod geo;
 mod hash;
@@ -27,7 +28,7 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 19] = [
+const GROUPS: [&[CommandSpec]; 20] = [
     acl::ACL,
     bitmap::BITMAP,
     stream::STREAM,
@@ -41,6 +42,7 @@ const GROUPS: [&[CommandSpec]; 19] = [
     pubsub::PUBSUB,
     zset::ZSET,
     connection::CONNECTION,
+    diag::DIAG,
     server::SERVER,
     set::SET,
     search::SEARCH,
@@ -252,6 +254,7 @@ mod tests {
         let known = [
             "bitmap",
             "connection",
+            "diag",
             "generic",
             "geo",
             "hash",

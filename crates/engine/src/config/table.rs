@@ -208,6 +208,8 @@ options! {
         "TCP port of HTTP, beyond loopback only with a password or protected-mode no; 0 is none";
     HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
         "What stands before the id of a document that comes by POST /v1/update in its key";
+    HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
+        "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: where the data is kept on the disk";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IgnoreWarnings "ignore-warnings", Kind::Text, "", Anytime,
         "Warnings at the start that are not given", no effect: "there is no such warning here";

@@ -42,6 +42,10 @@ impl Histogram {
     pub(crate) fn add(&self, ns: u64, n: u64) {
         self.0[bucket_of(ns.clamp(1, NS_MAX))].fetch_add(n, Relaxed);
     }
+    /// Adds its counts to those of others.
+    pub(crate) fn add_to(&self, counts: &mut [u64]) {
+        counts.iter_mut().zip(&self.0).for_each(|(sum, count)| *sum += count.load(Relaxed));
+    }
     pub(crate) fn reset(&self) {
         self.0.iter().for_each(|count| count.store(0, Relaxed));
     }
@@ -55,12 +59,24 @@ pub(crate) struct Spread {
 
 impl Spread {
     pub(crate) fn of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Spread {
-        let mut counts = vec![0; BUCKETS].into_boxed_slice();
+        let mut counts = Spread::no_counts();
         for histogram in histograms {
-            counts.iter_mut().zip(&histogram.0).for_each(|(sum, count)| *sum += count.load(Relaxed));
+            histogram.add_to(&mut counts);
         }
+        Spread::of_counts(counts)
+    }
+    /// Counts of nothing, for [`Spread::of_counts`].
+    pub(crate) fn no_counts() -> Box<[u64]> {
+        vec![0; BUCKETS].into_boxed_slice()
+    }
+    /// Of counts by bucket.
+    pub(crate) fn of_counts(counts: Box<[u64]>) -> Spread {
         let total = counts.iter().sum();
         Spread { counts, total }
+    }
+    /// The time that `percent` of the calls did not pass, in microseconds; `None` where there were no calls.
+    pub(crate) fn percentile_us(&self, percent: f64) -> Option<f64> {
+        (self.total > 0).then(|| self.percentile(percent) as f64 / 1000.0)
     }
     /// Calls in all.
     pub(crate) fn total(&self) -> u64 {

@@ -43,6 +43,12 @@ impl Histograms {
         let spread = Spread::of(copies.iter().filter_map(OnceLock::get));
         (spread.total() > 0).then_some(spread)
     }
+    /// Adds what is known of command `id` to counts by bucket; false when it was never called.
+    pub(crate) fn add_to(&self, id: u32, counts: &mut [u64]) -> bool {
+        let from = id as usize * self.copies;
+        let copies = self.of_commands.get(from..from + self.copies).unwrap_or_default();
+        copies.iter().filter_map(OnceLock::get).inspect(|histogram| histogram.add_to(counts)).count() > 0
+    }
     pub(crate) fn reset(&self) {
         self.of_commands.iter().filter_map(OnceLock::get).for_each(Histogram::reset);
     }

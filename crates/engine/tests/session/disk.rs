@@ -18,10 +18,10 @@ const PEERS: usize = 3;
 const HELD_BACK_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Default)]
-struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
+pub struct Disk(Arc<parking_lot::Mutex<State>>, Arc<parking_lot::Condvar>);
 
 #[derive(Default)]
-struct State {
+pub struct State {
     files: BTreeMap<String, File>,
     /// The power fails after so many operations.
     power_left: Option<usize>,
@@ -41,6 +41,10 @@ struct File {
 }
 
 impl Disk {
+    /// So many more bytes have a place from now on; `None`: any number.
+    pub fn set_room(&self, room: Option<usize>) {
+        self.0.lock().room = room;
+    }
     /// An operation begins.
     fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
         let mut state = self.0.lock();
@@ -101,6 +105,9 @@ impl Folder for Disk {
         let mut bytes = Vec::new();
         write(&mut bytes)?;
         let synced = bytes.len();
+        if self.state()?.room.is_some_and(|room| room < synced) {
+            return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+        }
         self.state()?.files.insert(name.into(), File { bytes, synced });
         Ok(())
     }

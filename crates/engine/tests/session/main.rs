@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod disk;
 mod fixture;
+mod history;
 mod journal;
 mod lane;
 mod limits;

@@ -6,6 +6,7 @@ use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
 use super::signal::Changes;
+use super::system::SystemWatch;
 use super::tls::Tls;
 use parking_lot::Mutex;
 use std::fs;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
+use strand_diag::history::Figure;
 use strand_engine::{
     Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest,
     Signal, WriteFile,
@@ -90,6 +92,7 @@ pub struct ServerHost {
     failed_logins: Mutex<FailedLogins>,
     /// Of the snapshot, from the first save on, or from the start where there are `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
+    system: Mutex<SystemWatch>,
 }
 
 /// Failed logins in the present stretch of time, and when that began on the monotonic clock.
@@ -142,6 +145,7 @@ impl ServerHost {
             clock,
             failed_logins: Mutex::default(),
             snapshot_lock: Mutex::default(),
+            system: Mutex::default(),
         }
     }
     /// Keeps other servers from writing the snapshot `name`.
@@ -255,6 +259,9 @@ impl Host for ServerHost {
     }
     fn open_folder(&self, name: &str, file: &str) -> std::io::Result<Option<Arc<dyn Folder>>> {
         DiskFolder::open(name, file).map(Some)
+    }
+    fn system_figures(&self) -> Vec<Figure> {
+        self.system.lock().figures()
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

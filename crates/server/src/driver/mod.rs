@@ -22,6 +22,7 @@ mod manager;
 mod peer;
 mod signal;
 mod stream;
+mod system;
 mod ticker;
 mod tls;
 mod tls_stream;
@@ -128,6 +129,7 @@ fn start(
     ));
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
+    engine.open_history();
     lock_snapshot(&engine, &host).map_err(io::Error::other)?;
     let data = find_data(&engine, clock).map_err(io::Error::other)?;
     let http = door::open_http(engine.config(), engine.needs_password());
@@ -141,6 +143,7 @@ fn start(
         ticker::engine_ticker(engine.clone(), clock)?,
         ticker::memory_ticker(engine.clone(), clock)?,
         ticker::search_ticker(search, clock)?,
+        ticker::history_ticker(engine.clone(), clock)?,
     ];
 
     load_data(engine.clone(), data, clock, loaded)?;

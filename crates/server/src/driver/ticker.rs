@@ -14,6 +14,9 @@ const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(1);
 /// Time between two looks of the text indexes at what was written; a search looks for itself first.
 const SEARCH_TICK_MS: u64 = 100;
 
+/// Time between two samples of the history.
+const SAMPLE_US: u64 = 1_000_000;
+
 /// While much has expired, expiry pauses this many times as long as its last slice took: a quarter of a core, as in
 /// redis-server.
 const EXPIRE_PAUSE_FACTOR: u64 = 3;
@@ -107,6 +110,18 @@ pub fn search_ticker(search: Arc<strand_search::Search>, clock: Clock) -> io::Re
     Ticker::start("search", move || {
         search.tick(clock.now().unix_ms());
         Duration::from_millis(SEARCH_TICK_MS)
+    })
+}
+
+/// Takes a sample of everything at each full second.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn history_ticker(engine: Arc<Engine>, clock: Clock) -> io::Result<Ticker> {
+    Ticker::start("history", move || {
+        engine.sample(clock.now());
+        let into_second_us = clock.now().mono_us % SAMPLE_US;
+        Duration::from_micros(SAMPLE_US - into_second_us)
     })
 }
 

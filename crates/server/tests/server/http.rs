@@ -89,6 +89,12 @@ impl Http {
         self.input.extend_from_slice(&more[..n]);
         n
     }
+    /// What comes next, as it is.
+    #[track_caller]
+    pub fn raw(&mut self) -> String {
+        assert!(self.more() > 0, "the end");
+        String::from_utf8_lossy(&std::mem::take(&mut self.input)).into_owned()
+    }
     #[track_caller]
     fn line(&mut self) -> String {
         loop {

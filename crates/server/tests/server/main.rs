@@ -12,6 +12,7 @@ mod drivers;
 mod eviction;
 mod full_disk;
 mod harness;
+mod history;
 mod hostile;
 mod http;
 mod http_hostile;

@@ -10,6 +10,7 @@ mod config;
 mod connection;
 mod debug;
 mod debug_data;
+mod diag;
 mod importing;
 mod info;
 mod info_keysizes;
@@ -81,6 +82,7 @@ pub(super) fn detached(
         | SessionCommand::PubSubShardNumSub => pubsub::run(engine, command, args, reply),
         SessionCommand::SlowlogGet => slowlog::get(engine, args, reply),
         SessionCommand::Debug => debug::run(engine, args, db, now, reply),
+        SessionCommand::Diag => diag::run(engine, args, now, reply),
         SessionCommand::FunctionLoad | SessionCommand::FunctionRestore | SessionCommand::ScriptLoad => {
             scripting::run(engine, command, args, reply)
                 .inspect(|()| scripting::record(engine, command, args))
@@ -208,6 +210,8 @@ impl Session {
             | C::ScriptKill => self.scripting(command, args),
             C::FunctionLoad | C::FunctionRestore | C::ScriptLoad => Ok(Next::Detach),
             C::Debug => self.debug(args, now),
+            C::Diag => Ok(Next::Detach),
+            C::DiagHelp => self.diag_help(),
             C::Discard => self.discard(),
             C::Exec => self.exec(now),
             C::Multi => self.multi(),

@@ -1,0 +1,39 @@
+//! The rows of group `diag`: what the server knows of itself.
+
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, SessionCommand as S};
+
+const FLAGS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE];
+const TIPS: &[&str] = &["nondeterministic_output"];
+
+/// Group `diag`, by name.
+pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
+    "diag",
+    "diag",
+    "0.1.0",
+    "Groups the commands about what the server knows of itself.",
+    &[
+        CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
+            .flags(&[F::LOADING, F::STALE])
+            .exec(Exec::Session(S::DiagHelp)),
+        CommandSpec::sub("history", "diag", "0.1.0", "O(N), N rows", "Shows figures over time, as JSON.")
+            .flags(FLAGS)
+            .args(&[
+                Arg::integer("from-seconds").token("FROM").optional(),
+                Arg::integer("to-seconds").token("TO").optional(),
+                Arg::integer("step-seconds").token("STEP").optional(),
+                Arg::integer("points").token("POINTS").optional(),
+                Arg::string("series").token("SERIES").optional(),
+            ])
+            .tips(TIPS)
+            .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Shows the newest row of the history, as JSON.")
+            .flags(FLAGS)
+            .args(&[Arg::string("series").token("SERIES").optional()])
+            .tips(TIPS)
+            .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
+            .flags(FLAGS)
+            .tips(TIPS)
+            .exec(Exec::Session(S::Diag)),
+    ],
+)];

@@ -1,0 +1,166 @@
+//! A history in a file: a header, then records that are only added to its end.
+//!
+//! A record is its length and its CRC-32C (4 bytes each, little-endian), then the payload. A payload begins with its kind:
+//! 1 is the list of series (of the rows that follow), 2 a row of a level. What follows a record that is cut short or does not
+//! fit its checksum is not read: the rest of the file is lost, nothing before it.
+//!
+//! Rows of one second are not in the file: they would be most of it, and are of the last quarter of an hour.
+
+use super::{Fold, History, LEVELS, NAME_BYTES_MAX, ROWS_MAX, SERIES_MAX};
+use crc::{CRC_32_ISCSI, Crc};
+use std::io::{self, Read, Write};
+
+/// What a file begins with: the form and its version.
+pub const HEADER: &[u8; 8] = b"strhist1";
+
+const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
+/// Longest payload: a list of [`SERIES_MAX`] series with the longest names.
+const PAYLOAD_BYTES_MAX: usize = 3 + SERIES_MAX * (3 + 2 * NAME_BYTES_MAX);
+/// Bytes of a record before its payload.
+const FRAME_BYTES: usize = 8;
+const NAMES: u8 = 1;
+const ROW: u8 = 2;
+
+/// What became of reading a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Rows that were taken.
+    pub rows: usize,
+    /// Bytes of the file that are whole.
+    pub bytes: u64,
+    /// The file ends in the middle of a record, or one is damaged.
+    pub is_cut: bool,
+}
+
+impl History {
+    /// The record of the present list of series.
+    pub fn names_record(&self) -> Vec<u8> {
+        let mut payload = vec![NAMES];
+        payload.extend((self.series.len() as u16).to_le_bytes());
+        for series in &self.series {
+            payload.push(u8::from(series.fold == Fold::Most));
+            for text in [&series.name, &series.unit] {
+                payload.push(text.len() as u8);
+                payload.extend(text.as_bytes());
+            }
+        }
+        framed(&payload)
+    }
+    /// The record of the newest row of a level; `None` when there is none.
+    pub fn row_record(&self, level: usize) -> Option<Vec<u8>> {
+        self.newest(level).map(|(time, row)| row_record(level, time, row))
+    }
+    /// Writes a whole file: what is kept for longer than a quarter of an hour.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(HEADER)?;
+        out.write_all(&self.names_record())?;
+        for level in 1..LEVELS {
+            for (time, row) in self.levels[level].iter() {
+                out.write_all(&row_record(level, time, row))?;
+            }
+        }
+        Ok(())
+    }
+    /// Takes the rows of a file, before any row of now.
+    ///
+    /// # Errors
+    /// Those of `from`. A damaged file is none.
+    pub fn load(&mut self, from: &mut dyn Read) -> io::Result<Loaded> {
+        let mut loaded = Loaded::default();
+        let mut header = [0; HEADER.len()];
+        if fill(from, &mut header)? < header.len() || header != *HEADER {
+            return Ok(Loaded { is_cut: true, ..loaded });
+        }
+        loaded.bytes = HEADER.len() as u64;
+        let mut numbers: Vec<Option<usize>> = Vec::new();
+        let mut payload = Vec::new();
+        loop {
+            let mut frame = [0; FRAME_BYTES];
+            match fill(from, &mut frame)? {
+                0 => return Ok(loaded),
+                FRAME_BYTES => {}
+                _ => return Ok(Loaded { is_cut: true, ..loaded }),
+            }
+            let word =
+                |at: usize| u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+            let (len, sum) = (word(0) as usize, word(4));
+            if len > PAYLOAD_BYTES_MAX {
+                return Ok(Loaded { is_cut: true, ..loaded });
+            }
+            payload.resize(len, 0);
+            let whole = fill(from, &mut payload)? == len && CRC.checksum(&payload) == sum;
+            let taken = whole
+                && match payload.split_first() {
+                    Some((&NAMES, rest)) => self.take_names(rest, &mut numbers).is_some(),
+                    Some((&ROW, rest)) => {
+                        self.take_row(rest, &numbers).inspect(|()| loaded.rows += 1).is_some()
+                    }
+                    _ => false,
+                };
+            if !taken {
+                return Ok(Loaded { is_cut: true, ..loaded });
+            }
+            loaded.bytes += (FRAME_BYTES + len) as u64;
+        }
+    }
+    fn take_names(&mut self, mut rest: &[u8], numbers: &mut Vec<Option<usize>>) -> Option<()> {
+        let count = u16::from_le_bytes(*rest.split_off(..2)?.first_chunk()?);
+        numbers.clear();
+        for _ in 0..count {
+            let fold = if *rest.split_off_first()? == 1 { Fold::Most } else { Fold::Mean };
+            let mut text = || {
+                let len = usize::from(*rest.split_off_first()?);
+                std::str::from_utf8(rest.split_off(..len)?).ok()
+            };
+            let (name, unit) = (text()?, text()?);
+            numbers.push(self.number(name, unit, fold));
+        }
+        rest.is_empty().then_some(())
+    }
+    fn take_row(&mut self, mut rest: &[u8], numbers: &[Option<usize>]) -> Option<()> {
+        let level = usize::from(*rest.split_off_first()?);
+        let time = i64::from_le_bytes(*rest.split_off(..8)?.first_chunk()?);
+        if !(1..LEVELS).contains(&level) || !rest.len().is_multiple_of(4) || rest.len() / 4 > numbers.len() {
+            return None;
+        }
+        let mut row = vec![f32::NAN; self.series.len()];
+        for (bytes, number) in rest.as_chunks::<4>().0.iter().zip(numbers) {
+            if let Some(place) = number.and_then(|at| row.get_mut(at)) {
+                *place = f32::from_le_bytes(*bytes);
+            }
+        }
+        self.levels[level].push(time, &row, ROWS_MAX[level]);
+        Some(())
+    }
+}
+
+fn row_record(level: usize, time: i64, row: &[f32]) -> Vec<u8> {
+    let mut payload = vec![ROW, level as u8];
+    payload.extend(time.to_le_bytes());
+    row.iter().for_each(|value| payload.extend(value.to_le_bytes()));
+    framed(&payload)
+}
+
+fn framed(payload: &[u8]) -> Vec<u8> {
+    let mut record = (payload.len() as u32).to_le_bytes().to_vec();
+    record.extend(CRC.checksum(payload).to_le_bytes());
+    record.extend(payload);
+    record
+}
+
+/// Reads until the buffer is full or there is no more; how many bytes.
+fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,117 @@
+//! [`Recorder`]: turns figures, as they are read once a second, into rows of a [`History`].
+
+use super::{Fold, History, LEVELS, Stamp};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows; kept is its growth a second, of coarser rows the mean.
+    Rate,
+    /// It is as it is; of coarser rows the mean.
+    Gauge,
+    /// It is as it is; of coarser rows the largest.
+    Peak,
+}
+
+/// A figure as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// The series' name.
+    pub name: Cow<'static, str>,
+    /// The series' unit (of a rate: after the division by time).
+    pub unit: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// The figure.
+    pub value: f64,
+}
+
+impl Figure {
+    /// A counter, of which the growth a second is kept.
+    pub fn rate(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, kind: Kind::Rate, value }
+    }
+    /// A value of now.
+    pub fn gauge(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, kind: Kind::Gauge, value }
+    }
+    /// A value of now, of which the largest matters.
+    pub fn peak(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, kind: Kind::Peak, value }
+    }
+}
+
+/// A [`History`], and what the counters said last.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    history: History,
+    numbers: HashMap<Cow<'static, str>, usize>,
+    /// By the number of the series.
+    last: Vec<Option<f64>>,
+    last_at: Option<Stamp>,
+    clock_jumps: u64,
+    row: Vec<f32>,
+}
+
+/// The wall clock may differ from the monotonic one by so much between two rows before it is said to have jumped.
+const JUMP_MS_MIN: i64 = 1_000;
+
+impl Recorder {
+    /// What was recorded.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+    /// For loading a file.
+    pub fn history_mut(&mut self) -> &mut History {
+        &mut self.history
+    }
+    /// How often the wall clock has jumped, forwards or back.
+    pub fn clock_jumps(&self) -> u64 {
+        self.clock_jumps
+    }
+    /// Takes what the figures are at `at`; which levels have a new row. A moment that is not later than the last is ignored.
+    pub fn record(&mut self, at: Stamp, figures: &[Figure]) -> [bool; LEVELS] {
+        let passed_ms = match self.last_at {
+            Some(last) if at.mono_ms <= last.mono_ms => return [false; LEVELS],
+            Some(last) => {
+                let passed_ms = at.mono_ms - last.mono_ms;
+                let jump_ms = (at.unix_ms - last.unix_ms).saturating_sub_unsigned(passed_ms);
+                self.clock_jumps += u64::from(jump_ms.abs() >= JUMP_MS_MIN);
+                Some(passed_ms)
+            }
+            None => None,
+        };
+        self.last_at = Some(at);
+        self.row.clear();
+        for figure in figures {
+            let Some(number) = self.number(figure) else { continue };
+            let value = match (figure.kind, self.last[number].replace(figure.value), passed_ms) {
+                // A counter that was reset has grown by what it says at least.
+                (Kind::Rate, Some(last), Some(ms)) if figure.value < last => {
+                    figure.value * 1000.0 / ms as f64
+                }
+                (Kind::Rate, Some(last), Some(ms)) => (figure.value - last) * 1000.0 / ms as f64,
+                (Kind::Rate, ..) => f64::NAN,
+                _ => figure.value,
+            };
+            if self.row.len() <= number {
+                self.row.resize(number + 1, f32::NAN);
+            }
+            self.row[number] = value as f32;
+        }
+        self.row.resize(self.history.series().len(), f32::NAN);
+        self.history.push(at, &self.row)
+    }
+    fn number(&mut self, figure: &Figure) -> Option<usize> {
+        if let Some(number) = self.numbers.get(&figure.name) {
+            return Some(*number);
+        }
+        let fold = if figure.kind == Kind::Peak { Fold::Most } else { Fold::Mean };
+        let number = self.history.number(&figure.name, figure.unit, fold)?;
+        self.numbers.insert(figure.name.clone(), number);
+        self.last.resize(self.last.len().max(number + 1), None);
+        Some(number)
+    }
+}

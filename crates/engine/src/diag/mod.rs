@@ -1,0 +1,97 @@
+//! What the server knows of itself over time: [`Diag`] is filled once a second by [`Engine::sample`] and read by DIAG.
+//!
+//! [`figures`] reads what the engine counts anyway; the host adds what the system says of the process and of the machine.
+//! [`store`] keeps the coarser rows on the disk. Nothing here runs on a worker, and no command costs more for it.
+
+mod figures;
+mod store;
+
+use crate::config::Opt;
+use crate::{Engine, Now};
+use figures::Latencies;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use store::Store;
+use strand_diag::history::{Recorder, Stamp};
+
+/// The folder of the history's file, in the working folder.
+const FOLDER: &str = "strand-history";
+
+/// The history, and what is needed to go on with it.
+#[derive(Default)]
+pub(crate) struct Diag {
+    pub(crate) recorder: Mutex<Recorder>,
+    latencies: Mutex<Latencies>,
+    store: Mutex<Option<Store>>,
+    /// What the history holds, as of the last sample.
+    bytes: AtomicU64,
+    /// Time that all samples took together.
+    sampled_ns: AtomicU64,
+}
+
+impl Diag {
+    /// Bytes of the history.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+    /// Microseconds that samples took since the start.
+    pub(crate) fn sampled_us(&self) -> u64 {
+        self.sampled_ns.load(Relaxed) / 1000
+    }
+    /// Why the history is not on the disk, if it was meant to be; and whether it is there.
+    pub(crate) fn disk_state(&self) -> (bool, Option<String>) {
+        match &*self.store.lock() {
+            None => (false, None),
+            Some(store) => (store.is_well(), store.trouble().map(String::from)),
+        }
+    }
+}
+
+impl Engine {
+    /// Takes a sample of everything: to be called once a second, on a thread that may be slow.
+    pub fn sample(&self, now: Now) {
+        let began_ns = self.host.mono_ns();
+        let mut figures = self.host.system_figures();
+        self.add_figures(&mut figures, now);
+        let at = Stamp { unix_ms: now.unix_ms(), mono_ms: now.mono_us / 1000 };
+        let diag = &self.diag;
+        {
+            let mut recorder = diag.recorder.lock();
+            let grown = recorder.record(at, &figures);
+            let latencies = diag.latencies.lock().bytes();
+            diag.bytes.store((recorder.history().bytes() + latencies) as u64, Relaxed);
+            if let Some(store) = &mut *diag.store.lock() {
+                store.keep(recorder.history(), grown, &*self.host);
+            }
+        }
+        diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
+    }
+    /// Goes on with the history that an earlier process has left on the disk, where it is to be there. To be called once,
+    /// before the first sample. What fails is logged and is no reason not to start.
+    pub fn open_history(&self) {
+        let wanted = match self.config.choice(Opt::HistoryOnDisk) {
+            "yes" => true,
+            "auto" => self.wants_aof() || !self.config.save_points().is_empty(),
+            _ => false,
+        };
+        if !wanted {
+            return;
+        }
+        let opened = self.host.open_folder(FOLDER, store::FILE);
+        let opened = opened
+            .and_then(|folder| folder.map(|f| Store::open(f, &mut self.diag.recorder.lock())).transpose());
+        match opened {
+            Ok(Some((store, loaded))) => {
+                if loaded.rows > 0 {
+                    self.host.log(&format!("The history goes on: {} rows are on the disk", loaded.rows));
+                }
+                if loaded.is_cut {
+                    self.host.log("The end of the history's file was damaged and is left out");
+                }
+                *self.diag.store.lock() = Some(store);
+            }
+            Ok(None) => {}
+            Err(e) => self.host.log(&format!("The history is kept in memory only: {FOLDER}: {e}")),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots.
+//!
+//! Each is a DIAG command, so the rights are those of the user on DIAG. `/v1/live` asks again every second: a user who loses the
+//! right is told so within one.
+
+use crate::body::ResponseBody;
+use crate::exchange::{Context, Request, Response};
+use crate::problem::Problem;
+use crate::search::json_response;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Time between two events of `/v1/live`.
+const LIVE_STEP: Duration = Duration::from_secs(1);
+/// Events of one response of `/v1/live`: half an hour. A browser's event source then asks again by itself.
+const LIVE_EVENTS_MAX: usize = 1_800;
+
+/// The parameters of `/v1/history`, and the words of DIAG HISTORY.
+const PARAMETERS: [(&str, &str); 5] =
+    [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS"), ("series", "SERIES")];
+
+/// `GET /v1/history`
+pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let mut args: Vec<&[u8]> = vec![b"DIAG", b"HISTORY"];
+    for (name, word) in PARAMETERS {
+        if let Some(value) = request.query.get(name) {
+            args.extend([word.as_bytes(), value.as_bytes()]);
+        }
+    }
+    json(&context, &args).await
+}
+
+/// `GET /v1/series`
+pub async fn series(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    json(&context, &[b"DIAG", b"SERIES"]).await
+}
+
+/// A command whose reply is JSON, as a response.
+pub async fn json(context: &Rc<Context>, args: &[&[u8]]) -> Result<Response, Problem> {
+    context.session.command(args);
+    let text = context.session.line().await?.unwrap_or_default();
+    let mut response = json_response(ResponseBody::whole(text));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// `GET /v1/live`: an event a second.
+pub async fn live(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let series = request.query.get("series").map(|names| names.as_bytes().to_vec());
+    // What is refused is refused before a response begins.
+    let mut newest = ask(&context, &series).await?;
+    let body = ResponseBody::made(|writer| async move {
+        for _ in 0..LIVE_EVENTS_MAX {
+            writer.send([b"event: figures\ndata: ", newest.as_slice(), b"\n\n"].concat()).await;
+            tokio::time::sleep(LIVE_STEP).await;
+            newest = match ask(&context, &series).await {
+                Ok(newest) => newest,
+                Err(problem) => {
+                    let text = format!("event: problem\ndata: {}\n\n", problem.document());
+                    writer.send(text.into_bytes()).await;
+                    break;
+                }
+            };
+        }
+        Ok(())
+    });
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+async fn ask(context: &Context, series: &Option<Vec<u8>>) -> Result<Vec<u8>, Problem> {
+    match series {
+        Some(names) => context.session.command(&[b"DIAG", b"LIVE", b"SERIES", names]),
+        None => context.session.command(&[b"DIAG", b"LIVE"]),
+    }
+    Ok(context.session.line().await?.unwrap_or_default())
+}

@@ -1,0 +1,238 @@
+//! [`SystemWatch`]: what the kernel says of the process and of the machine, once a second, for the history.
+//!
+//! What a kernel does not tell (no pressure figures, no control group) is left out, nothing else is. Threads come and go: their
+//! counters are added up by name while they are there, so that the sums never go back.
+
+use procfs::process::Process;
+use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use strand_diag::history::Figure;
+
+/// Names of threads that have a series each; the others share one.
+const THREAD_NAMES_MAX: usize = 16;
+/// Name of the series of the others.
+const OTHERS: &str = "others";
+/// Where a process sees its own control group (version 2).
+const CGROUP: &str = "/sys/fs/cgroup";
+
+const NS: f64 = 1e9;
+const US: f64 = 1e6;
+
+/// What a thread's counters said last.
+#[derive(Debug, Default)]
+struct Thread {
+    name: String,
+    cpu_ns: u64,
+    wait_ns: u64,
+    voluntary: u64,
+    forced: u64,
+    /// It was there at this look.
+    look: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct SystemWatch {
+    threads: HashMap<i32, Thread>,
+    cpu_ns: BTreeMap<String, u64>,
+    wait_ns: u64,
+    voluntary: u64,
+    forced: u64,
+    look: u64,
+}
+
+impl SystemWatch {
+    /// Everything, as it is now.
+    pub fn figures(&mut self) -> Vec<Figure> {
+        let mut out = Vec::new();
+        if let Ok(me) = Process::myself() {
+            self.look_at_threads(&me);
+            process(&me, &mut out);
+        }
+        for (name, ns) in &self.cpu_ns {
+            out.push(Figure::rate(format!("cpu.thread.{name}"), "cores", *ns as f64 / NS));
+        }
+        out.push(Figure::rate("cpu.waiting", "cores", self.wait_ns as f64 / NS));
+        out.push(Figure::rate("switches.voluntary", "1/s", self.voluntary as f64));
+        out.push(Figure::rate("switches.forced", "1/s", self.forced as f64));
+        pressure(&mut out);
+        machine(&mut out);
+        cgroup(&mut out);
+        disk(&mut out);
+        out
+    }
+    fn look_at_threads(&mut self, me: &Process) {
+        self.look += 1;
+        let Ok(tasks) = me.tasks() else { return };
+        for task in tasks.flatten() {
+            let (Ok(times), Ok(status)) = (task.schedstat(), task.status()) else { continue };
+            let thread = self.threads.entry(task.tid).or_default();
+            thread.name = family(&status.name);
+            thread.look = self.look;
+            let grown = |last: &mut u64, now: u64| now.saturating_sub(std::mem::replace(last, now));
+            let cpu_ns = grown(&mut thread.cpu_ns, times.sum_exec_runtime);
+            self.wait_ns += grown(&mut thread.wait_ns, times.run_delay);
+            self.voluntary += grown(&mut thread.voluntary, status.voluntary_ctxt_switches.unwrap_or(0));
+            self.forced += grown(&mut thread.forced, status.nonvoluntary_ctxt_switches.unwrap_or(0));
+            let is_known = self.cpu_ns.contains_key(&thread.name) || self.cpu_ns.len() < THREAD_NAMES_MAX;
+            let name = if is_known { thread.name.as_str() } else { OTHERS };
+            match self.cpu_ns.get_mut(name) {
+                Some(sum) => *sum += cpu_ns,
+                None => _ = self.cpu_ns.insert(name.to_string(), cpu_ns),
+            }
+        }
+        let look = self.look;
+        self.threads.retain(|_, thread| thread.look == look);
+    }
+}
+
+/// The name under which a thread is counted: each worker by itself, other threads of one kind together.
+fn family(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    if name.starts_with("worker") {
+        return name;
+    }
+    let kind = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
+    if kind.is_empty() { OTHERS.into() } else { kind.into() }
+}
+
+fn process(me: &Process, out: &mut Vec<Figure>) {
+    if let Ok(io) = me.io() {
+        out.push(Figure::rate("io.read", "bytes/s", io.read_bytes as f64));
+        out.push(Figure::rate("io.written", "bytes/s", io.write_bytes as f64));
+    }
+    if let Ok(stat) = me.stat() {
+        let per_s = procfs::ticks_per_second() as f64;
+        out.push(Figure::rate("cpu.user", "cores", stat.utime as f64 / per_s));
+        out.push(Figure::rate("cpu.system", "cores", stat.stime as f64 / per_s));
+        out.push(Figure::rate("faults.major", "1/s", stat.majflt as f64));
+        out.push(Figure::gauge("threads", "count", stat.num_threads as f64));
+    }
+    if let Ok(files) = me.fd_count() {
+        out.push(Figure::gauge("files.open", "count", files as f64));
+    }
+}
+
+/// The share of time in which somebody waited for the processor, for memory, for the disk.
+fn pressure(out: &mut Vec<Figure>) {
+    let mut add = |name: &'static str, us: Option<u64>| {
+        if let Some(us) = us {
+            out.push(Figure::rate(name, "share", us as f64 / US));
+        }
+    };
+    add("pressure.cpu", CpuPressure::current().ok().map(|p| p.some.total));
+    let memory = MemoryPressure::current().ok();
+    add("pressure.memory", memory.as_ref().map(|p| p.some.total));
+    add("pressure.memory.full", memory.map(|p| p.full.total));
+    let io = IoPressure::current().ok();
+    add("pressure.io", io.as_ref().map(|p| p.some.total));
+    add("pressure.io.full", io.map(|p| p.full.total));
+}
+
+fn machine(out: &mut Vec<Figure>) {
+    if let Ok(kernel) = KernelStats::current() {
+        let (cpu, per_s) = (kernel.total, procfs::ticks_per_second() as f64);
+        let busy = cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0);
+        out.push(Figure::rate("host.cpu.busy", "cores", busy as f64 / per_s));
+        out.push(Figure::rate("host.cpu.steal", "cores", cpu.steal.unwrap_or(0) as f64 / per_s));
+    }
+    if let Ok(memory) = Meminfo::current() {
+        if let Some(bytes) = memory.mem_available {
+            out.push(Figure::gauge("host.memory.available", "bytes", bytes as f64));
+        }
+        out.push(Figure::gauge(
+            "host.swap.used",
+            "bytes",
+            memory.swap_total.saturating_sub(memory.swap_free) as f64,
+        ));
+    }
+    if let Ok(devices) = procfs::net::dev_status() {
+        let all = || devices.iter().filter(|(name, _)| *name != "lo").map(|(_, device)| device);
+        out.push(Figure::rate("host.net.in", "bytes/s", all().map(|d| d.recv_bytes).sum::<u64>() as f64));
+        out.push(Figure::rate("host.net.out", "bytes/s", all().map(|d| d.sent_bytes).sum::<u64>() as f64));
+    }
+}
+
+fn cgroup(out: &mut Vec<Figure>) {
+    let read = |name: &str| fs::read_to_string(format!("{CGROUP}/{name}")).ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+    if let Some(bytes) = number("memory.max") {
+        out.push(Figure::gauge("cgroup.memory.limit", "bytes", bytes as f64));
+    }
+    if let Some(bytes) = number("memory.current") {
+        out.push(Figure::gauge("cgroup.memory.used", "bytes", bytes as f64));
+    }
+    let throttled =
+        || read("cpu.stat")?.lines().find_map(|l| l.strip_prefix("throttled_usec ")?.parse::<u64>().ok());
+    if let Some(us) = throttled() {
+        out.push(Figure::rate("cgroup.cpu.throttled", "share", us as f64 / US));
+    }
+}
+
+/// The file system of the working folder.
+fn disk(out: &mut Vec<Figure>) {
+    if let Ok(stat) = rustix::fs::statvfs(".") {
+        let unit = stat.f_frsize as f64;
+        out.push(Figure::gauge("disk.free", "bytes", stat.f_bavail as f64 * unit));
+        out.push(Figure::gauge("disk.size", "bytes", stat.f_blocks as f64 * unit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn threads_are_counted_by_name_and_what_they_used_stays() {
+        for (name, counted) in [
+            ("worker-3", "worker-3"),
+            ("lane-11", "lane"),
+            ("ticker", "ticker"),
+            ("a/b \u{7}", "a_b__"),
+            ("17", "others"),
+        ] {
+            assert_eq!(family(name), counted);
+        }
+        let mut watch = SystemWatch::default();
+        let (go, wait) = channel::<()>();
+        let work = move || {
+            let mut x = 1u64;
+            (0..20_000_000u64).for_each(|i| x = x.wrapping_mul(31).wrapping_add(i));
+            let _ = wait.recv();
+            x
+        };
+        let thread = std::thread::Builder::new().name("watched-1".into()).spawn(work).expect("a thread");
+        let used = |watch: &SystemWatch| watch.cpu_ns.get("watched").copied().unwrap_or(0);
+        let seen = (0..100_000).any(|_| {
+            watch.figures();
+            used(&watch) > 1_000_000
+        });
+        assert!(seen, "{watch:?}");
+        let before = used(&watch);
+        drop(go);
+        thread.join().expect("it ends");
+        watch.figures();
+        assert!(used(&watch) >= before && watch.threads.values().all(|t| t.name != "watched"));
+    }
+
+    #[test]
+    fn the_figures_are_there_once_each() {
+        let figures = SystemWatch::default().figures();
+        for name in [
+            "cpu.user",
+            "io.read",
+            "host.cpu.busy",
+            "host.memory.available",
+            "disk.free",
+            "files.open",
+            "threads",
+        ] {
+            assert_eq!(figures.iter().filter(|f| f.name == name).count(), 1, "{name}");
+        }
+        let of = |name: &str| figures.iter().find(|f| f.name == name).map_or(0.0, |f| f.value);
+        assert!(of("disk.free") <= of("disk.size") && of("threads") >= 1.0, "{figures:?}");
+    }
+}
