@@ -77,8 +77,12 @@ pub enum Cost {
 /// How a long call of a `Data` command runs on the lane.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowPath {
-    /// As if it had been sent as several commands on its one key, one after the other. With few enough arguments all at once.
+    /// Its handler changes a copy of the value at its one key, slice by slice, which then takes the value's place
+    /// ([`crate::on_copy`]). With few enough arguments all at once.
     Slices(Slices),
+    /// Its handler changes a copy of the first value that there is at its keys, which then takes the value's place. For commands
+    /// whose handler depends on nothing but the value, and does nothing costly without one.
+    OnCopy,
     /// In slices of its keys, each of which reads the keys as they were at one moment: every argument but the name is a key.
     View(Merge),
     /// On a snapshot of its keys, taken at one moment; nothing is held while it runs. For commands that only read.
@@ -92,7 +96,7 @@ pub enum SlowPath {
     Own(fn(&mut LaneCall<'_>)),
 }
 
-/// How a command is cut into several.
+/// How a command is cut into slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
     /// Arguments that each slice begins with: the name and the key.
@@ -101,9 +105,8 @@ pub struct Slices {
     pub step: usize,
     /// What becomes of the slices' replies.
     pub merge: Merge,
-    /// What earlier slices wrote at the key must be there for a later one: where the key has gone meanwhile, all begins
-    /// anew, as if it had been sent after that.
-    pub anew: bool,
+    /// The value lies in the database's system companion.
+    pub of_system: bool,
 }
 
 /// How the replies of slices become one.
@@ -121,17 +124,13 @@ pub enum Merge {
 
 /// Rows are written with these.
 impl SlowPath {
-    /// In slices of the fields that follow its key.
+    /// In slices of the fields, members or elements that follow its key.
     pub const fn fields(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 1, merge, anew: false })
-    }
-    /// In slices of the members that follow its key.
-    pub const fn members(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 1, merge, anew: true })
+        SlowPath::Slices(Slices { head: 2, step: 1, merge, of_system: false })
     }
     /// In slices of the pairs of a field and a value that follow its key.
     pub const fn field_pairs(merge: Merge) -> SlowPath {
-        SlowPath::Slices(Slices { head: 2, step: 2, merge, anew: true })
+        SlowPath::Slices(Slices { head: 2, step: 2, merge, of_system: false })
     }
 }
 

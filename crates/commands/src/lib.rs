@@ -21,6 +21,7 @@ pub mod long;
 mod long_double;
 mod lookup;
 pub mod migrate;
+mod on_copy;
 mod optimistic;
 mod parse;
 mod promised;

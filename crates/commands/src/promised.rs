@@ -4,10 +4,9 @@
 use crate::call::LaneCall;
 use crate::families::string;
 use crate::long::{self, SLICE_ARGUMENTS};
-use crate::run::arg;
+use crate::run::Prepared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use strand_keyspace::journal::Arg;
 use strand_keyspace::{Key, Promises, Str};
 
 /// `DEL key [key ...]`, `UNLINK key [key ...]`
@@ -40,24 +39,9 @@ fn promise(call: &mut LaneCall<'_>, step: usize, value: impl Fn(usize) -> Option
             call.pause();
         }
     }
-    // The effect is as long as the arguments: it is encoded before any shard is held.
-    let mut effect = keyspace.unlocked(call.now_ms);
-    call.begin(&mut effect);
-    let words: Vec<Arg<'_>> = match effect.is_recorded() {
-        true => (0..args.len()).map(|at| arg(args, at)).collect(),
-        false => Vec::new(),
-    };
-    effect.effect(db, &words);
+    let prepared = Prepared::new(call);
     let mut txn = call.lock(&hashes);
-    match effect.is_recorded() {
-        true => txn.take_effects_of(effect),
-        // Recording may have begun since.
-        false if txn.is_recorded() => {
-            let words: Vec<Arg<'_>> = (0..args.len()).map(|at| arg(args, at)).collect();
-            txn.effect(db, &words);
-        }
-        false => {}
-    }
+    prepared.give(call, &mut txn);
     let removed = txn.promise(db, promises);
     drop(txn);
     for slice in hashes.chunks(SLICE_ARGUMENTS).enumerate() {

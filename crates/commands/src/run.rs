@@ -4,7 +4,7 @@
 //! in scripts, and for clients that wait. A command that runs alone may be long: the session (`engine`) classifies the command
 //! first, and [`crate::long`] has the slow paths.
 
-use crate::call::{Call, KeyRights};
+use crate::call::{Call, KeyRights, LaneCall};
 use crate::dispatch;
 use crate::events;
 use crate::spec::{CommandSpec, KeySpec};
@@ -64,6 +64,35 @@ pub fn execute<'a>(spec: &CommandSpec, run: fn(&mut Call<'_, '_>), call: &mut Ca
 /// A command has run: unless it said what its effect is, that is the command as it was sent.
 pub(crate) fn end(txn: &mut Txn<'_>, db: usize, args: Args<'_>) {
     txn.end_command(db, (0..args.len()).map(|at| arg(args, at)));
+}
+
+/// A long command, encoded as its own effect before any shard is held: that takes as long as the arguments are.
+pub(crate) struct Prepared<'a>(Txn<'a>);
+
+impl<'a> Prepared<'a> {
+    /// Encodes the command, if changes are recorded.
+    pub(crate) fn new(call: &LaneCall<'a>) -> Prepared<'a> {
+        let mut encoded = call.keyspace.unlocked(call.now_ms);
+        call.begin(&mut encoded);
+        if encoded.is_recorded() {
+            say_arguments(call, &mut encoded);
+        }
+        Prepared(encoded)
+    }
+    /// Makes it the effect of what `txn` is about to change.
+    pub(crate) fn give(self, call: &LaneCall<'a>, txn: &mut Txn<'_>) {
+        match self.0.is_recorded() && !txn.has_effects() {
+            true => txn.take_effects_of(self.0),
+            // Recording has begun since, or the key had expired.
+            false => say_arguments(call, txn),
+        }
+    }
+}
+
+/// The effect is the command as it was sent.
+fn say_arguments(call: &LaneCall<'_>, txn: &mut Txn<'_>) {
+    let words: Vec<Arg<'_>> = (0..call.args.len()).map(|at| arg(call.args, at)).collect();
+    txn.effect(call.db, &words);
 }
 
 /// An argument, as a part of an effect.

@@ -158,6 +158,14 @@ impl Db<'_, '_> {
         }
         Ok(result)
     }
+    /// Puts `value` in the place of the value at `key`, as a command that changes the value does: the expiry stays, an empty
+    /// collection goes with its key, and without a key one is made. What a collection replaces, which the caller frees.
+    ///
+    /// # Errors
+    /// When the value of a collection is of another type.
+    pub fn replace(&mut self, key: &Key<'_>, value: Value) -> Result<Option<Value>, OtherType> {
+        value.replace_at(self, key)
+    }
     fn change_located<T: Collection, R>(
         &mut self,
         key: &Key<'_>,

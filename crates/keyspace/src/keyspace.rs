@@ -155,6 +155,11 @@ impl Keyspace {
             garbage_bytes: Arc::default(),
         }
     }
+    /// An empty keyspace of one shard and one database with the tunables of this one: a command works there on copies of values
+    /// that nobody else sees.
+    pub fn aside(&self, seed: [u64; 4]) -> Keyspace {
+        Keyspace { settings: self.settings.quiet(), ..Keyspace::new(1, 1, seed) }
+    }
     /// Sets who is told of events while [`Settings::listens`] says so; the first call counts.
     pub fn set_listener(&self, listener: Arc<dyn Listener>) {
         let _ = self.listener.set(listener);

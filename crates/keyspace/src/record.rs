@@ -1,6 +1,6 @@
 //! [`RecordRef`]: one key with its value, its expiry, and how it was used, as it lies in a shard's table.
 
-use crate::Settings;
+use crate::db::OtherType;
 use crate::segmented::{Content, Item, Outlying};
 use crate::types::hash::HashValue;
 use crate::types::list::ListValue;
@@ -8,8 +8,9 @@ use crate::types::set::SetValue;
 use crate::types::stream::StreamValue;
 use crate::types::string::{Str, StrRef};
 use crate::types::zset::ZSetValue;
-use crate::types::{Bytes, Collection, Parts, Piece, Stored};
+use crate::types::{Bytes, Changed, Collection, Parts, Piece, Stored};
 use crate::usage::Usage;
+use crate::{Db, Key, Settings};
 use strand_chain::Blob;
 
 /// A value with more parts than this, or more bytes than [`BIG_BYTES_MIN`], is freed on a helper thread.
@@ -57,6 +58,28 @@ macro_rules! types {
                     (Value::Str(now), Value::Str(since)) => now.is_same(since),
                     $((Value::$variant(now), Value::$variant(since)) => now.is_unchanged(since),)*
                     (Value::Str(_), _) $(| (Value::$variant(_), _))* => false,
+                }
+            }
+            /// An empty value of the type.
+            pub fn emptied(&self) -> Value {
+                match self {
+                    Value::Str(_) => Value::Str(Str::Raw(Blob::default())),
+                    $(Value::$variant(_) => Value::$variant(<$collection>::default()),)*
+                }
+            }
+            /// See [`Db::replace`].
+            pub(crate) fn replace_at(self, db: &mut Db<'_, '_>, key: &Key<'_>) -> Result<Option<Value>, OtherType> {
+                match self {
+                    Value::Str(s) => {
+                        db.update_str(key, s.view());
+                        Ok(None)
+                    }
+                    $(Value::$variant(new) => {
+                        let replaced = db.change_or_create(key, |value: &mut $collection| {
+                            (std::mem::replace(value, new), Changed::Yes)
+                        });
+                        replaced.map(|value| Some(Value::$variant(value)))
+                    })*
                 }
             }
             /// Hands out the memory of the value in pieces, each of which is freed quickly.

@@ -1,6 +1,7 @@
 //! [`Settings`]: what the administrator may change while the server runs.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// In [`Settings::listens`]: the keyspace's listener wants to be told.
 pub const LISTENER: u64 = 1;
@@ -36,6 +37,43 @@ pub struct Settings {
     pub lfu_decay_time: AtomicU64,
     /// Who is told of changes: [`LISTENER`], [`JOURNAL`], both, or nobody (0).
     pub listens: AtomicU64,
+}
+
+impl Settings {
+    /// The tunables of this moment, with nobody who is told of changes.
+    pub(crate) fn quiet(&self) -> Settings {
+        let Settings {
+            hash_max_listpack_entries,
+            hash_max_listpack_value,
+            stream_node_max_bytes,
+            stream_node_max_entries,
+            zset_max_listpack_entries,
+            zset_max_listpack_value,
+            proto_max_bulk_len,
+            hll_sparse_max_bytes,
+            set_max_intset_entries,
+            lfu,
+            lfu_log_factor,
+            lfu_decay_time,
+            listens: _,
+        } = self;
+        let now = |tunable: &AtomicU64| AtomicU64::new(tunable.load(Relaxed));
+        Settings {
+            hash_max_listpack_entries: now(hash_max_listpack_entries),
+            hash_max_listpack_value: now(hash_max_listpack_value),
+            stream_node_max_bytes: now(stream_node_max_bytes),
+            stream_node_max_entries: now(stream_node_max_entries),
+            zset_max_listpack_entries: now(zset_max_listpack_entries),
+            zset_max_listpack_value: now(zset_max_listpack_value),
+            proto_max_bulk_len: now(proto_max_bulk_len),
+            hll_sparse_max_bytes: now(hll_sparse_max_bytes),
+            set_max_intset_entries: now(set_max_intset_entries),
+            lfu: now(lfu),
+            lfu_log_factor: now(lfu_log_factor),
+            lfu_decay_time: now(lfu_decay_time),
+            listens: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Default for Settings {

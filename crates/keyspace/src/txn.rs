@@ -259,6 +259,10 @@ impl<'k> Txn<'k> {
     pub(crate) fn put_together(&mut self, apart: Apart) {
         (self.kept, self.effects) = (apart.kept, apart.effects);
     }
+    /// True when something has an effect already, as the expiry of a key that was looked at has.
+    pub fn has_effects(&self) -> bool {
+        self.effects.as_ref().is_some_and(|effects| !effects.is_empty())
+    }
     /// Takes over what `other` did: its effects, in place of those so far.
     pub fn take_effects_of(&mut self, mut other: Txn<'_>) {
         if let (Some(_), Some(effects)) = (&self.effects, other.effects.take()) {

@@ -5,7 +5,8 @@
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::optimistic::{Told, on_copy_of_first};
+use crate::long;
+use crate::on_copy::{self, Told};
 use crate::parse::{Text, wrong_type};
 use crate::wait::{Wait, seconds};
 use strand_keyspace::types::list::End;
@@ -38,7 +39,8 @@ pub(crate) fn pop_counted_long<T: PopsFirst>(call: &mut LaneCall<'_>, arguments:
     match arguments {
         Ok((from, count)) => {
             let (event, command) = T::pop_of(from);
-            on_copy_of_first::<T>(call, Told { event, command, count });
+            let (spec, run) = long::row_of(&String::from_utf8_lossy(call.args.at(0)));
+            on_copy::whole(spec, run, call, Some(Told { event, command, count }));
         }
         Err(text) => call.reply.error(&text),
     }

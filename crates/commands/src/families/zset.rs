@@ -25,6 +25,7 @@ use crate::cost::{Merge, Slices};
 use crate::errors;
 use crate::events::named;
 use crate::long;
+use crate::on_copy;
 use crate::parse::Text;
 use crate::strtod;
 use strand_keyspace::types::zset::Set;
@@ -51,10 +52,13 @@ pub(crate) fn zincrby(call: &mut Call<'_, '_>) {
 /// ZADD of many members (slow lane). No score is wrong when the first member is set.
 pub(crate) fn zadd_long(call: &mut LaneCall<'_>) {
     let Ok(options) = Options::parse(call.args, false) else { return long::whole_of("zadd", call) };
-    let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, anew: false };
+    let slices = Slices { head: options.from, step: 2, merge: Merge::Sum, of_system: false };
     match (options.from + 1..call.args.len()).step_by(2).all(|i| strtod::parse(call.args.at(i - 1)).is_some())
     {
-        true => long::sliced("zadd", slices, call),
+        true => {
+            let (spec, run) = long::row_of("zadd");
+            on_copy::in_slices(spec, run, slices, call);
+        }
         false => call.reply.error(errors::NOT_A_FLOAT),
     }
 }

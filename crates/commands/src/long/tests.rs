@@ -1,7 +1,9 @@
 //! Long calls in the fixture: what they answer, how often they pause.
 
 use super::*;
+use crate::errors;
 use crate::fixture::Fixture;
+use crate::on_copy::HELD_ARGUMENTS;
 use crate::table::COMMANDS;
 
 fn numbered(words: &[&str], n: usize, each: impl Fn(usize) -> Vec<String>) -> Vec<String> {

@@ -31,7 +31,7 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
         .exec(Exec::Estimated(
             import_version::del,
             Cost::Arguments,
-            SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, anew: false }),
+            SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, of_system: true }),
         )),
     CommandSpec::sub("get", "import", "0.1.0", "O(1)", "Reads a container of a dataset.")
         .flags(&[F::READONLY])

@@ -2,9 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::list;
-use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
-use strand_keyspace::ListValue;
 
 /// Group list, by name.
 pub(crate) static LIST: &[CommandSpec] = &[
@@ -109,7 +107,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::string("pivot"),
         Arg::string("element"),
     ])
-    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::Own(on_copy::<ListValue>))),
+    .exec(Exec::Estimated(list::linsert, Cost::Elements, SlowPath::OnCopy)),
     CommandSpec::new("llen", "list", "1.0.0", "O(1)", "Returns the number of elements of a list.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])
@@ -192,7 +190,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         list::lpop,
         Cost::InDataUnless(takes_one, list::pop_elements),
-        SlowPath::Own(on_copy::<ListValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "lpos",
@@ -256,7 +254,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("count"), Arg::string("element")])
-    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::Own(on_copy::<ListValue>))),
+    .exec(Exec::Estimated(list::lrem, Cost::Elements, SlowPath::OnCopy)),
     CommandSpec::new(
         "lset",
         "list",
@@ -278,11 +276,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .flags(&[F::WRITE])
     .keys(&[KeySpec::one(1, &[K::RW, K::DELETE])])
     .args(&[Arg::key("key", 0), Arg::integer("start"), Arg::integer("stop")])
-    .exec(Exec::Estimated(
-        list::ltrim,
-        Cost::InData(list::trim_elements),
-        SlowPath::Own(on_copy::<ListValue>),
-    )),
+    .exec(Exec::Estimated(list::ltrim, Cost::InData(list::trim_elements), SlowPath::OnCopy)),
     CommandSpec::new(
         "rpop",
         "list",
@@ -297,7 +291,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         list::rpop,
         Cost::InDataUnless(takes_one, list::pop_elements),
-        SlowPath::Own(on_copy::<ListValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "rpoplpush",

@@ -17,7 +17,7 @@ pub(crate) static SET: &[CommandSpec] = &[
     .keys(&[KeySpec::one(1, &[K::RW, K::INSERT])])
     .args(&[Arg::key("key", 0), Arg::string("member").multiple()])
     .history(&[("2.4.0", "Several members.")])
-    .exec(Exec::Estimated(set::sadd, Cost::Arguments, SlowPath::members(Merge::Sum))),
+    .exec(Exec::Estimated(set::sadd, Cost::Arguments, SlowPath::fields(Merge::Sum))),
     CommandSpec::new("scard", "set", "1.0.0", "O(1)", "Tells how many members a set has.")
         .flags(&[F::READONLY, F::FAST])
         .keys(&[KeySpec::one(1, &[K::RO])])

@@ -19,7 +19,7 @@ pub(crate) static STREAM: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         stream::xack,
         Cost::Arguments,
-        SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, anew: false }),
+        SlowPath::Slices(Slices { head: 3, step: 1, merge: Merge::Sum, of_system: false }),
     )),
     CommandSpec::new(
         "xackdel",

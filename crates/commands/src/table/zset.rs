@@ -2,9 +2,7 @@
 
 use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::zset;
-use crate::optimistic::on_copy;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
-use strand_keyspace::ZSetValue;
 
 /// How scores of one member become one.
 const AGGREGATES: &[Arg] = &[
@@ -251,7 +249,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zpopmax,
         Cost::InDataUnless(takes_one, zset::pop_elements),
-        SlowPath::Own(on_copy::<ZSetValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "zpopmin",
@@ -266,7 +264,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zpopmin,
         Cost::InDataUnless(takes_one, zset::pop_elements),
-        SlowPath::Own(on_copy::<ZSetValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "zrandmember",
@@ -417,7 +415,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebylex,
         Cost::InData(zset::remove_by_lex_elements),
-        SlowPath::Own(on_copy::<ZSetValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "zremrangebyrank",
@@ -432,7 +430,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyrank,
         Cost::InData(zset::remove_by_rank_elements),
-        SlowPath::Own(on_copy::<ZSetValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "zremrangebyscore",
@@ -447,7 +445,7 @@ pub(crate) static ZSET: &[CommandSpec] = &[
     .exec(Exec::Estimated(
         zset::zremrangebyscore,
         Cost::InData(zset::remove_by_score_elements),
-        SlowPath::Own(on_copy::<ZSetValue>),
+        SlowPath::OnCopy,
     )),
     CommandSpec::new(
         "zrevrange",

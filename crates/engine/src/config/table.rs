@@ -197,6 +197,8 @@ options! {
         Anytime, "Fields up to which a hash is stored packed";
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
+    HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
+        "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: where the data is kept on the disk";
     HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,
         "Bytes up to which a HyperLogLog is stored sparsely";
     HttpEtagMax "http-etag-max", Kind::Memory(0, LONG), "64mb", Anytime,
@@ -208,8 +210,6 @@ options! {
         "TCP port of HTTP, beyond loopback only with a password or protected-mode no; 0 is none";
     HttpUpdatePrefix "http-update-prefix", Kind::Text, "doc:", Anytime,
         "What stands before the id of a document that comes by POST /v1/update in its key";
-    HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
-        "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: where the data is kept on the disk";
     Hz "hz", Kind::Integer(0, INT), "10", Anytime, "Rounds of background work a second (1 to 500)";
     IgnoreWarnings "ignore-warnings", Kind::Text, "", Anytime,
         "Warnings at the start that are not given", no effect: "there is no such warning here";

@@ -376,6 +376,85 @@ fn a_hash_is_set_at_once_or_when_that_would_take_long_never_by_halves() {
 }
 
 #[test]
+fn others_see_all_of_a_long_write_of_one_key_or_nothing() {
+    const N: usize = 33_000;
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    let each = |word: fn(usize) -> String| (0..N).map(word).collect::<String>();
+    let members = each(|i| format!(" m{i}"));
+    let pairs = each(|i| format!(" m{i} {i}"));
+    let scores = each(|i| format!(" {i} m{i}"));
+    let ids = each(|i| format!(" {}-1", i + 1));
+    let n = format!(":{N}|");
+    let (more, most, two) = (format!(":{}|", N + 1), format!(":{}|", N + 2), ":2|".to_string());
+    for id in 1..=2 {
+        other.run(&server, &format!("XADD s {id}-1 f v"));
+    }
+    // The write, its reply, how to look, what another writes meanwhile, what is seen before and after.
+    for (line, reply, look, beside, [before, between, after]) in [
+        (format!("HSET h{pairs}"), &n, "HLEN h", "HSET h x 1", [":0|", ":1|", &more]),
+        (format!("HDEL h{members}"), &n, "HLEN h", "HSET h y 1", [&more, &most, &two]),
+        (format!("SADD t{members}"), &n, "SCARD t", "SADD t x", [":0|", ":1|", &more]),
+        (format!("SREM t{members}"), &n, "SCARD t", "SADD t y", [&more, &most, &two]),
+        (format!("ZADD z CH{scores}"), &n, "ZCARD z", "ZADD z 1 x", [":0|", ":1|", &more]),
+        (format!("ZREM z{members}"), &n, "ZCARD z", "ZADD z 1 y", [&more, &most, &two]),
+        (format!("RPUSH l{members}"), &more, "LLEN l", "LPUSH l x", [":0|", ":1|", &more]),
+        (format!("XDEL s{ids}"), &two, "XLEN s", "XADD s 3-0 f v", [":2|", ":3|", ":1|"]),
+        (format!("PFADD p{members}"), &":1|".into(), "PFCOUNT p", "PFADD p x", [":0|", ":1|", ":32938|"]),
+    ] {
+        let job = job_of(&server, &mut peer, &line);
+        let (other, seen) = (RefCell::new(&mut other), RefCell::new(Vec::new()));
+        let pauses = Cell::new(0);
+        let done = job.run(server.now, &|| {
+            pauses.set(pauses.get() + 1);
+            if pauses.get() == 100 {
+                other.borrow_mut().run(&server, beside);
+            }
+            seen.borrow_mut().push(other.borrow_mut().run(&server, look));
+        });
+        peer.session.lane_done(done);
+        assert_eq!((peer.drive(&server), peer.replies()), (Stop::Read, reply.clone()), "{line:.10}");
+        let mut seen = seen.take();
+        seen.dedup();
+        assert_eq!(seen, [before, between], "{line:.10}");
+        assert_eq!(other.borrow_mut().run(&server, look), after, "{line:.10}");
+        assert!(pauses.get() > 300, "{line:.10}: it began anew");
+    }
+}
+
+#[test]
+fn a_long_write_of_one_key_that_fails_does_nothing_and_one_that_ends_serves_who_waits() {
+    const N: usize = 33_000;
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    other.run(&server, "XADD s 5-1 f v");
+    let ids: String = (0..N).map(|i| format!(" {i}-1")).collect();
+    let job = job_of(&server, &mut peer, &format!("XDEL s{ids} x"));
+    assert_eq!(
+        finish(&server, &mut peer, job),
+        "-ERR Invalid stream ID specified as stream command argument|"
+    );
+    assert_eq!(other.run(&server, "XLEN s"), ":1|");
+    // The expiry stays, and the key goes with the last member.
+    let members: String = (0..N).map(|i| format!(" m{i}")).collect();
+    other.run(&server, "SADD t x");
+    other.run(&server, "PEXPIRE t 5000");
+    let job = job_of(&server, &mut peer, &format!("SADD t{members}"));
+    assert_eq!(finish(&server, &mut peer, job), format!(":{N}|"));
+    assert_eq!(other.run(&server, "PTTL t"), ":5000|");
+    let job = job_of(&server, &mut peer, &format!("SREM t x{members}"));
+    assert_eq!(finish(&server, &mut peer, job), format!(":{}|", N + 1));
+    assert_eq!(other.run(&server, "EXISTS t"), ":0|");
+    // A waiting client is served once the whole list is there.
+    other.feed(b"*3\r\n$5\r\nBRPOP\r\n$1\r\nl\r\n$1\r\n0\r\n", usize::MAX);
+    assert!(matches!(other.drive(&server), Stop::Blocked(_)));
+    let job = job_of(&server, &mut peer, &format!("RPUSH l{members}"));
+    assert_eq!(finish(&server, &mut peer, job), format!(":{N}|"));
+    assert_eq!((other.drive(&server), other.replies()), (Stop::Read, format!("*2|$1|l|$6|m{}|", N - 1)));
+    assert_eq!(peer.run(&server, "LLEN l"), format!(":{}|", N - 1));
+}
+
+#[test]
 fn a_reply_of_many_bytes_is_copied_on_the_lane_and_is_of_one_moment() {
     let mut server = Server::new();
     let (mut peer, mut other) = (server.connect(), server.connect());

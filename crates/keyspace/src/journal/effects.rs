@@ -226,6 +226,10 @@ impl Effects {
     fn is_wrapped(&self) -> bool {
         self.commands > 1 && !self.are_apart
     }
+    /// True when nothing is recorded yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.encoded.len() == 0 && self.gone.is_empty()
+    }
     /// Bytes in the stream.
     pub(crate) fn len(&self) -> usize {
         self.encoded.len() + if self.is_wrapped() { MULTI.len() + EXEC.len() } else { 0 }

@@ -1,0 +1,206 @@
+//! Long writes by a command's ordinary handler, which changes a copy of the value with nothing held; then the copy takes the
+//! value's place ([`crate::optimistic`]). So LPOP of a million elements and HSET of a million fields are each one write,
+//! and nobody waits for them.
+
+use crate::call::{Call, LaneCall};
+use crate::cost::Slices;
+use crate::long::{self, Merged, Run};
+use crate::optimistic::{Write, apply};
+use crate::parse::Text;
+use crate::spec::CommandSpec;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use strand_chain::Chain;
+use strand_keyspace::{Db, Key, KeyEvent, KeyHash, Keyspace, Value};
+use strand_wire::args::Args;
+use strand_wire::reply::{Protocol, Reply};
+
+/// A call with this many arguments or fewer, which the handler takes all at once, holds its shard meanwhile, announced: some 5 ms.
+pub const HELD_ARGUMENTS: usize = 32 * 1024;
+
+/// What a change is called, for a command whose changes have other names than its own.
+pub(crate) struct Told {
+    /// For who listens.
+    pub(crate) event: KeyEvent,
+    /// The effect: this command, the key, this count.
+    pub(crate) command: &'static [u8],
+    pub(crate) count: usize,
+}
+
+/// Runs a command that changes the first value that there is at its keys.
+pub(crate) fn whole(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>) {
+    change(spec, run, call, told, None);
+}
+
+/// Runs a command on one key slice by slice. Each slice's handler sees what the slices before it did, and nobody else does before
+/// the last is done; where one fails, nothing was done.
+pub(crate) fn in_slices(spec: &CommandSpec, run: Run, slices: Slices, call: &mut LaneCall<'_>) {
+    let arguments = call.args.len();
+    // With arguments that do not fit the handler says what is wrong, and does nothing else.
+    let fit = arguments >= slices.head && (arguments - slices.head).is_multiple_of(slices.step);
+    match fit && arguments > HELD_ARGUMENTS {
+        true => change(spec, run, call, None, Some(slices)),
+        false => long::whole(spec, run, call),
+    }
+}
+
+fn change(spec: &CommandSpec, run: Run, call: &mut LaneCall<'_>, told: Option<Told>, slices: Option<Slices>) {
+    let keys = long::keys(spec, call.args, call.keyspace);
+    let hashes: SmallVec<[KeyHash; 4]> = keys.iter().map(|key| key.hash).collect();
+    let mut changing = OnCopy {
+        args: call.args,
+        keyspace: call.keyspace,
+        keys,
+        run,
+        told,
+        slices,
+        protocol: call.reply.protocol(),
+        reply_bytes_max: call.reply.room_left(),
+        rng: call.rng.fork(),
+        now_ms: call.now_ms,
+        replaced: RefCell::default(),
+    };
+    let done = apply(call, &hashes, &mut changing);
+    if let Some(replaced) = changing.replaced.take() {
+        call.keyspace.dispose(replaced);
+    }
+    match done {
+        Ok(Some(copied)) => call.reply.raw(copied.reply),
+        // The handler says what is missing, or waits for it, and that costs nothing.
+        Ok(None) => long::whole(spec, run, call),
+        Err(text) => call.reply.error(&text),
+    }
+}
+
+/// A command at work on a copy.
+struct OnCopy<'a> {
+    args: Args<'a>,
+    keyspace: &'a Keyspace,
+    keys: SmallVec<[Key<'a>; 4]>,
+    run: Run,
+    told: Option<Told>,
+    slices: Option<Slices>,
+    protocol: Protocol,
+    reply_bytes_max: usize,
+    rng: fastrand::Rng,
+    now_ms: i64,
+    /// What was at the key: freed when no shard is held.
+    replaced: RefCell<Option<Value>>,
+}
+
+/// What the handler has done.
+struct Copied {
+    reply: Chain,
+    /// Which of the keys has changed, and what is to be there; `None` where nothing has changed.
+    changed: Option<(usize, Value)>,
+}
+
+impl Write for OnCopy<'_> {
+    /// The first value that there is, and at which of the keys.
+    type Source = Option<(usize, Value)>;
+    /// `None` when there was no value, and none is made: nothing was done.
+    type Outcome = Option<Copied>;
+
+    fn database(&self, keyspace: &Keyspace, selected: usize) -> usize {
+        match self.slices {
+            Some(Slices { of_system: true, .. }) => keyspace.system_db(selected),
+            Some(_) | None => selected,
+        }
+    }
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Option<(usize, Value)>, Text> {
+        let found = |(at, key)| db.peek(key).map(|record| (at, record.value().to_value()));
+        Ok(self.keys.iter().enumerate().find_map(found))
+    }
+    fn is_same(&self, before: &Option<(usize, Value)>, now: &Option<(usize, Value)>) -> bool {
+        match (before, now) {
+            (Some((at, before)), Some((now_at, now))) => at == now_at && now.is_unchanged(before),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+    fn compute(&mut self, source: &Option<(usize, Value)>, pause: &dyn Fn()) -> Result<Option<Copied>, Text> {
+        if source.is_none() && self.slices.is_none() {
+            return Ok(None);
+        }
+        let copies = self.keyspace.aside(std::array::from_fn(|_| self.rng.u64(..)));
+        let db = self.database(&copies, 0);
+        let names = self.keys.clone();
+        let keys: SmallVec<[Key<'_>; 4]> = names.iter().map(|key| copies.key(key.bytes)).collect();
+        let at = source.as_ref().map_or(0, |(at, _)| *at);
+        if let Some((_, value)) = source {
+            copies.lock_shard(0, self.now_ms).db(db).insert(&keys[at], value.clone(), None);
+        }
+        let before = copies.changes();
+        let reply = match self.slices {
+            None => self.run_on(&copies, &keys, self.args, pause)?,
+            Some(Slices { head, step, merge, .. }) => {
+                let mut merged = Merged::new(merge);
+                for from in (head..self.args.len()).step_by(long::SLICE_ARGUMENTS / step * step) {
+                    let slice = long::slice_of(self.args, head, step, from);
+                    merged.add(self.run_on(&copies, &keys, slice.args(), pause)?);
+                    pause();
+                }
+                let mut out = Chain::new();
+                merged.send(&mut Reply::bounded(&mut out, self.protocol, self.reply_bytes_max));
+                out
+            }
+        };
+        if copies.changes() == before {
+            return Ok(Some(Copied { reply, changed: None }));
+        }
+        let after =
+            copies.lock_shard(0, self.now_ms).db(db).peek(&keys[at]).map(|record| record.value().to_value());
+        let after = after.or_else(|| source.as_ref().map(|(_, value)| value.emptied()));
+        Ok(Some(Copied { reply, changed: after.map(|after| (at, after)) }))
+    }
+    fn is_verbatim(&self, copied: &Option<Copied>) -> bool {
+        self.slices.is_some() && copied.as_ref().is_some_and(|copied| copied.changed.is_some())
+    }
+    fn store(&self, db: &mut Db<'_, '_>, copied: &Option<Copied>) {
+        let Some(Copied { changed: Some((at, changed)), .. }) = copied else { return };
+        if let Some(told) = &self.told {
+            db.txn_call_next(told.event);
+        }
+        let key = &self.keys[*at];
+        *self.replaced.borrow_mut() = db.replace(key, changed.clone()).ok().flatten();
+        if let (Some(told), true) = (&self.told, db.is_recorded()) {
+            let count = told.count.to_string();
+            db.effect(&[told.command.into(), key.bytes.into(), count.as_bytes().into()]);
+        }
+    }
+}
+
+impl OnCopy<'_> {
+    /// Runs the handler on the copies.
+    fn run_on(
+        &mut self,
+        copies: &Keyspace,
+        keys: &[Key<'_>],
+        args: Args<'_>,
+        pause: &dyn Fn(),
+    ) -> Result<Chain, Text> {
+        let mut out = Chain::new();
+        let go_on = || {
+            pause();
+            true
+        };
+        let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max).pausing(&go_on);
+        let mut call = Call {
+            args,
+            keys,
+            db: 0,
+            now_ms: self.now_ms,
+            txn: &mut copies.lock_shard(0, self.now_ms),
+            reply: &mut reply,
+            rng: &mut self.rng,
+            rights: None,
+            wait: None,
+        };
+        // Nobody listens to the copies: what is told and recorded is what `store` does.
+        (self.run)(&mut call);
+        match call.reply.error_code() {
+            Some(_) => Err(String::from_utf8_lossy(&long::error_text(&out)).into_owned().into()),
+            None => Ok(out),
+        }
+    }
+}
