@@ -587,6 +587,34 @@ fn random_commands_of_many_clients_survive_rewrites() {
 }
 
 #[test]
+fn a_panic_half_way_leaves_no_lock_and_no_half_effect_and_ends_one_connection() {
+    let folder = folder();
+    let server = start(folder.path(), &["--workers", "1"]);
+    let (mut one, mut other) = (link(&server), link(&server));
+    if std::env::var_os("STRAND_BINARY").is_some() {
+        // A release build has no such command.
+        return;
+    }
+    assert_eq!(call(&mut one, &["SET", "before", "1"]), "OK");
+    assert!(one.call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err(), "its connection is closed");
+    for _ in 0..3 {
+        // The worker goes on, the shard of the key is free, and so is every other.
+        call(&mut other, &["INCR", "after"]);
+        assert_eq!(call(&mut other, &["SET", "k", "whole"]), "OK");
+        assert_eq!(call(&mut other, &["DBSIZE"]), "3");
+        assert!(link(&server).call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err());
+    }
+    assert_eq!(call(&mut other, &["DEL", "k"]), "1");
+    assert!(link(&server).call(&["DEBUG", "PANIC", "HALF-WAY", "k"]).is_err());
+    shut_down(server);
+    // What panicked is in no file: neither ours nor redis-server's reading of it.
+    let there = redis_at(folder.path());
+    let mut client = there.connect().expect("it listens");
+    let found = ["before", "after", "k"].map(|key| call(&mut client, &["GET", key]));
+    assert_eq!(found, ["1", "3", "Null"]);
+}
+
+#[test]
 fn it_is_switched_on_and_off_at_run_time() {
     let folder = folder();
     let server = start(folder.path(), &["--appendonly", "no"]);

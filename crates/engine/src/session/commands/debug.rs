@@ -117,11 +117,25 @@ impl Session {
                 false => Err(errors::NOT_AN_INTEGER.into()),
             };
         }
+        #[cfg(debug_assertions)]
+        if is("PANIC", 4) && args.is(2, "HALF-WAY") {
+            self.panic_half_way(args.at(3), now);
+        }
         if let Some((name, why)) = REFUSED.iter().find(|(name, _)| args.is(1, name)) {
             return Err(format!("ERR DEBUG {name} is not supported: {why}").into());
         }
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         Err([head, args.at(1), b"'. Try DEBUG HELP."].concat())
+    }
+    /// What no command does: writes to a key and panics with the key's shard held. For a test of what is left behind; there is
+    /// none in a release build.
+    #[cfg(debug_assertions)]
+    fn panic_half_way(&self, key: &[u8], now: Now) {
+        let key = self.engine.keyspace.key(key);
+        let mut txn = self.engine.keyspace.lock(&[key.hash], now.unix_ms());
+        txn.begin_command(|| (strand_keyspace::KeyEvent::NONE, false), true, 0);
+        txn.db(self.db).set_str(&key, strand_keyspace::StrRef::of(b"half"), None);
+        panic!("DEBUG PANIC of a test");
     }
     /// A sample of every reply type.
     fn debug_protocol(&mut self, args: Args<'_>) -> Outcome {
