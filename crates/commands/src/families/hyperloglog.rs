@@ -5,19 +5,20 @@
 
 use crate::call::{Call, LaneCall};
 use crate::errors;
-use crate::parse::{string_of, wrong_type};
+use crate::optimistic::{self, Write};
+use crate::parse::{Text, string_of, wrong_type};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use strand_chain::Blob;
 use strand_keyspace::journal::Arg;
 use strand_keyspace::types::hyperloglog::{self as hll, Corrupted, Form};
-use strand_keyspace::{Db, Key, KeyHash, RecordRef, Settings, StrRef};
+use strand_keyspace::{Db, Key, KeyHash, RecordRef, Settings, Str, StrRef};
 use strand_wire::reply::Reply;
 
 const NOT_ONE: &str = "WRONGTYPE Key is not a valid HyperLogLog string value.";
 const CORRUPTED: &str = "INVALIDOBJ Corrupted HLL object detected";
 
-/// Sources of PFMERGE and PFCOUNT that are read while their shards are held: 12 KB each.
+/// Sources of PFMERGE that are merged between two pauses: 12 us each.
 const SLICE_SOURCES: usize = 32;
 
 /// `PFADD key [element ...]`. Reply: 1 when the estimate may have changed, or the key is new.
@@ -110,34 +111,70 @@ pub(crate) fn pfmerge(call: &mut Call<'_, '_>) {
     }
 }
 
-/// PFMERGE of many: registers only rise, so the sources are read in slices, and what they have together is added to the
-/// destination at the end. That is what several PFMERGE, one after the other, would do.
+/// PFMERGE of many (slow lane): the sources, which share their bytes, are merged with nothing held.
 pub(crate) fn pfmerge_long(call: &mut LaneCall<'_>) {
-    match merge_in_slices(call) {
-        Ok(()) => call.reply.ok(),
-        Err(text) => call.reply.error(text),
+    let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
+    let hashes: Vec<KeyHash> = keys.iter().map(|key| key.hash).collect();
+    let sparse_bytes_max = sparse_bytes_max(call.keyspace.settings());
+    match optimistic::apply(call, &hashes, &mut Merges { keys, sparse_bytes_max }) {
+        Ok(_) => call.reply.ok(),
+        Err(text) => call.reply.error(&text),
     }
 }
 
-fn merge_in_slices(call: &mut LaneCall<'_>) -> Result<(), &'static str> {
-    let keys: Vec<Key<'_>> = call.args.skip(1).iter().map(|key| call.keyspace.key(key)).collect();
-    let (mut registers, mut dense) = (hll::registers(), false);
-    for slice in keys.chunks(SLICE_SOURCES) {
-        let hashes: Vec<KeyHash> = slice.iter().map(|key| key.hash).collect();
-        let mut txn = call.lock(&hashes);
-        let mut db = txn.db(call.db);
-        for key in slice {
-            dense |= merge(&mut db, key, &mut registers)? == Some(Form::Dense);
+/// PFMERGE at work on copies.
+struct Merges<'a> {
+    keys: Vec<Key<'a>>,
+    sparse_bytes_max: usize,
+}
+
+/// What is at the keys, up to the first that holds something else: the error of that one.
+struct Sources {
+    values: Vec<Option<Str>>,
+    error: Option<&'static str>,
+}
+
+impl Write for Merges<'_> {
+    type Source = Sources;
+    type Outcome = Blob;
+
+    fn read(&self, db: &mut Db<'_, '_>) -> Result<Sources, Text> {
+        let mut values = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            match value_of(db.get(key)) {
+                Ok(value) => values.push(value.map(|s| s.to_str())),
+                Err(text) => return Ok(Sources { values, error: Some(text) }),
+            }
         }
-        drop(txn);
-        call.pause();
+        Ok(Sources { values, error: None })
     }
-    let sparse_bytes_max = sparse_bytes_max(call.keyspace.settings());
-    let mut txn = call.lock(&[keys[0].hash]);
-    let mut db = txn.db(call.db);
-    store(&mut db, &keys[0], &registers, dense, sparse_bytes_max)?;
-    // The sources are of several moments.
-    value_is_effect(&mut db, &keys[0])
+    fn is_same(&self, before: &Sources, now: &Sources) -> bool {
+        let same = |(before, now): (&Option<Str>, &Option<Str>)| match (before, now) {
+            (Some(before), Some(now)) => before.is_same(now),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        before.values.len() == now.values.len() && before.values.iter().zip(&now.values).all(same)
+    }
+    fn compute(&mut self, sources: &Sources, pause: &dyn Fn()) -> Result<Blob, Text> {
+        let (mut registers, mut dense) = (hll::registers(), false);
+        for values in sources.values.chunks(SLICE_SOURCES) {
+            for value in values.iter().flatten() {
+                dense |= merge_value(value.view(), &mut registers)? == Some(Form::Dense);
+            }
+            pause();
+        }
+        if let Some(text) = sources.error {
+            return Err(text.into());
+        }
+        let destination = sources.values[0].as_ref();
+        let mut bytes = destination.map_or_else(hll::new, |s| s.view().bytes(&mut [0; 20]).to_vec());
+        raise(&mut bytes, &registers, dense, self.sparse_bytes_max).map_err(corrupted)?;
+        Ok(Blob::from(bytes))
+    }
+    fn store(&self, db: &mut Db<'_, '_>, merged: &Blob) {
+        db.update_str(&self.keys[0], StrRef::Blob { blob: merged, edited: true });
+    }
 }
 
 /// The effect is the value as it is now.
@@ -156,11 +193,28 @@ fn merge(
     key: &Key<'_>,
     registers: &mut hll::Registers,
 ) -> Result<Option<Form>, &'static str> {
-    let Some(s) = value_of(db.get(key))? else { return Ok(None) };
+    value_of(db.get(key))?.map_or(Ok(None), |s| merge_value(s, registers))
+}
+
+fn merge_value(s: StrRef<'_>, registers: &mut hll::Registers) -> Result<Option<Form>, &'static str> {
     let mut buffer = [0; 20];
     let bytes = s.bytes(&mut buffer);
     hll::merge_into(registers, bytes).map_err(corrupted)?;
     Ok(hll::form(bytes))
+}
+
+/// Raises a value to `registers`.
+fn raise(
+    bytes: &mut Vec<u8>,
+    registers: &hll::Registers,
+    dense: bool,
+    sparse_bytes_max: usize,
+) -> Result<(), Corrupted> {
+    if dense {
+        hll::make_dense(bytes)?;
+    }
+    hll::raise_to(bytes, registers, sparse_bytes_max)?;
+    Ok(())
 }
 
 fn store(
@@ -171,10 +225,7 @@ fn store(
     sparse_bytes_max: usize,
 ) -> Result<(), &'static str> {
     let stored = change(db, key, true, |value| {
-        if dense {
-            hll::make_dense(&mut value.bytes)?;
-        }
-        hll::raise_to(&mut value.bytes, registers, sparse_bytes_max)?;
+        raise(&mut value.bytes, registers, dense, sparse_bytes_max)?;
         value.is_changed = true;
         Ok(())
     });

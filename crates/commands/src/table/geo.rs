@@ -26,7 +26,7 @@ pub(crate) static GEO: &[CommandSpec] = &[
         .multiple(),
     ])
     .history(&[("6.2.0", "`CH`, `NX` and `XX`.")])
-    .exec(Exec::Estimated(geo::geoadd, Cost::Arguments, SlowPath::Held)),
+    .exec(Exec::Estimated(geo::geoadd, Cost::Arguments, SlowPath::Own(geo::geoadd_long))),
     CommandSpec::new("geodist", "geo", "3.2.0", "O(1)", "Tells how far two members are from each other.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
@@ -69,7 +69,11 @@ pub(crate) static GEO: &[CommandSpec] = &[
     ])
     .history(&[("6.2.0", "`ANY` after `COUNT`."), ("7.0.0", "Units in upper case.")])
     .deprecated("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS")
-    .exec(Exec::Estimated(geo::georadius, Cost::Elements, SlowPath::Own(geo::georadius_long))),
+    .exec(Exec::Estimated(
+        geo::georadius,
+        Cost::InData(geo::search_elements),
+        SlowPath::Own(geo::georadius_long),
+    )),
     CommandSpec::new("georadius_ro", "geo", "3.2.10", OF_SEARCH, "Finds members around a position.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
@@ -87,7 +91,7 @@ pub(crate) static GEO: &[CommandSpec] = &[
         ])
         .history(&[("6.2.0", "`ANY` after `COUNT`.")])
         .deprecated("6.2.0", "GEOSEARCH with BYRADIUS")
-        .exec(Exec::Estimated(geo::georadius_ro, Cost::Elements, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(geo::georadius_ro, Cost::InData(geo::search_elements), SlowPath::Snapshot)),
     CommandSpec::new(
         "georadiusbymember",
         "geo",
@@ -114,7 +118,7 @@ pub(crate) static GEO: &[CommandSpec] = &[
     .deprecated("6.2.0", "GEOSEARCH and GEOSEARCHSTORE with BYRADIUS and FROMMEMBER")
     .exec(Exec::Estimated(
         geo::georadiusbymember,
-        Cost::Elements,
+        Cost::InData(geo::search_elements),
         SlowPath::Own(geo::georadiusbymember_long),
     )),
     CommandSpec::new("georadiusbymember_ro", "geo", "3.2.10", OF_SEARCH, "Finds members around another one.")
@@ -132,14 +136,18 @@ pub(crate) static GEO: &[CommandSpec] = &[
             ORDER,
         ])
         .deprecated("6.2.0", "GEOSEARCH with BYRADIUS and FROMMEMBER")
-        .exec(Exec::Estimated(geo::georadiusbymember_ro, Cost::Elements, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(
+            geo::georadiusbymember_ro,
+            Cost::InData(geo::search_elements),
+            SlowPath::Snapshot,
+        )),
     CommandSpec::new("geosearch", "geo", "6.2.0", OF_SEARCH, "Finds members within a circle or a box.")
         .flags(&[F::READONLY])
         .keys(SOURCE)
         .args(&[Arg::key("key", 0), FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH])
         .arity(-7)
         .history(&[("7.0.0", "Units in upper case.")])
-        .exec(Exec::Estimated(geo::geosearch, Cost::Elements, SlowPath::Snapshot)),
+        .exec(Exec::Estimated(geo::geosearch, Cost::InData(geo::search_elements), SlowPath::Snapshot)),
     CommandSpec::new(
         "geosearchstore",
         "geo",

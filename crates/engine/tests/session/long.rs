@@ -385,6 +385,7 @@ fn others_see_all_of_a_long_write_of_one_key_or_nothing() {
     let pairs = each(|i| format!(" m{i} {i}"));
     let scores = each(|i| format!(" {i} m{i}"));
     let ids = each(|i| format!(" {}-1", i + 1));
+    let points = each(|i| format!(" {}.5 {}.25 m{i}", i % 180, i % 80));
     let n = format!(":{N}|");
     let (more, most, two) = (format!(":{}|", N + 1), format!(":{}|", N + 2), ":2|".to_string());
     for id in 1..=2 {
@@ -398,6 +399,7 @@ fn others_see_all_of_a_long_write_of_one_key_or_nothing() {
         (format!("SREM t{members}"), &n, "SCARD t", "SADD t y", [&more, &most, &two]),
         (format!("ZADD z CH{scores}"), &n, "ZCARD z", "ZADD z 1 x", [":0|", ":1|", &more]),
         (format!("ZREM z{members}"), &n, "ZCARD z", "ZADD z 1 y", [&more, &most, &two]),
+        (format!("GEOADD g CH{points}"), &n, "ZCARD g", "ZADD g 1 x", [":0|", ":1|", &more]),
         (format!("RPUSH l{members}"), &more, "LLEN l", "LPUSH l x", [":0|", ":1|", &more]),
         (format!("XDEL s{ids}"), &two, "XLEN s", "XADD s 3-0 f v", [":2|", ":3|", ":1|"]),
         (format!("PFADD p{members}"), &":1|".into(), "PFCOUNT p", "PFADD p x", [":0|", ":1|", ":32938|"]),
