@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences simulation miri docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -78,6 +78,9 @@ hostile: release ## every command with every hostile shape of its arguments, aga
 
 miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
 	MIRIFLAGS=-Zmiri-strict-provenance $(CARGO) +nightly miri test -p strand-chain
+
+pages: ## write docs/commands.md and docs/configuration.md anew from their tables
+	STRAND_WRITE_PAGES=1 $(CARGO) test --workspace --quiet --lib -- page_of
 
 docs: ## rustdoc with warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items

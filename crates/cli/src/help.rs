@@ -27,7 +27,7 @@ impl Entry {
     }
     /// Its arguments, each as one piece: `key`, `[NX|XX]`.
     pub fn syntax(&self) -> Vec<String> {
-        self.spec.args.iter().map(piece).collect()
+        self.spec.syntax()
     }
 }
 
@@ -51,31 +51,6 @@ pub fn find(words: &[Vec<u8>]) -> Option<Entry> {
         Some(sub) => Entry { spec: sub, container: Some(spec) },
         None => Entry { spec, container: None },
     })
-}
-
-/// One argument in redis-cli's notation.
-fn piece(arg: &Arg) -> String {
-    let mut own = match arg.kind {
-        "oneof" => arg.args.iter().map(piece).collect::<Vec<_>>().join("|"),
-        "block" => arg.args.iter().map(piece).collect::<Vec<_>>().join(" "),
-        "pure-token" => String::new(),
-        _ => arg.name.to_string(),
-    };
-    let with_token = |text: &str| match arg.token {
-        Some("") => "\"\"".to_string(),
-        Some(token) if text.is_empty() => token.to_string(),
-        Some(token) => format!("{token} {text}"),
-        None => text.to_string(),
-    };
-    own = match (arg.multiple, arg.multiple_token) {
-        (true, true) => {
-            let one = with_token(&own);
-            format!("{one} [{one} ...]")
-        }
-        (true, false) => with_token(&format!("{own} [{own} ...]")),
-        _ => with_token(&own),
-    };
-    if arg.optional { format!("[{own}]") } else { own }
 }
 
 /// The literal words that the arguments of a command may have.

@@ -6,6 +6,7 @@
 mod arg;
 mod flags;
 mod keys;
+mod syntax;
 
 pub use arg::Arg;
 pub use flags::{Categories, Flags, KeyFlags};

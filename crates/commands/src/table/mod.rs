@@ -97,6 +97,9 @@ const fn less(a: &str, b: &str) -> bool {
 }
 
 #[cfg(test)]
+mod page;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::cost::{Cost, SlowPath};
@@ -123,16 +126,6 @@ mod tests {
         for (name, spec) in rows() {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
             assert!(!spec.name.is_empty() && spec.name.bytes().all(allowed), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_readme_names_every_command() {
-        let readme = include_str!("../../../../README.md");
-        let words: BTreeSet<&str> = readme.split(|c: char| c.is_whitespace() || "`,:|".contains(c)).collect();
-        for c in COMMANDS {
-            let name = c.name.to_ascii_uppercase();
-            assert!(words.contains(name.as_str()), "README.md does not name {name}");
         }
     }
 

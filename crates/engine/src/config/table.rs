@@ -460,6 +460,71 @@ mod tests {
         }
     }
 
+    /// The page docs/configuration.md: a test holds it current, `make pages` writes it.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Configuration\n\n\
+             Made from the table of options by `make pages`. An option stands in the configuration file (`strand serve FILE`), on the \
+             command line (`--maxmemory 2gb`), or in `CONFIG SET` where it may change at any time. Debian's redis.conf is \
+             understood as it is: an option without effect here is named once at the start, with the reason.\n\n\
+             | Option | Default | Values | Changes | |\n|---|---|---|---|---|\n",
+        );
+        let cell = |text: &str| text.replace('|', "\\|");
+        for o in OPTIONS {
+            let alias = o.alias.map_or(String::new(), |alias| format!(" (`{alias}`)"));
+            let default = if o.default.is_empty() { "\"\"" } else { o.default };
+            let change = match o.change {
+                Change::Anytime => "at any time",
+                Change::Protected => "at any time, where `enable-protected-configs` allows it",
+                Change::Startup => "at the start",
+            };
+            let no_effect = o.no_effect.map_or(String::new(), |why| format!(". **No effect:** {why}"));
+            let (values, help) = (values(o.kind), o.help);
+            let text = cell(&format!("{help}{no_effect}"));
+            page +=
+                &format!("| `{}`{alias} | `{}` | {values} | {change} | {text}. |\n", o.name, cell(default));
+        }
+        page
+    }
+    fn values(kind: Kind) -> String {
+        let range = |least: i64, most: i64, unit: &str| match (least, most) {
+            (i64::MIN, _) | (_, i64::MAX | INT) => format!("{unit} from {least}"),
+            _ => format!("{unit}, {least} to {most}"),
+        };
+        let words =
+            |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        match kind {
+            Kind::Integer(least, most) => range(least, most, "a number"),
+            Kind::Memory(least, most) => range(least, most, "bytes"),
+            Kind::MemoryOrPercent => "bytes, or percent of `maxmemory`".into(),
+            Kind::Octal(least, most) => format!("octal, {least:o} to {most:o}"),
+            Kind::Bool => "`yes`, `no`".into(),
+            Kind::Choice(all) => words(all),
+            Kind::Flags(all) => format!("one or more of {}", words(all)),
+            Kind::Text => "a word".into(),
+            Kind::FileName => "the name of a file".into(),
+            Kind::Words => "words".into(),
+            Kind::OutputLimits => "class, hard limit, soft limit, seconds".into(),
+            Kind::SavePoints => "seconds and changes, in pairs".into(),
+            Kind::KeyspaceEvents => "letters".into(),
+            Kind::Percentiles => "numbers from 0 to 100".into(),
+            Kind::OomScores => "three numbers from -2000 to 2000".into(),
+            Kind::Primary => "host and port, or `no one`".into(),
+        }
+    }
+
+    // The page is a file of the sources; the engine reads none.
+    #[allow(clippy::disallowed_methods)]
+    #[test]
+    fn the_page_of_options_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        if std::env::var_os("STRAND_WRITE_PAGES").is_some() {
+            std::fs::write(path, page()).expect("docs is there");
+        }
+        let written = std::fs::read_to_string(path).expect("docs/configuration.md is there");
+        assert!(written == page(), "docs/configuration.md is stale: make pages");
+    }
+
     #[test]
     fn names_and_former_names_are_found_whatever_their_case() {
         assert_eq!(find(b"PORT"), Some(Opt::Port));
