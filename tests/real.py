@@ -159,13 +159,19 @@ def a_bucket_as_it_was_is_what_rclone_lists(world):
         moments.append(int(time.time()) + 1)
         while time.time() < moments[-1] + 1:
             time.sleep(0.05)
+    told = set()
     for turn in (0, 2, 1):
         done, _ = world.imports("s3://data", "--endpoint", endpoint, "--as-of", str(moments[turn]), "--max-delete", "100%")
         assert done["failed"] == 0, done
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moments[turn]))
         oracle = call("lsf", "-R", "--files-only", "--s3-version-at", at, remote).splitlines()
         assert world.ids() == sorted(oracle), (turn, world.ids(), oracle)
-        assert world.client.hget("d:in/a.eml", "subject").decode() == f"a{turn}"
+        # A gateway may date a version by when it was replaced. Then another one counts, to rclone too.
+        if "in/a.eml" in oracle:
+            told.add(turn)
+            theirs = call("cat", "--s3-version-at", at, f"{remote}/in/a.eml")
+            assert theirs == mail(world.client.hget("d:in/a.eml", "subject").decode()), (turn, theirs)
+    assert 2 in told, told
     now, _ = world.imports("s3://data", "--endpoint", endpoint, "--max-delete", "100%")
     assert world.ids() == ["in/a.eml", "in/deep/1.eml", "in/deep/2.eml"] and now["failed"] == 0, world.ids()
 
