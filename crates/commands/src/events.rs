@@ -146,7 +146,8 @@ mod tests {
     use crate::table::COMMANDS;
 
     /// Commands that change keys and have no name in the tables: their handlers name each change, or the record layer does.
-    const ELSEWHERE: [&str; 21] = [
+    const ELSEWHERE: [&str; 22] = [
+        "blmovem",
         "createconsumer",
         "del",
         "delex",

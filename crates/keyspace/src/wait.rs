@@ -57,6 +57,8 @@ pub enum Served {
     Told,
     /// It was told so before, and has not come yet.
     Comes,
+    /// It is too little for the waiter, which keeps its place. Who is behind it may have it.
+    TooLittle,
 }
 
 /// Somebody who waits. Called with the shards of a [`Txn`] held: quick, and it waits for nobody.
@@ -302,6 +304,10 @@ impl Txn<'_> {
             let served = waiter.serve(self, &key, tag, event);
             if matches!(served, Served::Done | Served::Told) {
                 woken.push(waiter);
+            }
+            if served == Served::TooLittle {
+                from = Bound::Excluded((place.wanted, place.turn));
+                continue;
             }
             if matches!(served, Served::Told | Served::Comes) {
                 // Of readers each may come by itself; of the others nobody goes first.

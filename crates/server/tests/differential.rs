@@ -43,6 +43,7 @@ const NOT_IN_REDIS: &[&str] = &[
     "httl",
     "hreplace",
     "import.version",
+    "blmovem",
     "lmovem",
     "msetex",
     "rx.captures",

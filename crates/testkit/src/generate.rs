@@ -53,6 +53,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("info", "free text; own tests"),
     ("latency", "times differ; corpus server.txt and own tests"),
     ("lastsave", "a time; own tests"),
+    ("blmovem", "of redis-server 8.10; own tests"),
     ("lmovem", "of redis-server 8.10; own tests"),
     ("lolwut", "art; corpus"),
     ("memory", "sees keys that have expired and are not removed yet; corpus"),

@@ -1,10 +1,11 @@
-//! The list commands. [`pop`] takes elements off the ends, [`move_many`] is LMOVEM, [`search`] looks for elements by their bytes.
+//! The list commands. [`pop`] takes elements off the ends, [`move_many`] is LMOVEM and BLMOVEM, [`search`] looks for elements by their
+//! bytes.
 
 mod move_many;
 mod pop;
 mod search;
 
-pub(crate) use move_many::{lmovem, movem_elements};
+pub(crate) use move_many::{blmovem, blmovem_elements, lmovem, movem_elements};
 pub(crate) use pop::{
     blmove, blmpop, blmpop_elements, blmpop_long, blpop, brpop, brpoplpush, lmove, lmpop, lmpop_elements,
     lmpop_long, lpop, pop_elements, rpop, rpoplpush,

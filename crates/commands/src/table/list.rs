@@ -4,6 +4,12 @@ use crate::cost::{Cost, Merge, SlowPath, takes_one};
 use crate::families::list;
 use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec};
 
+/// How many elements LMOVEM and BLMOVEM move, and in what order.
+static HOW_MANY: &[Arg] = &[
+    Arg::oneof("selector", &[Arg::integer("count").token("COUNT"), Arg::integer("exactly").token("EXACTLY")]),
+    Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),
+];
+
 /// Group list, by name.
 pub(crate) static LIST: &[CommandSpec] = &[
     CommandSpec::new(
@@ -23,6 +29,24 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::double("timeout"),
     ])
     .exec(Exec::Inline(list::blmove)),
+    CommandSpec::new(
+        "blmovem",
+        "list",
+        "8.10.0",
+        "O(N) with the number of elements moved",
+        "Takes elements off an end of a list and adds them to an end of another one; waits for them.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::BLOCKING])
+    .keys(&[KeySpec::one(1, &[K::RW, K::ACCESS, K::DELETE]), KeySpec::one(2, &[K::RW, K::INSERT])])
+    .args(&[
+        Arg::key("source", 0),
+        Arg::key("destination", 1),
+        Arg::oneof("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
+        Arg::double("timeout"),
+        Arg::block("how-many", HOW_MANY).optional(),
+    ])
+    .exec(Exec::Estimated(list::blmovem, Cost::InData(list::blmovem_elements), SlowPath::Held)),
     CommandSpec::new(
         "blmpop",
         "list",
@@ -143,17 +167,7 @@ pub(crate) static LIST: &[CommandSpec] = &[
         Arg::key("destination", 1),
         Arg::oneof("wherefrom", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
         Arg::oneof("whereto", &[Arg::word("left", "LEFT"), Arg::word("right", "RIGHT")]),
-        Arg::block(
-            "how-many",
-            &[
-                Arg::oneof(
-                    "selector",
-                    &[Arg::integer("count").token("COUNT"), Arg::integer("exactly").token("EXACTLY")],
-                ),
-                Arg::oneof("ordering", &[Arg::word("obo", "OBO"), Arg::word("bulk", "BULK")]),
-            ],
-        )
-        .optional(),
+        Arg::block("how-many", HOW_MANY).optional(),
     ])
     .exec(Exec::Estimated(list::lmovem, Cost::InData(list::movem_elements), SlowPath::Held)),
     CommandSpec::new(

@@ -77,6 +77,16 @@ pub(super) enum Over {
     Left,
 }
 
+/// What came of an attempt in the session's place.
+enum Attempt {
+    /// The wait is over.
+    Over(Over),
+    /// The wait goes on: there is not enough.
+    TooLittle,
+    /// The session has to make it.
+    ForSession,
+}
+
 /// The session's part of a wait.
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
@@ -149,17 +159,17 @@ impl Ticket {
         self.wake();
         true
     }
-    /// Makes the attempt at the key in argument `at`; `None`: the session has to.
-    fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Option<Over> {
-        let user = self.engine.acl.current(&self.user)?;
-        if !Arc::ptr_eq(&user, &self.user) {
-            return None;
+    /// Makes the attempt at the key in argument `at`.
+    fn attempt(&self, txn: &mut Txn<'_>, args: Args<'_>, at: u32) -> Attempt {
+        let user = self.engine.acl.current(&self.user);
+        if user.is_none_or(|user| !Arc::ptr_eq(&user, &self.user)) {
+            return Attempt::ForSession;
         }
         let argv = narrowed(self.spec, args, at as usize);
         let (args, keyspace) = (argv.args(), txn.keyspace());
         let keys = long::keys(self.spec, args, keyspace);
         if !keys.iter().all(|key| txn.also_hold(key.hash)) || is_long(self.spec, args, txn, self.db, &keys) {
-            return None;
+            return Attempt::ForSession;
         }
         txn.set_no_touch(self.no_touch);
         let mut out = Chain::new();
@@ -175,11 +185,11 @@ impl Ticket {
         let post = self.client.inbox.number();
         self.engine.remember(&self.client, self.caching, self.spec, args);
         let ran = run::once(self.spec, args, txn, &mut out, context);
-        debug_assert!(ran.wait.is_none(), "what it waits for is there");
         if ran.wait.is_some() {
-            return None;
+            // BLMOVEM waits for more elements than there are.
+            return Attempt::TooLittle;
         }
-        Some(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
+        Attempt::Over(Over::Served { out, error: ran.error, is_over: ran.is_over, tag: at, post })
     }
 }
 
@@ -194,18 +204,19 @@ impl Waiter for Ticket {
         if self.client.is_killed() {
             return Served::Left;
         }
-        let over = match event {
+        let attempt = match event {
             Event::Ready => self.attempt(txn, argv.args(), tag),
-            Event::Crowded => None,
-            Event::KeyGone => Some(Over::Error(KEY_GONE)),
-            Event::GroupGone => Some(Over::Error(GROUP_GONE)),
+            Event::Crowded => Attempt::ForSession,
+            Event::KeyGone => Attempt::Over(Over::Error(KEY_GONE)),
+            Event::GroupGone => Attempt::Over(Over::Error(GROUP_GONE)),
         };
-        match over {
-            Some(over) => {
+        match attempt {
+            Attempt::Over(over) => {
                 *phase = Phase::Over(over);
                 Served::Done
             }
-            None => {
+            Attempt::TooLittle => Served::TooLittle,
+            Attempt::ForSession => {
                 *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
                 Served::Told
             }

@@ -40,6 +40,8 @@ fn who_pushes_serves_who_waits_before_anybody_else_sees_it() {
         ("BLMOVE k d RIGHT LEFT 0", "RPUSH k 1 2", ":2|", "$1|2|"),
         ("BLMOVE k k RIGHT LEFT 0", "RPUSH k 1 2", ":2|", "$1|2|"),
         ("BRPOPLPUSH k d 0", "LPUSH k 1", ":1|", "$1|1|"),
+        ("BLMOVEM k d RIGHT LEFT 0 COUNT 3 BULK", "RPUSH k 1 2", ":2|", "*2|$1|1|$1|2|"),
+        ("BLMOVEM k k LEFT RIGHT 0 EXACTLY 2 OBO", "RPUSH k 1 2", ":2|", "*2|$1|1|$1|2|"),
         ("BZPOPMIN a k 0", "ZADD k 1 x 2 y", ":2|", "*3|$1|k|$1|x|$1|1|"),
         ("BZPOPMAX a k 0", "ZADD k 1 x 2 y", ":2|", "*3|$1|k|$1|y|$1|2|"),
         ("BZMPOP 0 2 a k MAX COUNT 9", "ZADD k 1 x", ":1|", "*2|$1|k|*1|*2|$1|x|$1|1|"),
@@ -89,6 +91,36 @@ fn first_come_is_first_served_and_nobody_is_woken_for_nothing() {
     pusher.run(&server, "RPUSH k d");
     assert_eq!(replies(&mut waiters[3], &server), "*2|$1|k|$1|d|");
     assert_eq!(pusher.run(&server, "EXISTS k other"), ":0|");
+}
+
+#[test]
+fn who_needs_more_elements_than_there_are_waits_on_and_lets_others_go_first() {
+    let mut server = Server::new();
+    let (mut pusher, mut many, mut one) = (server.connect(), server.connect(), server.connect());
+    blocks(&mut many, &server, "BLMOVEM k d LEFT RIGHT 0 EXACTLY 3 BULK");
+    pusher.run(&server, "RPUSH k 1 2");
+    assert_eq!(replies(&mut many, &server), "");
+    assert_eq!(pusher.run(&server, "LLEN k"), ":2|");
+    // Who comes later takes what is too little for the first.
+    assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|1|");
+    assert_eq!(one.run(&server, "BLPOP k 0"), "*2|$1|k|$1|2|");
+    blocks(&mut one, &server, "BLPOP k 0");
+    pusher.run(&server, "RPUSH k 3 4 5");
+    // Both waited: the first one has enough this time.
+    assert_eq!(replies(&mut many, &server), "*3|$1|3|$1|4|$1|5|");
+    assert_eq!(replies(&mut one, &server), "");
+    pusher.run(&server, "RPUSH k 6");
+    assert_eq!(replies(&mut one, &server), "*2|$1|k|$1|6|");
+    assert_eq!(pusher.run(&server, "LRANGE d 0 -1"), "*3|$1|3|$1|4|$1|5|");
+    // One of thousands of elements is moved on a helper thread, and waits there for nothing.
+    blocks(&mut many, &server, "BLMOVEM k d LEFT RIGHT 0 EXACTLY 20000 BULK");
+    for _ in 0..4 {
+        assert_eq!(replies(&mut many, &server), "");
+        let push = format!("RPUSH k{}", " x".repeat(5000));
+        pusher.run(&server, &push);
+    }
+    assert!(replies(&mut many, &server).starts_with("*20000|$1|x|"));
+    assert_eq!(pusher.run(&server, "LLEN d"), ":20003|");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! LMOVEM: LMOVE of several elements at once.
+//! LMOVEM and BLMOVEM: LMOVE and BLMOVE of several elements at once.
 
 use super::end;
 use super::pop::{Moved, popped_at, pushed_at, taken};
@@ -7,9 +7,17 @@ use crate::cost::part_elements;
 use crate::errors;
 use crate::families::collection::{send, update_existing};
 use crate::parse::{self, Text, wrong_type};
+use crate::wait::{Wait, seconds};
+use smallvec::SmallVec;
+use strand_keyspace::journal::Arg;
 use strand_keyspace::types::list::End;
-use strand_keyspace::{Changed, Collection, ListValue, ValueRef};
+use strand_keyspace::{Changed, Collection, ListValue, ValueRef, Wanted};
 use strand_wire::args::Args;
+
+/// Where the words about the number stand in LMOVEM.
+const HOW_MANY: usize = 5;
+/// Where they stand in BLMOVEM, which has a time in front of them.
+const WAITING_HOW_MANY: usize = 6;
 
 /// What a call asks for.
 #[derive(Clone, Copy)]
@@ -26,40 +34,87 @@ struct Wish {
 /// `LMOVEM source destination LEFT|RIGHT LEFT|RIGHT [COUNT count|EXACTLY count OBO|BULK]`. Reply: an array of the elements
 /// moved, as they lie in the destination; null where there is nothing to move.
 pub(crate) fn lmovem(call: &mut Call<'_, '_>) {
-    let moved = Wish::parse(call.args).and_then(|wish| match call.keys[0].bytes == call.keys[1].bytes {
-        true => within(call, wish),
-        false => between(call, wish),
+    let wish = Wish::parse(call.args, HOW_MANY);
+    move_many(call, wish.map(|wish| (wish, None)));
+}
+
+/// `BLMOVEM source destination LEFT|RIGHT LEFT|RIGHT timeout [COUNT count|EXACTLY count OBO|BULK]`: LMOVEM that waits for the
+/// source, with EXACTLY for as many elements.
+pub(crate) fn blmovem(call: &mut Call<'_, '_>) {
+    let args = call.args;
+    let arguments = || {
+        // redis-server looks at the arguments from left to right.
+        end(args.at(3)).and_then(|_| end(args.at(4)))?;
+        let timeout_ms = seconds(args.at(5))?;
+        Ok((Wish::parse(args, WAITING_HOW_MANY)?, Some(timeout_ms)))
+    };
+    move_many(call, arguments());
+}
+
+/// Moves elements; where they are too few it would wait for so long, if for any time.
+fn move_many(call: &mut Call<'_, '_>, arguments: Result<(Wish, Option<u64>), Text>) {
+    let moved = arguments.and_then(|(wish, timeout_ms)| {
+        let moved = match call.keys[0].bytes == call.keys[1].bytes {
+            true => within(call, wish),
+            false => between(call, wish),
+        };
+        Ok((moved?, timeout_ms))
     });
     match moved {
-        Ok(Some(moved)) => {
+        Ok((Some(moved), timeout_ms)) => {
             call.reply.array(moved.len());
             moved.iter().for_each(|element| send(call.reply, element.bytes()));
+            if call.is_recorded() && timeout_ms.is_some() {
+                let rest = [1, 2, 3, 4].into_iter().chain(WAITING_HOW_MANY..call.args.len());
+                let mut effect: SmallVec<[Arg<'_>; 8]> = SmallVec::new();
+                effect.push(b"LMOVEM".into());
+                effect.extend(rest.map(|at| Arg::Bytes(call.args.at(at))));
+                call.effect(&effect);
+            }
         }
-        Ok(None) => call.reply.null_array(),
+        Ok((None, timeout_ms)) => {
+            call.reply.null_array();
+            call.wait = timeout_ms.map(|timeout_ms| Wait::at_each(timeout_ms, 1, 1, &Wanted::List));
+        }
         Err(text) => call.reply.error(&text),
     }
 }
 
 /// What LMOVEM costs on one of its lists.
 pub(crate) fn movem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
-    Wish::parse(args).map_or(0, |wish| part_elements(wish.count, value))
+    Wish::parse(args, HOW_MANY).map_or(0, |wish| wish.elements(value))
+}
+
+/// What BLMOVEM costs on one of its lists.
+pub(crate) fn blmovem_elements(args: Args<'_>, value: ValueRef<'_>) -> usize {
+    Wish::parse(args, WAITING_HOW_MANY).map_or(0, |wish| wish.elements(value))
 }
 
 impl Wish {
-    fn parse(args: Args<'_>) -> Result<Wish, Text> {
+    /// `at`: where the words about the number stand, if there are any.
+    fn parse(args: Args<'_>, at: usize) -> Result<Wish, Text> {
         let (from, to) = (end(args.at(3))?, end(args.at(4))?);
         let one = Wish { from, to, count: 1, exactly: false, one_by_one: true };
-        match args.len() {
-            5 => return Ok(one),
-            8 if args.is(5, "COUNT") || args.is(5, "EXACTLY") => {}
-            _ => return Err(errors::SYNTAX.into()),
+        if args.len() == at {
+            return Ok(one);
         }
-        if !args.is(7, "OBO") && !args.is(7, "BULK") {
+        let exactly = args.len() == at + 3 && args.is(at, "EXACTLY");
+        if args.len() != at + 3 || !(exactly || args.is(at, "COUNT")) {
             return Err(errors::SYNTAX.into());
         }
-        let count = parse::at_least_zero(args.at(6), errors::NOT_POSITIVE)
+        if !args.is(at + 2, "OBO") && !args.is(at + 2, "BULK") {
+            return Err(errors::SYNTAX.into());
+        }
+        let count = parse::at_least_zero(args.at(at + 1), errors::NOT_POSITIVE)
             .map_err(|_| Text::from(errors::NOT_POSITIVE))?;
-        Ok(Wish { count, exactly: args.is(5, "EXACTLY"), one_by_one: args.is(7, "OBO"), ..one })
+        Ok(Wish { count, exactly, one_by_one: args.is(at + 2, "OBO"), ..one })
+    }
+    fn elements(self, value: ValueRef<'_>) -> usize {
+        match self.exactly && value.elements() < self.count {
+            // Nothing is moved, and that is no work.
+            true => 0,
+            false => part_elements(self.count, value),
+        }
     }
     /// The elements to move, as they will lie in the destination; `None` where they are too few.
     fn of(self, list: &ListValue) -> Option<Vec<Moved>> {
@@ -130,6 +185,25 @@ fn within(call: &mut Call<'_, '_>, wish: Wish) -> Result<Option<Vec<Moved>>, Tex
 #[cfg(test)]
 mod tests {
     use crate::fixture::Fixture;
+
+    #[test]
+    fn what_waits_moves_as_what_does_not() {
+        let mut fixture = Fixture::new();
+        fixture.script(&[
+            ("BLMOVEM a b LEFT RIGHT 0", "*-1|"),
+            ("RPUSH a 1 2 3 4", ":4|"),
+            ("BLMOVEM a b LEFT RIGHT 0 EXACTLY 5 BULK", "*-1|"),
+            ("BLMOVEM a b LEFT LEFT 0.5 EXACTLY 2 OBO", "*2|$1|2|$1|1|"),
+            ("BLMOVEM a b RIGHT RIGHT 0 COUNT 9 BULK", "*2|$1|3|$1|4|"),
+            ("BLMOVEM b b LEFT RIGHT 0", "*1|$1|2|"),
+            ("LRANGE b 0 -1", "*4|$1|1|$1|3|$1|4|$1|2|"),
+            ("BLMOVEM b a UP LEFT -1", "-ERR syntax error|"),
+            ("BLMOVEM b a LEFT LEFT -1", "-ERR timeout is negative|"),
+            ("BLMOVEM b a LEFT LEFT x COUNT", "-ERR timeout is not a float or out of range|"),
+            ("BLMOVEM b a LEFT LEFT 0 COUNT 2", "-ERR syntax error|"),
+            ("BLMOVEM b a LEFT LEFT 0 COUNT -2 OBO", "-ERR value is out of range, must be positive|"),
+        ]);
+    }
 
     #[test]
     fn several_elements_are_moved() {
