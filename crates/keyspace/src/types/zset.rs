@@ -369,6 +369,7 @@ impl Large {
             find(score);
             self.score(part.last).filter(|former| *former != score).into_iter().for_each(&mut find);
         }
+        pages.iter().for_each(FoundPage::prefetch_head);
         pages.iter().for_each(FoundPage::prefetch);
     }
     fn set(&mut self, member: Bytes<'_>, score: f64) -> Set {
@@ -381,8 +382,8 @@ impl Large {
                 if old == score {
                     return Set::Unchanged;
                 }
-                self.tree.remove(self.place(old, &member));
                 self.table.replace(at, new);
+                self.remove_from_tree(old, &member);
                 Set::Updated
             }
             None => {
@@ -409,8 +410,17 @@ impl Large {
         let at = self.table.locate(self.table.position(member), member)?;
         let score = score_of(self.table.at(at));
         self.table.remove_at(at);
-        self.tree.remove(self.place(score, member));
+        self.remove_from_tree(score, member);
         Some(score)
+    }
+    fn remove_from_tree(&mut self, score: f64, member: &[u8]) {
+        let removed = self.tree.remove_ordered(|element| {
+            let (other_score, other) = entry(element);
+            is_before(&other, other_score, member, score)
+        });
+        if !removed {
+            self.tree.remove(self.place(score, member));
+        }
     }
     fn remove_range(&mut self, range: Range<usize>) {
         for element in self.tree.iter(range.start).take(range.len()) {

@@ -78,7 +78,11 @@ pub struct Piece {
 pub(crate) struct FoundPage<'a>(&'a Leaf);
 
 impl FoundPage<'_> {
-    /// Asks for what the search will read.
+    /// Asks for the head of the page.
+    pub(crate) fn prefetch_head(&self) {
+        self.0.page().prefetch(1);
+    }
+    /// Asks for what the search will read, as the head says.
     pub(crate) fn prefetch(&self) {
         self.0.page().prefetch_search();
     }
@@ -205,6 +209,14 @@ impl<L: Layout> Tree<L> {
     pub(crate) fn remove(&mut self, i: usize) {
         self.remove_range(i..i + 1);
     }
+    /// Removes the first element for which `before` is false, as [`Tree::remove`] does the one with that index, without counting
+    /// the elements in front of it. False: it did not, as an index is needed where a page ends or goes.
+    pub(crate) fn remove_ordered(&mut self, mut before: impl FnMut(Element<'_>) -> bool) -> bool {
+        let Some(root) = &mut self.root else { return false };
+        let is_removed = root.cut_ordered::<L>(&mut before);
+        root.lower();
+        is_removed
+    }
     /// Removes the elements of `range`. Whole parts of the tree are not freed but returned.
     pub(crate) fn remove_range(&mut self, range: Range<usize>) -> Cut {
         assert!(range.start <= range.end && range.end <= self.len(), "elements that are there");
@@ -216,9 +228,7 @@ impl<L: Layout> Tree<L> {
         {
             let at_end = root.is_inner() && (range.start == 0 || range.end == root.len);
             root.cut::<L>(range, at_end, &mut removed);
-            while let Some(only) = root.only_child() {
-                *root = only;
-            }
+            root.lower();
         }
         Cut(removed)
     }

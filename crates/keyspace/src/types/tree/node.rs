@@ -195,15 +195,46 @@ impl Child {
             Node::Inner(inner) => Arc::make_mut(inner).cut::<L>(range, at_end, removed),
         }
     }
+    /// See [`super::Tree::remove_ordered`].
+    pub(super) fn cut_ordered<L: Layout>(&mut self, before: &mut impl FnMut(Element<'_>) -> bool) -> bool {
+        let is_cut = self.cut_ordered_uncounted::<L>(before);
+        self.recount();
+        is_cut
+    }
+    fn cut_ordered_uncounted<L: Layout>(&mut self, before: &mut impl FnMut(Element<'_>) -> bool) -> bool {
+        match &mut self.node {
+            Node::Leaf(leaf) => {
+                leaf.page().prefetch_search();
+                let at = leaf.partition_point(0, before);
+                // The element may be the first of the next page, and a page does not stay empty.
+                if at == leaf.len() || leaf.len() == 1 {
+                    return false;
+                }
+                Arc::make_mut(leaf).remove(at..at + 1, false);
+                true
+            }
+            Node::Inner(inner) => {
+                let at = inner.child_before(before);
+                let inner = Arc::make_mut(inner);
+                let is_cut = inner.with_child(at, |child| child.cut_ordered_uncounted::<L>(before));
+                if is_cut {
+                    inner.join_when_thin::<L>(at);
+                }
+                is_cut
+            }
+        }
+    }
     /// True of a node with children.
     pub(super) fn is_inner(&self) -> bool {
         matches!(self.node, Node::Inner(_))
     }
-    /// Its only child, if it has a single one.
-    pub(super) fn only_child(&self) -> Option<Child> {
-        match &self.node {
-            Node::Inner(inner) if inner.children.len() == 1 => inner.children.first().cloned(),
-            _ => None,
+    /// While it has a single child, that takes its place.
+    pub(super) fn lower(&mut self) {
+        while let Node::Inner(inner) = &self.node
+            && inner.children.len() == 1
+            && let Some(only) = inner.children.first().cloned()
+        {
+            *self = only;
         }
     }
 

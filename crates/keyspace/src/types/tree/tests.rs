@@ -169,7 +169,9 @@ proptest! {
                     twin.insert(point, element);
                 }
                 3 if is_there => {
-                    tree.remove(point);
+                    if more % 2 == 0 || !tree.remove_ordered(|e| e.inline < &text[..]) {
+                        tree.remove(point);
+                    }
                     twin.remove(point);
                 }
                 4 => {

@@ -56,10 +56,15 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
     if first < SMALL {
         return (f64::from(first), rest);
     }
-    let (number, rest) = rest.split_at(usize::from(first - SMALL));
-    if let Ok(number) = number.try_into() {
-        return (f64::from_le_bytes(number), rest);
+    let len = usize::from(first - SMALL);
+    // One load where the member is long enough: a copy of so many bytes, read back as a whole, was a third of a search.
+    if let Some(word) = rest.first_chunk() {
+        let (word, rest) = (i64::from_le_bytes(*word), &rest[len..]);
+        let unused = 64 - 8 * len as u32;
+        let score = if unused == 0 { f64::from_bits(word as u64) } else { (word << unused >> unused) as f64 };
+        return (score, rest);
     }
+    let (number, rest) = rest.split_at(len);
     let mut filled = [0; 8];
     filled[8 - number.len()..].copy_from_slice(number);
     // Shifted down, so that the sign is kept.
@@ -81,9 +86,11 @@ mod tests {
             }
         }
         for score in scores {
-            let bytes = [&*Written::of(score), b"member"].concat();
-            let (back, rest) = read(&bytes);
-            assert_eq!((back.to_bits(), rest), (score.to_bits(), &b"member"[..]), "{score}");
+            for member in [&b""[..], b"m", b"member", b"a longer member"] {
+                let bytes = [&*Written::of(score), member].concat();
+                let (back, rest) = read(&bytes);
+                assert_eq!((back.to_bits(), rest), (score.to_bits(), member), "{score}");
+            }
         }
     }
 
