@@ -71,7 +71,9 @@ const SUBCOMMANDS_OF_7_2: &[&str] = &["client|setinfo", "client|no-touch"];
 fn servers() -> (Server, Server) {
     // redis-server lets nobody wait who logs in wrongly.
     let args = &["--login-failures-max", "0"];
-    let strand = Server::strand(Path::new(env!("CARGO_BIN_EXE_strand")), args, None).expect("strand starts");
+    // `make sequences` names the release build.
+    let binary = std::env::var_os("STRAND_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_strand").into());
+    let strand = Server::strand(Path::new(&binary), args, None).expect("strand starts");
     (strand, Server::redis(&[], None).expect("redis-server is installed (make setup) and starts"))
 }
 
