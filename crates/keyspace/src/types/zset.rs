@@ -59,7 +59,7 @@ impl Layout for Scored {
     const PAGE_BYTES: usize = 4096;
     fn separator(left: Element<'_>, right: Element<'_>, out: &mut Vec<u8>) -> Option<Blob> {
         let ((low_score, low), (score, high)) = (entry(left), entry(right));
-        out.extend_from_slice(&Written::of(score));
+        out.extend_from_slice(&Written::whole(score));
         if low_score < score {
             return None; // The empty member comes first.
         }

@@ -17,20 +17,26 @@ pub(super) struct Written {
 }
 
 impl Written {
+    /// In nine bytes, whatever the score is. Separators have this form: they are few, and equally long ones are searched without
+    /// adding lengths up.
+    pub(super) fn whole(score: f64) -> Written {
+        let mut bytes = [SMALL + 8; 9];
+        bytes[1..].copy_from_slice(&score.to_le_bytes());
+        Written { bytes, len: 9 }
+    }
+    /// In as few bytes as can be.
     pub(super) fn of(score: f64) -> Written {
         let mut bytes = [0; 9];
         let n = score as i64;
         let is_integer = score.abs() <= INTEGER_MAX && (n as f64).to_bits() == score.to_bits();
         if !is_integer {
-            bytes[0] = SMALL + 8;
-            bytes[1..].copy_from_slice(&score.to_le_bytes());
-            return Written { bytes, len: 9 };
+            return Written::whole(score);
         }
         if (0..i64::from(SMALL)).contains(&n) {
             bytes[0] = n as u8;
             return Written { bytes, len: 1 };
         }
-        // The sign takes a bit too.
+        // The sign takes a bit, too.
         let bits = 65 - if n < 0 { !n } else { n }.leading_zeros();
         let len = bits.div_ceil(8) as usize;
         bytes[0] = SMALL + len as u8;
@@ -65,10 +71,10 @@ pub(super) fn read(bytes: &[u8]) -> (f64, &[u8]) {
         return (score, rest);
     }
     let (number, rest) = rest.split_at(len);
-    let mut filled = [0; 8];
-    filled[8 - number.len()..].copy_from_slice(number);
-    // Shifted down, so that the sign is kept.
-    ((i64::from_le_bytes(filled) >> (64 - 8 * number.len())) as f64, rest)
+    let number = number.iter().rev().fold(0, |number, byte| number << 8 | i64::from(*byte));
+    // Shifted up and down, so that the sign is kept.
+    let unused = 64 - 8 * len as u32;
+    ((number << unused >> unused) as f64, rest)
 }
 
 #[cfg(test)]
@@ -87,9 +93,11 @@ mod tests {
         }
         for score in scores {
             for member in [&b""[..], b"m", b"member", b"a longer member"] {
-                let bytes = [&*Written::of(score), member].concat();
-                let (back, rest) = read(&bytes);
-                assert_eq!((back.to_bits(), rest), (score.to_bits(), member), "{score}");
+                for written in [Written::of(score), Written::whole(score)] {
+                    let bytes = [&*written, member].concat();
+                    let (back, rest) = read(&bytes);
+                    assert_eq!((back.to_bits(), rest), (score.to_bits(), member), "{score}");
+                }
             }
         }
     }
