@@ -213,6 +213,7 @@ impl Engine {
         if self.cron_paused.load(Relaxed) {
             return;
         }
+        self.look_for_stuck_workers(now);
         self.expire(now);
         self.look_at_save_points(now);
         self.look_at_aof_growth(now);

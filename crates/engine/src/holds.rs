@@ -34,12 +34,35 @@ pub(crate) struct Holds {
 struct State {
     next: u64,
     held: BTreeMap<u64, Shards>,
+    /// Who has them, where that is known.
+    holders: BTreeMap<u64, Arc<str>>,
     /// Those of scripts that have run for long; true: of a function.
     busy: BTreeMap<u64, bool>,
     /// By client: one that looks again while it waits is there once.
-    waiting: BTreeMap<u64, Arc<dyn Wake>>,
+    waiting: BTreeMap<u64, Waiting>,
     /// Clients that were woken and have not run since.
     woken: BTreeSet<u64>,
+}
+
+/// A client that waits, and the hold that it met first.
+struct Waiting {
+    wake: Arc<dyn Wake>,
+    hold: u64,
+}
+
+/// Announces holds under a name.
+pub(crate) struct HoldsOf<'h, N> {
+    pub(crate) holds: &'h Holds,
+    /// Makes the name: only for holds that are announced.
+    pub(crate) name: N,
+}
+
+impl<N: Fn() -> String> call::Holds for HoldsOf<'_, N> {
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::Hold + '_> {
+        let hold = self.holds.announce(shards);
+        self.holds.state.lock().holders.insert(hold.id, (self.name)().into());
+        Box::new(hold)
+    }
 }
 
 /// The shards of a hold, ascending; `None`: all.
@@ -112,11 +135,16 @@ impl Holds {
     /// waiting are one step, so no end is missed.
     pub(crate) fn wait(&self, shards: Option<&[usize]>, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut state = self.state.lock();
-        let waits = state.held.values().any(|held| held.meets(shards));
-        if waits {
-            state.waiting.insert(client, wake.clone());
+        let met = state.held.iter().find(|(_, held)| held.meets(shards)).map(|(id, _)| *id);
+        if let Some(hold) = met {
+            state.waiting.insert(client, Waiting { wake: wake.clone(), hold });
         }
-        waits
+        met.is_some()
+    }
+    /// Who has what `client` waits for, where that is known.
+    pub(crate) fn holder_for(&self, client: u64) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        state.holders.get(&state.waiting.get(&client)?.hold).cloned()
     }
     /// The hold of exactly these shards (`None`: of as many as there are) is a script's that has run for long: whoever waits
     /// for it is told from now on.
@@ -131,7 +159,7 @@ impl Holds {
         state.busy.insert(id, is_function);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.values().for_each(|wake| wake.wake());
+        waiting.values().for_each(|waiting| waiting.wake.wake());
         self.changed.tell();
     }
     /// For a job: waits while one of `shards` (`None`: of all) is held for long, unless by a script that has run for long;
@@ -182,11 +210,12 @@ impl Drop for Hold<'_> {
         let mut state = self.holds.state.lock();
         state.held.remove(&self.id);
         state.busy.remove(&self.id);
+        state.holders.remove(&self.id);
         self.holds.count.store(state.held.len(), Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
         state.woken.extend(waiting.keys());
         drop(state);
-        waiting.values().for_each(|wake| wake.wake());
+        waiting.values().for_each(|waiting| waiting.wake.wake());
         self.holds.changed.tell();
     }
 }

@@ -99,6 +99,23 @@ pub trait Host: Send + Sync {
     fn system_figures(&self) -> Vec<Figure> {
         Vec::new()
     }
+    /// What the system says of the process and of the machine, in its own words: names and texts. On a thread that may be slow.
+    fn system_report(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    /// The newest lines of the log.
+    fn log_tail(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    /// What of the system's settings was found wanting at the start: rule, what is so, what to do.
+    fn start_checks(&self) -> Vec<(&'static str, String, String)> {
+        Vec::new()
+    }
+    /// Where a worker's thread is, as the system says it, for a line of the log; empty where it does not.
+    fn worker_place(&self, worker: usize) -> String {
+        let _ = worker;
+        String::new()
+    }
     /// Processor time used so far.
     fn cpu(&self) -> CpuFacts;
     /// SHUTDOWN was asked for: stop gracefully.

@@ -5,6 +5,7 @@
 //! limit is near. In between the data's own sum tells what was added: `used = allocated then + (data now - data then)`.
 //! So a write compares two numbers, and whatever the data's sum does not see (buffers, indexes) counts at the next look.
 
+use crate::MemoryFacts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -28,6 +29,16 @@ pub(crate) enum Purpose {
     Caches,
     /// Deleted values that a helper thread has not freed yet.
     Garbage,
+    /// Changes that are on their way to the append-only file.
+    Journal,
+    /// What a snapshot has kept of records that were written before their turn.
+    Snapshots,
+    /// Figures over time.
+    History,
+    /// Histograms of commands.
+    Statistics,
+    /// What the process held when it was ready, before any data.
+    Startup,
 }
 
 impl Purpose {
@@ -40,7 +51,29 @@ impl Purpose {
         Purpose::Scripts,
         Purpose::Caches,
         Purpose::Garbage,
+        Purpose::Journal,
+        Purpose::Snapshots,
+        Purpose::History,
+        Purpose::Statistics,
+        Purpose::Startup,
     ];
+    /// What it is, for readers.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Purpose::Data => "keys, values and their tables",
+            Purpose::Indexes => "text indexes and trigrams",
+            Purpose::Clients => "requests and replies of clients",
+            Purpose::Jobs => "arguments and replies of long commands",
+            Purpose::Scripts => "interpreters and scripts",
+            Purpose::Caches => "pattern caches and spare blocks, given up under pressure",
+            Purpose::Garbage => "deleted values that are being freed",
+            Purpose::Journal => "changes on their way to the append-only file",
+            Purpose::Snapshots => "records kept for a snapshot that is being written",
+            Purpose::History => "figures over time",
+            Purpose::Statistics => "histograms of commands",
+            Purpose::Startup => "what the process needs to start",
+        }
+    }
     /// The name, as figures have it.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,12 +84,36 @@ impl Purpose {
             Purpose::Scripts => "scripts",
             Purpose::Caches => "caches",
             Purpose::Garbage => "garbage",
+            Purpose::Journal => "journal",
+            Purpose::Snapshots => "snapshots",
+            Purpose::History => "history",
+            Purpose::Statistics => "statistics",
+            Purpose::Startup => "startup",
         }
     }
 }
 
 /// Number of [`Purpose`]s.
-pub(crate) const PURPOSES: usize = Purpose::Garbage as usize + 1;
+pub(crate) const PURPOSES: usize = Purpose::Startup as usize + 1;
+
+/// Where all the memory is that the allocator has given out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ledger {
+    pub(crate) facts: MemoryFacts,
+    pub(crate) shares: Shares,
+}
+
+impl Ledger {
+    /// Bytes held for a purpose.
+    pub(crate) fn share(&self, purpose: Purpose) -> u64 {
+        self.shares[purpose as usize]
+    }
+    /// What no purpose explains: what the allocator rounds up, and small things. Negative: more is counted than was given
+    /// out, as what is counted and what is given out are not read in one moment.
+    pub(crate) fn other_bytes(&self) -> i64 {
+        self.facts.used_bytes as i64 - self.shares.iter().sum::<u64>() as i64
+    }
+}
 
 /// Bytes by purpose.
 pub(crate) type Shares = [u64; PURPOSES];
@@ -70,7 +127,7 @@ pub(crate) struct Memory {
     data_bytes_max: AtomicI64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
-    startup_bytes: u64,
+    startup_bytes: AtomicU64,
     /// Of the purposes that are counted by [`Charge`]s.
     charged: [AtomicU64; PURPOSES],
     /// Values that a helper thread is to free, and those that it has freed.
@@ -89,7 +146,7 @@ impl Memory {
             data_bytes_max: i64::MAX.into(),
             used_bytes: startup_bytes.into(),
             peak_bytes: startup_bytes.into(),
-            startup_bytes,
+            startup_bytes: startup_bytes.into(),
             charged: Default::default(),
             pending_values: 0.into(),
             freed_values: 0.into(),
@@ -170,9 +227,13 @@ impl Memory {
     pub(crate) fn peak_bytes(&self, now_bytes: u64) -> u64 {
         self.peak_bytes.fetch_max(now_bytes, Relaxed).max(now_bytes)
     }
+    /// The process is ready, and has no data yet.
+    pub(crate) fn is_ready(&self, allocated_bytes: u64) {
+        self.startup_bytes.store(allocated_bytes, Relaxed);
+    }
     /// Given out when the server started.
     pub(crate) fn startup_bytes(&self) -> u64 {
-        self.startup_bytes
+        self.startup_bytes.load(Relaxed)
     }
     /// Bytes held by the charges of a purpose.
     pub(crate) fn charged(&self, purpose: Purpose) -> u64 {

@@ -5,7 +5,7 @@
 //! all the same, they are made to wait, one by one: so the limit is passed by little, and nobody else notices.
 
 use crate::config::Opt;
-use crate::memory::{Charge, Purpose, Shares};
+use crate::memory::{Charge, Ledger, Purpose, Shares};
 use crate::stats::Stat;
 use crate::timing::Event;
 use crate::{Engine, Now};
@@ -215,8 +215,16 @@ impl Engine {
             self.host.reclaim(Box::new((strings, charge)));
         }
     }
-    /// Bytes held for each purpose.
-    pub(crate) fn shares(&self) -> Shares {
+    /// The server is ready and has no data yet: what it holds is what it needs to start.
+    pub fn is_ready(&self) {
+        self.memory.is_ready(self.host.allocated_bytes());
+    }
+    /// Where all the memory is.
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger { shares: self.shares(), facts: self.host.memory() }
+    }
+    /// Bytes by purpose.
+    fn shares(&self) -> Shares {
         let mut shares = Shares::default();
         let services = self.host.service_memory();
         for (purpose, bytes) in [
@@ -230,6 +238,11 @@ impl Engine {
             (Purpose::Scripts, self.memory.charged(Purpose::Scripts) + self.scripts.kept().1 as u64),
             (Purpose::Caches, services.caches_bytes + strand_chain::pooled_bytes() as u64),
             (Purpose::Garbage, self.garbage_bytes()),
+            (Purpose::Journal, self.persist.aof.pending_bytes(self.keyspace.journal().tail())),
+            (Purpose::Snapshots, self.persist.kept_bytes()),
+            (Purpose::History, self.diag.bytes()),
+            (Purpose::Statistics, self.stats.histogram_bytes()),
+            (Purpose::Startup, self.memory.startup_bytes()),
         ] {
             shares[purpose as usize] = bytes;
         }

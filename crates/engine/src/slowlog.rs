@@ -6,6 +6,7 @@
 use crate::Now;
 use crate::clients::Client;
 use crate::config::{Config, Opt};
+use crate::session::Waits;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ pub(crate) const ARGS_MAX: usize = 32;
 /// Bytes of an argument that are kept, less the note on the others.
 pub(crate) const ARG_BYTES_MAX: usize = 128;
 
+/// Commands that are kept because they waited for long.
+const WAITED_MAX: usize = 128;
+
 /// One slow command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -26,18 +30,22 @@ pub(crate) struct Entry {
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
     pub(crate) name: String,
+    /// What it waited for before it ran.
+    pub(crate) waits: Waits,
 }
 
 /// All of them, the newest first.
 pub(crate) struct SlowLog {
     entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
+    /// Commands that waited for long before they ran, the newest first: not in SLOWLOG, which tells of what executed for long.
+    waited: Mutex<VecDeque<Arc<Entry>>>,
     /// `slowlog-log-slower-than`; the largest number is never.
     slow_us: AtomicU64,
 }
 
 impl Default for SlowLog {
     fn default() -> SlowLog {
-        SlowLog { entries: Mutex::default(), slow_us: u64::MAX.into() }
+        SlowLog { entries: Mutex::default(), waited: Mutex::default(), slow_us: u64::MAX.into() }
     }
 }
 
@@ -57,15 +65,37 @@ impl SlowLog {
     }
     /// A command of `client` took `took_us` microseconds: it is kept.
     #[cold]
-    pub(crate) fn note(&self, config: &Config, client: &Client, args: Args<'_>, now: Now, took_us: u64) {
+    pub(crate) fn note(
+        &self,
+        config: &Config,
+        client: &Client,
+        args: Args<'_>,
+        now: Now,
+        took_us: u64,
+        waits: Waits,
+    ) {
         let (args, name) = (shown(args), client.texts().name);
         let (entries, next) = &mut *self.entries.lock();
         let id = *next;
         *next += 1;
         let unix_s = now.unix_us.div_euclid(1_000_000);
         let addr = client.peer.addr.clone();
-        entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name }));
+        entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name, waits }));
         entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
+    }
+    /// A command of `client` has waited for long.
+    #[cold]
+    pub(crate) fn note_wait(&self, client: &Client, args: Args<'_>, now: Now, waits: &Waits) {
+        let (addr, name) = (client.peer.addr.clone(), client.texts().name);
+        let (args, waits) = (shown(args), waits.clone());
+        let entry = Entry { id: client.id, unix_s: now.unix_s(), took_us: 0, args, addr, name, waits };
+        let mut waited = self.waited.lock();
+        waited.push_front(Arc::new(entry));
+        waited.truncate(WAITED_MAX);
+    }
+    /// The newest commands that waited for long.
+    pub(crate) fn waited(&self) -> Vec<Arc<Entry>> {
+        self.waited.lock().iter().cloned().collect()
     }
     /// The newest.
     pub(crate) fn newest(&self, count: usize) -> Vec<Arc<Entry>> {
@@ -76,6 +106,7 @@ impl SlowLog {
     }
     pub(crate) fn reset(&self) {
         self.entries.lock().0.clear();
+        self.waited.lock().clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is counted: [`Stats`] for all workers, and [`Tally`], a session's own counts of one turn, which cost no atomic
 //! operation until the turn ends.
 
-use crate::timing::{Event, Events, Histograms};
+use crate::timing::{Event, Events, Histogram, Histograms};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -115,6 +115,11 @@ pub(crate) struct Stats {
     /// `latency-tracking`.
     tracks: AtomicBool,
     pub(crate) histograms: Histograms,
+    /// How long commands waited for a helper thread, and for somebody else: of those that did.
+    pub(crate) queued: Histograms,
+    pub(crate) parked: Histograms,
+    /// How long sockets would not take what was to be sent: of those times.
+    pub(crate) flushing: Histogram,
     pub(crate) events: Events,
     pub(crate) rates: Mutex<Rates>,
 }
@@ -133,6 +138,9 @@ impl Stats {
         let commands = Counters::new(ids.names.len() * PER_COMMAND, SLOTS);
         Stats {
             histograms: Histograms::new(ids.names.len(), workers),
+            queued: Histograms::new(ids.names.len(), 1),
+            parked: Histograms::new(ids.names.len(), 1),
+            flushing: Histogram::default(),
             events: Events::default(),
             tracks: true.into(),
             ids,
@@ -197,12 +205,17 @@ impl Stats {
     pub(crate) fn calls(&self, id: u32) -> u64 {
         self.commands.get(id as usize * PER_COMMAND + PerCommand::Calls as usize)
     }
+    /// Bytes of all histograms that were made since the start.
+    pub(crate) fn histogram_bytes(&self) -> u64 {
+        [&self.histograms, &self.queued, &self.parked].map(|h| h.bytes() as u64).iter().sum()
+    }
     /// CONFIG RESETSTAT.
     pub(crate) fn reset(&self) {
         (0..STATS).for_each(|i| self.counters.reset(i));
         (0..self.ids.names.len() * PER_COMMAND).for_each(|i| self.commands.reset(i));
         self.errors.lock().clear();
-        self.histograms.reset();
+        [&self.histograms, &self.queued, &self.parked].into_iter().for_each(Histograms::reset);
+        self.flushing.reset();
         *self.rates.lock() = Rates::default();
     }
 }

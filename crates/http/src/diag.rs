@@ -1,4 +1,4 @@
-//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots.
+//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots; `/v1/diag/`: its reports.
 //!
 //! Each is a DIAG command, so the rights are those of the user on DIAG. `/v1/live` asks again every second: a user who loses the
 //! right is told so within one.
@@ -34,6 +34,17 @@ pub async fn history(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
 /// `GET /v1/series`
 pub async fn series(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     json(&context, &[b"DIAG", b"SERIES"]).await
+}
+
+/// Reports that need nothing but their name.
+const REPORTS: [&str; 6] = ["bigkeys", "doctor", "hotkeys", "memory", "phases", "slowlog"];
+
+/// `GET /v1/diag/{report}`
+pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<Response, Problem> {
+    match REPORTS.iter().find(|report| report.as_bytes() == name) {
+        Some(report) => json(&context, &[b"DIAG", report.as_bytes()]).await,
+        None => Err(Problem::not_found(format!("the reports are {}", REPORTS.join(", ")))),
+    }
 }
 
 /// A command whose reply is JSON, as a response.

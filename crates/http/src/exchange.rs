@@ -36,12 +36,24 @@ pub struct Settings {
     pub update_prefix: String,
     /// The connection comes from this machine.
     pub peer_is_local: bool,
+    /// Why the server should not be asked for now; empty when it should.
+    pub unready: Unready,
     /// What users may do, and their passwords, have changed when it says another number.
     pub users_version: Version,
     /// What users may do, for refusals before a body is read. The session judges every command again.
     pub rights: Rights,
     /// Waits, for what is sent again and again.
     pub sleep: Sleeper,
+}
+
+/// Says why the server should not be asked for now.
+#[derive(Clone)]
+pub struct Unready(pub Rc<dyn Fn() -> Vec<String>>);
+
+impl std::fmt::Debug for Unready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Unready({:?})", self.0())
+    }
 }
 
 /// Says a number that moves on.

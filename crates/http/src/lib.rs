@@ -41,5 +41,5 @@ pub mod turns;
 pub mod update;
 pub mod xml;
 
-pub use exchange::{MayCall, Rights, Settings, Sleeper, UNSENT_BYTES_MAX, Version};
+pub use exchange::{MayCall, Rights, Settings, Sleeper, UNSENT_BYTES_MAX, Unready, Version};
 pub use serve::{Connection, HEAD_BYTES_MAX, HEADERS_MAX, of_parser, refusal};

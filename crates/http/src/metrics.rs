@@ -1,4 +1,4 @@
-//! `/metrics`: INFO in Prometheus's text format (0.0.4).
+//! `/metrics`: INFO in Prometheus's text format (0.0.4), or in OpenMetrics where that is asked for.
 //!
 //! Every field of INFO that is a number becomes `strand_<field>`; commands, error codes and databases become labels. INFO reads
 //! counters and sums that are kept anyway and the list of clients, so a scrape costs the same however much data there is.
@@ -6,7 +6,7 @@
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -35,21 +35,37 @@ const COUNTERS: [&str; 17] = [
 const LEFT_OUT: [&str; 6] =
     ["arch_bits", "process_id", "redis_git_dirty", "redis_git_sha1", "server_time_usec", "uptime_in_days"];
 
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// `GET /metrics`
-pub async fn metrics(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let accepted =
+        request.parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let is_open = accepted.contains("application/openmetrics-text");
     context.session.command(&[b"INFO", b"everything"]);
     let info = context.session.line().await?.unwrap_or_default();
-    let mut response = Response::new(ResponseBody::whole(exposition(&String::from_utf8_lossy(&info))));
-    let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, media);
+    let mut response =
+        Response::new(ResponseBody::whole(exposition(&String::from_utf8_lossy(&info), is_open)));
+    let media = if is_open { OPEN_METRICS } else { PROMETHEUS };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     Ok(response)
 }
 
-/// The text for the text of INFO.
-fn exposition(info: &str) -> String {
+/// The text for the text of INFO. In OpenMetrics (`is_open`) a counter is declared without the ending of its series.
+fn exposition(info: &str, is_open: bool) -> String {
     let mut out = String::new();
-    let mut labelled: Vec<(String, &str, &str, String)> = Vec::new();
+    let mut labelled: Vec<(String, String, String)> = Vec::new();
     let mut version = "";
+    // Writing to a string does not fail.
+    let declare = |out: &mut String, series: &str, about: &str| {
+        let (kind, name) = match series.strip_suffix("_total") {
+            Some(name) if is_open => ("counter", name),
+            Some(_) => ("counter", series),
+            None => ("gauge", series),
+        };
+        let _ = writeln!(out, "# HELP strand_{name} {about}\n# TYPE strand_{name} {kind}");
+    };
     for line in info.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
         if name == "strand_version" {
@@ -57,40 +73,55 @@ fn exposition(info: &str) -> String {
         } else if let Some(command) = name.strip_prefix("cmdstat_") {
             for (field, series) in [
                 ("calls", "commands_total"),
+                ("usec", "commands_microseconds_total"),
                 ("rejected_calls", "commands_rejected_total"),
                 ("failed_calls", "commands_failed_total"),
             ] {
-                labelled.push((series.into(), "command", command, part(value, field)));
+                labelled.push((series.into(), label("command", command), part(value, field)));
+            }
+        } else if let Some(command) = name.strip_prefix("latency_percentiles_usec_") {
+            for (percent, us) in value.split(',').filter_map(|p| p.strip_prefix('p')?.split_once('=')) {
+                if us.parse::<f64>().is_ok() {
+                    let labels = format!("{},{}", label("command", command), label("percentile", percent));
+                    labelled.push(("command_latency_microseconds".into(), labels, us.into()));
+                }
             }
         } else if let Some(code) = name.strip_prefix("errorstat_") {
-            labelled.push(("errors_total".into(), "code", code, part(value, "count")));
+            labelled.push(("errors_total".into(), label("code", code), part(value, "count")));
         } else if name.strip_prefix("db").is_some_and(|n| n.parse::<u32>().is_ok()) {
             for field in ["keys", "expires"] {
-                labelled.push((format!("db_{field}"), "db", &name[2..], part(value, field)));
+                labelled.push((format!("db_{field}"), label("db", &name[2..]), part(value, field)));
             }
         } else if is_name(name) && !LEFT_OUT.contains(&name) && value.parse::<f64>().is_ok_and(f64::is_finite)
         {
             let is_counter = COUNTERS.contains(&name) || name.starts_with("used_cpu_");
-            // Writing to a string does not fail.
-            let suffix = if is_counter { "_total" } else { "" };
-            let kind = if is_counter { "counter" } else { "gauge" };
-            let name = name.trim_start_matches("total_");
-            let _ = writeln!(out, "# TYPE strand_{name}{suffix} {kind}\nstrand_{name}{suffix} {value}");
+            let series =
+                format!("{}{}", name.trim_start_matches("total_"), if is_counter { "_total" } else { "" });
+            declare(&mut out, &series, &format!("{name} of INFO"));
+            let _ = writeln!(out, "strand_{series} {value}");
         }
     }
-    let _ = writeln!(out, "# TYPE strand_build_info gauge\nstrand_build_info{{version=\"{version}\"}} 1");
+    declare(&mut out, "build_info", "the version");
+    let _ = writeln!(out, "strand_build_info{{version=\"{version}\"}} 1");
     labelled.sort_by(|a, b| a.0.cmp(&b.0));
     let mut before = "";
-    for (series, label, value, n) in &labelled {
+    for (series, labels, n) in &labelled {
         if series != before {
-            let kind = if series.ends_with("_total") { "counter" } else { "gauge" };
-            let _ = writeln!(out, "# TYPE strand_{series} {kind}");
+            declare(&mut out, series, "by label, of INFO");
             before = series;
         }
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"");
-        let _ = writeln!(out, "strand_{series}{{{label}=\"{value}\"}} {n}");
+        let _ = writeln!(out, "strand_{series}{{{labels}}} {n}");
+    }
+    if is_open {
+        out.push_str("# EOF\n");
     }
     out
+}
+
+/// A label.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
 }
 
 /// The number after `name=`.
@@ -109,12 +140,19 @@ mod tests {
 
     #[test]
     fn numbers_become_series_and_names_labels() {
-        let text = exposition(
-            "# Server\r\nstrand_version:0.1.0\r\nredis_mode:standalone\r\nprocess_id:7\r\n\r\n# Memory\r\nused_memory:1024\r\n\
+        let info = "# Server\r\nstrand_version:0.1.0\r\nredis_mode:standalone\r\nprocess_id:7\r\n\r\n# Memory\r\nused_memory:1024\r\n\
             used_memory_human:1.00K\r\nmem_fragmentation_ratio:1.25\r\n# Stats\r\ntotal_commands_processed:12\r\n\
             # Commandstats\r\ncmdstat_client|list:calls=2,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n\
             cmdstat_get:calls=3,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n\
-            errorstat_ERR:count=4\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n",
+            errorstat_ERR:count=4\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n\
+            latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n";
+        let text = exposition(info, false);
+        let open = exposition(info, true);
+        assert!(open.ends_with("\n# EOF\n") && !text.contains("# EOF"));
+        assert!(open.contains("# TYPE strand_commands counter\nstrand_commands_total{"), "{open}");
+        assert!(
+            text.contains("strand_command_latency_microseconds{command=\"get\",percentile=\"99.9\"} 7.5\n"),
+            "{text}"
         );
         for line in [
             "# TYPE strand_used_memory gauge\nstrand_used_memory 1024\n",

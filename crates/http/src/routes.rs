@@ -5,8 +5,8 @@ use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::route::{Found, Parameter, Route};
 use crate::{commands, console, diag, import, keys, metrics, openapi, search, text, update};
-use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, StatusCode};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -210,6 +210,17 @@ pub static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/v1/diag/{report}",
+        operation: "diagnose",
+        summary: "A report of the server on itself: memory, phases, slowlog, hotkeys, bigkeys, doctor (see DIAG HELP)",
+        parameters: &[required("report", "path", "The report")],
+        takes: &[],
+        gives: &[(200, "What the DIAG command of this name answers", JSON)],
+        needs_session: true,
+        run: handler!(diag::report),
+    },
+    Route {
+        method: Method::GET,
         path: "/v1/series",
         operation: "historySeries",
         summary: "The series of the history, and what it takes",
@@ -222,7 +233,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
         path: "/v1/live",
-        operation: "live",
+        operation: "liveFigures",
         summary: "The newest row of the history, again every second",
         parameters: &[parameter("series", "query", "string", "As for /v1/history")],
         takes: &[],
@@ -254,6 +265,28 @@ pub static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/livez",
+        operation: "live",
+        summary: "Answers while the process serves: as /healthz",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "ok", "text/plain")],
+        needs_session: false,
+        run: handler!(health),
+    },
+    Route {
+        method: Method::GET,
+        path: "/readyz",
+        operation: "ready",
+        summary: "Whether clients should be sent here",
+        parameters: &[],
+        takes: &[],
+        gives: &[(200, "ready is true", JSON), (503, "ready is false; reasons", JSON)],
+        needs_session: false,
+        run: handler!(ready),
+    },
+    Route {
+        method: Method::GET,
         path: "/v1/openapi.json",
         operation: "describe",
         summary: "This description",
@@ -268,6 +301,17 @@ pub static ROUTES: &[Route] = &[
 async fn health(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let mut response = Response::new(ResponseBody::whole("ok\n"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+async fn ready(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
+    let reasons = context.settings.unready.0();
+    let is_ready = reasons.is_empty();
+    let text = serde_json::json!({ "ready": is_ready, "reasons": reasons }).to_string();
+    let mut response = search::json_response(ResponseBody::whole(text));
+    if !is_ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
     Ok(response)
 }
 

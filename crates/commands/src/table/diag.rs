@@ -12,6 +12,26 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
     "0.1.0",
     "Groups the commands about what the server knows of itself.",
     &[
+        CommandSpec::sub(
+            "bigkeys",
+            "diag",
+            "0.1.0",
+            "O(1)",
+            "Shows the largest of the keys that were seen, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "doctor",
+            "diag",
+            "0.1.0",
+            "O(N), N clients",
+            "Shows what is wrong now, what was done, what to do, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
         CommandSpec::sub("help", "diag", "0.1.0", "O(1)", "Lists the subcommands of DIAG.")
             .flags(&[F::LOADING, F::STALE])
             .exec(Exec::Session(S::DiagHelp)),
@@ -26,14 +46,63 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
             ])
             .tips(TIPS)
             .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub("hotkeys", "diag", "0.1.0", "O(1)", "Shows the keys that are used most, as JSON.")
+            .flags(FLAGS)
+            .args(&[Arg::word("reset", "RESET").optional()])
+            .tips(TIPS)
+            .exec(Exec::Session(S::Diag)),
         CommandSpec::sub("live", "diag", "0.1.0", "O(1)", "Shows the newest row of the history, as JSON.")
             .flags(FLAGS)
             .args(&[Arg::string("series").token("SERIES").optional()])
             .tips(TIPS)
             .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub("log", "diag", "0.1.0", "O(1)", "Shows the newest lines of the log.")
+            .flags(FLAGS)
+            .tips(TIPS)
+            .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "memory",
+            "diag",
+            "0.1.0",
+            "O(N), N clients",
+            "Shows where all the memory is, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "phases",
+            "diag",
+            "0.1.0",
+            "O(N), N commands that were called",
+            "Shows how long commands waited and ran, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)
             .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "slowlog",
+            "diag",
+            "0.1.0",
+            "O(N), N entries",
+            "Shows slow commands and those that waited for long, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "system",
+            "diag",
+            "0.1.0",
+            "By threads",
+            "Shows what the system says of the process, as JSON.",
+        )
+        .flags(FLAGS)
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
     ],
 )];

@@ -286,6 +286,14 @@ impl Config {
     pub fn loglevel(&self) -> String {
         self.string(Opt::LogLevel)
     }
+    /// `log-levels`: levels of targets.
+    pub fn log_levels(&self) -> String {
+        self.string(Opt::LogLevels)
+    }
+    /// `log-format`: text (the default) or json.
+    pub fn log_format(&self) -> String {
+        self.string(Opt::LogFormat)
+    }
     /// `logfile`; empty is the standard output.
     pub fn logfile(&self) -> String {
         self.string(Opt::LogFile)

@@ -251,6 +251,9 @@ options! {
     LoadingProcessEventsIntervalBytes "loading-process-events-interval-bytes", Kind::Integer(1024, INT), "2097152", Anytime,
         "Bytes loaded between two looks at clients",
         no effect: FOR_TESTS;
+    LogFormat "log-format", Kind::Choice(&["text", "json"]), "text", Startup, "Lines of the log as text or as JSON objects";
+    LogLevels "log-levels", Kind::Text, "", Anytime,
+        "Levels of parts of the program, as target=level with commas between: strand_search=debug,strand::driver=trace";
     LogFile "logfile", Kind::Text, "", Startup, "File to log to; empty is the standard error";
     LoginFailuresMax "login-failures-max", Kind::Integer(0, INT), "20", Anytime,
         "Failed logins of an address after which its further ones wait (up to 5 seconds; one is forgotten each second); 0: never";

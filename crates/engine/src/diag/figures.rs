@@ -9,6 +9,9 @@ use crate::timing::Spread;
 use crate::{Engine, Now};
 use strand_diag::history::Figure;
 
+/// Families whose latency has no series of its own: there are so many series.
+const ABOUT_CONNECTIONS: [&str; 6] = ["acl", "connection", "diag", "pubsub", "server", "transactions"];
+
 /// What the histograms said at the last sample, by family.
 #[derive(Default)]
 pub(super) struct Latencies {
@@ -59,7 +62,9 @@ impl Engine {
                 all.iter_mut().zip(&more).for_each(|(sum, n)| *sum += n);
                 p99 = Spread::of_counts(more).percentile_us(99.0).unwrap_or(f64::NAN);
             }
-            out.push(Figure::peak(format!("latency.{family}.p99"), "us", p99));
+            if !ABOUT_CONNECTIONS.contains(family) {
+                out.push(Figure::peak(format!("latency.{family}.p99"), "us", p99));
+            }
         }
         out.push(Figure::rate("ops.total", "1/s", stats.get(Stat::Commands) as f64));
         out.push(Figure::rate("ops.errors", "1/s", stats.get(Stat::Errors) as f64));
@@ -103,11 +108,13 @@ impl Engine {
         out.push(Figure::rate("net.out", "bytes/s", stats.get(Stat::OutputBytes) as f64));
     }
     fn add_memory(&self, out: &mut Vec<Figure>) {
-        let (shares, facts) = (self.shares(), self.host.memory());
+        let ledger = self.ledger();
+        let facts = ledger.facts;
         for purpose in Purpose::ALL {
-            let bytes = shares[purpose as usize];
+            let bytes = ledger.share(purpose);
             out.push(Figure::gauge(format!("memory.{}", purpose.name()), "bytes", bytes as f64));
         }
+        out.push(Figure::gauge("memory.other", "bytes", ledger.other_bytes() as f64));
         for (name, bytes) in [
             ("memory.used", facts.used_bytes),
             ("memory.active", facts.active_bytes),

@@ -1,18 +1,26 @@
 //! What the server knows of itself over time: [`Diag`] is filled once a second by [`Engine::sample`] and read by DIAG.
 //!
 //! [`figures`] reads what the engine counts anyway; the host adds what the system says of the process and of the machine.
-//! [`store`] keeps the coarser rows on the disk. Nothing here runs on a worker, and no command costs more for it.
+//! [`store`] keeps the coarser rows on the disk, [`hot`] the keys that are used most.
+//! Nothing here runs on a worker, and no command costs more for it.
 
+pub(crate) mod doctor;
 mod figures;
+pub(crate) mod hot;
 mod store;
+pub(crate) mod stuck;
 
 use crate::config::Opt;
 use crate::{Engine, Now};
+use doctor::Acts;
 use figures::Latencies;
+use hot::HotKeys;
+pub(crate) use hot::first_sample;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use store::Store;
 use strand_diag::history::{Recorder, Stamp};
+use stuck::Stuck;
 
 /// The folder of the history's file, in the working folder.
 const FOLDER: &str = "strand-history";
@@ -22,6 +30,12 @@ const FOLDER: &str = "strand-history";
 pub(crate) struct Diag {
     pub(crate) recorder: Mutex<Recorder>,
     latencies: Mutex<Latencies>,
+    /// What the server did by itself.
+    pub(crate) acts: Acts,
+    /// Workers that do one thing for too long.
+    pub(crate) stuck: Stuck,
+    /// The keys that are used most.
+    pub(crate) hot: HotKeys,
     store: Mutex<Option<Store>>,
     /// What the history holds, as of the last sample.
     bytes: AtomicU64,
@@ -55,6 +69,7 @@ impl Engine {
         self.add_figures(&mut figures, now);
         let at = Stamp { unix_ms: now.unix_ms(), mono_ms: now.mono_us / 1000 };
         let diag = &self.diag;
+        diag.hot.tick(now.mono_us / 1_000_000);
         {
             let mut recorder = diag.recorder.lock();
             let grown = recorder.record(at, &figures);
@@ -64,7 +79,26 @@ impl Engine {
                 store.keep(recorder.history(), grown, &*self.host);
             }
         }
+        self.act(now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
+    }
+    /// How long the worker that is longest in one turn has been.
+    pub fn longest_turn_us(&self, now: Now) -> u64 {
+        self.diag.stuck.longest_us(now.mono_us)
+    }
+    /// Looks for workers that do one thing for too long, and says so: ten times a second.
+    pub(crate) fn look_for_stuck_workers(&self, now: Now) {
+        for found in self.diag.stuck.look(now.mono_us) {
+            let (ms, command) = (found.for_us / 1000, self.stats.ids.name(found.command));
+            let place = self.host.worker_place(found.worker);
+            let text = format!(
+                "worker {} serves client {}, last timed command {command}{place}",
+                found.worker, found.client
+            );
+            self.host.log(&format!("A worker is stuck for {ms} ms: {text}"));
+            self.diag.acts.note(now.unix_s(), "stuck-worker", format!("reported after {ms} ms: {text}"));
+            self.diag.stuck.note(text, ms);
+        }
     }
     /// Goes on with the history that an earlier process has left on the disk, where it is to be there. To be called once,
     /// before the first sample. What fails is logged and is no reason not to start.

@@ -37,6 +37,8 @@ const LOADING: u8 = 2;
 const AOF_FAILED: u8 = 64;
 /// Writes are refused: the last save in the background failed (`stop-writes-on-bgsave-error`).
 const DENIED: u8 = 4;
+/// Writes are refused because something could not be written.
+pub(crate) const FAILURES: u8 = AOF_FAILED | DENIED;
 /// The last save before the end has begun: writes wait for it.
 const FINAL: u8 = 8;
 /// And it is done: who still wants to write is too late.

@@ -1,7 +1,8 @@
 //! The gates: what may keep a command from running now. They look at the table's flags, never at which command it is.
 
 use super::run::Next;
-use super::{Session, State, Turn, script};
+use super::waits::On;
+use super::{Session, Turn, script};
 use crate::Now;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
@@ -67,7 +68,7 @@ impl Session {
             return Some(self.reject(found.spec, text.as_bytes()));
         }
         if let Some(until_mono_us) = self.engine.pause.waits_until(flags.has(Flags::WRITE), now.mono_us) {
-            self.state = State::Postponed;
+            self.postpone(On::Pause, now);
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));
         }
         // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
@@ -76,7 +77,7 @@ impl Session {
             match self.engine.make_room(self.slot(), bytes, now) {
                 Room::Enough => {}
                 Room::Later { at_us: until_mono_us } => {
-                    self.state = State::Postponed;
+                    self.postpone(On::Memory, now);
                     return Some(Next::Stop(Turn::Sleep { until_mono_us }));
                 }
                 Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
@@ -93,14 +94,14 @@ impl Session {
             && self.may_publish(flags)
             && self.engine.pubsub.wait(&self.client)
         {
-            self.state = State::Postponed;
+            self.postpone(On::Subscribers, now);
             return Some(Next::Stop(Turn::Parked));
         }
         if self.engine.holds.any() && self.meets_a_hold(found.spec) {
             if let Some(is_function) = self.meets_a_busy_script(found.spec) {
                 return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
             }
-            self.state = State::Postponed;
+            self.postpone(On::Shard, now);
             return Some(Next::Stop(Turn::Parked));
         }
         if self.engine.monitors.any() {
@@ -119,7 +120,7 @@ impl Session {
             // What is queued waits as a part of EXEC.
             Verdict::Waits(_) if self.queues(found.spec) => None,
             Verdict::Waits(until_mono_us) => {
-                self.state = State::Postponed;
+                self.postpone(On::Snapshot, now);
                 Some(Next::Stop(Turn::Sleep { until_mono_us }))
             }
             Verdict::Ends => Some(Next::Stop(self.close())),

@@ -3,9 +3,11 @@
 use super::blocked::TOO_MANY_KEYS;
 use super::gates::NO_AUTH;
 use super::multi::Transaction;
+use super::waits::{Postponed, Waits};
 use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
+use crate::holds::HoldsOf;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
 use crate::scripts::busy_text;
@@ -63,6 +65,9 @@ pub struct LaneJob {
     pub(super) transaction: Option<Transaction>,
     /// The script that EVAL or FCALL runs, where the session has found it.
     pub(super) script: Option<script::Task>,
+    /// When it left its session, on the clock of [`Now`] in nanoseconds, and what it had waited for until then.
+    pub(super) left_ns: u64,
+    pub(super) postponed: Option<Box<Postponed>>,
 }
 
 /// True when the command matches keys or elements against a pattern that may take long.
@@ -144,6 +149,8 @@ impl LaneJob {
         let began_ns = engine.host.mono_ns();
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
+        let waited = self.waited(began_ns);
+        let holds = HoldsOf { holds: &engine.holds, name: || self.title() };
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
         let user = engine.acl.current(&self.user);
         let rights = user.as_ref().and_then(|user| Rights::of(user, spec, args));
@@ -155,7 +162,7 @@ impl LaneJob {
             db: self.db,
             now_ms,
             keyspace: &engine.keyspace,
-            holds: &engine.holds,
+            holds: &holds,
             reply: &mut reply,
             rng,
             cancel: &parcel.cancel,
@@ -222,6 +229,7 @@ impl LaneJob {
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
         let over = call.reply.is_over();
+        let call_bytes = argv.heap_bytes();
         let mut waits = call.waits && error.is_none();
         // It would come back here for ever, or stop its worker.
         if waits && (self.unchecked || args.len() > LONG_ELEMENTS) {
@@ -233,7 +241,9 @@ impl LaneJob {
         }
         if verdict != Verdict::Denied && !waits {
             let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
-            engine.note_lap(&self.client, spec, args, now, took_ns);
+            engine.note_waits(&self.client, spec, args, now, &waited);
+            engine.sample_long(&self.client, spec, args, self.db, took_ns, call_bytes);
+            engine.note_waited_lap(&self.client, spec, args, now, took_ns, waited);
         }
         // What a long command replaced or removed is much: it does not wait for the next tick.
         engine.reclaim();
@@ -246,6 +256,21 @@ impl LaneJob {
         let bytes = argv.heap_bytes() + out.heap_bytes();
         let charge = Some(Charge::new(&engine.memory, Purpose::Jobs, bytes as u64));
         Ok(LaneDone { argv, out, lookups, error, over, waits, verdict, charge })
+    }
+    /// What it has waited for until it began, which is counted.
+    fn waited(&self, began_ns: u64) -> Waits {
+        let queued_ns = began_ns.saturating_sub(self.left_ns);
+        self.engine.stats.queued.add(0, self.engine.stats.ids.of(self.spec), queued_ns, 1);
+        let left = Now { mono_us: self.left_ns / 1000, ..Now::default() };
+        let waits = Waits::of(self.postponed.as_deref(), left);
+        if waits.on.is_some() {
+            self.engine.note_parked(self.engine.stats.ids.of(self.spec), &waits);
+        }
+        Waits { queued_us: queued_ns / 1000, ..waits }
+    }
+    /// Who it is, for those who wait for what it holds.
+    fn title(&self) -> String {
+        format!("{} of client {} ({})", self.spec.name, self.client.id, self.client.peer.addr)
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
@@ -421,6 +446,8 @@ impl Session {
             caching: std::mem::take(&mut self.caching),
             transaction: self.leaving.take(),
             script: self.leaving_script.take(),
+            left_ns: self.engine.host.mono_ns(),
+            postponed: self.postponed.take(),
         })
     }
     /// The same of one whose check is part of the job.

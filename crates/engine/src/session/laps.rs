@@ -6,6 +6,7 @@
 //! (0.7 % of it). A command that may be slow is always timed by itself, and the reading at its end begins what comes next.
 
 use super::Session;
+use super::waits::Waits;
 use crate::clients::Client;
 use crate::{Engine, Now};
 use strand_commands::cost::{Cost, QUICK_ARGUMENTS, is_quick};
@@ -42,6 +43,7 @@ impl Laps {
         } else if !self.is_fresh {
             self.began_ns = engine.host.mono_ns();
         }
+        engine.diag.stuck.runs(slot, id);
         (self.id, self.n) = (id, 1);
     }
     /// The last command that began was none: it is tried again later, or is done elsewhere.
@@ -49,14 +51,14 @@ impl Laps {
         self.n = self.n.saturating_sub(1);
         self.is_fresh = false;
     }
-    /// All that have begun have ended. What the only one took, in microseconds; `None` when they were several.
+    /// All that have begun have ended. What the only one took, in nanoseconds; `None` when they were several.
     #[inline(never)]
     pub(super) fn end(&mut self, engine: &Engine, slot: usize, now: Now) -> Option<u64> {
         let ended_ns = engine.host.mono_ns();
         let (took_ns, n) = (ended_ns.saturating_sub(self.began_ns), std::mem::take(&mut self.n));
         (self.began_ns, self.is_fresh) = (ended_ns, true);
         engine.stats.took(slot, self.id, n.into(), took_ns, unix_s(ended_ns, now));
-        (n == 1).then_some(took_ns / 1000)
+        (n == 1).then_some(took_ns)
     }
     /// As [`Laps::end`], and the command's arguments are at hand: it is noted when it was slow.
     pub(super) fn end_noted(
@@ -67,8 +69,8 @@ impl Laps {
         args: Args<'_>,
         now: Now,
     ) {
-        if let Some(took_us) = self.end(engine, client.peer.worker, now) {
-            engine.note_slow(client, spec, args, now, took_us);
+        if let Some(took_ns) = self.end(engine, client.peer.worker, now) {
+            engine.note_slow(client, spec, args, now, took_ns / 1000, Waits::default());
         }
     }
     /// Something else comes before the next command.
@@ -107,9 +109,10 @@ impl Engine {
         args: Args<'_>,
         now: Now,
         took_us: u64,
+        waits: Waits,
     ) {
         if self.slow_log.is_slow(took_us) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
-            self.slow_log.note(&self.config, client, args, now, took_us);
+            self.slow_log.note(&self.config, client, args, now, took_us, waits);
         }
     }
     /// A command of `client` took so long, timed by itself.
@@ -121,9 +124,21 @@ impl Engine {
         now: Now,
         took_ns: u64,
     ) {
+        self.note_waited_lap(client, spec, args, now, took_ns, Waits::default());
+    }
+    /// The same of one that has waited before.
+    pub(super) fn note_waited_lap(
+        &self,
+        client: &Client,
+        spec: &'static CommandSpec,
+        args: Args<'_>,
+        now: Now,
+        took_ns: u64,
+        waits: Waits,
+    ) {
         let unix_s = now.unix_us.saturating_add_unsigned(took_ns / 1000).div_euclid(1_000_000);
         self.stats.took(client.peer.worker, self.stats.ids.of(spec), 1, took_ns, unix_s);
-        self.note_slow(client, spec, args, now, took_ns / 1000);
+        self.note_slow(client, spec, args, now, took_ns / 1000, waits);
     }
 }
 
@@ -132,13 +147,37 @@ impl Session {
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
-        let alone = bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.args());
+        let is_sampled = self.next_sample == 0;
+        self.next_sample -= u32::from(!is_sampled);
+        self.is_sampled = is_sampled;
+        if is_sampled {
+            self.sample_out = self.replies.out.len();
+        }
+        let alone =
+            is_sampled || bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.args());
         self.laps.begin(&self.engine, self.client.peer.worker, self.last_command, alone, now);
         alone
     }
     /// The command in hand has ended; its arguments are still there.
     #[inline(never)]
     pub(super) fn lap_ends(&mut self, spec: &CommandSpec, now: Now) {
-        self.laps.end_noted(&self.engine, &self.client, spec, self.argv.args(), now);
+        let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
+        let is_looked_at = self.is_sampled || self.postponed.is_some();
+        if is_looked_at || self.engine.slow_log.is_slow(took_ns / 1000) {
+            self.look_at_lap(spec, took_ns, now);
+        }
+    }
+    /// The command in hand was slow, has waited, or is the one in some that is looked at.
+    #[cold]
+    fn look_at_lap(&mut self, spec: &CommandSpec, took_ns: u64, now: Now) {
+        let args = self.argv.args();
+        let waits = Waits::of(self.postponed.as_deref(), now);
+        if waits.on.is_some() {
+            self.engine.note_waits(&self.client, spec, args, now, &waits);
+        }
+        self.engine.note_slow(&self.client, spec, args, now, took_ns / 1000, waits);
+        if self.is_sampled {
+            self.take_sample(spec, took_ns);
+        }
     }
 }

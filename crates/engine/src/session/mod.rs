@@ -14,15 +14,18 @@ mod laps;
 mod multi;
 mod permit;
 mod run;
+mod samples;
 mod script;
 mod settings;
 mod subscriptions;
+mod waits;
 mod watch;
 
 pub(crate) use blocked::Ticket;
 pub(crate) use commands::{REDIS_VERSION, load_library, replay_scripting};
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use script::{replay as replay_script, runs_script};
+pub(crate) use waits::Waits;
 
 use crate::acl::User;
 use crate::clients::{Client, Snapshot};
@@ -43,6 +46,7 @@ use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
+use waits::Postponed;
 use watch::Watch;
 
 /// Most commands that a session executes in one turn, and fewer when they are not small.
@@ -123,6 +127,16 @@ pub struct Session {
     rng: fastrand::Rng,
     tally: Tally,
     laps: Laps,
+    /// What the command in hand waits for, or has waited for.
+    postponed: Option<Box<Postponed>>,
+    /// Since when replies have waited for the disk; 0 when they do not.
+    disk_since_us: u64,
+    /// Commands until one is looked at for [`crate::diag`]'s heaviest keys.
+    next_sample: u32,
+    /// The command in hand is that one.
+    is_sampled: bool,
+    /// Bytes of replies when it began.
+    sample_out: usize,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
     /// Bytes received since the last whole command: what `client-query-buffer-limit` bounds.
@@ -275,6 +289,11 @@ impl Session {
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
             laps: Laps::default(),
+            postponed: None,
+            disk_since_us: 0,
+            is_sampled: false,
+            sample_out: 0,
+            next_sample: crate::diag::first_sample(rng_seed),
             last_command: u32::MAX,
             frame_bytes: 0,
             reading_body: false,

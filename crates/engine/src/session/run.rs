@@ -6,6 +6,7 @@
 
 use super::blocked::Pointless;
 use super::data::Ran;
+use super::waits::On;
 use super::{Awaited, COMMANDS_PER_TURN_MAX, Session, State, Turn};
 use crate::Now;
 use crate::monitors::Caller;
@@ -72,6 +73,9 @@ impl Session {
         if self.awaits_disk.is_some() && self.still_awaits_disk() {
             return Turn::Parked;
         }
+        if self.disk_since_us > 0 {
+            self.has_awaited_disk(now);
+        }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
         }
@@ -96,7 +100,9 @@ impl Session {
         }
         let out_before = self.replies.out.len();
         self.look_for_post();
+        self.engine.diag.stuck.begins(self.client.peer.worker, self.client.id, now.mono_us);
         let turn = self.work(now);
+        self.engine.diag.stuck.ends(self.client.peer.worker);
         self.laps.pause(&self.engine, self.client.peer.worker, now);
         // A command that ends the session has replied, too.
         self.replies.seal();
@@ -104,7 +110,7 @@ impl Session {
         self.output_left = self.replies.out.len();
         self.end_turn(self.replies.out.len() - out_before);
         if self.engine.persist.aof.gates.is_on() && !self.replies.out.is_empty() {
-            self.keep_back(turn)
+            self.keep_back(turn, now)
         } else {
             turn
         }
@@ -113,7 +119,7 @@ impl Session {
     /// `appendfsync always`: what the turn wrote or has seen may not be on the disk yet. Until it is, no reply leaves, and nothing
     /// more is executed.
     #[cold]
-    fn keep_back(&mut self, turn: Turn) -> Turn {
+    fn keep_back(&mut self, turn: Turn, now: Now) -> Turn {
         if matches!(turn, Turn::Abort) {
             return turn;
         }
@@ -122,7 +128,10 @@ impl Session {
             _ if !self.still_awaits_disk() => turn,
             // It runs meanwhile.
             Turn::Lane(job) => Turn::Lane(job),
-            _ => Turn::Parked,
+            _ => {
+                self.disk_since_us = now.mono_us;
+                Turn::Parked
+            }
         }
     }
     #[cold]
@@ -180,6 +189,7 @@ impl Session {
                 self.is_retry = true;
                 let next = self.execute(now);
                 self.is_retry = false;
+                self.was_parked(now);
                 self.engine.holds.has_run(self.client.id);
                 self.has_come();
                 if let Next::Stop(turn) = next {
@@ -316,7 +326,7 @@ impl Session {
             };
             if ran == Ran::Taken {
                 self.laps.take_back();
-                self.state = State::Postponed;
+                self.postpone(On::Shard, now);
                 return Next::Stop(Turn::Parked);
             }
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
@@ -351,7 +361,7 @@ impl Session {
                     self.laps.take_back();
                 }
                 if let Ok(Next::Taken) = outcome {
-                    self.state = State::Postponed;
+                    self.postpone(On::Shard, now);
                     return Next::Stop(Turn::Parked);
                 }
                 if let Ok(Next::GoOn) = outcome {

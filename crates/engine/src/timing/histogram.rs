@@ -37,6 +37,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// What one takes.
+    pub(crate) const BYTES: usize = BUCKETS * size_of::<AtomicU64>();
     /// `n` calls took `ns` nanoseconds each.
     #[inline]
     pub(crate) fn add(&self, ns: u64, n: u64) {

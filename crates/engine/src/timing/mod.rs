@@ -8,10 +8,9 @@ mod histogram;
 mod report;
 
 pub(crate) use events::{Event, Events, SAMPLES_MAX};
-pub(crate) use histogram::Spread;
+pub(crate) use histogram::{Histogram, Spread};
 pub(crate) use report::{doctor, graph};
 
-use histogram::Histogram;
 use std::sync::OnceLock;
 
 /// Copies of a histogram at most; workers share them. Each is some 24 KiB, and there is one for every command that is called.
@@ -48,6 +47,10 @@ impl Histograms {
         let from = id as usize * self.copies;
         let copies = self.of_commands.get(from..from + self.copies).unwrap_or_default();
         copies.iter().filter_map(OnceLock::get).inspect(|histogram| histogram.add_to(counts)).count() > 0
+    }
+    /// Bytes that they hold.
+    pub(crate) fn bytes(&self) -> usize {
+        self.of_commands.iter().filter_map(OnceLock::get).count() * Histogram::BYTES
     }
     pub(crate) fn reset(&self) {
         self.of_commands.iter().filter_map(OnceLock::get).for_each(Histogram::reset);

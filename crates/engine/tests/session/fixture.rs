@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use strand_chain::Chain;
 use strand_commands::call::{LaneCall, Place, Served};
 use strand_commands::spec::ServiceCommand;
+use strand_diag::history::Figure;
 use strand_engine::config::Opt;
 use strand_engine::*;
 use strand_keyspace::Keyspace;
@@ -42,6 +43,9 @@ pub struct TestHost {
     reloads: Arc<AtomicUsize>,
     on_clock: OnClock,
     folder: Option<Arc<dyn Folder>>,
+    figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
+    purges: Arc<AtomicUsize>,
+    system_bytes: Arc<AtomicU64>,
     died: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
@@ -83,6 +87,7 @@ impl Host for TestHost {
             used_bytes: self.used_bytes.load(Relaxed),
             active_bytes: 2 << 20,
             rss_bytes: 3 << 20,
+            system_bytes: self.system_bytes.load(Relaxed),
             ..MemoryFacts::default()
         }
     }
@@ -113,6 +118,12 @@ impl Host for TestHost {
     }
     fn signal(&self) -> Box<dyn Signal> {
         Box::<Changes>::default()
+    }
+    fn system_figures(&self) -> Vec<Figure> {
+        self.figures.lock().clone()
+    }
+    fn purge_memory(&self) {
+        self.purges.fetch_add(1, Relaxed);
     }
     fn cpu(&self) -> CpuFacts {
         CpuFacts { system_us: 1_000_002, user_us: 3 }
@@ -218,6 +229,12 @@ pub struct Server {
     pub reloads: Arc<AtomicUsize>,
     /// Happens within the next command that is timed, before it runs.
     pub on_clock: OnClock,
+    /// What the system says for the history.
+    pub figures: Arc<parking_lot::Mutex<Vec<Figure>>>,
+    /// How often free pages were given back at once.
+    pub purges: Arc<AtomicUsize>,
+    /// Memory of the machine; 0 is unknown.
+    pub system_bytes: Arc<AtomicU64>,
     /// What the engine said when it ended the process.
     pub died: Arc<parking_lot::Mutex<Option<String>>>,
     connections: usize,
@@ -253,6 +270,8 @@ impl Server {
         let acl_files = Arc::new(parking_lot::Mutex::new(BTreeMap::from([("users.acl".into(), acl.into())])));
         let reloads = Arc::new(AtomicUsize::new(0));
         let on_clock = OnClock::default();
+        let figures = Arc::<parking_lot::Mutex<Vec<Figure>>>::default();
+        let (purges, system_bytes) = (Arc::<AtomicUsize>::default(), Arc::<AtomicU64>::default());
         let died = Arc::<parking_lot::Mutex<Option<String>>>::default();
         let host = Arc::new(TestHost {
             asked: parking_lot::Mutex::new(send),
@@ -263,6 +282,9 @@ impl Server {
             reloads: reloads.clone(),
             on_clock: on_clock.clone(),
             folder,
+            figures: figures.clone(),
+            purges: purges.clone(),
+            system_bytes: system_bytes.clone(),
             died: died.clone(),
         });
         let now = Now { unix_us: 1_700_000_000_123_456, mono_us: 5_000_000 };
@@ -283,6 +305,9 @@ impl Server {
             acl_files,
             reloads,
             on_clock,
+            figures,
+            purges,
+            system_bytes,
             died,
             connections: 0,
         })

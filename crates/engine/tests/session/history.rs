@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The JSON of a DIAG command.
 #[track_caller]
-fn json(peer: &mut Peer, server: &Server, line: &str) -> Value {
+pub fn json(peer: &mut Peer, server: &Server, line: &str) -> Value {
     let reply = peer.run(server, line);
     let text = reply.split_once('|').expect("a bulk string").1.trim_end_matches('|');
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {reply}"))
@@ -20,7 +20,7 @@ fn values(table: &Value, name: &str) -> Vec<Option<f64>> {
     values.expect("an array").iter().map(Value::as_f64).collect()
 }
 
-fn seconds(server: &mut Server, n: u64) {
+pub fn seconds(server: &mut Server, n: u64) {
     for _ in 0..n {
         server.advance_ms(1000);
         server.engine.sample(server.now);

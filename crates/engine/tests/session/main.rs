@@ -5,6 +5,7 @@ mod blocking;
 mod client;
 mod config;
 mod connection;
+mod diag;
 mod disk;
 mod fixture;
 mod history;

@@ -3,10 +3,12 @@
 //! [`Cli`] is the whole grammar. `serve` takes redis-server's own options, which are a table of the engine: clap hands
 //! them through unread. What a subcommand does lives in its own module.
 
+pub mod bundle;
 pub mod check;
 mod check_aof;
 pub mod diff;
 pub mod display;
+pub mod doctor;
 pub mod filters;
 pub mod import;
 pub mod jobs;
@@ -45,6 +47,10 @@ pub enum Command {
     Jobs(jobs::JobsArgs),
     /// Run commands on a server, or open an editor for them, with redis-cli's options and its output
     Cli(Box<strand_cli::CliArgs>),
+    /// Put all that a running server knows of itself into one file, or look at such a file
+    Bundle(bundle::BundleArgs),
+    /// Say what is wrong with a running server, what it did about it, and what to do
+    Doctor(doctor::DoctorArgs),
     /// Read a data file to its end and say what is in it, or where it is damaged
     Check(check::CheckArgs),
 }
@@ -64,6 +70,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Diff(args) => diff::run(args),
         Command::Jobs(args) => jobs::run(args),
         Command::Cli(args) => strand_cli::run(*args),
+        Command::Bundle(args) => bundle::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),
     }
 }

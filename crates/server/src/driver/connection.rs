@@ -83,6 +83,7 @@ pub async fn drive(stream: Stream, session: Session, wake: Arc<WakeCell>, contex
         stranger,
         fresh: true,
         unread: true,
+        stuck_since_us: 0,
         unwritten: true,
         ended: false,
         given_up_at_us: None,
@@ -132,6 +133,8 @@ struct Connection<'c> {
     unread: bool,
     /// The socket may take bytes: writing is worth a try.
     unwritten: bool,
+    /// Since when the socket has not taken all that is to be sent; 0 when it has.
+    stuck_since_us: u64,
     /// The peer has ended its side; what it asked for before that is still answered.
     ended: bool,
     /// The monotonic time at which a job is given up because its client ended its side; none while that does not matter.
@@ -309,12 +312,29 @@ impl Connection<'_> {
         let written = self.stream.write(self.session.output(), bytes_max)?;
         self.moved += written.bytes;
         self.unwritten = !written.full;
+        if written.full || self.stuck_since_us > 0 {
+            self.look_at_flushing();
+        }
         if written.bytes > 0
             && let State::Closing(until) = &mut self.state
         {
             *until = self.context.clock.now().mono_us + LINGER_US;
         }
         Ok(())
+    }
+
+    /// The socket takes no more for now, or did so before: how long that lasts is told when all is out.
+    #[cold]
+    fn look_at_flushing(&mut self) {
+        let now_us = self.context.clock.now().mono_us;
+        match (self.session.output().is_empty(), self.stuck_since_us) {
+            (false, 0) => self.stuck_since_us = now_us,
+            (true, since_us) if since_us > 0 => {
+                self.context.engine.flushed(now_us.saturating_sub(since_us));
+                self.stuck_since_us = 0;
+            }
+            _ => {}
+        }
     }
 
     /// Waits for whatever can move this connection on.

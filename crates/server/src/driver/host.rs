@@ -1,5 +1,6 @@
 //! [`ServerHost`]: what the engine borrows from the process: memory and processor facts, search, the way to stop.
 
+use super::checks::Check;
 use super::clock::Clock;
 use super::disk::{self, DirLock};
 use super::files;
@@ -13,8 +14,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use strand_commands::call::{LaneCall, Served};
 use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
@@ -93,6 +94,7 @@ pub struct ServerHost {
     /// Of the snapshot, from the first save on, or from the start where there are `save` points.
     snapshot_lock: Mutex<Option<DirLock>>,
     system: Mutex<SystemWatch>,
+    checks: OnceLock<Vec<Check>>,
 }
 
 /// Failed logins in the present stretch of time, and when that began on the monotonic clock.
@@ -146,7 +148,16 @@ impl ServerHost {
             failed_logins: Mutex::default(),
             snapshot_lock: Mutex::default(),
             system: Mutex::default(),
+            checks: OnceLock::new(),
         }
+    }
+    /// What was found at the start; said in the log.
+    pub fn set_checks(&self, checks: Vec<Check>) {
+        for (rule, what, todo) in &checks {
+            tracing::warn!("{what}. To do: {todo}. [{rule}]");
+        }
+        // It is called once.
+        let _ = self.checks.set(checks);
     }
     /// Keeps other servers from writing the snapshot `name`.
     ///
@@ -262,6 +273,18 @@ impl Host for ServerHost {
     }
     fn system_figures(&self) -> Vec<Figure> {
         self.system.lock().figures()
+    }
+    fn system_report(&self) -> Vec<(String, String)> {
+        super::system::report()
+    }
+    fn log_tail(&self) -> Vec<u8> {
+        super::logging::tail()
+    }
+    fn start_checks(&self) -> Vec<Check> {
+        self.checks.get().cloned().unwrap_or_default()
+    }
+    fn worker_place(&self, worker: usize) -> String {
+        super::system::thread_place(&format!("worker-{worker}"))
     }
     fn cpu(&self) -> CpuFacts {
         let total = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

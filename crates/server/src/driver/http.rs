@@ -25,7 +25,7 @@ use strand_chain::Chain;
 use strand_engine::{Engine, Session};
 use strand_http::body::Outgoing;
 use strand_http::pipe::{Holding, Joined, Watch, pipe};
-use strand_http::{Connection, Rights, Settings, Sleeper, Version};
+use strand_http::{Connection, Rights, Settings, Sleeper, Unready, Version};
 use tokio::time::{Instant, Sleep};
 
 /// Bytes read or written in one turn of the task, as for every connection.
@@ -89,7 +89,7 @@ pub async fn serve(arrival: Arrival, wake: Arc<WakeCell>, context: &Context) -> 
 }
 
 fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
-    let (config, of, asked) = (engine.config(), engine.clone(), engine.clone());
+    let (config, of, asked, state) = (engine.config(), engine.clone(), engine.clone(), engine.clone());
     static ETAG_SEED: OnceLock<u64> = OnceLock::new();
     Settings {
         body_bytes_max: config.http_body_bytes_max(),
@@ -99,6 +99,7 @@ fn settings(engine: &Arc<Engine>, peer_is_local: bool) -> Settings {
         etag_seed: *ETAG_SEED.get_or_init(|| RandomState::new().build_hasher().finish()),
         update_prefix: config.http_update_prefix(),
         peer_is_local,
+        unready: Unready(Rc::new(move || state.unready())),
         users_version: Version(Rc::new(move || of.config().generation())),
         rights: Rights(Rc::new(move |user, command| asked.may_call(user, command))),
         sleep: Sleeper(Rc::new(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))))),

@@ -1,40 +1,104 @@
 //! The log: lines to the standard error or a file, at redis-server's levels, changeable while the server runs.
 
+use super::log_lines::Json;
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Write};
 use std::sync::Mutex;
-use tracing_subscriber::filter::LevelFilter;
+use strand_engine::Config;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, fmt, reload};
+use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 /// Changes the level of the log.
 #[derive(Clone)]
-pub struct LogLevel(reload::Handle<LevelFilter, Registry>);
+pub struct LogLevel(reload::Handle<Targets, Registry>);
 
 impl LogLevel {
-    /// Takes a `loglevel` by its name.
-    pub fn set(&self, name: &str) {
+    /// Takes a `loglevel` by its name, and `log-levels`: levels of targets, `target=level` with commas between.
+    pub fn set(&self, name: &str, targets: &str) {
+        let (filter, unknown) = filter(name, targets);
         // It fails only when the log is gone.
-        let _ = self.0.modify(|filter| *filter = level(name));
+        let _ = self.0.modify(|old| *old = filter);
+        unknown
+            .iter()
+            .for_each(|word| tracing::warn!("log-levels: {word:?} is no target=level and is left out"));
     }
 }
 
-/// Starts the log at `loglevel`, to `logfile` (appended to; empty: the standard error).
+/// Starts the log at `loglevel` with `log-levels`, to `logfile` (appended to; empty: the standard error), as lines or JSON.
 ///
 /// # Errors
 /// When the file cannot be opened.
-pub fn start(loglevel: &str, logfile: &str) -> io::Result<LogLevel> {
-    let writer = match logfile {
-        "" => BoxMakeWriter::new(io::stderr),
-        path => BoxMakeWriter::new(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?)),
+pub fn start(config: &Config) -> io::Result<LogLevel> {
+    let out: Box<dyn Write + Send> = match config.logfile().as_str() {
+        "" => Box::new(io::stderr()),
+        path => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
     };
-    let (filter, handle) = reload::Layer::new(level(loglevel));
-    let lines = fmt::layer().with_writer(writer).with_ansi(false).with_target(false);
+    let writer = BoxMakeWriter::new(Mutex::new(Tee(out)));
+    let (levels, _) = filter(&config.loglevel(), &config.log_levels());
+    let (levels, handle) = reload::Layer::new(levels);
+    let plain = fmt::layer().with_writer(writer).with_ansi(false).with_target(false);
+    let lines = match config.log_format().as_str() {
+        "json" => plain.event_format(Json).boxed(),
+        _ => plain.boxed(),
+    };
     // A second log in one process (tests) keeps the first.
-    let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    Ok(LogLevel(handle))
+    let _ = tracing_subscriber::registry().with(levels).with(lines).try_init();
+    let level = LogLevel(handle);
+    // Now that there is a log, it says what of it is wrong.
+    level.set(&config.loglevel(), &config.log_levels());
+    Ok(level)
+}
+
+/// The levels, and the words that give none.
+fn filter(name: &str, targets: &str) -> (Targets, Vec<String>) {
+    let (mut filter, mut unknown) = (Targets::new().with_default(level(name)), Vec::new());
+    for word in targets.split([',', ' ']).filter(|word| !word.is_empty()) {
+        let known =
+            word.split_once('=').and_then(|(target, name)| Some((target, name.parse::<LevelFilter>().ok()?)));
+        match known.filter(|(target, _)| !target.is_empty()) {
+            Some((target, level)) => filter = filter.with_target(target, level),
+            None => unknown.push(word.into()),
+        }
+    }
+    (filter, unknown)
+}
+
+/// The newest lines of the log, whole.
+static TAIL: Mutex<VecDeque<u8>> = Mutex::new(VecDeque::new());
+/// Bytes of them.
+const TAIL_BYTES_MAX: usize = 128 << 10;
+
+/// Writes a log, and keeps its end.
+struct Tee(Box<dyn Write + Send>);
+
+impl Write for Tee {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Ok(mut tail) = TAIL.lock() {
+            tail.extend(&line[line.len().saturating_sub(TAIL_BYTES_MAX)..]);
+            let over = tail.len().saturating_sub(TAIL_BYTES_MAX);
+            tail.drain(..over);
+        }
+        self.0.write_all(line)?;
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// The newest lines of the log.
+pub fn tail() -> Vec<u8> {
+    let Ok(tail) = TAIL.lock() else { return Vec::new() };
+    let begin = match tail.len() < TAIL_BYTES_MAX {
+        true => 0,
+        // The first line may be a part of one.
+        false => tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1),
+    };
+    tail.iter().skip(begin).copied().collect()
 }
 
 /// Sends panics to the log, with where they happened; the text of a panic is ours, never a client's data.
@@ -52,5 +116,25 @@ fn level(name: &str) -> LevelFilter {
         "warning" => LevelFilter::WARN,
         "nothing" => LevelFilter::OFF,
         _ => LevelFilter::INFO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_of_targets_are_read_and_what_is_none_is_told() {
+        let (filter, unknown) =
+            filter("notice", "strand_search=trace, strand::driver::host=off,bad,=warn,a=loud");
+        assert_eq!(unknown, ["bad", "=warn", "a=loud"]);
+        for (target, level, enabled) in [
+            ("strand_search::query", tracing::Level::TRACE, true),
+            ("strand::driver::host", tracing::Level::ERROR, false),
+            ("strand::driver", tracing::Level::INFO, true),
+            ("strand::driver", tracing::Level::DEBUG, false),
+        ] {
+            assert_eq!(filter.would_enable(target, &level), enabled, "{target} {level}");
+        }
     }
 }

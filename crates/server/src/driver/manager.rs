@@ -1,11 +1,15 @@
 //! What a service manager is told: the process id in a file (`pidfile`), and systemd's notifications (`supervised`).
 
+use super::clock::Clock;
+use super::ticker::Ticker;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use std::{env, fs, io};
-use strand_engine::Config;
+use strand_engine::{Config, Engine};
 
 /// The service manager's view of this process; when dropped, the file is removed.
 pub struct Manager {
@@ -53,6 +57,33 @@ impl Drop for Manager {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Tells systemd's watchdog that the server lives, twice in the time that it waits, while no worker has been in one turn for that
+/// long. `None` where nobody waits.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn watchdog(engine: Arc<Engine>, clock: Clock) -> io::Result<Option<Ticker>> {
+    let waits_us = env::var("WATCHDOG_USEC").ok().and_then(|us| us.parse::<u64>().ok()).filter(|us| *us > 0);
+    let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid.parse() == Ok(std::process::id()));
+    let Some(waits_us) = waits_us.filter(|_| is_ours && is_told(&engine.config().supervised())) else {
+        return Ok(None);
+    };
+    Ticker::start("watchdog", move || {
+        match engine.longest_turn_us(clock.now()) < waits_us {
+            true => {
+                if let Err(e) = notify("WATCHDOG=1\n") {
+                    tracing::warn!("cannot notify systemd's watchdog: {e}");
+                }
+            }
+            false => {
+                tracing::error!("a worker is stuck: systemd's watchdog is not told that the server lives")
+            }
+        }
+        Duration::from_micros(waits_us / 2)
+    })
+    .map(Some)
 }
 
 /// True when there is a service manager to be told, and `supervised` does not forbid it.

@@ -6,6 +6,7 @@
 //! what the engine asks of the process.
 
 mod accept;
+mod checks;
 mod clock;
 mod connection;
 mod disk;
@@ -17,6 +18,7 @@ mod host;
 mod http;
 mod lane;
 mod listen;
+mod log_lines;
 mod logging;
 mod manager;
 mod peer;
@@ -63,11 +65,11 @@ const SAVE_END_MS_MAX: usize = 5_000;
 /// When it cannot start; the text is for the user.
 pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String> {
     enter_dir(&config)?;
-    let level = logging::start(&config.loglevel(), &config.logfile())
-        .map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
+    let level =
+        logging::start(&config).map_err(|e| format!("cannot open the log file {}: {e}", config.logfile()))?;
     logging::log_panics();
     report(&config);
-    allow_clients(&config)?;
+    let clients = allow_clients(&config)?;
     let tls = Tls::start(&config).map_err(|why| format!("Failed to configure TLS: {why}"))?;
     let listeners = door::open(&config)?;
     if config.port() == 0
@@ -77,7 +79,8 @@ pub fn serve(config: Config, config_file: Option<PathBuf>) -> Result<(), String>
         settle(&config, &format!("port {}", picked.address().map_or(0, |a| a.port())))?;
     }
     give_back_freed_pages();
-    start(config, config_file, listeners, Arc::new(tls), level).map_err(|e| format!("cannot start: {e}"))
+    start(config, config_file, listeners, Arc::new(tls), level, clients)
+        .map_err(|e| format!("cannot start: {e}"))
 }
 
 /// Lets threads of the allocator give freed pages back to the system, also when nobody allocates: in small pieces, and at
@@ -105,6 +108,7 @@ fn start(
     mut listeners: Vec<Listener>,
     tls: Arc<Tls>,
     level: logging::LogLevel,
+    clients: (usize, usize),
 ) -> io::Result<()> {
     let clock = Clock::start();
     let workers = worker_count(&config);
@@ -130,6 +134,7 @@ fn start(
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
     engine.open_history();
+    host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).judge());
     lock_snapshot(&engine, &host).map_err(io::Error::other)?;
     let data = find_data(&engine, clock).map_err(io::Error::other)?;
     let http = door::open_http(engine.config(), engine.needs_password());
@@ -146,7 +151,9 @@ fn start(
         ticker::history_ticker(engine.clone(), clock)?,
     ];
 
+    engine.is_ready();
     load_data(engine.clone(), data, clock, loaded)?;
+    let _watchdog = manager::watchdog(engine.clone(), clock)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let manager = Manager::new(engine.config());
     runtime.block_on(async {
@@ -291,7 +298,7 @@ fn report(config: &Config) {
 /// What CONFIG SET changes outside the engine.
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
-        "loglevel" => level.set(&engine.config().loglevel()),
+        "loglevel" | "log-levels" => level.set(&engine.config().loglevel(), &engine.config().log_levels()),
         "timeout" => workers.iter().for_each(Worker::poke),
         name => {
             if let Some(why) = find(name.as_bytes()).and_then(|option| option.spec().no_effect) {
@@ -315,15 +322,16 @@ fn wants_rings(config: &Config) -> bool {
     }
 }
 
-/// Lowers `maxclients` to what the system's limit of open files allows, as redis-server does, and says so.
-fn allow_clients(config: &Config) -> Result<(), String> {
+/// Lowers `maxclients` to what the system's limit of open files allows, as redis-server does, and says so:
+/// the wanted number, and the allowed one.
+fn allow_clients(config: &Config) -> Result<(usize, usize), String> {
     let wanted = config.maxclients();
     let allowed = files::clients_max(wanted, worker_count(config));
     if allowed < wanted {
         tracing::warn!("maxclients is lowered from {wanted} to {allowed}: see `ulimit -n`");
         settle(config, &format!("maxclients {allowed}"))?;
     }
-    Ok(())
+    Ok((wanted, allowed))
 }
 
 /// Sets an option to what the system gave, so that INFO and CONFIG GET tell it.

@@ -180,6 +180,67 @@ fn disk(out: &mut Vec<Figure>) {
     }
 }
 
+/// Files of `/proc` that a report has, whole. None has an environment or a command line in it: these may hold passwords.
+const REPORTED: [&str; 14] = [
+    "/proc/self/io",
+    "/proc/self/limits",
+    "/proc/self/mountinfo",
+    "/proc/self/smaps_rollup",
+    "/proc/self/status",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/pressure/cpu",
+    "/proc/pressure/io",
+    "/proc/pressure/memory",
+    "/proc/self/cgroup",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/version",
+];
+/// So much of a file is in a report.
+const REPORTED_BYTES_MAX: usize = 64 << 10;
+
+/// What the system says, in its own words: for a bundle.
+pub fn report() -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = REPORTED
+        .iter()
+        .filter_map(|path| {
+            let mut bytes = fs::read(path).ok()?;
+            bytes.truncate(REPORTED_BYTES_MAX);
+            Some((path.to_string(), String::from_utf8_lossy(&bytes).into_owned()))
+        })
+        .collect();
+    let mut threads = String::new();
+    for task in Process::myself().and_then(|me| me.tasks()).into_iter().flatten().flatten() {
+        let Ok(status) = task.status() else { continue };
+        let cpu_ms = task.schedstat().map_or(0, |times| times.sum_exec_runtime / 1_000_000);
+        let file = |name: &str| {
+            fs::read_to_string(format!("/proc/self/task/{}/{name}", task.tid)).unwrap_or_default()
+        };
+        // The stack in the kernel; only root may read it.
+        let (waits_in, stack) = (file("wchan"), file("stack"));
+        threads += &format!(
+            "{} {} {} {cpu_ms} ms, waits in {waits_in}\n{stack}",
+            task.tid, status.name, status.state
+        );
+    }
+    all.push(("threads".into(), threads));
+    all
+}
+
+/// Where the kernel says that a thread of this process is: its state and what it waits in. For a line of the log.
+pub fn thread_place(name: &str) -> String {
+    let tasks = Process::myself().and_then(|me| me.tasks());
+    let named = tasks.into_iter().flatten().flatten().find_map(|task| {
+        let status = task.status().ok()?;
+        (status.name == name).then_some((task.tid, status.state))
+    });
+    let Some((tid, state)) = named else { return String::new() };
+    let waits_in = fs::read_to_string(format!("/proc/self/task/{tid}/wchan")).unwrap_or_default();
+    let waits_in = if matches!(waits_in.as_str(), "" | "0") { "nothing" } else { waits_in.as_str() };
+    format!("; the thread is {state}, and waits in the kernel for {waits_in}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

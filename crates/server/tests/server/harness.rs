@@ -81,9 +81,14 @@ impl Server {
 
     /// As [`Server::start`], with this variable in its environment.
     pub fn start_with(name: &str, value: &str, options: &[&str]) -> Server {
+        Server::start_env(&[(name, value)], options)
+    }
+
+    /// As [`Server::start`], with these variables in its environment.
+    pub fn start_env(variables: &[(&str, &str)], options: &[&str]) -> Server {
         let mut command = Command::new(STRAND);
         command.arg("serve").args(options).args(["--http-port", "0", "--port", "0", "--bind", "127.0.0.1"]);
-        Server::spawn(command.env(name, value), "")
+        Server::spawn(command.envs(variables.iter().copied()), "")
     }
 
     fn spawn(command: &mut Command, stdin: &str) -> Server {

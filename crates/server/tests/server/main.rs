@@ -7,6 +7,7 @@ mod budgets;
 mod check_aof;
 mod cli;
 mod crowds;
+mod diag;
 mod doors;
 mod drivers;
 mod eviction;

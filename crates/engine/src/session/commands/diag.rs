@@ -2,11 +2,13 @@
 //!
 //! Who may call DIAG is who may administrate: figures tell of the work of all clients.
 
-use super::{DONE, Outcome, SYNTAX, Session};
+use super::{DONE, Outcome, SYNTAX, Session, diag_commands as commands};
+use crate::memory::Purpose;
 use crate::{Engine, Now};
 use serde_json::{Value, json};
 use strand_commands::introspect;
 use strand_diag::history::{History, ROWS_MAX, STEPS_S, Span, Table};
+use strand_keyspace::TYPE_NAMES;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
 use strand_wire::reply::Reply;
@@ -33,6 +35,23 @@ pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
         history(engine, args, now)?
     } else if args.is(1, "LIVE") {
         live(engine, args)?
+    } else if args.is(1, "MEMORY") {
+        memory(engine, now).to_string()
+    } else if args.is(1, "LOG") {
+        String::from_utf8_lossy(&engine.host.log_tail()).into_owned()
+    } else if args.is(1, "SYSTEM") {
+        let report = engine.host.system_report().into_iter().map(|(name, text)| (name, Value::String(text)));
+        Value::Object(report.collect()).to_string()
+    } else if args.is(1, "DOCTOR") {
+        commands::doctor(engine, now).to_string()
+    } else if args.is(1, "PHASES") {
+        commands::phases(engine).to_string()
+    } else if args.is(1, "SLOWLOG") {
+        commands::slowlog(engine, args)?.to_string()
+    } else if args.is(1, "HOTKEYS") {
+        commands::hotkeys(engine, args)?.to_string()
+    } else if args.is(1, "BIGKEYS") {
+        commands::bigkeys(engine, now).to_string()
     } else {
         series(engine).to_string()
     };
@@ -151,6 +170,77 @@ fn live(engine: &Engine, args: Args<'_>) -> Result<String, Vec<u8>> {
     Ok(json!({ "time_ms": time, "values": values }).to_string())
 }
 
+/// `DIAG MEMORY`: every byte that the allocator has given out, by purpose, and what else the process has resident.
+fn memory(engine: &Engine, now: Now) -> Value {
+    let ledger = engine.ledger();
+    let facts = ledger.facts;
+    let purposes =
+        Purpose::ALL.map(|p| json!({ "name": p.name(), "bytes": ledger.share(p), "about": p.about() }));
+    // Each holds what the one before it does not.
+    let rss = [
+        (
+            "allocated",
+            facts.used_bytes as i64,
+            "given out by the allocator: the purposes and what they leave over",
+        ),
+        (
+            "pages",
+            facts.active_bytes as i64 - facts.used_bytes as i64,
+            "free places in pages that are in use",
+        ),
+        (
+            "retained",
+            facts.resident_bytes as i64 - facts.active_bytes as i64,
+            "freed pages and the allocator's own tables",
+        ),
+        (
+            "outside",
+            facts.rss_bytes as i64 - facts.resident_bytes as i64,
+            "the program's code, stacks, rings; negative: pages never touched",
+        ),
+    ];
+    json!({
+        "now_ms": now.unix_ms(),
+        "used": facts.used_bytes,
+        "peak": engine.memory.peak_bytes(facts.used_bytes),
+        "limit": engine.memory.limit_bytes(),
+        "rss": facts.rss_bytes,
+        "system": facts.system_bytes,
+        "purposes": purposes,
+        "other": ledger.other_bytes(),
+        "resident": rss.map(|(name, bytes, about)| json!({ "name": name, "bytes": bytes, "about": about })),
+        "data_by_type": data_by_type(engine, now),
+    })
+}
+
+/// Shards that are walked for an estimate of the types: of 2 M keys in 128 shards some 60,000, a segment at a time.
+const SHARDS_LOOKED_AT: usize = 4;
+
+/// What the records of a few shards take, by type, and the share of all keys that they are.
+fn data_by_type(engine: &Engine, now: Now) -> Value {
+    let keyspace = &*engine.keyspace;
+    let all: usize = keyspace.in_use().values().map(|keys| keys.all).sum();
+    let mut types = [(0u64, 0u64); TYPE_NAMES.len()];
+    for (db, _) in keyspace.in_use() {
+        for shard in 0..keyspace.shards().min(SHARDS_LOOKED_AT) {
+            keyspace.for_each_in_shard(shard, db, now.unix_ms(), &mut |record| {
+                let value = record.value();
+                let named = TYPE_NAMES.iter().position(|name| *name == value.type_name());
+                if let Some((keys, bytes)) = named.and_then(|at| types.get_mut(at)) {
+                    *keys += 1;
+                    *bytes += record.heap_bytes() as u64;
+                }
+            });
+            engine.host.yield_now();
+        }
+    }
+    let looked_at: u64 = types.iter().map(|(keys, _)| keys).sum();
+    let shown = TYPE_NAMES.iter().zip(types).filter(|(_, (keys, _))| *keys > 0);
+    let shown: Vec<Value> =
+        shown.map(|(name, (keys, bytes))| json!({ "type": name, "keys": keys, "bytes": bytes })).collect();
+    json!({ "keys": all, "keys_looked_at": looked_at, "types": shown })
+}
+
 /// `DIAG SERIES`: what there is, and what it takes.
 fn series(engine: &Engine) -> Value {
     let (on_disk, trouble) = engine.diag.disk_state();
@@ -173,11 +263,28 @@ fn series(engine: &Engine) -> Value {
 }
 
 const HELP: &[&str] = &[
+    "BIGKEYS",
+    "    Return the largest of the keys that commands were seen on. Nothing is scanned.",
+    "DOCTOR",
+    "    Return what is wrong now, what the server did by itself, and what to do.",
     "HISTORY [FROM <seconds>] [TO <seconds>] [STEP <seconds>] [POINTS <n>] [SERIES <name>[,<name>...]]",
     "    Return figures over time as JSON: the last 15 minutes unless FROM says since when (Unix",
     "    time, or seconds before now when negative). A name may end with *.",
+    "HOTKEYS [RESET]",
+    "    Return the keys that are used most, by count, bytes and time, of the last minutes.",
     "LIVE [SERIES <name>[,<name>...]]",
     "    Return the newest row of the history.",
+    "LOG",
+    "    Return the newest lines of the log.",
+    "MEMORY",
+    "    Return every byte by purpose, what else is resident, and an estimate of the data by type.",
+    "PHASES",
+    "    Return for each command how long calls executed, and waited for a helper thread (queued) or",
+    "    for somebody else (parked), where they did; and how long replies waited for clients (flushing).",
     "SERIES",
     "    Return the names and units of all series, and what the history takes.",
+    "SLOWLOG [<count>]",
+    "    Return slow commands with their phases, and commands that waited for long, and for whom.",
+    "SYSTEM",
+    "    Return what the system says of the process, its threads and the machine, in its own words.",
 ];

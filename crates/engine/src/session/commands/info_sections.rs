@@ -72,12 +72,12 @@ pub(super) fn clients(f: &Facts<'_>, out: &mut String) {
 
 pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let engine = f.engine;
-    let m = engine.host.memory();
+    let ledger = engine.ledger();
+    let m = ledger.facts;
     let memory = &engine.memory;
     let (peak, startup, limit) =
         (memory.peak_bytes(m.used_bytes), memory.startup_bytes(), memory.limit_bytes());
-    let shares = engine.shares();
-    let share = |purpose: Purpose| shares[purpose as usize];
+    let share = |purpose: Purpose| ledger.share(purpose);
     let dataset = share(Purpose::Data).min(m.used_bytes);
     let vm_bytes = memory.charged(Purpose::Scripts);
     let (scripts, scripts_bytes) = engine.scripts.kept();
@@ -113,6 +113,11 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
         "used_memory_scripts_human": human((scripts_bytes + functions.code_bytes()) as u64),
         "used_memory_caches": share(Purpose::Caches),
         "used_memory_garbage": share(Purpose::Garbage),
+        "used_memory_journal": share(Purpose::Journal),
+        "used_memory_snapshots": share(Purpose::Snapshots),
+        "used_memory_history": share(Purpose::History),
+        "used_memory_statistics": share(Purpose::Statistics),
+        "used_memory_other": ledger.other_bytes(),
         "allocator_allocated": m.used_bytes,
         "allocator_active": m.active_bytes,
         "allocator_resident": m.resident_bytes,

@@ -32,9 +32,10 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 fn stats(engine: &Engine, reply: &mut Reply<'_>) {
-    let (facts, shares, memory) = (engine.host.memory(), engine.shares(), &engine.memory);
+    let (ledger, memory) = (engine.ledger(), &engine.memory);
+    let facts = ledger.facts;
     let used = facts.used_bytes;
-    let share = |purpose: Purpose| shares[purpose as usize];
+    let share = |purpose: Purpose| ledger.share(purpose);
     let (peak, startup) = (memory.peak_bytes(used), memory.startup_bytes());
     let data = share(Purpose::Data).min(used);
     let keys: u64 = engine.keyspace.in_use().values().map(|keys| keys.all as u64).sum();
@@ -47,13 +48,16 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
         ("clients.slaves", 0),
         ("clients.normal", share(Purpose::Clients)),
         ("cluster.links", 0),
-        ("aof.buffer", 0),
+        ("aof.buffer", share(Purpose::Journal)),
         ("lua.caches", share(Purpose::Scripts)),
         ("functions.caches", 0),
         ("indexes", share(Purpose::Indexes)),
         ("jobs", share(Purpose::Jobs)),
         ("caches", share(Purpose::Caches)),
         ("garbage", share(Purpose::Garbage)),
+        ("snapshots", share(Purpose::Snapshots)),
+        ("history", share(Purpose::History)),
+        ("statistics", share(Purpose::Statistics)),
         ("overhead.total", used - data),
         ("keys.count", keys),
         ("keys.bytes-per-key", data.checked_div(keys).unwrap_or(0)),
@@ -75,6 +79,7 @@ fn stats(engine: &Engine, reply: &mut Reply<'_>) {
         ("allocator-rss.bytes", facts.resident_bytes, facts.active_bytes),
         ("rss-overhead.bytes", facts.rss_bytes, facts.resident_bytes),
         ("fragmentation.bytes", facts.rss_bytes, used),
+        ("other.bytes", used, used.saturating_add_signed(-ledger.other_bytes())),
     ];
     let in_use = engine.keyspace.in_use().into_iter().filter(|(_, keys)| keys.all > 0);
     let databases: Vec<usize> = in_use.map(|(db, _)| db).collect();
@@ -110,7 +115,8 @@ fn database(engine: &Engine, db: usize, reply: &mut Reply<'_>) {
 
 /// What is remarkable about the memory, in words.
 fn doctor(engine: &Engine) -> String {
-    let (facts, shares) = (engine.host.memory(), engine.shares());
+    let ledger = engine.ledger();
+    let facts = ledger.facts;
     let used = facts.used_bytes;
     if used < EXAMINED_BYTES_MIN {
         return "There is too little in memory to find anything remarkable.\n".into();
@@ -135,7 +141,7 @@ fn doctor(engine: &Engine) -> String {
         format!("Fragmentation: the allocator holds {fragmentation:.2} bytes for each one given out."),
     );
     let clients = engine.clients.len() as u64;
-    let buffers = shares[Purpose::Clients as usize];
+    let buffers = ledger.share(Purpose::Clients);
     note(
         buffers.checked_div(clients).is_some_and(|each| each > CLIENT_BYTES_MAX),
         format!(
@@ -143,7 +149,7 @@ fn doctor(engine: &Engine) -> String {
              CLIENT LIST."
         ),
     );
-    let over = engine.memory.over_bytes(shares[Purpose::Data as usize]);
+    let over = engine.memory.over_bytes(ledger.share(Purpose::Data));
     note(
         over > 0,
         format!(

@@ -11,6 +11,7 @@ mod connection;
 mod debug;
 mod debug_data;
 mod diag;
+mod diag_commands;
 mod importing;
 mod info;
 mod info_keysizes;

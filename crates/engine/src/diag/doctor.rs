@@ -1,0 +1,390 @@
+//! What is wrong now, what the server did about it, and what to do: [`Engine::examine`] (DIAG DOCTOR, `strand doctor`).
+//!
+//! Every rule is a function of what is known anyway: the newest rows of the history, the configuration, what the host found at the
+//! start. So asking costs the same however much data there is. [`Engine::act`] is called with every sample and does what can be
+//! done without asking anybody.
+
+use super::Diag;
+use crate::config::Opt;
+use crate::stats::Stat;
+use crate::timing;
+use crate::{Engine, Now};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt::Write;
+use strand_diag::history::Span;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// It may become a problem.
+    Notice,
+    /// It costs something now.
+    Warning,
+    /// Clients are refused, or data is not safe.
+    Alert,
+}
+
+impl Level {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Level::Notice => "notice",
+            Level::Warning => "warning",
+            Level::Alert => "alert",
+        }
+    }
+}
+
+/// Something is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// The rule that found it: stays the same from version to version.
+    pub(crate) rule: &'static str,
+    pub(crate) level: Level,
+    /// What is so.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) todo: String,
+}
+
+/// Something that the server did by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Action {
+    pub(crate) unix_s: i64,
+    pub(crate) rule: &'static str,
+    pub(crate) did: String,
+}
+
+/// The newest actions, and what they go by.
+#[derive(Default)]
+pub(crate) struct Acts {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    actions: VecDeque<Action>,
+    /// Samples in a row with memory pressure.
+    pressed: u32,
+    purged_s: u64,
+}
+
+/// Actions that are kept.
+const ACTIONS_MAX: usize = 64;
+/// Seconds of the history that are "now".
+const NOW_S: u64 = 10;
+/// A share of time in which somebody waits for memory that is worth a word, and one at which the server acts.
+const PRESSURE_MIN: f32 = 0.02;
+const PRESSURE_ACTS: f32 = 0.10;
+/// Samples in a row before it acts, and seconds before it does so again.
+const PRESSED_SAMPLES: u32 = 3;
+const PURGE_AGAIN_S: u64 = 30;
+/// A control group, or a machine, that is so full is near its end.
+const FULL_SHARE: f32 = 0.95;
+/// Less free space than this share of the disk, or than these bytes, is little.
+const DISK_FREE_SHARE: f32 = 0.05;
+const DISK_FREE_BYTES: f32 = 1e9;
+/// The share of a core that others take that is worth a word.
+const STEAL_CORES: f32 = 0.10;
+const THROTTLED_SHARE: f32 = 0.05;
+/// The share of `maxclients` that is worth a word.
+const CLIENTS_SHARE: f64 = 0.9;
+/// Of the lookups, when there are some, so many should find something while keys are being evicted.
+const EVICTIONS_PER_S: f32 = 1.0;
+
+impl Acts {
+    pub(crate) fn all(&self) -> Vec<Action> {
+        self.state.lock().actions.iter().cloned().collect()
+    }
+    pub(crate) fn note(&self, unix_s: i64, rule: &'static str, did: String) {
+        let mut state = self.state.lock();
+        state.actions.push_front(Action { unix_s, rule, did });
+        state.actions.truncate(ACTIONS_MAX);
+    }
+}
+
+impl Diag {
+    /// The mean of a series over the last seconds; `None` where nothing is known.
+    fn recent(&self, name: &str) -> Option<f32> {
+        let recorder = self.recorder.lock();
+        let history = recorder.history();
+        let at = history.series().iter().position(|series| series.name == name)?;
+        let (newest_ms, _) = history.newest(0)?;
+        let span = Span {
+            from_ms: newest_ms - (NOW_S as i64 - 1) * 1000,
+            to_ms: newest_ms,
+            step_s: Some(1),
+            rows_max: NOW_S as usize,
+        };
+        let table = history.read(span, &[at]);
+        let known: Vec<f32> = table.columns.first()?.iter().copied().filter(|v| v.is_finite()).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f32>() / known.len() as f32)
+    }
+    /// The newest value of a series.
+    fn newest(&self, name: &str) -> Option<f32> {
+        let recorder = self.recorder.lock();
+        let history = recorder.history();
+        let at = history.series().iter().position(|series| series.name == name)?;
+        history.newest(0)?.1.get(at).copied().filter(|value| value.is_finite())
+    }
+}
+
+impl Engine {
+    /// Does what can be done by itself: with every sample.
+    pub(super) fn act(&self, now: Now) {
+        let diag = &self.diag;
+        let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_ACTS);
+        let full = self.group_is_full().is_some();
+        let mono_s = now.mono_us / 1_000_000;
+        {
+            let mut state = diag.acts.state.lock();
+            state.pressed = if pressed || full { state.pressed + 1 } else { 0 };
+            let is_due = state.purged_s == 0 || mono_s >= state.purged_s + PURGE_AGAIN_S;
+            if state.pressed < PRESSED_SAMPLES || !is_due {
+                return;
+            }
+            state.purged_s = mono_s;
+        }
+        let before = self.host.memory().resident_bytes;
+        self.forget_spare();
+        self.host.purge_memory();
+        let freed = before.saturating_sub(self.host.memory().resident_bytes);
+        let why = if full { "the control group is nearly full" } else { "the machine waits for memory" };
+        let did = format!("{why}: gave {freed} bytes of free pages back to the system at once");
+        self.host.log(&did);
+        diag.acts.note(now.unix_s(), "memory-pressure", did);
+    }
+    /// The share of the control group's memory that is used, when that is nearly all.
+    fn group_is_full(&self) -> Option<f32> {
+        let (used, limit) =
+            (self.diag.newest("cgroup.memory.used")?, self.diag.newest("cgroup.memory.limit")?);
+        Some(used / limit).filter(|share| limit > 0.0 && *share >= FULL_SHARE)
+    }
+    /// Why clients should be sent elsewhere for now; empty when it serves.
+    pub fn unready(&self) -> Vec<String> {
+        let alerts = self.persist.alerts();
+        let mut reasons = Vec::new();
+        if self.persist.is_loading() {
+            reasons.push("the data is being loaded".into());
+        }
+        if alerts & crate::persist::FAILURES != 0 {
+            reasons
+                .push("writes are refused: a snapshot or the append-only file could not be written".into());
+        }
+        reasons
+    }
+    /// What is wrong now, the worst first.
+    pub(crate) fn examine(&self, now: Now) -> Vec<Finding> {
+        let mut found = Vec::new();
+        self.examine_memory(&mut found);
+        self.examine_disk(&mut found);
+        self.examine_machine(&mut found);
+        self.examine_clients(&mut found);
+        self.examine_time(&mut found, now);
+        for (rule, what, todo) in self.host.start_checks() {
+            found.push(Finding { rule, level: Level::Notice, what, todo });
+        }
+        found.sort_by_key(|found| std::cmp::Reverse(found.level));
+        found
+    }
+    fn examine_memory(&self, found: &mut Vec<Finding>) {
+        let ledger = self.ledger();
+        let used = ledger.facts.used_bytes;
+        let limit = self.memory.limit_bytes();
+        let over = self.memory.over_bytes(self.keyspace.data_bytes() as u64);
+        let mut add = |rule, level, what: String, todo: &str| {
+            found.push(Finding { rule, level, what, todo: todo.into() });
+        };
+        if limit > 0 && over > 0 {
+            add(
+                "maxmemory",
+                Level::Alert,
+                format!(
+                    "{used} bytes are used and maxmemory is {limit}: commands that need memory are refused with OOM"
+                ),
+                "Raise maxmemory, remove data, or choose a maxmemory-policy that has something to evict",
+            );
+        } else if self.diag.recent("keys.evicted").is_some_and(|n| n >= EVICTIONS_PER_S) {
+            add(
+                "evicting",
+                Level::Warning,
+                format!(
+                    "keys are evicted for maxmemory ({limit} bytes), {:.0} a second",
+                    self.diag.recent("keys.evicted").unwrap_or(0.0)
+                ),
+                "If the hit rate matters (keys.hits, keys.misses in the history), raise maxmemory",
+            );
+        }
+        if limit == 0
+            && ledger.facts.system_bytes > 0
+            && ledger.facts.rss_bytes as f32 > ledger.facts.system_bytes as f32 * 0.8
+        {
+            add(
+                "no-maxmemory",
+                Level::Warning,
+                format!(
+                    "the process has {} of {} bytes of memory, and maxmemory sets no limit",
+                    ledger.facts.rss_bytes, ledger.facts.system_bytes
+                ),
+                "Set maxmemory below what the machine has, before the kernel ends the process",
+            );
+        }
+        if let Some(share) = self.group_is_full() {
+            add(
+                "cgroup-memory",
+                Level::Alert,
+                format!(
+                    "{:.0} % of the control group's memory is used: the kernel will end the process at 100 %",
+                    share * 100.0
+                ),
+                "Raise the group's limit, or set maxmemory below it",
+            );
+        }
+        if let Some(share) = self.diag.recent("pressure.memory").filter(|share| *share >= PRESSURE_MIN) {
+            add(
+                "memory-pressure",
+                if share >= PRESSURE_ACTS { Level::Alert } else { Level::Warning },
+                format!("for {:.0} % of the time something on this machine waits for memory", share * 100.0),
+                "Look for what grows (memory.* in the history, DIAG MEMORY); move other programs away",
+            );
+        }
+        let clients = self.clients.len() as u64;
+        let held = ledger.share(crate::memory::Purpose::Clients);
+        if clients > 0 && held / clients > 200 << 10 {
+            add(
+                "client-buffers",
+                Level::Warning,
+                format!("{held} bytes wait in the buffers of {clients} clients"),
+                "See tot-mem in CLIENT LIST: who does not read its replies? client-output-buffer-limit and maxmemory-clients bound it",
+            );
+        }
+    }
+    fn examine_disk(&self, found: &mut Vec<Finding>) {
+        let (free, size) = (self.diag.newest("disk.free"), self.diag.newest("disk.size"));
+        if let (Some(free), Some(size)) = (free, size)
+            && size > 0.0
+            && (free / size < DISK_FREE_SHARE || free < DISK_FREE_BYTES)
+        {
+            found.push(Finding {
+                rule: "disk-space",
+                level: Level::Warning,
+                what: format!("{free:.0} of {size:.0} bytes are free where the data is kept"),
+                todo: "Make room: snapshots and the append-only file are written beside the old ones".into(),
+            });
+        }
+        if self.persist.alerts() & crate::persist::FAILURES != 0 {
+            found.push(Finding {
+                rule: "persistence",
+                level: Level::Alert,
+                what: "a snapshot or the append-only file could not be written: writes are refused".into(),
+                todo: "See INFO persistence and the log for the reason; after it is gone, BGSAVE or BGREWRITEAOF".into(),
+            });
+        }
+        if let (_, Some(trouble)) = self.diag.disk_state() {
+            found.push(Finding {
+                rule: "history-disk",
+                level: Level::Notice,
+                what: format!("the history cannot be written to the disk: {trouble}"),
+                todo: "Nothing is lost while the server runs; make room on the disk".into(),
+            });
+        }
+    }
+    fn examine_machine(&self, found: &mut Vec<Finding>) {
+        let mut over = |rule, name, least: f32, what: &str, todo: &str| {
+            if let Some(value) = self.diag.recent(name).filter(|value| *value >= least) {
+                found.push(Finding {
+                    rule,
+                    level: Level::Warning,
+                    what: format!("{what} ({name} {value:.2})"),
+                    todo: todo.into(),
+                });
+            }
+        };
+        over(
+            "steal",
+            "host.cpu.steal",
+            STEAL_CORES,
+            "other guests take processor time that this machine was to have",
+            "Move the guest, or give it cores of its own",
+        );
+        over(
+            "throttled",
+            "cgroup.cpu.throttled",
+            THROTTLED_SHARE,
+            "the control group's processor limit stops the server now and then",
+            "Raise the limit: latency suffers first",
+        );
+        over(
+            "major-faults",
+            "faults.major",
+            10.0,
+            "memory of the server is read back from the disk",
+            "It has been swapped out: free memory, or swapoff",
+        );
+    }
+    fn examine_clients(&self, found: &mut Vec<Finding>) {
+        let (clients, max) = (self.clients.len(), self.config.maxclients());
+        if clients as f64 >= max as f64 * CLIENTS_SHARE {
+            found.push(Finding {
+                rule: "clients",
+                level: if clients >= max { Level::Alert } else { Level::Warning },
+                what: format!("{clients} clients are connected and maxclients is {max}"),
+                todo: "Raise maxclients (and the limit of open files), or find who connects without end: CLIENT LIST".into(),
+            });
+        }
+        if self.diag.recent("clients.rejected").is_some_and(|n| n > 0.0) {
+            found.push(Finding {
+                rule: "rejected",
+                level: Level::Alert,
+                what: format!("connections are refused; {} since the start", self.stats.get(Stat::Rejected)),
+                todo: "See maxclients and protected-mode".into(),
+            });
+        }
+    }
+    fn examine_time(&self, found: &mut Vec<Finding>, _now: Now) {
+        let jumps = self.diag.recorder.lock().clock_jumps();
+        if jumps > 0 {
+            found.push(Finding {
+                rule: "clock",
+                level: Level::Warning,
+                what: format!("the wall clock has jumped {jumps} times since the start"),
+                todo: "Expiries go by the wall clock: let NTP slew it".into(),
+            });
+        }
+        if let Some((name, ms)) = self.diag.stuck.newest() {
+            found.push(Finding {
+                rule: "stuck-worker",
+                level: Level::Warning,
+                what: format!("a worker did nothing else for {ms} ms: {name}"),
+                todo: "See the log for when; report it: no command should hold a worker so long".into(),
+            });
+        }
+        if self.config.number(Opt::LatencyMonitorThreshold) > 0 {
+            let text = timing::doctor(&self.stats.events, self.slow_log.slow_us());
+            if text.contains(" times, ") {
+                found.push(Finding {
+                    rule: "latency",
+                    level: Level::Notice,
+                    what: text.lines().next().unwrap_or_default().into(),
+                    todo: "LATENCY DOCTOR says more; DIAG SLOWLOG which commands".into(),
+                });
+            }
+        }
+    }
+    /// The findings and the actions in words.
+    pub(crate) fn doctor_text(&self, now: Now) -> String {
+        let (found, acts) = (self.examine(now), self.diag.acts.all());
+        let mut text = String::new();
+        if found.is_empty() {
+            text.push_str("Nothing is wrong.\n");
+        }
+        // Writing to a string does not fail.
+        for Finding { rule, level, what, todo } in found {
+            let _ = writeln!(text, "{}: {what}. [{rule}]\n  To do: {todo}.", level.name());
+        }
+        for Action { unix_s, rule, did } in acts {
+            let _ = writeln!(text, "done at {unix_s}: {did}. [{rule}]");
+        }
+        text
+    }
+}

@@ -1,0 +1,110 @@
+//! [`Stuck`]: workers that do one thing for too long.
+//!
+//! A worker says when a turn begins and when it ends, with two stores to a cache line of its own; a background thread looks.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Workers that are watched.
+const WORKERS_MAX: usize = 256;
+/// A turn that lasts so long is reported.
+pub(crate) const STUCK_US: u64 = 100_000;
+
+/// What a worker is doing; a line for each, so that workers do not disturb one another.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Place {
+    /// When its turn began, on the monotonic clock; 0 between turns.
+    since_us: AtomicU64,
+    client: AtomicU64,
+    command: AtomicU32,
+    /// The turn that was reported last.
+    reported_us: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Stuck {
+    places: Box<[Place]>,
+    newest: Mutex<Option<(String, u64)>>,
+}
+
+impl Default for Stuck {
+    fn default() -> Stuck {
+        Stuck { places: (0..WORKERS_MAX).map(|_| Place::default()).collect(), newest: Mutex::default() }
+    }
+}
+
+/// A worker whose turn lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) worker: usize,
+    pub(crate) for_us: u64,
+    pub(crate) client: u64,
+    pub(crate) command: u32,
+}
+
+impl Stuck {
+    /// A turn of a client's session begins.
+    #[inline]
+    pub(crate) fn begins(&self, worker: usize, client: u64, now_us: u64) {
+        let place = &self.places[worker % WORKERS_MAX];
+        place.client.store(client, Relaxed);
+        place.since_us.store(now_us.max(1), Relaxed);
+    }
+    /// A command of it begins to be timed.
+    #[inline]
+    pub(crate) fn runs(&self, worker: usize, command: u32) {
+        self.places[worker % WORKERS_MAX].command.store(command, Relaxed);
+    }
+    /// It has ended.
+    #[inline]
+    pub(crate) fn ends(&self, worker: usize) {
+        self.places[worker % WORKERS_MAX].since_us.store(0, Relaxed);
+    }
+    /// Workers whose turn lasts too long, each turn once.
+    pub(crate) fn look(&self, now_us: u64) -> Vec<Found> {
+        let stuck = |(worker, place): (usize, &Place)| {
+            let since_us = place.since_us.load(Relaxed);
+            let for_us = now_us.saturating_sub(since_us);
+            let is_new =
+                since_us > 0 && for_us >= STUCK_US && place.reported_us.swap(since_us, Relaxed) != since_us;
+            let (client, command) = (place.client.load(Relaxed), place.command.load(Relaxed));
+            is_new.then_some(Found { worker, for_us, client, command })
+        };
+        self.places.iter().enumerate().filter_map(stuck).collect()
+    }
+    /// How long the longest turn of now has lasted.
+    pub(crate) fn longest_us(&self, now_us: u64) -> u64 {
+        let since = self.places.iter().map(|place| place.since_us.load(Relaxed)).filter(|since| *since > 0);
+        since.map(|since_us| now_us.saturating_sub(since_us)).max().unwrap_or(0)
+    }
+    /// The newest one, in words, and for how many milliseconds.
+    pub(crate) fn newest(&self) -> Option<(String, u64)> {
+        self.newest.lock().clone()
+    }
+    pub(crate) fn note(&self, text: String, ms: u64) {
+        *self.newest.lock() = Some((text, ms));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_lasts_is_told_once() {
+        let stuck = Stuck::default();
+        assert!(stuck.look(1 << 40).is_empty());
+        stuck.begins(3, 77, 1_000);
+        stuck.runs(3, 5);
+        assert!(stuck.look(1_000 + STUCK_US - 1).is_empty());
+        let found = [Found { worker: 3, for_us: STUCK_US, client: 77, command: 5 }];
+        assert_eq!(stuck.look(1_000 + STUCK_US), found);
+        assert!(stuck.look(1_000 + 2 * STUCK_US).is_empty());
+        assert_eq!((stuck.longest_us(2_000), Stuck::default().longest_us(9)), (1_000, 0));
+        stuck.ends(3);
+        stuck.begins(3, 78, 500_000);
+        assert!(stuck.look(500_100).is_empty());
+        assert_eq!(stuck.look(900_000).len(), 1);
+    }
+}

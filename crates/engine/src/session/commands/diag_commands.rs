@@ -1,0 +1,148 @@
+//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS and DOCTOR: what commands wait for and take, and which keys they are on.
+
+use crate::diag::hot::{EVERY, KINDS};
+use crate::slowlog::Entry;
+use crate::timing::Spread;
+use crate::{Engine, Now};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use strand_diag::sketch::{By, Row};
+use strand_keyspace::types::string::parse_int;
+use strand_wire::args::Args;
+
+/// Keys that are shown of each kind.
+const KEYS_SHOWN: usize = 32;
+
+/// `DIAG PHASES`
+pub(super) fn phases(engine: &Engine) -> Value {
+    let stats = &engine.stats;
+    let ids = 0..stats.ids.len();
+    let commands = ids.filter_map(|id| {
+        let phases = [("executing", &stats.histograms), ("queued", &stats.queued), ("parked", &stats.parked)];
+        let known = phases.iter().filter_map(|(name, of)| Some((name.to_string(), spread(&of.of(id)?))));
+        let mut row: Map<String, Value> = known.collect();
+        if row.is_empty() {
+            return None;
+        }
+        row.insert("command".into(), stats.ids.name(id).into());
+        row.insert("calls".into(), stats.calls(id).into());
+        Some(Value::Object(row))
+    });
+    let flushing = Spread::of([&stats.flushing].into_iter());
+    json!({ "unit": "us", "commands": commands.collect::<Vec<_>>(), "flushing": spread(&flushing) })
+}
+
+fn spread(spread: &Spread) -> Value {
+    let at = |percent| spread.percentile_us(percent);
+    json!({ "count": spread.total(), "p50": at(50.0), "p99": at(99.0), "p999": at(99.9), "max": at(100.0) })
+}
+
+/// `DIAG SLOWLOG [count]`: what executed for long, and what waited for long before.
+pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
+    let count = match args.get(2).map(parse_int) {
+        None => 128,
+        Some(Some(n @ 0..)) => n as usize,
+        Some(_) => return Err("ERR value is not an integer or out of range".into()),
+    };
+    let shown = |entries: Vec<std::sync::Arc<Entry>>| {
+        entries.iter().take(count).map(|e| entry(e)).collect::<Vec<_>>()
+    };
+    Ok(json!({
+        "slower_than_us": engine.slow_log.slow_us(),
+        "slow": shown(engine.slow_log.newest(count)),
+        "waited": shown(engine.slow_log.waited()),
+    }))
+}
+
+fn entry(entry: &Entry) -> Value {
+    json!({
+        "id": entry.id,
+        "unix_s": entry.unix_s,
+        "args": entry.args.iter().map(|arg| text(arg)).collect::<Vec<_>>(),
+        "client": entry.addr,
+        "client_name": entry.name,
+        "queued_us": entry.waits.queued_us,
+        "parked_us": entry.waits.parked_us,
+        "parked_on": entry.waits.on,
+        "held_by": entry.waits.holder.as_deref(),
+        "executing_us": entry.took_us,
+    })
+}
+
+/// Bytes as text; what is no UTF-8 is escaped.
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => bytes.escape_ascii().to_string(),
+    }
+}
+
+/// `DIAG DOCTOR`
+pub(super) fn doctor(engine: &Engine, now: Now) -> Value {
+    let findings = engine.examine(now).into_iter().map(|found| {
+        json!({ "rule": found.rule, "level": found.level.name(), "what": found.what, "todo": found.todo })
+    });
+    let actions = engine
+        .diag
+        .acts
+        .all()
+        .into_iter()
+        .map(|act| json!({ "unix_s": act.unix_s, "rule": act.rule, "did": act.did }));
+    json!({
+        "findings": findings.collect::<Vec<_>>(),
+        "actions": actions.collect::<Vec<_>>(),
+        "text": engine.doctor_text(now),
+    })
+}
+
+/// `DIAG HOTKEYS [RESET]`
+pub(super) fn hotkeys(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>> {
+    if args.len() == 3 && args.is(2, "RESET") {
+        engine.diag.hot.clear();
+    } else if args.len() > 2 {
+        return Err(super::SYNTAX.into());
+    }
+    let rows = |by: By| -> Vec<Value> {
+        let row = |row: Row| {
+            json!({
+                "db": row.db,
+                "key": text(&row.key),
+                "key_bytes": row.key_bytes,
+                "count": row.weight.count.round(),
+                "bytes": row.weight.bytes.round(),
+                "time_us": (row.weight.ns / 1000.0).round(),
+            })
+        };
+        engine.diag.hot.heaviest(by).into_iter().take(KEYS_SHOWN).map(row).collect()
+    };
+    let [by_count, by_bytes, by_time] = KINDS.map(rows);
+    Ok(json!({
+        "one_command_in": EVERY,
+        "by_count": by_count,
+        "by_bytes": by_bytes,
+        "by_time": by_time,
+    }))
+}
+
+/// `DIAG BIGKEYS`: of the keys that were seen, the largest as they are now.
+pub(super) fn bigkeys(engine: &Engine, now: Now) -> Value {
+    let seen = KINDS.into_iter().flat_map(|by| engine.diag.hot.heaviest(by));
+    let whole = seen.filter(|row| row.key.len() == row.key_bytes);
+    let keys: BTreeSet<(usize, Box<[u8]>)> = whole.map(|row| (row.db, (*row.key).into())).collect();
+    let mut sizes: Vec<_> = keys
+        .into_iter()
+        .filter_map(|(db, name)| {
+            let key = engine.keyspace.key(&name);
+            let mut txn = engine.keyspace.lock(&[key.hash], now.unix_ms());
+            let found = txn.db(db).peek(&key).map(|record| {
+                let value = record.value();
+                (record.heap_bytes(), value.elements(), value.type_name())
+            })?;
+            Some((found, db, name.clone()))
+        })
+        .collect();
+    sizes.sort_by_key(|size| std::cmp::Reverse(size.0.0));
+    type Found = ((usize, usize, &'static str), usize, Box<[u8]>);
+    let row = |((bytes, elements, kind), db, name): Found| json!({ "db": db, "key": text(&name), "type": kind, "bytes": bytes, "elements": elements });
+    json!({ "keys": sizes.into_iter().take(KEYS_SHOWN).map(row).collect::<Vec<_>>() })
+}

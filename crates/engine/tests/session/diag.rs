@@ -1,0 +1,236 @@
+//! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS, MEMORY and DOCTOR: each situation is made, and told.
+
+use crate::disk::Disk;
+use crate::fixture::{Peer, Server};
+use crate::history::{json, seconds};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_diag::history::Figure;
+
+fn find<'v>(rows: &'v Value, member: &str, value: &str) -> &'v Value {
+    let found = rows.as_array().expect("an array").iter().find(|row| row[member] == value);
+    found.unwrap_or_else(|| panic!("no {value} in {rows}"))
+}
+
+#[test]
+fn what_a_command_waits_for_is_told_by_phase() {
+    let mut server = Server::with("slowlog-log-slower-than 500000");
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    assert_eq!(peer.run(&server, "CLIENT PAUSE 2000 WRITE"), "+OK|");
+    assert_eq!(other.run(&server, "SET k v"), "", "it is paused");
+    server.advance_ms(2_500);
+    other.drive(&server);
+    assert_eq!(other.replies(), "+OK|");
+    // A job waits for a helper thread while the clock moves.
+    other.hold_jobs = true;
+    assert_eq!(other.run(&server, "KEYS *"), "");
+    server.step_us.store(700_000, Relaxed);
+    peer.run(&server, "PING");
+    let job = other.job.take().expect("it is held");
+    other.session.lane_done(job.run(server.now, &|| {}));
+    other.drive(&server);
+    server.step_us.store(0, Relaxed);
+    assert!(other.replies().starts_with("*1|"));
+    let phases = json(&mut peer, &server, "DIAG PHASES");
+    let (set, keys) =
+        (find(&phases["commands"], "command", "set"), find(&phases["commands"], "command", "keys"));
+    assert_eq!((set["parked"]["count"].as_u64(), keys["queued"]["count"].as_u64()), (Some(1), Some(1)));
+    assert!(set["parked"]["max"].as_f64() >= Some(900_000.0), "{set}");
+    assert!(keys["queued"]["max"].as_f64() >= Some(690_000.0), "{keys}");
+    assert!(find(&phases["commands"], "command", "client|pause")["parked"].is_null());
+    let log = json(&mut peer, &server, "DIAG SLOWLOG");
+    let paused = log["waited"].as_array().expect("an array").iter().find(|row| row["args"][0] == "SET");
+    let paused = paused.unwrap_or_else(|| panic!("{log}"));
+    assert_eq!((paused["parked_on"].as_str(), paused["args"][2].as_str()), (Some("pause"), Some("v")));
+    assert!(paused["parked_us"].as_u64() >= Some(2_000_000), "{paused}");
+    assert_eq!(peer.run(&server, "DIAG SLOWLOG x"), "-ERR value is not an integer or out of range|");
+    peer.run(&server, "SLOWLOG RESET");
+    assert_eq!(json(&mut peer, &server, "DIAG SLOWLOG")["waited"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_hot_key_and_a_big_key_are_found_without_a_scan() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    peer.run(&server, "SET hot v");
+    for i in 0..4_000 {
+        peer.run(&server, "GET hot");
+        peer.run(&server, &format!("SET cold:{i} v"));
+    }
+    let hot = json(&mut peer, &server, "DIAG HOTKEYS");
+    let first = &hot["by_count"][0];
+    assert_eq!(first["key"], "hot", "{hot}");
+    let count = first["count"].as_f64().expect("a number");
+    assert!((2_000.0..8_000.0).contains(&count), "{count} of 4,000");
+    assert!(hot["by_count"].as_array().is_some_and(|rows| rows.len() <= 32));
+    let elements: String = (0..500).map(|i| format!(" element:{i}")).collect();
+    (0..40).for_each(|_| _ = peer.run(&server, &format!("RPUSH big{elements}")));
+    peer.run(&server, "LRANGE big 0 -1");
+    let big = json(&mut peer, &server, "DIAG BIGKEYS");
+    assert_eq!(
+        (big["keys"][0]["key"].as_str(), big["keys"][0]["elements"].as_u64()),
+        (Some("big"), Some(20_000))
+    );
+    peer.run(&server, "DEL big");
+    assert_ne!(json(&mut peer, &server, "DIAG BIGKEYS")["keys"][0]["key"], "big");
+    assert_eq!(json(&mut peer, &server, "DIAG HOTKEYS RESET")["by_count"], Value::Array(Vec::new()));
+    assert_eq!(peer.run(&server, "DIAG HOTKEYS WHAT"), "-ERR syntax error|");
+}
+
+#[test]
+fn the_ledger_adds_up() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    (0..200).for_each(|i| _ = peer.run(&server, &format!("SET k:{i} {}", "v".repeat(300))));
+    (0..50).for_each(|i| _ = peer.run(&server, &format!("RPUSH l:{i} a b c")));
+    seconds(&mut server, 1);
+    server.used_bytes.store(10 << 20, Relaxed);
+    let memory = json(&mut peer, &server, "DIAG MEMORY");
+    let purposes = memory["purposes"].as_array().expect("an array");
+    let sum: i64 = purposes.iter().filter_map(|p| p["bytes"].as_i64()).sum();
+    assert_eq!(sum + memory["other"].as_i64().expect("a number"), 10 << 20);
+    assert!(find(&memory["purposes"], "name", "history")["bytes"].as_u64() > Some(0));
+    let rss: i64 =
+        memory["resident"].as_array().expect("an array").iter().filter_map(|p| p["bytes"].as_i64()).sum();
+    assert_eq!(Some(rss), memory["rss"].as_i64());
+    let types = &memory["data_by_type"];
+    let looked_at = types["keys_looked_at"].as_u64().expect("a number");
+    assert!(types["keys"] == 250 && (20..=250).contains(&looked_at), "{types}");
+    assert!(
+        find(&types["types"], "type", "string")["bytes"].as_u64()
+            > find(&types["types"], "type", "list")["bytes"].as_u64()
+    );
+}
+
+/// The rules that speak.
+#[track_caller]
+fn rules(peer: &mut Peer, server: &Server) -> Vec<String> {
+    let told = json(peer, server, "DIAG DOCTOR");
+    let findings = told["findings"].as_array().expect("an array");
+    for finding in findings {
+        assert!(told["text"].as_str().is_some_and(|t| t.contains(finding["todo"].as_str().expect("text"))));
+    }
+    findings.iter().filter_map(|f| f["rule"].as_str().map(String::from)).collect()
+}
+
+#[test]
+fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    let say = |server: &mut Server, figures: &[(&'static str, f64, bool)]| {
+        // Counters grow by so much a second, for six seconds.
+        for second in 0..6 {
+            let figure = |(name, value, is_rate): &(&'static str, f64, bool)| match is_rate {
+                true => Figure::rate(*name, "share", value * f64::from(second)),
+                false => Figure::gauge(*name, "bytes", *value),
+            };
+            *server.figures.lock() = figures.iter().map(figure).collect();
+            seconds(server, 1);
+        }
+    };
+    seconds(&mut server, 2);
+    assert_eq!(rules(&mut peer, &server), Vec::<String>::new());
+    assert!(peer.run(&server, "DIAG DOCTOR").contains("Nothing is wrong."));
+    say(&mut server, &[("disk.free", 1e8, false), ("disk.size", 1e12, false)]);
+    assert_eq!(rules(&mut peer, &server), ["disk-space"]);
+    for (figures, rule) in [
+        (&[("host.cpu.steal", 0.5, true)][..], "steal"),
+        (&[("cgroup.cpu.throttled", 0.3, true)], "throttled"),
+        (&[("faults.major", 50.0, true)], "major-faults"),
+    ] {
+        say(&mut server, figures);
+        seconds(&mut server, 1);
+        assert!(rules(&mut peer, &server).contains(&rule.to_string()), "{rule}");
+    }
+    assert_eq!(json(&mut peer, &server, "DIAG DOCTOR")["actions"], Value::Array(Vec::new()));
+    say(&mut server, &[("pressure.memory", 0.4, true)]);
+    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    assert_eq!(find(&told["findings"], "rule", "memory-pressure")["level"], "alert");
+    assert!(
+        find(&told["actions"], "rule", "memory-pressure")["did"].as_str().is_some_and(|d| d.contains("gave"))
+    );
+    assert_eq!(server.purges.load(Relaxed), 1, "not with every sample");
+    // Some 40 seconds later again, for another reason.
+    seconds(&mut server, 40);
+    say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);
+    assert!(rules(&mut peer, &server).contains(&"cgroup-memory".to_string()));
+    assert_eq!(server.purges.load(Relaxed), 2);
+}
+
+#[test]
+fn what_the_server_counts_becomes_advice() {
+    let mut server = Server::with("maxclients 2\nlatency-monitor-threshold 100\nenable-debug-command yes");
+    let mut peer = server.connect();
+    seconds(&mut server, 2);
+    let has = |peer: &mut Peer, server: &Server, rule: &str| rules(peer, server).iter().any(|r| r == rule);
+    assert!(!has(&mut peer, &server, "clients"));
+    let _second = server.connect();
+    assert!(has(&mut peer, &server, "clients"));
+    assert!(server.try_connect(true).is_err());
+    seconds(&mut server, 1);
+    assert!(has(&mut peer, &server, "rejected"));
+    // The clock goes back by an hour.
+    server.now.unix_us -= 3_600_000_000;
+    seconds(&mut server, 1);
+    assert!(has(&mut peer, &server, "clock"));
+    // A command that takes long, and meanwhile the background thread looks.
+    assert!(!has(&mut peer, &server, "stuck-worker") && !has(&mut peer, &server, "latency"));
+    let (engine, mut later) = (server.engine.clone(), server.now);
+    later.mono_us += 250_000;
+    *server.on_clock.lock() = Some(Box::new(move || engine.tick(later)));
+    server.step_us.store(300_000, Relaxed);
+    peer.run(&server, "CONFIG GET port");
+    server.step_us.store(0, Relaxed);
+    assert!(has(&mut peer, &server, "stuck-worker") && has(&mut peer, &server, "latency"));
+    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    assert!(
+        find(&told["actions"], "rule", "stuck-worker")["did"].as_str().is_some_and(|d| d.contains("250 ms"))
+    );
+    // Memory.
+    peer.run(&server, "CONFIG SET maxmemory 1mb");
+    server.used_bytes.store(64 << 20, Relaxed);
+    server.engine.watch_memory(server.now);
+    assert!(has(&mut peer, &server, "maxmemory"));
+    peer.run(&server, "CONFIG SET maxmemory 0");
+    server.system_bytes.store(3 << 20, Relaxed);
+    assert!(has(&mut peer, &server, "no-maxmemory"));
+}
+
+#[test]
+fn evictions_and_full_buffers_become_advice() {
+    let mut server = Server::with("maxmemory-policy allkeys-random");
+    let (mut peer, mut slow) = (server.connect(), server.connect());
+    (0..200).for_each(|i| _ = peer.run(&server, &format!("SET k:{i} v")));
+    seconds(&mut server, 2);
+    assert_eq!(rules(&mut peer, &server), Vec::<String>::new());
+    // Over the limit for as long as it takes to evict some keys.
+    peer.run(&server, "CONFIG SET maxmemory 1mb");
+    server.used_bytes.store(64 << 20, Relaxed);
+    server.engine.watch_memory(server.now);
+    server.used_bytes.store(100 << 10, Relaxed);
+    server.engine.watch_memory(server.now);
+    seconds(&mut server, 1);
+    assert_eq!(rules(&mut peer, &server), ["evicting"]);
+    // Half of a command that has more than a megabyte.
+    slow.feed(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1500000\r\n", usize::MAX);
+    slow.feed(&[b'x'; 1 << 20], usize::MAX);
+    slow.drive(&server);
+    assert!(rules(&mut peer, &server).contains(&"client-buffers".to_string()));
+}
+
+#[test]
+fn a_disk_that_fails_is_an_alert() {
+    let disk = Disk::default();
+    let mut server = Server::on_disk("appendfsync everysec", Arc::new(disk.clone())).expect("it is whole");
+    server.engine.open_history();
+    let mut peer = server.connect();
+    seconds(&mut server, 2);
+    assert_eq!(rules(&mut peer, &server), Vec::<String>::new());
+    disk.set_room(Some(10));
+    peer.run(&server, "SET a 1");
+    server.engine.write_aof(false);
+    seconds(&mut server, 40);
+    let told = rules(&mut peer, &server);
+    assert_eq!(told, ["persistence", "history-disk"]);
+}

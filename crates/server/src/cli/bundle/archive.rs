@@ -1,0 +1,231 @@
+//! [`Bundle`]: entries in a tar in zstd, the first of which is a manifest with the length and the SHA-256 of each other.
+//!
+//! Reading believes nothing: sizes and counts are bounded, names must be plain, every entry must be in the manifest and fit it, and
+//! every one of the manifest must be there.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The manifest's name.
+const MANIFEST: &str = "manifest.json";
+/// What a manifest says that it is.
+const FORM: &str = "strand-bundle-1";
+/// Most entries.
+const ENTRIES_MAX: usize = 256;
+/// Longest entry, and all of them together, in bytes.
+const ENTRY_BYTES_MAX: u64 = 128 << 20;
+const BUNDLE_BYTES_MAX: u64 = 512 << 20;
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+/// The window that a reader allots at most: 2 to the power of this.
+const WINDOW_LOG_MAX: u32 = 27;
+const ZSTD_LEVEL: i32 = 3;
+
+/// A file of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path in the bundle.
+    pub name: String,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The version of the program that made it.
+    pub version: String,
+    /// Unix time.
+    pub made_s: u64,
+    /// All but the manifest, by name.
+    pub entries: Vec<Entry>,
+    manifest: Vec<u8>,
+}
+
+impl Bundle {
+    /// Of these entries; `redacted` secrets were found in them.
+    pub fn new(entries: Vec<Entry>, redacted: usize) -> Bundle {
+        let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        let row = |entry: &Entry| json!({ "name": entry.name, "bytes": entry.bytes.len(), "sha256": digest(&entry.bytes) });
+        let manifest = json!({
+            "form": FORM,
+            "version": version,
+            "made_s": made_s,
+            "secrets_taken_out": redacted,
+            "entries": entries.iter().map(row).collect::<Vec<_>>(),
+        });
+        Bundle { version, made_s, entries, manifest: manifest.to_string().into_bytes() }
+    }
+    /// The digest of the manifest, and so of everything.
+    pub fn digest(&self) -> String {
+        digest(&self.manifest)
+    }
+    /// Writes a new file; its length.
+    ///
+    /// # Errors
+    /// Those of the system; also when the file is there.
+    pub fn write(&self, path: &Path) -> io::Result<u64> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let written = self.write_to(&file).and_then(|()| file.sync_all()).and_then(|()| file.metadata());
+        if written.is_err() {
+            // A part of a bundle is none.
+            let _ = std::fs::remove_file(path);
+        }
+        written.map(|metadata| metadata.len())
+    }
+    fn write_to(&self, out: impl Write) -> io::Result<()> {
+        let mut tar = tar::Builder::new(zstd::Encoder::new(out, ZSTD_LEVEL)?);
+        let manifest = [(MANIFEST, &self.manifest)].into_iter();
+        for (name, bytes) in manifest.chain(self.entries.iter().map(|e| (e.name.as_str(), &e.bytes))) {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o600);
+            header.set_mtime(self.made_s);
+            tar.append_data(&mut header, name, bytes.as_slice())?;
+        }
+        tar.into_inner()?.finish()?.flush()
+    }
+    /// Reads a file and checks all of it.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn read(path: &Path) -> Result<Bundle, String> {
+        Bundle::read_from(File::open(path).map_err(|e| e.to_string())?)
+    }
+    fn read_from(from: impl Read) -> Result<Bundle, String> {
+        let broken = |e: io::Error| format!("it is no bundle, or is damaged: {e}");
+        let mut decoder = zstd::Decoder::new(from).map_err(broken)?;
+        decoder.window_log_max(WINDOW_LOG_MAX).map_err(broken)?;
+        let mut tar = tar::Archive::new(decoder.take(BUNDLE_BYTES_MAX));
+        let mut entries = Vec::new();
+        for entry in tar.entries().map_err(broken)? {
+            let mut entry = entry.map_err(broken)?;
+            if entries.len() > ENTRIES_MAX {
+                return Err(format!("it has more than {ENTRIES_MAX} entries"));
+            }
+            let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap_or_default();
+            if !is_plain(&name) || !entry.header().entry_type().is_file() {
+                return Err(format!("the entry {:?} is no plain file", name.escape_debug().to_string()));
+            }
+            let mut bytes = Vec::new();
+            entry.by_ref().take(ENTRY_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(broken)?;
+            if bytes.len() as u64 > ENTRY_BYTES_MAX {
+                return Err(format!("the entry {name} is longer than {ENTRY_BYTES_MAX} bytes"));
+            }
+            entries.push(Entry { name, bytes });
+        }
+        if entries.first().is_none_or(|first| first.name != MANIFEST) {
+            return Err("it has no manifest".into());
+        }
+        let manifest = entries.remove(0).bytes;
+        Bundle::check(manifest, entries)
+    }
+    /// Holds the entries against the manifest.
+    fn check(manifest: Vec<u8>, entries: Vec<Entry>) -> Result<Bundle, String> {
+        let said: Value = serde_json::from_slice(&manifest).map_err(|e| format!("its manifest: {e}"))?;
+        if said["form"] != FORM {
+            return Err("its manifest is of another form".into());
+        }
+        let rows = said["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if rows.len() != entries.len() {
+            return Err(format!("it has {} entries, and its manifest {}", entries.len(), rows.len()));
+        }
+        for (row, entry) in rows.iter().zip(&entries) {
+            let fits = row["name"] == entry.name.as_str()
+                && row["bytes"] == entry.bytes.len()
+                && row["sha256"] == digest(&entry.bytes).as_str();
+            if !fits {
+                return Err(format!(
+                    "the entry {} is not what the manifest says: the bundle was changed",
+                    entry.name
+                ));
+            }
+        }
+        Ok(Bundle {
+            version: said["version"].as_str().unwrap_or_default().into(),
+            made_s: said["made_s"].as_u64().unwrap_or(0),
+            entries,
+            manifest,
+        })
+    }
+}
+
+/// A relative path that leads nowhere else.
+fn is_plain(name: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+    name.len() <= NAME_BYTES_MAX && name.split('/').all(plain) && name.bytes().all(|b| b.is_ascii_graphic())
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle() -> Bundle {
+        let entry = |name: &str, bytes: &[u8]| Entry { name: name.into(), bytes: bytes.to_vec() };
+        Bundle::new(vec![entry("a/b.txt", b"text"), entry("c.json", &[0xff; 5000])], 3)
+    }
+
+    fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).expect("an encoder"));
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o600);
+            // As `append_data` would refuse to.
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            tar.append(&header, *bytes).expect("a vector takes everything");
+        }
+        tar.into_inner().and_then(zstd::Encoder::finish).expect("a vector takes everything")
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_a_file_that_is_there_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("b.tar.zst");
+        let bundle = bundle();
+        assert!(bundle.write(&path).expect("it is ours") > 0);
+        assert_eq!(Bundle::read(&path), Ok(bundle.clone()));
+        assert_eq!(bundle.write(&path).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_bundle_that_was_changed_is_refused() {
+        let good = bundle();
+        let (manifest, second) = (good.manifest.as_slice(), good.entries[1].bytes.as_slice());
+        let refused = |files: &[(&str, &[u8])], why: &str| {
+            let text = Bundle::read_from(packed(files).as_slice()).expect_err("it is refused");
+            assert!(text.contains(why), "{text}");
+        };
+        assert!(
+            Bundle::read_from(
+                packed(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second)]).as_slice()
+            )
+            .is_ok()
+        );
+        refused(&[(MANIFEST, manifest), ("a/b.txt", b"tExt"), ("c.json", second)], "a/b.txt is not what");
+        refused(&[(MANIFEST, manifest), ("a/b.txt", b"text")], "1 entries, and its manifest 2");
+        refused(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second), ("d", b"")], "3 entries");
+        refused(&[("a/b.txt", b"text"), (MANIFEST, manifest)], "no manifest");
+        refused(&[(MANIFEST, b"{}"), ("a/b.txt", b"text")], "another form");
+        refused(&[(MANIFEST, b"{"), ("a/b.txt", b"text")], "its manifest");
+        for name in ["../up", "/root", "a//b", "a/./b", "a b", ""] {
+            refused(&[(MANIFEST, manifest), (name, b"text")], "no plain file");
+        }
+        // Damaged or cut anywhere: an error in words, never a panic.
+        let whole = packed(&[(MANIFEST, manifest), ("a/b.txt", b"text"), ("c.json", second)]);
+        for at in 0..whole.len() {
+            assert!(Bundle::read_from(&whole[..at]).is_err(), "{at}");
+        }
+        assert!(Bundle::read_from(&b"hello"[..]).is_err());
+    }
+}

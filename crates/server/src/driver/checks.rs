@@ -1,0 +1,101 @@
+//! What of the system's settings will cost the server something: looked at once at the start, said in the log and by DIAG DOCTOR.
+
+use std::fs;
+
+/// A setting that should be another: the rule, what is so, what to do.
+pub type Check = (&'static str, String, String);
+
+/// What is looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `/sys/kernel/mm/transparent_hugepage/enabled`
+    pub huge_pages: String,
+    /// `/proc/sys/vm/overcommit_memory`
+    pub overcommit: String,
+    /// `/proc/sys/net/core/somaxconn`
+    pub somaxconn: String,
+    /// `tcp-backlog`
+    pub backlog: u32,
+    /// `maxclients` as it was wanted, and as the limit of open files allows.
+    pub clients: (usize, usize),
+}
+
+impl Settings {
+    /// As they are now.
+    pub fn read(backlog: u32, clients: (usize, usize)) -> Settings {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Settings {
+            huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled"),
+            overcommit: read("/proc/sys/vm/overcommit_memory"),
+            somaxconn: read("/proc/sys/net/core/somaxconn"),
+            backlog,
+            clients,
+        }
+    }
+    /// What should be another. What a system does not tell is not judged.
+    pub fn judge(&self) -> Vec<Check> {
+        let mut found = Vec::new();
+        if self.huge_pages.contains("[always]") {
+            found.push((
+                "huge-pages",
+                "transparent huge pages are always used: memory that is freed in small pieces stays resident"
+                    .into(),
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".into(),
+            ));
+        }
+        if self.overcommit.trim() == "2" {
+            found.push((
+                "overcommit",
+                "the kernel promises no memory that it may not have (vm.overcommit_memory is 2): an allocation may fail \
+                 although memory is free, and ends the process"
+                    .into(),
+                "sysctl vm.overcommit_memory=0 (Strand never forks and needs no 1)".into(),
+            ));
+        }
+        let waiting = self.somaxconn.trim().parse::<u32>();
+        if let Ok(most) = waiting.as_ref().copied()
+            && most < self.backlog
+        {
+            found.push((
+                "somaxconn",
+                format!("tcp-backlog is {} and the system lets {most} connections wait", self.backlog),
+                format!("sysctl net.core.somaxconn={}", self.backlog),
+            ));
+        }
+        let (wanted, allowed) = self.clients;
+        if allowed < wanted {
+            found.push((
+                "open-files",
+                format!("the limit of open files allows {allowed} clients, and maxclients was {wanted}"),
+                "Raise the limit (`ulimit -n`, LimitNOFILE of a systemd unit)".into(),
+            ));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_setting_is_judged_and_nothing_is_said_of_what_is_well_or_unknown() {
+        let rules = |settings: &Settings| settings.judge().iter().map(|check| check.0).collect::<Vec<_>>();
+        let well = Settings {
+            huge_pages: "always [madvise] never\n".into(),
+            overcommit: "0\n".into(),
+            somaxconn: "4096\n".into(),
+            backlog: 511,
+            clients: (10_000, 10_000),
+        };
+        assert!(rules(&well).is_empty() && rules(&Settings::default()).is_empty());
+        let bad = Settings {
+            huge_pages: "[always] madvise never\n".into(),
+            overcommit: "2\n".into(),
+            somaxconn: "128\n".into(),
+            clients: (10_000, 900),
+            ..well
+        };
+        assert_eq!(rules(&bad), ["huge-pages", "overcommit", "somaxconn", "open-files"]);
+    }
+}

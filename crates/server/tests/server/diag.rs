@@ -1,0 +1,254 @@
+//! What a server says of itself: the ledger beside the allocator, `strand doctor`, `strand bundle`.
+
+use crate::harness::{Server, comes_true, strand};
+use crate::http::site;
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// The most that no purpose explains: 3 %.
+const OTHER_SHARE_MAX: f64 = 0.03;
+
+#[test]
+fn the_ledger_agrees_with_the_allocator() {
+    let server = Server::start(&["--enable-debug-command", "yes", "--workers", "2"]);
+    let mut client = server.connect();
+    client.call("DEBUG POPULATE 200000 str 250", "+OK\r\n");
+    client.call("DEBUG POPULATE 100000 short 20", "+OK\r\n");
+    let mut pipeline = Vec::new();
+    for i in 0..60_000 {
+        let line = match i % 4 {
+            0 => format!("HSET h:{} field:{i} value:{i}", i % 2000),
+            1 => format!("ZADD z:{} {i} member:{i}", i % 50),
+            2 => format!("SADD s:{} member:{i}", i % 500),
+            _ => format!("RPUSH l:{} element:{i}", i % 100),
+        };
+        pipeline.extend(crate::harness::command(&line));
+    }
+    client.send(&pipeline);
+    (0..60_000).for_each(|_| assert!(client.line().starts_with(':')));
+    // Garbage is freed by and by, and samples are taken each second.
+    let mut told = Value::Null;
+    let mut agrees = || {
+        told = json(&client.bulk("DIAG MEMORY"));
+        let (used, other) =
+            (told["used"].as_f64().expect("a number"), told["other"].as_f64().expect("a number"));
+        used > 60e6 && other.abs() <= used * OTHER_SHARE_MAX
+    };
+    comes_true(&mut agrees);
+    let info = client.bulk("INFO memory");
+    for name in ["used_memory_other", "used_memory_history", "used_memory_statistics"] {
+        assert!(info.contains(&format!("\r\n{name}:")), "{info}");
+    }
+}
+
+#[test]
+fn doctor_says_what_is_wrong_and_with_its_exit_code() {
+    let server = Server::start(&["--enable-debug-command", "yes"]);
+    let address = server.address.to_string();
+    let mut client = server.connect();
+    comes_true(|| json(&client.bulk("DIAG SERIES"))["levels"][0]["rows"].as_u64() > Some(0));
+    client.call("DEBUG POPULATE 20000 k 100", "+OK\r\n");
+    client.call("CONFIG SET maxmemory 1mb", "+OK\r\n");
+    let said = strand(&["doctor", "--server", &address]);
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert_eq!(said.status.code(), Some(3), "{text}");
+    assert!(text.contains("alert: ") && text.contains("[maxmemory]") && text.contains("To do: "), "{text}");
+    let said = strand(&["doctor", "--server", &address, "--json"]);
+    assert_eq!(json(&String::from_utf8_lossy(&said.stdout))["findings"][0]["rule"], "maxmemory");
+    // Nobody is there.
+    let port = strand_testkit::process::free_port().expect("loopback has ports");
+    let said = strand(&["doctor", "--server", &format!("127.0.0.1:{port}")]);
+    assert!(said.status.code() == Some(1) && !said.stderr.is_empty(), "{said:?}");
+}
+
+#[test]
+fn a_bundle_has_everything_and_no_secret() {
+    let site = site(&["--requirepass", "planted-secret-1", "--slowlog-log-slower-than", "0"]);
+    let mut client = site.resp();
+    client.call("AUTH planted-secret-1", "+OK\r\n");
+    client.call("ACL SETUSER ann on >planted-secret-2 ~* +@all", "+OK\r\n");
+    client.call("CONFIG SET masterauth planted-secret-3", "+OK\r\n");
+    // Where nobody should put one, and somebody does.
+    client.call("CLIENT SETNAME planted-secret-1", "+OK\r\n");
+    client.call("SET planted-secret-1 planted-secret-4", "+OK\r\n");
+    (0..300).for_each(|_| _ = client.bulk("GET planted-secret-1"));
+    comes_true(|| json(&client.bulk("DIAG SERIES"))["levels"][0]["rows"].as_u64() > Some(0));
+    let output = site.server.folder.0.join("bundle.tar.zst").display().to_string();
+    let address = site.server.address.to_string();
+    let made =
+        strand(&["bundle", "--server", &address, "--password", "planted-secret-1", "--output", &output]);
+    let said = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(made.status.success(), "{said} {}", String::from_utf8_lossy(&made.stderr));
+    let digest = said.lines().find_map(|l| l.strip_prefix("digest ")).expect("it is told").to_string();
+    let shown = strand(&["bundle", "show", &output, "--digest", &digest]);
+    let list = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.status.success(), "{list}");
+    for name in [
+        "acl.json",
+        "clients.txt",
+        "config.json",
+        "diag/doctor.json",
+        "diag/log.txt",
+        "diag/memory.json",
+        "diag/phases.json",
+        "diag/slowlog.json",
+        "diag/system.json",
+        "history/seconds.json",
+        "imports.json",
+        "info.txt",
+        "search/indexes.json",
+    ] {
+        assert!(list.contains(name), "{name} in {list}");
+        let entry = strand(&["bundle", "show", &output, "--entry", name]);
+        let text = String::from_utf8_lossy(&entry.stdout).into_owned();
+        assert!(entry.status.success() && text.len() > 2, "{name}: {text}");
+        assert!(!text.contains("planted-secret"), "{name}: {text}");
+        assert!(!text.contains("NOPERM") && !text.contains("unknown command"), "{name}: {text}");
+    }
+    let entry = |name: &str| {
+        let said = strand(&["bundle", "show", &output, "--entry", name]);
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    assert!(entry("acl.json").contains("#(digest)") && entry("clients.txt").contains("(redacted)"));
+    assert!(entry("diag/slowlog.json").contains("arguments left out"));
+    assert!(
+        entry("diag/log.txt").contains("Ready to accept connections")
+            || !entry("diag/log.txt").trim().is_empty()
+    );
+    assert!(json(&entry("diag/system.json"))["threads"].as_str().is_some_and(|t| t.contains("worker-0")));
+    // With one byte changed, with another digest, where a file is already, without a right.
+    let bytes = std::fs::read(&output).expect("it was written");
+    let changed = site.server.folder.0.join("changed");
+    let mut bad = bytes.clone();
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    std::fs::write(&changed, bad).expect("the folder is ours");
+    let refused = strand(&["bundle", "show", &changed.display().to_string()]);
+    assert!(refused.status.code() == Some(1) && refused.stdout.is_empty(), "{refused:?}");
+    assert_eq!(strand(&["bundle", "show", &output, "--digest", "00"]).status.code(), Some(1));
+    let again =
+        strand(&["bundle", "--server", &address, "--password", "planted-secret-1", "--output", &output]);
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(std::fs::read(&output).expect("it stays"), bytes);
+}
+
+#[test]
+fn reports_are_there_over_http_too() {
+    let site = site(&[]);
+    let mut http = site.http();
+    for name in ["bigkeys", "doctor", "hotkeys", "memory", "phases", "slowlog"] {
+        let answer = http.get(&format!("/v1/diag/{name}"));
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, "application/json"),
+            "{}",
+            answer.text()
+        );
+        assert!(json(&answer.text()).is_object());
+    }
+    assert_eq!(http.get("/v1/diag/nothing").status, 404);
+    assert_eq!(http.get("/v1/diag/").status, 404);
+}
+
+#[test]
+fn live_and_ready_are_two_questions() {
+    let site = site(&["--dir", "."]);
+    let mut http = site.http();
+    let ready = http.get("/readyz");
+    assert_eq!((ready.status, json(&ready.text())["ready"].as_bool()), (200, Some(true)));
+    assert_eq!(http.get("/livez").status, 200);
+    // A snapshot that cannot be written, where there are save points: writes are refused.
+    let mut client = site.resp();
+    client.send(b"*4\r\n$6\r\nCONFIG\r\n$3\r\nSET\r\n$4\r\nsave\r\n$6\r\n3600 1\r\n");
+    client.expect(b"+OK\r\n");
+    client.call("SET k v", "+OK\r\n");
+    std::fs::create_dir_all(site.server.folder.0.join("dump.rdb/full")).expect("the folder is ours");
+    client.send(b"BGSAVE\r\n");
+    assert!(client.line().starts_with('+'));
+    comes_true(|| http.get("/readyz").status == 503);
+    let told = json(&http.get("/readyz").text());
+    assert!(told["reasons"][0].as_str().is_some_and(|why| why.contains("writes are refused")), "{told}");
+    assert_eq!(http.get("/livez").status, 200);
+    assert!(client.bulk("DIAG DOCTOR").contains("persistence"));
+}
+
+#[test]
+fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
+    let server = Server::start(&["--log-format", "json"]);
+    let mut client = server.connect();
+    let say = |client: &mut crate::harness::Client, word: &str| {
+        let script = format!("redis.log(redis.LOG_DEBUG,'{word}')");
+        client.send(format!("*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n", script.len()).as_bytes());
+        client.expect(b"$-1\r\n");
+    };
+    let has = |word: &str| server.folder.log_text().contains(word);
+    say(&mut client, "first-word");
+    client.call("CONFIG SET log-levels strand::driver::host=debug", "+OK\r\n");
+    say(&mut client, "second-word");
+    comes_true(|| has("second-word"));
+    client.call("CONFIG SET log-levels strand::driver::host=off", "+OK\r\n");
+    say(&mut client, "third-word");
+    client.call("CONFIG SET log-levels nothing", "+OK\r\n");
+    comes_true(|| has("is no target=level"));
+    assert!(!has("first-word") && !has("third-word"), "{}", server.folder.log_text());
+    let log = server.folder.log_text();
+    let lines: Vec<Value> = log.lines().map(json).collect();
+    let line = lines.iter().find(|line| line["message"].as_str().is_some_and(|m| m.contains("second-word")));
+    let line = line.expect("it is there");
+    assert_eq!(
+        (line["level"].as_str(), line["target"].as_str()),
+        (Some("DEBUG"), Some("strand::driver::host"))
+    );
+    assert!(line["time_ms"].is_u64() && line["thread"].is_string(), "{line}");
+}
+
+#[test]
+fn systemd_s_watchdog_is_told_that_the_server_lives() {
+    let folder = crate::harness::Folder::new();
+    let path = folder.0.join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("the folder is ours");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("not zero");
+    let server = Server::start_env(
+        &[("NOTIFY_SOCKET", &path.display().to_string()), ("WATCHDOG_USEC", "200000")],
+        &["--supervised", "systemd"],
+    );
+    let mut lives = 0;
+    for _ in 0..20 {
+        let mut message = [0; 256];
+        let bytes = socket.recv(&mut message).expect("it tells its manager");
+        lives += usize::from(&message[..bytes] == b"WATCHDOG=1\n");
+        if lives == 3 {
+            break;
+        }
+    }
+    assert_eq!(lives, 3);
+    drop(server);
+}
+
+#[test]
+fn metrics_are_given_in_both_forms() {
+    let site = site(&[]);
+    let mut client = site.resp();
+    client.call("PING", "+PONG\r\n");
+    let mut http = site.http();
+    let plain = http.get("/metrics");
+    assert!(
+        plain.header("content-type").starts_with("text/plain; version=0.0.4")
+            && !plain.text().contains("# EOF")
+    );
+    let open = http.ask("GET /metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n", b"");
+    assert!(open.header("content-type").starts_with("application/openmetrics-text"));
+    assert!(open.text().ends_with("# EOF\n") && open.text().contains("# TYPE strand_commands counter\n"));
+    for text in [plain.text(), open.text()] {
+        assert!(
+            text.contains("strand_command_latency_microseconds{command=\"ping\",percentile=\"99\"}"),
+            "{text}"
+        );
+        // Every sample follows a declaration.
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(samples.clone().count() > 100 && samples.clone().all(|line| line.starts_with("strand_")));
+    }
+}
