@@ -28,6 +28,33 @@ impl Now {
     }
 }
 
+/// What DIAG PROFILE asks for. `folded`: as text with a line for each stack, and not in the form of pprof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileAsk {
+    /// Memory that is in use, by where it was asked for.
+    Heap {
+        /// See the type.
+        folded: bool,
+    },
+    /// All memory that was ever asked for.
+    Allocs {
+        /// See the type.
+        folded: bool,
+    },
+    /// Begin to sample processor time; the answer is the number of the profile.
+    CpuStart {
+        /// How long the client means to wait.
+        seconds: u64,
+    },
+    /// End it; the answer is the profile.
+    CpuStop {
+        /// Its number.
+        id: u64,
+        /// See the type.
+        folded: bool,
+    },
+}
+
 /// A file that is open for reading, and its length in bytes.
 pub type OpenedFile = (Box<dyn Read + Send>, u64);
 
@@ -102,6 +129,18 @@ pub trait Host: Send + Sync {
     /// What the system says of the process and of the machine, in its own words: names and texts. On a thread that may be slow.
     fn system_report(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+    /// Takes a profile, or begins or ends one; the bytes of the answer. On a thread that may be slow.
+    ///
+    /// # Errors
+    /// An error reply.
+    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
+        let _ = ask;
+        Err("ERR this host takes no profiles".into())
+    }
+    /// Samples allocations from now on, or no more.
+    fn sample_heap(&self, on: bool) {
+        let _ = on;
     }
     /// The newest lines of the log.
     fn log_tail(&self) -> Vec<u8> {

@@ -34,7 +34,7 @@ pub use config::Config;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{
-    CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServerFacts, ServiceMemory,
+    CpuFacts, Framing, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServerFacts, ServiceMemory,
     ShutdownRequest, Signal, Wake, WriteFile,
 };
 pub use persist::{FoundAof, Load};

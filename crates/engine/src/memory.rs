@@ -121,8 +121,12 @@ pub(crate) type Shares = [u64; PURPOSES];
 /// The limit, and what was seen at the last look.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// `maxmemory`; 0 is none.
+    /// What may be used: the lesser of the two below; 0 is no limit.
     limit_bytes: AtomicU64,
+    /// `maxmemory`; 0 is none.
+    configured_bytes: AtomicU64,
+    /// What may be used while the system is about to run out of memory; 0 otherwise.
+    ceiling_bytes: AtomicU64,
     /// The data may grow to this until the limit is reached. Negative: even without any data it would be over.
     data_bytes_max: AtomicI64,
     used_bytes: AtomicU64,
@@ -143,6 +147,8 @@ impl Memory {
     pub(crate) fn new(startup_bytes: u64) -> Memory {
         Memory {
             limit_bytes: 0.into(),
+            configured_bytes: 0.into(),
+            ceiling_bytes: 0.into(),
             data_bytes_max: i64::MAX.into(),
             used_bytes: startup_bytes.into(),
             peak_bytes: startup_bytes.into(),
@@ -159,13 +165,32 @@ impl Memory {
     pub(crate) fn is_limited(&self) -> bool {
         self.limit_bytes.load(Relaxed) != 0
     }
-    /// `maxmemory`; 0 is none.
+    /// `maxmemory`, or the ceiling where that is less; 0 is no limit.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Relaxed)
     }
-    /// Sets the limit; a look must follow.
+    /// `maxmemory`; 0 is none.
+    pub(crate) fn configured_bytes(&self) -> u64 {
+        self.configured_bytes.load(Relaxed)
+    }
+    /// What may be used for as long as the system has no more; 0 otherwise.
+    pub(crate) fn ceiling_bytes(&self) -> u64 {
+        self.ceiling_bytes.load(Relaxed)
+    }
+    /// Sets `maxmemory`; a look must follow.
     pub(crate) fn set_limit(&self, bytes: u64) {
-        self.limit_bytes.store(bytes, Relaxed);
+        self.configured_bytes.store(bytes, Relaxed);
+        self.choose_limit();
+    }
+    /// Sets or removes the ceiling; a look must follow.
+    pub(crate) fn set_ceiling(&self, bytes: u64) {
+        self.ceiling_bytes.store(bytes, Relaxed);
+        self.choose_limit();
+    }
+    fn choose_limit(&self) {
+        let limits = [self.configured_bytes(), self.ceiling_bytes()];
+        let least = limits.into_iter().filter(|bytes| *bytes > 0).min();
+        self.limit_bytes.store(least.unwrap_or(0), Relaxed);
     }
     /// How far over the limit it is while the data is `data_bytes`.
     #[inline]

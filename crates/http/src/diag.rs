@@ -1,4 +1,5 @@
-//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots; `/v1/diag/`: its reports.
+//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots; `/v1/diag/`: its reports;
+//! `/debug/pprof/`: profiles.
 //!
 //! Each is a DIAG command, so the rights are those of the user on DIAG. `/v1/live` asks again every second: a user who loses the
 //! right is told so within one.
@@ -45,6 +46,45 @@ pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<R
         Some(report) => json(&context, &[b"DIAG", report.as_bytes()]).await,
         None => Err(Problem::not_found(format!("the reports are {}", REPORTS.join(", ")))),
     }
+}
+
+/// Seconds of a CPU profile unless the request says how many.
+const PROFILE_SECONDS: u64 = 30;
+
+/// `GET /debug/pprof/heap`, `/debug/pprof/allocs` and `/debug/pprof/profile?seconds=`; with `format=folded` as text.
+pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> Result<Response, Problem> {
+    let folded = match request.query.get("format") {
+        None | Some("pprof") => false,
+        Some("folded") => true,
+        Some(_) => return Err(Problem::bad_request("format is pprof or folded")),
+    };
+    let started;
+    let mut args: Vec<&[u8]> = match &name[..] {
+        b"heap" => vec![b"DIAG", b"PROFILE", b"HEAP"],
+        b"allocs" => vec![b"DIAG", b"PROFILE", b"ALLOCS"],
+        b"profile" => {
+            let wanted = request.query.get("seconds").map(str::parse::<u64>);
+            let wanted = wanted.unwrap_or(Ok(PROFILE_SECONDS));
+            let seconds = wanted.map_err(|_| Problem::bad_request("seconds is no number"))?;
+            let number = seconds.to_string();
+            let start: [&[u8]; 6] = [b"DIAG", b"PROFILE", b"CPU", b"START", b"SECONDS", number.as_bytes()];
+            context.session.command(&start);
+            started = context.session.line().await?.unwrap_or_default();
+            (context.settings.sleep.0)(seconds.saturating_mul(1000)).await;
+            vec![b"DIAG", b"PROFILE", b"CPU", b"STOP", &started]
+        }
+        _ => return Err(Problem::not_found("the profiles are heap, allocs, profile")),
+    };
+    if folded {
+        args.push(b"FOLDED");
+    }
+    context.session.command(&args);
+    let bytes = context.session.line().await?.unwrap_or_default();
+    let mut response = Response::new(ResponseBody::whole(bytes));
+    let kind = if folded { "text/plain; charset=utf-8" } else { "application/octet-stream" };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
 /// A command whose reply is JSON, as a response.

@@ -221,6 +221,21 @@ pub static ROUTES: &[Route] = &[
     },
     Route {
         method: Method::GET,
+        path: "/debug/pprof/{profile}",
+        operation: "profile",
+        summary: "Where memory in use (heap) or all memory (allocs) was asked for, or processor time goes (profile)",
+        parameters: &[
+            required("profile", "path", "heap, allocs or profile"),
+            parameter("seconds", "query", "integer", "How long processor time is sampled; 30 without it"),
+            parameter("format", "query", "string", "pprof (in gzip; the default) or folded (text)"),
+        ],
+        takes: &[],
+        gives: &[(200, "The profile", BYTES)],
+        needs_session: true,
+        run: handler!(diag::profile),
+    },
+    Route {
+        method: Method::GET,
         path: "/v1/series",
         operation: "historySeries",
         summary: "The series of the history, and what it takes",

@@ -80,6 +80,23 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
         .flags(FLAGS)
         .tips(TIPS)
         .exec(Exec::Session(S::Diag)),
+        CommandSpec::sub(
+            "profile",
+            "diag",
+            "0.1.0",
+            "O(N), N different stacks",
+            "Shows where memory is asked for, or where processor time goes, in the form of pprof.",
+        )
+        .arity(-3)
+        .flags(FLAGS)
+        .args(&[
+            Arg::string("kind"),
+            Arg::string("action").optional(),
+            Arg::string("number").optional(),
+            Arg::word("folded", "FOLDED").optional(),
+        ])
+        .tips(TIPS)
+        .exec(Exec::Session(S::Diag)),
         CommandSpec::sub("series", "diag", "0.1.0", "O(1)", "Lists the series of the history, as JSON.")
             .flags(FLAGS)
             .tips(TIPS)

@@ -197,6 +197,8 @@ options! {
         Anytime, "Fields up to which a hash is stored packed";
     HashMaxListpackValue "hash-max-listpack-value" / "hash-max-ziplist-value", Kind::Memory(0, LONG), "64", Anytime,
         "Bytes of a field or value up to which a hash is stored packed";
+    HeapProfiling "heap-profiling", Kind::Bool, "yes", Anytime,
+        "Sample one allocation in 4 MiB of them, for DIAG PROFILE HEAP and ALLOCS";
     HistoryOnDisk "history-on-disk", Kind::Choice(&["auto", "yes", "no"]), "auto", Startup,
         "Keep the history of figures (DIAG HISTORY) in the folder strand-history; auto: where the data is kept on the disk";
     HllSparseMaxBytes "hll-sparse-max-bytes", Kind::Memory(0, LONG), "3000", Anytime,

@@ -67,6 +67,8 @@ struct State {
     /// Samples in a row with memory pressure.
     pressed: u32,
     purged_s: u64,
+    /// Samples in a row in which the control group was so full that the server takes no more.
+    full: u32,
 }
 
 /// Actions that are kept.
@@ -81,6 +83,9 @@ const PRESSED_SAMPLES: u32 = 3;
 const PURGE_AGAIN_S: u64 = 30;
 /// A control group, or a machine, that is so full is near its end.
 const FULL_SHARE: f32 = 0.95;
+/// So full it is at its end: the server takes no more memory until the group is [`ROOMY_SHARE`] full again.
+const LAST_SHARE: f32 = 0.97;
+const ROOMY_SHARE: f32 = 0.90;
 /// Less free space than this share of the disk, or than these bytes, is little.
 const DISK_FREE_SHARE: f32 = 0.05;
 const DISK_FREE_BYTES: f32 = 1e9;
@@ -132,6 +137,7 @@ impl Diag {
 impl Engine {
     /// Does what can be done by itself: with every sample.
     pub(super) fn act(&self, now: Now) {
+        self.keep_within_group(now);
         let diag = &self.diag;
         let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_ACTS);
         let full = self.group_is_full().is_some();
@@ -154,11 +160,40 @@ impl Engine {
         self.host.log(&did);
         diag.acts.note(now.unix_s(), "memory-pressure", did);
     }
+    /// Before the kernel ends the process: with the control group at its end, what is used now becomes the limit. Keys are evicted by
+    /// `maxmemory-policy`, or commands that need memory are refused with OOM, as with `maxmemory`.
+    fn keep_within_group(&self, now: Now) {
+        let share = self.group_share();
+        let is_limited = self.memory.ceiling_bytes() > 0;
+        let is_last = {
+            let mut state = self.diag.acts.state.lock();
+            state.full = if share.is_some_and(|share| share >= LAST_SHARE) { state.full + 1 } else { 0 };
+            state.full > PRESSED_SAMPLES
+        };
+        let did = if is_last && !is_limited {
+            let used = self.host.allocated_bytes();
+            self.memory.set_ceiling(used.max(1));
+            format!("the control group is at its end: no more than the {used} bytes of now are used")
+        } else if is_limited && share.is_none_or(|share| share < ROOMY_SHARE) {
+            self.memory.set_ceiling(0);
+            "the control group has room again: maxmemory alone is the limit".into()
+        } else {
+            return;
+        };
+        self.look_at_memory();
+        self.forget_spare();
+        self.host.log(&did);
+        self.diag.acts.note(now.unix_s(), "memory-ceiling", did);
+    }
     /// The share of the control group's memory that is used, when that is nearly all.
     fn group_is_full(&self) -> Option<f32> {
+        self.group_share().filter(|share| *share >= FULL_SHARE)
+    }
+    /// The share of the control group's memory that is used, where it has a limit.
+    fn group_share(&self) -> Option<f32> {
         let (used, limit) =
             (self.diag.newest("cgroup.memory.used")?, self.diag.newest("cgroup.memory.limit")?);
-        Some(used / limit).filter(|share| limit > 0.0 && *share >= FULL_SHARE)
+        (limit > 0.0).then_some(used / limit)
     }
     /// Why clients should be sent elsewhere for now; empty when it serves.
     pub fn unready(&self) -> Vec<String> {
@@ -195,7 +230,17 @@ impl Engine {
         let mut add = |rule, level, what: String, todo: &str| {
             found.push(Finding { rule, level, what, todo: todo.into() });
         };
-        if limit > 0 && over > 0 {
+        let ceiling = self.memory.ceiling_bytes();
+        if ceiling > 0 {
+            add(
+                "memory-ceiling",
+                Level::Alert,
+                format!(
+                    "the control group is at its end: the server takes no more than {ceiling} bytes until it has room"
+                ),
+                "Raise the group's limit, set maxmemory below it, or remove data",
+            );
+        } else if limit > 0 && over > 0 {
             add(
                 "maxmemory",
                 Level::Alert,

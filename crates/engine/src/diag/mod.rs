@@ -82,6 +82,10 @@ impl Engine {
         self.act(now);
         diag.sampled_ns.fetch_add(self.host.mono_ns().saturating_sub(began_ns), Relaxed);
     }
+    /// Samples allocations, or does not, as `heap-profiling` says.
+    pub fn sample_heap(&self) {
+        self.host.sample_heap(self.config.number(Opt::HeapProfiling) != 0);
+    }
     /// How long the worker that is longest in one turn has been.
     pub fn longest_turn_us(&self, now: Now) -> u64 {
         self.diag.stuck.longest_us(now.mono_us)

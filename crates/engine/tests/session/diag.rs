@@ -156,6 +156,16 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
     say(&mut server, &[("cgroup.memory.used", 98e6, false), ("cgroup.memory.limit", 1e8, false)]);
     assert!(rules(&mut peer, &server).contains(&"cgroup-memory".to_string()));
     assert_eq!(server.purges.load(Relaxed), 2);
+    // It has refused what needs memory since, and goes on when there is room.
+    assert!(rules(&mut peer, &server).contains(&"memory-ceiling".to_string()));
+    server.used_bytes.fetch_add(1 << 20, Relaxed);
+    server.engine.watch_memory(server.now);
+    assert!(peer.run(&server, "SET k v").starts_with("-OOM "));
+    assert!(peer.run(&server, "GET k").starts_with("$-1"));
+    assert!(peer.run(&server, "CONFIG GET maxmemory").contains("|0|"), "what is configured stays");
+    say(&mut server, &[("cgroup.memory.used", 80e6, false), ("cgroup.memory.limit", 1e8, false)]);
+    assert!(!rules(&mut peer, &server).contains(&"memory-ceiling".to_string()));
+    assert_eq!(peer.run(&server, "SET k v"), "+OK|");
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub mod filters;
 pub mod import;
 pub mod jobs;
 pub mod json;
+pub mod profile;
 pub mod remote;
 pub mod serve;
 pub mod supervised;
@@ -49,6 +50,8 @@ pub enum Command {
     Cli(Box<strand_cli::CliArgs>),
     /// Put all that a running server knows of itself into one file, or look at such a file
     Bundle(bundle::BundleArgs),
+    /// Say where a running server's memory was asked for, or where its processor time goes
+    Profile(profile::ProfileArgs),
     /// Say what is wrong with a running server, what it did about it, and what to do
     Doctor(doctor::DoctorArgs),
     /// Read a data file to its end and say what is in it, or where it is damaged
@@ -71,6 +74,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Jobs(args) => jobs::run(args),
         Command::Cli(args) => strand_cli::run(*args),
         Command::Bundle(args) => bundle::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),
     }

@@ -6,6 +6,7 @@ use super::disk::{self, DirLock};
 use super::files;
 use super::folder::DiskFolder;
 use super::lane::Reclaimer;
+use super::profiles::Profiles;
 use super::signal::Changes;
 use super::system::SystemWatch;
 use super::tls::Tls;
@@ -21,8 +22,8 @@ use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
 use strand_diag::history::Figure;
 use strand_engine::{
-    Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ServiceMemory, ShutdownRequest,
-    Signal, WriteFile,
+    Config, CpuFacts, Folder, Host, MemoryFacts, Now, OpenedFile, PeerInfo, ProfileAsk, ServiceMemory,
+    ShutdownRequest, Signal, WriteFile,
 };
 use strand_search::Search;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -95,6 +96,7 @@ pub struct ServerHost {
     snapshot_lock: Mutex<Option<DirLock>>,
     system: Mutex<SystemWatch>,
     checks: OnceLock<Vec<Check>>,
+    profiles: Profiles,
 }
 
 /// Failed logins in the present stretch of time, and when that began on the monotonic clock.
@@ -149,6 +151,7 @@ impl ServerHost {
             snapshot_lock: Mutex::default(),
             system: Mutex::default(),
             checks: OnceLock::new(),
+            profiles: Profiles::default(),
         }
     }
     /// What was found at the start; said in the log.
@@ -272,10 +275,19 @@ impl Host for ServerHost {
         DiskFolder::open(name, file).map(Some)
     }
     fn system_figures(&self) -> Vec<Figure> {
+        self.profiles.tick();
         self.system.lock().figures()
     }
     fn system_report(&self) -> Vec<(String, String)> {
         super::system::report()
+    }
+    fn profile(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
+        self.profiles.take(ask)
+    }
+    fn sample_heap(&self, on: bool) {
+        if let Err(why) = self.profiles.sample_heap(on) {
+            tracing::warn!("{why}");
+        }
     }
     fn log_tail(&self) -> Vec<u8> {
         super::logging::tail()

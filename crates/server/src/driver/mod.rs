@@ -22,6 +22,7 @@ mod log_lines;
 mod logging;
 mod manager;
 mod peer;
+mod profiles;
 mod signal;
 mod stream;
 mod system;
@@ -134,6 +135,7 @@ fn start(
     let engine = Engine::new(config, keyspace, host.clone(), facts(workers, config_file), clock.now());
     engine.load_users().map_err(io::Error::other)?;
     engine.open_history();
+    engine.sample_heap();
     host.set_checks(checks::Settings::read(engine.config().tcp_backlog(), clients).judge());
     lock_snapshot(&engine, &host).map_err(io::Error::other)?;
     let data = find_data(&engine, clock).map_err(io::Error::other)?;
@@ -299,6 +301,7 @@ fn report(config: &Config) {
 fn changed(engine: &Engine, workers: &[Worker], level: &logging::LogLevel, name: &str) {
     match name {
         "loglevel" | "log-levels" => level.set(&engine.config().loglevel(), &engine.config().log_levels()),
+        "heap-profiling" => engine.sample_heap(),
         "timeout" => workers.iter().for_each(Worker::poke),
         name => {
             if let Some(why) = find(name.as_bytes()).and_then(|option| option.spec().no_effect) {

@@ -162,7 +162,11 @@ fn cgroup(out: &mut Vec<Figure>) {
         out.push(Figure::gauge("cgroup.memory.limit", "bytes", bytes as f64));
     }
     if let Some(bytes) = number("memory.current") {
-        out.push(Figure::gauge("cgroup.memory.used", "bytes", bytes as f64));
+        // Cached files are the group's, too, and no reason to worry: the kernel drops them first.
+        let stat = read("memory.stat").unwrap_or_default();
+        let of = |name: &str| stat.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let cached = of("active_file ").unwrap_or(0) + of("inactive_file ").unwrap_or(0);
+        out.push(Figure::gauge("cgroup.memory.used", "bytes", bytes.saturating_sub(cached) as f64));
     }
     let throttled =
         || read("cpu.stat")?.lines().find_map(|l| l.strip_prefix("throttled_usec ")?.parse::<u64>().ok());

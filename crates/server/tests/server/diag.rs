@@ -135,6 +135,80 @@ fn a_bundle_has_everything_and_no_secret() {
     assert_eq!(std::fs::read(&output).expect("it stays"), bytes);
 }
 
+/// The stacks of a profile as text, the largest first.
+fn folded(kind: &[&str], address: &str) -> String {
+    let said = strand(&[&["profile"], kind, &["--server", address, "--folded"]].concat());
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
+    let site = site(&[]);
+    let address = site.server.address.to_string();
+    let mut client = site.resp();
+    // 256 MiB in strings that APPEND makes.
+    let part = "x".repeat(8 << 20);
+    for i in 0..32 {
+        let key = format!("k:{i:02}");
+        client.send(format!("*3\r\n$6\r\nAPPEND\r\n$4\r\n{key}\r\n${}\r\n{part}\r\n", part.len()).as_bytes());
+        client.expect(format!(":{}\r\n", part.len()).as_bytes());
+    }
+    for kind in ["heap", "allocs"] {
+        let text = folded(&[kind], &address);
+        let sum = |has: &dyn Fn(&str) -> bool| -> u64 {
+            let lines = text.lines().filter(|line| has(line));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        };
+        let (all, data) =
+            (sum(&|_| true), sum(&|line| line.starts_with("string;") || line.contains("strand_")));
+        assert!(all > 200 << 20 && data > all / 2, "{kind}: {data} of {all}: {text}");
+    }
+    // In the form of pprof, which is in gzip; and not over a file that is there.
+    let output = site.server.folder.0.join("heap.pb.gz").display().to_string();
+    let write = || strand(&["profile", "heap", "--server", &address, "--output", &output]);
+    assert!(write().status.success());
+    assert_eq!(std::fs::read(&output).expect("it was written")[..2], [0x1f, 0x8b]);
+    assert_eq!(write().status.code(), Some(1));
+    let mut http = site.http();
+    let answer = http.get("/debug/pprof/heap");
+    assert_eq!((answer.status, answer.body[..2].to_vec()), (200, vec![0x1f, 0x8b]));
+    assert_eq!(http.get("/debug/pprof/nothing").status, 404);
+    assert_eq!(http.get("/debug/pprof/heap?format=what").status, 400);
+    assert_eq!(http.get("/debug/pprof/profile?seconds=0").status, 400);
+    // Processor time, while another client's script runs.
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let busy = std::thread::spawn({
+        let (mut busy, is_over) = (site.resp(), is_over.clone());
+        move || {
+            for _ in 0..10_000 {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                busy.send(b"EVAL \"for i=1,2000000 do local x = i * 2 end return 1\" 0\r\n");
+                busy.expect(b":1\r\n");
+            }
+        }
+    });
+    comes_true(|| {
+        let text = folded(&["cpu", "--seconds", "1"], &address);
+        text.lines().next().is_some_and(|line| line.contains("lua"))
+    });
+    client.send(b"DIAG PROFILE CPU START SECONDS 5\r\n");
+    let length: usize = client.line()[1..].parse().expect("a length");
+    let number = client.line();
+    assert_eq!(number.len(), length);
+    let mut second = site.resp();
+    second.send(b"DIAG PROFILE CPU START\r\n");
+    assert!(second.line().starts_with("-BUSY "));
+    assert_eq!(http.get("/debug/pprof/profile?seconds=1").status, 503);
+    second.send(b"DIAG PROFILE CPU STOP 1\r\n");
+    assert!(second.line().starts_with("-ERR no such profile"));
+    assert!(client.bulk(&format!("DIAG PROFILE CPU STOP {number} FOLDED")).contains(';'));
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    busy.join().expect("all its scripts ended well");
+}
+
 #[test]
 fn reports_are_there_over_http_too() {
     let site = site(&[]);

@@ -52,6 +52,9 @@ pub(super) fn run(engine: &Engine, args: Args<'_>, now: Now, reply: &mut Reply<'
         commands::hotkeys(engine, args)?.to_string()
     } else if args.is(1, "BIGKEYS") {
         commands::bigkeys(engine, now).to_string()
+    } else if args.is(1, "PROFILE") {
+        reply.bulk(&commands::profile(engine, args)?);
+        return Ok(());
     } else {
         series(engine).to_string()
     };
@@ -281,6 +284,12 @@ const HELP: &[&str] = &[
     "PHASES",
     "    Return for each command how long calls executed, and waited for a helper thread (queued) or",
     "    for somebody else (parked), where they did; and how long replies waited for clients (flushing).",
+    "PROFILE HEAP|ALLOCS [FOLDED]",
+    "    Return where the memory in use, or all memory ever, was asked for: pprof in gzip, or folded text.",
+    "PROFILE CPU START [SECONDS <seconds>]",
+    "    Begin to sample processor time; return the number of the profile.",
+    "PROFILE CPU STOP <number> [FOLDED]",
+    "    End it and return where the time went.",
     "SERIES",
     "    Return the names and units of all series, and what the history takes.",
     "SLOWLOG [<count>]",

@@ -3,7 +3,7 @@
 use crate::diag::hot::{EVERY, KINDS};
 use crate::slowlog::Entry;
 use crate::timing::Spread;
-use crate::{Engine, Now};
+use crate::{Engine, Now, ProfileAsk};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use strand_diag::sketch::{By, Row};
@@ -75,6 +75,43 @@ fn text(bytes: &[u8]) -> String {
         Ok(text) => text.into(),
         Err(_) => bytes.escape_ascii().to_string(),
     }
+}
+
+/// Seconds of a CPU profile unless SECONDS says how many, and at most.
+const PROFILE_SECONDS: (u64, u64) = (30, 300);
+
+/// `DIAG PROFILE HEAP|ALLOCS [FOLDED]`, `DIAG PROFILE CPU START [SECONDS n]`, `DIAG PROFILE CPU STOP id [FOLDED]`
+pub(super) fn profile(engine: &Engine, args: Args<'_>) -> Result<Vec<u8>, Vec<u8>> {
+    let syntax = || Vec::from(super::SYNTAX);
+    // FOLDED as the last of `len` arguments, where there are so many.
+    let folded = |len: usize| match args.len() {
+        given if given == len => Ok(false),
+        given if given == len + 1 && args.is(len, "FOLDED") => Ok(true),
+        _ => Err(syntax()),
+    };
+    let ask = if args.is(2, "HEAP") {
+        ProfileAsk::Heap { folded: folded(3)? }
+    } else if args.is(2, "ALLOCS") {
+        ProfileAsk::Allocs { folded: folded(3)? }
+    } else if args.is(2, "CPU") && args.len() > 3 && args.is(3, "START") {
+        let seconds = match args.len() {
+            4 => PROFILE_SECONDS.0,
+            6 if args.is(4, "SECONDS") => parse_int(args.at(5))
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| (1..=PROFILE_SECONDS.1).contains(n))
+                .ok_or_else(|| {
+                    format!("ERR seconds must be between 1 and {}", PROFILE_SECONDS.1).into_bytes()
+                })?,
+            _ => return Err(syntax()),
+        };
+        ProfileAsk::CpuStart { seconds }
+    } else if args.is(2, "CPU") && args.len() > 4 && args.is(3, "STOP") {
+        let id = parse_int(args.at(4)).and_then(|id| u64::try_from(id).ok());
+        ProfileAsk::CpuStop { id: id.ok_or_else(syntax)?, folded: folded(5)? }
+    } else {
+        return Err(syntax());
+    };
+    engine.host.profile(ask).map_err(String::into_bytes)
 }
 
 /// `DIAG DOCTOR`

@@ -76,7 +76,7 @@ pub(super) fn memory(f: &Facts<'_>, out: &mut String) {
     let m = ledger.facts;
     let memory = &engine.memory;
     let (peak, startup, limit) =
-        (memory.peak_bytes(m.used_bytes), memory.startup_bytes(), memory.limit_bytes());
+        (memory.peak_bytes(m.used_bytes), memory.startup_bytes(), memory.configured_bytes());
     let share = |purpose: Purpose| ledger.share(purpose);
     let dataset = share(Purpose::Data).min(m.used_bytes);
     let vm_bytes = memory.charged(Purpose::Scripts);

@@ -1,0 +1,94 @@
+//! `strand profile`: where a running server's memory was asked for, or where its processor time goes, as a file for `go tool pprof`.
+
+use super::display::{print_line, safe};
+use super::doctor::{ServerArgs, text};
+use clap::{Args, ValueEnum};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What `strand profile --help` says below the options.
+const AFTER_HELP: &str = "Look at it with: go tool pprof -top FILE
+What changed between two files: go tool pprof -top -diff_base OLD NEW
+By what the memory is for: go tool pprof -tags FILE";
+
+/// Options of `strand profile`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct ProfileArgs {
+    /// What to look at
+    #[arg(value_enum)]
+    pub kind: ProfileKind,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// The file to write; it must not be there yet
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How long processor time is sampled
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub seconds: u64,
+    /// Print the stacks as text, a line each with the largest first, in place of a file
+    #[arg(long, conflicts_with = "output")]
+    pub folded: bool,
+}
+
+/// The profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProfileKind {
+    /// Memory that is in use
+    Heap,
+    /// All memory that was ever asked for
+    Allocs,
+    /// Processor time
+    Cpu,
+}
+
+/// Asks and writes; the value is the process's exit code.
+pub fn run(args: ProfileArgs) -> ExitCode {
+    match take(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("strand profile: {}", safe(&why));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn take(args: &ProfileArgs) -> Result<(), String> {
+    let mut connection = args.server.connect().map_err(|e| e.to_string())?;
+    let mut ask = |words: &[&str]| text(&mut connection, words).map_err(|e| e.to_string());
+    let started;
+    let mut words = match args.kind {
+        ProfileKind::Heap => vec!["DIAG", "PROFILE", "HEAP"],
+        ProfileKind::Allocs => vec!["DIAG", "PROFILE", "ALLOCS"],
+        ProfileKind::Cpu => {
+            let seconds = args.seconds.to_string();
+            let number = ask(&["DIAG", "PROFILE", "CPU", "START", "SECONDS", &seconds])?;
+            started = String::from_utf8_lossy(&number).into_owned();
+            std::thread::sleep(Duration::from_secs(args.seconds));
+            vec!["DIAG", "PROFILE", "CPU", "STOP", &started]
+        }
+    };
+    if args.folded {
+        words.push("FOLDED");
+    }
+    let bytes = ask(&words)?;
+    if args.folded {
+        String::from_utf8_lossy(&bytes).lines().for_each(|line| print_line(&safe(line)));
+        return Ok(());
+    }
+    let name = match args.kind {
+        ProfileKind::Heap => "strand-heap.pb.gz",
+        ProfileKind::Allocs => "strand-allocs.pb.gz",
+        ProfileKind::Cpu => "strand-cpu.pb.gz",
+    };
+    let output = args.output.clone().unwrap_or_else(|| name.into());
+    let file = OpenOptions::new().write(true).create_new(true).open(&output);
+    file.and_then(|mut file| file.write_all(&bytes))
+        .map_err(|e| format!("cannot write {}: {e}", output.display()))?;
+    print_line(&format!("{}: {} bytes; go tool pprof -top {0}", output.display(), bytes.len()));
+    Ok(())
+}

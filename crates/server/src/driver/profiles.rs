@@ -1,0 +1,338 @@
+//! [`Profiles`]: where memory was asked for and where processor time goes, at any time, in production.
+//!
+//! Memory: jemalloc takes the stack of one allocation in [`SAMPLE_BYTES`] and keeps it while the memory lives (heap) and for good
+//! (allocs). A stack costs some 15 us, so 400 MB of allocations a second cost 0.15 % of a core. Processor time: a signal
+//! [`CPU_HZ`] times a second of processor time, only while a profile is being taken.
+//!
+//! Names of functions are looked up when a profile is read, in the program's own tables. jemalloc knows no labels: what a stack is
+//! for is told by its frames ([`label`]).
+
+use parking_lot::Mutex;
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use strand_diag::profile::{Frame, Profile, Sample};
+use strand_engine::ProfileAsk;
+use tikv_jemalloc_ctl::{Access, AsName};
+
+/// Samples a second of processor time: no round number, so that nothing periodic hides between them.
+const CPU_HZ: i32 = 99;
+/// A CPU profile that nobody fetches ends by itself so long after its time.
+const UNFETCHED: Duration = Duration::from_secs(30);
+/// Bytes of allocations for one sample, on average. A sampled allocation takes a page range of its own (16 KiB and more): at
+/// this rate that is 0.4 % of the memory. It is set where jemalloc is configured (`.cargo/config.toml`).
+const SAMPLE_BYTES: f64 = (1u64 << 22) as f64;
+/// Bytes of jemalloc's dump that are read.
+const DUMP_BYTES_MAX: u64 = 256 << 20;
+
+/// The one profile that may be taken at a time.
+#[derive(Default)]
+pub struct Profiles {
+    cpu: Mutex<Option<Running>>,
+    /// Held while the heap's profile is made: making it takes memory.
+    heap: Mutex<u64>,
+}
+
+/// A CPU profile that is being taken.
+struct Running {
+    id: u64,
+    guard: ProfilerGuard<'static>,
+    began: Instant,
+    until: Instant,
+}
+
+const BUSY: &str = "BUSY a profile is being taken: one at a time";
+
+impl Profiles {
+    /// Turns the sampling of allocations on or off.
+    ///
+    /// # Errors
+    /// When the allocator was built without.
+    pub fn sample_heap(&self, on: bool) -> Result<(), String> {
+        b"prof.active\0".name().write(on).map_err(|e| format!("ERR allocations cannot be sampled: {e}"))
+    }
+    /// Does what DIAG PROFILE asks for; the bytes of the answer.
+    ///
+    /// # Errors
+    /// An error reply.
+    pub fn take(&self, ask: ProfileAsk) -> Result<Vec<u8>, String> {
+        match ask {
+            ProfileAsk::Heap { folded } => self.heap(0, folded),
+            ProfileAsk::Allocs { folded } => self.heap(2, folded),
+            ProfileAsk::CpuStart { seconds } => self.start(seconds),
+            ProfileAsk::CpuStop { id, folded } => self.stop(id, folded),
+        }
+    }
+    /// Ends a CPU profile that nobody has fetched. To be called about once a second.
+    pub fn tick(&self) {
+        let mut running = self.cpu.lock();
+        if running.as_ref().is_some_and(|running| Instant::now() > running.until + UNFETCHED) {
+            *running = None;
+        }
+    }
+    fn start(&self, seconds: u64) -> Result<Vec<u8>, String> {
+        let mut running = self.cpu.lock();
+        if running.is_some() {
+            return Err(BUSY.into());
+        }
+        // In these libraries an unwinder may meet its own locks.
+        let builder = ProfilerGuardBuilder::default().frequency(CPU_HZ);
+        let builder = builder.blocklist(&["libc.so", "libgcc", "pthread", "vdso"]);
+        let guard = builder.build().map_err(|e| format!("ERR processor time cannot be sampled: {e}"))?;
+        let began = Instant::now();
+        let id = rand_id();
+        *running = Some(Running { id, guard, began, until: began + Duration::from_secs(seconds) });
+        Ok(id.to_string().into_bytes())
+    }
+    fn stop(&self, id: u64, folded: bool) -> Result<Vec<u8>, String> {
+        let mut place = self.cpu.lock();
+        let is_its = place.as_ref().is_some_and(|running| running.id == id);
+        let running = place.take_if(|_| is_its).ok_or("ERR no such profile is being taken")?;
+        let took = running.began.elapsed();
+        let report = running.guard.report().build().map_err(|e| format!("ERR {e}"))?;
+        drop(running);
+        backtrace::clear_symbol_cache();
+        let ns = 1_000_000_000 / i64::from(CPU_HZ);
+        let samples = report.data.iter().map(|(stack, count)| {
+            let symbols = stack.frames.iter().flatten();
+            let frames: Vec<Frame> = symbols
+                .map(|symbol| Frame {
+                    function: symbol.name(),
+                    file: symbol.filename.as_ref().map(|f| f.display().to_string()).unwrap_or_default(),
+                    line: symbol.lineno.unwrap_or(0),
+                })
+                .collect();
+            let count = *count as i64;
+            let mut labels = label(&frames);
+            labels.insert(0, ("thread", stack.thread_name.clone()));
+            Sample { frames, values: vec![count, count * ns], labels }
+        });
+        let profile = Profile {
+            kinds: vec![("samples", "count"), ("cpu", "nanoseconds")],
+            samples: samples.collect(),
+            period: ("cpu", "nanoseconds", ns),
+            time_ns: now_ns() - took.as_nanos() as i64,
+            duration_ns: took.as_nanos() as i64,
+        };
+        encode(&profile, folded)
+    }
+    /// `first`: 0 for what lives, 2 for all there ever was.
+    fn heap(&self, first: usize, folded: bool) -> Result<Vec<u8>, String> {
+        let Some(mut dumps) = self.heap.try_lock() else { return Err(BUSY.into()) };
+        *dumps += 1;
+        let text = dump()?;
+        let mut symbols = Symbols::default();
+        let samples = stacks(&text).into_iter().filter_map(|(addresses, counts)| {
+            let (objects, bytes) = unbiased(counts[first], counts[first + 1]);
+            (objects > 0).then(|| {
+                let frames = symbols.frames(&addresses);
+                let labels = label(&frames);
+                Sample { frames, values: vec![objects, bytes], labels }
+            })
+        });
+        let names =
+            if first == 0 { ["inuse_objects", "inuse_space"] } else { ["alloc_objects", "alloc_space"] };
+        let profile = Profile {
+            kinds: vec![(names[0], "count"), (names[1], "bytes")],
+            samples: samples.collect(),
+            period: ("space", "bytes", SAMPLE_BYTES as i64),
+            time_ns: now_ns(),
+            duration_ns: 0,
+        };
+        // The tables of names take tens of megabytes.
+        backtrace::clear_symbol_cache();
+        encode(&profile, folded)
+    }
+}
+
+/// A number that a client cannot know of another's profile.
+fn rand_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish() >> 1
+}
+
+fn now_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+}
+
+/// The profile in gzip, or folded as text by its second kind of value.
+fn encode(profile: &Profile, folded: bool) -> Result<Vec<u8>, String> {
+    if folded {
+        return Ok(profile.folded(1).into_bytes());
+    }
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(&profile.pprof()).and_then(|()| out.finish()).map_err(|e| format!("ERR {e}"))
+}
+
+/// jemalloc's own text. It writes to a file only: one in a folder of ours, with a name that stays the same.
+fn dump() -> Result<String, String> {
+    static PATH: std::sync::OnceLock<Option<(tempfile::TempDir, &'static [u8])>> = std::sync::OnceLock::new();
+    let made = PATH.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("strand-profile").tempdir().ok()?;
+        let path = format!("{}/heap\0", folder.path().display());
+        Some((folder, Box::leak(path.into_bytes().into_boxed_slice()) as &'static [u8]))
+    });
+    let Some((folder, path)) = made else { return Err("ERR there is no folder for temporary files".into()) };
+    if b"opt.prof\0".name().read() != Ok(true) {
+        return Err("ERR the allocator was started without sampling (prof:false)".into());
+    }
+    b"prof.dump\0"
+        .name()
+        .write(*path)
+        .map_err(|e| format!("ERR the allocator's profile cannot be written: {e}"))?;
+    let path = folder.path().join("heap");
+    let length = fs::metadata(&path).map_err(|e| format!("ERR {e}"))?.len();
+    let text = match length <= DUMP_BYTES_MAX {
+        true => fs::read(&path)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .map_err(|e| format!("ERR {e}")),
+        false => Err(format!("ERR the allocator's profile has {length} bytes")),
+    };
+    let _ = fs::remove_file(&path);
+    text
+}
+
+/// Addresses, and objects and bytes that live, and objects and bytes that there ever were.
+type Stack = (Vec<usize>, [u64; 4]);
+
+/// The stacks of a dump: `@ ADDRESS...`, and below it `t*: OBJECTS: BYTES [OBJECTS: BYTES]`.
+fn stacks(text: &str) -> Vec<Stack> {
+    let mut found = Vec::new();
+    let mut addresses: Option<Vec<usize>> = None;
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(stack) = line.strip_prefix("@ ") {
+            let address = |word: &str| usize::from_str_radix(word.trim_start_matches("0x"), 16).ok();
+            addresses = Some(stack.split(' ').filter_map(address).collect());
+        } else if let Some(counts) = line.strip_prefix("t*:")
+            && let Some(addresses) = addresses.take()
+        {
+            let numbers = counts.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
+            let mut four = [0; 4];
+            four.iter_mut().zip(numbers).for_each(|(place, number): (&mut u64, u64)| *place = number);
+            found.push((addresses, four));
+        } else if line.starts_with("MAPPED_LIBRARIES") {
+            break;
+        }
+    }
+    found
+}
+
+/// What was sampled stands for more: an allocation of a size is sampled with the probability 1 - e^(-size / rate).
+fn unbiased(objects: u64, bytes: u64) -> (i64, i64) {
+    if objects == 0 {
+        return (0, 0);
+    }
+    let size = bytes as f64 / objects as f64;
+    let times = 1.0 / (1.0 - (-size / SAMPLE_BYTES).exp()).max(f64::MIN_POSITIVE);
+    ((objects as f64 * times) as i64, (bytes as f64 * times) as i64)
+}
+
+/// Names of addresses, looked up once each.
+#[derive(Default)]
+struct Symbols {
+    known: HashMap<usize, Vec<Frame>>,
+}
+
+impl Symbols {
+    fn frames(&mut self, addresses: &[usize]) -> Vec<Frame> {
+        addresses
+            .iter()
+            .flat_map(|at| self.known.entry(*at).or_insert_with(|| resolve(*at)).clone())
+            .collect()
+    }
+}
+
+/// The function at an address and those that were inlined into it, innermost first.
+fn resolve(address: usize) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    // It is where the call returns to: the call is before.
+    let at = address.saturating_sub(1) as *mut std::ffi::c_void;
+    backtrace::resolve(at, |symbol| {
+        let name = symbol.name().map(|name| format!("{name:#}")).unwrap_or_default();
+        let file = symbol.filename().map(|file| file.display().to_string()).unwrap_or_default();
+        frames.push(Frame { function: name, file, line: symbol.lineno().unwrap_or(0) });
+    });
+    if frames.is_empty() {
+        frames.push(Frame { function: format!("{address:#x}"), ..Frame::default() });
+    }
+    frames
+}
+
+/// What a part of the program is for, by the beginning of its functions' names: the innermost that is here decides.
+const PURPOSES: [(&str, &str); 12] = [
+    ("strand_keyspace::", "data"),
+    ("strand_commands::", "data"),
+    ("strand_search::", "search"),
+    ("strand_http::", "http"),
+    ("strand_wire::", "clients"),
+    ("strand_diag::", "diag"),
+    ("strand_engine::diag::", "diag"),
+    ("strand_engine::timing::", "diag"),
+    ("strand_engine::persist::", "persistence"),
+    ("strand_engine::pubsub::", "messages"),
+    ("strand_engine::", "clients"),
+    ("strand::", "driver"),
+];
+/// What comes before the name of a family of commands.
+const FAMILIES: &str = "strand_commands::families::";
+
+/// The labels of a stack: `family` of commands, where one is in it, and `purpose`.
+fn label(frames: &[Frame]) -> Vec<(&'static str, String)> {
+    // A method of a trait is written as `<crate::Type as Trait>::method`.
+    let names = || frames.iter().map(|frame| frame.function.trim_start_matches(['<', '&']));
+    let family = names().find_map(|name| name.strip_prefix(FAMILIES)?.split("::").next());
+    let purpose = names().find_map(|name| {
+        let longest = PURPOSES.iter().filter(|(begins, _)| name.starts_with(begins));
+        longest.max_by_key(|(begins, _)| begins.len()).map(|(_, purpose)| *purpose)
+    });
+    let mut labels = Vec::new();
+    labels.extend(family.map(|family| ("family", family.to_string())));
+    labels.push(("purpose", purpose.unwrap_or("other").to_string()));
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_is_read_and_what_is_no_dump_is_nothing() {
+        let text = "heap_v2/4194304\n  t*: 3: 600 [9: 900]\n  t0: 3: 600 [9: 900]\n@ 0x10 0x2f\n  t*: 2: 400 [5: 1000]\n  \
+                    t0: 2: 400 [5: 1000]\n@ zz 0x3\n  t*: x\n\nMAPPED_LIBRARIES:\n@ 0x99\n  t*: 1: 1 [1: 1]\n";
+        assert_eq!(stacks(text), [(vec![0x10, 0x2f], [2, 400, 5, 1000]), (vec![3], [0; 4])]);
+        assert!(stacks("\u{fffd}@@\nt*:").is_empty());
+    }
+
+    #[test]
+    fn small_samples_stand_for_many_and_large_ones_for_themselves() {
+        let (objects, bytes) = unbiased(2, 200);
+        assert!(
+            (83_000..85_000).contains(&objects) && (8_300_000..8_500_000).contains(&bytes),
+            "{objects} {bytes}"
+        );
+        assert_eq!(unbiased(1, 1 << 30), (1, 1 << 30));
+        assert_eq!(unbiased(0, 0), (0, 0));
+    }
+
+    #[test]
+    fn frames_tell_family_and_purpose() {
+        let frames = |names: &[&str]| -> Vec<Frame> {
+            names.iter().map(|name| Frame { function: name.to_string(), ..Frame::default() }).collect()
+        };
+        let labels = label(&frames(&[
+            "alloc::raw_vec::grow",
+            "<strand_keyspace::list::List as core::clone::Clone>::clone",
+            "strand_commands::families::lists::push::run",
+            "strand_engine::session::run",
+        ]));
+        assert_eq!(labels, [("family", "lists".to_string()), ("purpose", "data".to_string())]);
+        assert_eq!(
+            label(&frames(&["strand_engine::persist::aof::write"])),
+            [("purpose", "persistence".to_string())]
+        );
+        assert_eq!(label(&frames(&["main"])), [("purpose", "other".to_string())]);
+    }
+}
