@@ -31,6 +31,7 @@ mod timing;
 mod tracking;
 
 pub use config::Config;
+pub use diag::otlp::OtlpCursor;
 pub use engine::{EXPIRE_KEYS_PER_TICK, Engine};
 pub use folder::{AppendFile, Folder, SyncFile};
 pub use host::{

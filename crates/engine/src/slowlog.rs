@@ -25,7 +25,11 @@ const WAITED_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
+    /// Its place among all that were kept, in either list.
+    pub(crate) seq: u64,
     pub(crate) unix_s: i64,
+    /// When it ended, in microseconds since 1970.
+    pub(crate) unix_us: i64,
     pub(crate) took_us: u64,
     pub(crate) args: Vec<Vec<u8>>,
     pub(crate) addr: String,
@@ -39,13 +43,19 @@ pub(crate) struct SlowLog {
     entries: Mutex<(VecDeque<Arc<Entry>>, u64)>,
     /// Commands that waited for long before they ran, the newest first: not in SLOWLOG, which tells of what executed for long.
     waited: Mutex<VecDeque<Arc<Entry>>>,
+    seq: AtomicU64,
     /// `slowlog-log-slower-than`; the largest number is never.
     slow_us: AtomicU64,
 }
 
 impl Default for SlowLog {
     fn default() -> SlowLog {
-        SlowLog { entries: Mutex::default(), waited: Mutex::default(), slow_us: u64::MAX.into() }
+        SlowLog {
+            entries: Mutex::default(),
+            waited: Mutex::default(),
+            seq: 0.into(),
+            slow_us: u64::MAX.into(),
+        }
     }
 }
 
@@ -78,9 +88,10 @@ impl SlowLog {
         let (entries, next) = &mut *self.entries.lock();
         let id = *next;
         *next += 1;
-        let unix_s = now.unix_us.div_euclid(1_000_000);
+        let (unix_us, seq) = (now.unix_us, self.seq.fetch_add(1, Relaxed));
+        let unix_s = now.unix_s();
         let addr = client.peer.addr.clone();
-        entries.push_front(Arc::new(Entry { id, unix_s, took_us, args, addr, name, waits }));
+        entries.push_front(Arc::new(Entry { id, seq, unix_s, unix_us, took_us, args, addr, name, waits }));
         entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
     }
     /// A command of `client` has waited for long.
@@ -88,7 +99,8 @@ impl SlowLog {
     pub(crate) fn note_wait(&self, client: &Client, args: Args<'_>, now: Now, waits: &Waits) {
         let (addr, name) = (client.peer.addr.clone(), client.texts().name);
         let (args, waits) = (shown(args), waits.clone());
-        let entry = Entry { id: client.id, unix_s: now.unix_s(), took_us: 0, args, addr, name, waits };
+        let (unix_s, unix_us, seq) = (now.unix_s(), now.unix_us, self.seq.fetch_add(1, Relaxed));
+        let entry = Entry { id: client.id, seq, unix_s, unix_us, took_us: 0, args, addr, name, waits };
         let mut waited = self.waited.lock();
         waited.push_front(Arc::new(entry));
         waited.truncate(WAITED_MAX);

@@ -7,6 +7,8 @@ use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde_json::Value;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -45,15 +47,40 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
     let is_open = accepted.contains("application/openmetrics-text");
     context.session.command(&[b"INFO", b"everything"]);
     let info = context.session.line().await?.unwrap_or_default();
-    let mut response =
-        Response::new(ResponseBody::whole(exposition(&String::from_utf8_lossy(&info), is_open)));
+    let slow = match is_open {
+        true => exemplars(&context).await,
+        false => HashMap::new(),
+    };
+    let text = exposition(&String::from_utf8_lossy(&info), is_open, &slow);
+    let mut response = Response::new(ResponseBody::whole(text));
     let media = if is_open { OPEN_METRICS } else { PROMETHEUS };
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     Ok(response)
 }
 
-/// The text for the text of INFO. In OpenMetrics (`is_open`) a counter is declared without the ending of its series.
-fn exposition(info: &str, is_open: bool) -> String {
+/// Slow commands that are looked at for exemplars.
+const EXEMPLARS_OF: &[u8] = b"128";
+
+/// The newest slow command of each name, as an exemplar: its trace, what it took, when. Nothing without the right to DIAG SLOWLOG.
+async fn exemplars(context: &Context) -> HashMap<String, String> {
+    context.session.command(&[b"DIAG", b"SLOWLOG", EXEMPLARS_OF]);
+    let Ok(log) = context.session.line().await else { return HashMap::new() };
+    let log: Value = serde_json::from_slice(&log.unwrap_or_default()).unwrap_or_default();
+    let mut found = HashMap::new();
+    for entry in log["slow"].as_array().into_iter().flatten().rev() {
+        if let (Some(name), Some(trace)) = (entry["args"][0].as_str(), entry["trace_id"].as_str()) {
+            let (us, at) =
+                (entry["executing_us"].as_u64().unwrap_or(0), entry["unix_s"].as_i64().unwrap_or(0));
+            let exemplar = format!("# {{{}}} {us} {at}", label("trace_id", trace));
+            found.insert(name.to_lowercase(), exemplar);
+        }
+    }
+    found
+}
+
+/// The text for the text of INFO, with exemplars by command. In OpenMetrics (`is_open`) a counter is declared
+/// without the ending of its series.
+fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut labelled: Vec<(String, String, String)> = Vec::new();
     let mut version = "";
@@ -110,7 +137,15 @@ fn exposition(info: &str, is_open: bool) -> String {
             declare(&mut out, series, "by label, of INFO");
             before = series;
         }
-        let _ = writeln!(out, "strand_{series}{{{labels}}} {n}");
+        let _ = write!(out, "strand_{series}{{{labels}}} {n}");
+        // Microseconds are what a slow command adds to this series.
+        let command = labels.strip_prefix("command=\"").and_then(|name| name.strip_suffix('"'));
+        let exemplar =
+            command.filter(|_| series == "commands_microseconds_total").and_then(|name| slow.get(name));
+        if let Some(exemplar) = exemplar {
+            let _ = write!(out, " {exemplar}");
+        }
+        out.push('\n');
     }
     if is_open {
         out.push_str("# EOF\n");
@@ -146,8 +181,10 @@ mod tests {
             cmdstat_get:calls=3,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n\
             errorstat_ERR:count=4\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n\
             latency_percentiles_usec_get:p50=1.003,p99.9=7.5\r\n";
-        let text = exposition(info, false);
-        let open = exposition(info, true);
+        let slow = HashMap::from([("get".to_string(), "# {trace_id=\"ab\"} 12 7".to_string())]);
+        let text = exposition(info, false, &HashMap::new());
+        let open = exposition(info, true, &slow);
+        assert!(open.contains("_microseconds_total{command=\"get\"} 0 # {trace_id=\"ab\"} 12 7\n"), "{open}");
         assert!(open.ends_with("\n# EOF\n") && !text.contains("# EOF"));
         assert!(open.contains("# TYPE strand_commands counter\nstrand_commands_total{"), "{open}");
         assert!(

@@ -87,7 +87,6 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
             "O(N), N different stacks",
             "Shows where memory is asked for, or where processor time goes, in the form of pprof.",
         )
-        .arity(-3)
         .flags(FLAGS)
         .args(&[
             Arg::string("kind"),
@@ -109,6 +108,7 @@ pub(crate) static DIAG: &[CommandSpec] = &[CommandSpec::container(
             "Shows slow commands and those that waited for long, as JSON.",
         )
         .flags(FLAGS)
+        .args(&[Arg::integer("count").optional()])
         .tips(TIPS)
         .exec(Exec::Session(S::Diag)),
         CommandSpec::sub(

@@ -286,6 +286,10 @@ impl Config {
     pub fn loglevel(&self) -> String {
         self.string(Opt::LogLevel)
     }
+    /// `otlp-endpoint`: the collector; empty is none.
+    pub fn otlp_endpoint(&self) -> String {
+        self.string(Opt::OtlpEndpoint)
+    }
     /// `log-levels`: levels of targets.
     pub fn log_levels(&self) -> String {
         self.string(Opt::LogLevels)

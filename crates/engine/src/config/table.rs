@@ -288,6 +288,8 @@ options! {
         "Set the process's oom_score_adj", no effect: OF_THE_SYSTEM;
     OomScoreAdjValues "oom-score-adj-values", Kind::OomScores, "0 200 800", Anytime,
         "Values of oom_score_adj for a primary, a replica, and saving", no effect: OF_THE_SYSTEM;
+    OtlpEndpoint "otlp-endpoint", Kind::Text, "", Anytime,
+        "OpenTelemetry collector, as http://HOST:PORT, that figures and slow commands are sent to; empty is none";
     Pack4Port "pack4-port", Kind::Integer(0, 65535), "0", Startup,
         "TCP port on which RESP is spoken in frames of four bytes of length; 0 is none";
     PidFile "pidfile", Kind::Text, "", Startup, "File that the process id is written to; empty is none";

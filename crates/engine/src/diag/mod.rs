@@ -7,6 +7,7 @@
 pub(crate) mod doctor;
 mod figures;
 pub(crate) mod hot;
+pub(crate) mod otlp;
 mod store;
 pub(crate) mod stuck;
 

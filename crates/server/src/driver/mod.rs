@@ -21,6 +21,7 @@ mod listen;
 mod log_lines;
 mod logging;
 mod manager;
+mod otlp;
 mod peer;
 mod profiles;
 mod signal;
@@ -151,6 +152,7 @@ fn start(
         ticker::memory_ticker(engine.clone(), clock)?,
         ticker::search_ticker(search, clock)?,
         ticker::history_ticker(engine.clone(), clock)?,
+        otlp::ticker(engine.clone())?,
     ];
 
     engine.is_ready();

@@ -204,7 +204,10 @@ fn a_planted_culprit_is_in_the_top_rows_of_the_profiles() {
     assert_eq!(http.get("/debug/pprof/profile?seconds=1").status, 503);
     second.send(b"DIAG PROFILE CPU STOP 1\r\n");
     assert!(second.line().starts_with("-ERR no such profile"));
-    assert!(client.bulk(&format!("DIAG PROFILE CPU STOP {number} FOLDED")).contains(';'));
+    // It is taken, however short it was, and its number is used up.
+    client.bulk(&format!("DIAG PROFILE CPU STOP {number} FOLDED"));
+    second.send(format!("DIAG PROFILE CPU STOP {number}\r\n").as_bytes());
+    assert!(second.line().starts_with("-ERR no such profile"));
     is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     busy.join().expect("all its scripts ended well");
 }
@@ -263,10 +266,10 @@ fn the_log_is_json_where_that_is_wanted_and_its_levels_change() {
     client.call("CONFIG SET log-levels strand::driver::host=debug", "+OK\r\n");
     say(&mut client, "second-word");
     comes_true(|| has("second-word"));
-    client.call("CONFIG SET log-levels strand::driver::host=off", "+OK\r\n");
-    say(&mut client, "third-word");
-    client.call("CONFIG SET log-levels nothing", "+OK\r\n");
+    client.call("CONFIG SET log-levels strand::driver::host=off,nothing", "+OK\r\n");
+    // Said when the levels hold.
     comes_true(|| has("is no target=level"));
+    say(&mut client, "third-word");
     assert!(!has("first-word") && !has("third-word"), "{}", server.folder.log_text());
     let log = server.folder.log_text();
     let lines: Vec<Value> = log.lines().map(json).collect();
@@ -300,6 +303,64 @@ fn systemd_s_watchdog_is_told_that_the_server_lives() {
     }
     assert_eq!(lives, 3);
     drop(server);
+}
+
+/// Takes requests as a collector does; the body of the next one to `path`.
+fn collected(listener: &std::net::TcpListener, path: &str) -> Value {
+    use std::io::{Read, Write};
+    for _ in 0..20 {
+        let (mut stream, _) = listener.accept().expect("the server sends");
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("not zero");
+        let mut got = Vec::new();
+        let mut part = [0; 65536];
+        let (head, body) = loop {
+            let length = stream.read(&mut part).expect("the request comes");
+            assert!(length > 0, "a whole request comes");
+            got.extend_from_slice(&part[..length]);
+            let Some(end) = got.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+            let head = String::from_utf8_lossy(&got[..end]).into_owned();
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let length: usize = length.expect("it is told").parse().expect("a number");
+            if got.len() >= end + 4 + length {
+                break (head, got[end + 4..].to_vec());
+            }
+        };
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").expect("the server takes it");
+        if head.starts_with(&format!("POST {path} ")) {
+            return json(&String::from_utf8_lossy(&body));
+        }
+    }
+    panic!("nothing came to {path}");
+}
+
+#[test]
+fn a_collector_gets_figures_and_spans_of_slow_commands() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+    let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let site = site(&["--slowlog-log-slower-than", "0", "--otlp-endpoint", &endpoint]);
+    let mut client = site.resp();
+    client.call("SET planted-key planted-value", "+OK\r\n");
+    (0..300).for_each(|_| client.call("GET planted-key", "$13\r\nplanted-value\r\n"));
+    let metrics = collected(&listener, "/v1/metrics");
+    let metrics = &metrics["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    let used =
+        metrics.as_array().expect("an array").iter().find(|metric| metric["name"] == "strand.memory.used");
+    assert!(
+        used.expect("it is there")["gauge"]["dataPoints"][0]["asDouble"].as_f64() > Some(1e6),
+        "{metrics}"
+    );
+    let traces = collected(&listener, "/v1/traces");
+    let text = traces.to_string();
+    assert!(!text.contains("planted"), "arguments are data: {text}");
+    let spans = traces["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("an array").clone();
+    let phase = spans.iter().find(|span| span["name"] == "executing").expect("it is there");
+    let command = spans.iter().find(|span| span["spanId"] == phase["parentSpanId"]).expect("its command");
+    assert_eq!((&command["traceId"], command["kind"].as_u64()), (&phase["traceId"], Some(2)));
+    // The same trace is an exemplar of the metrics.
+    let mut http = site.http();
+    let open =
+        http.ask("GET /metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n", b"").text();
+    assert!(open.contains(" # {trace_id=\""), "{open}");
 }
 
 #[test]

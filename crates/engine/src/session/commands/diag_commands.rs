@@ -1,6 +1,7 @@
 //! DIAG PHASES, SLOWLOG, HOTKEYS, BIGKEYS and DOCTOR: what commands wait for and take, and which keys they are on.
 
 use crate::diag::hot::{EVERY, KINDS};
+use crate::diag::otlp::trace_id;
 use crate::slowlog::Entry;
 use crate::timing::Spread;
 use crate::{Engine, Now, ProfileAsk};
@@ -45,7 +46,7 @@ pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>>
         Some(_) => return Err("ERR value is not an integer or out of range".into()),
     };
     let shown = |entries: Vec<std::sync::Arc<Entry>>| {
-        entries.iter().take(count).map(|e| entry(e)).collect::<Vec<_>>()
+        entries.iter().take(count).map(|e| entry(engine, e)).collect::<Vec<_>>()
     };
     Ok(json!({
         "slower_than_us": engine.slow_log.slow_us(),
@@ -54,8 +55,9 @@ pub(super) fn slowlog(engine: &Engine, args: Args<'_>) -> Result<Value, Vec<u8>>
     }))
 }
 
-fn entry(entry: &Entry) -> Value {
+fn entry(engine: &Engine, entry: &Entry) -> Value {
     json!({
+        "trace_id": trace_id(engine, entry),
         "id": entry.id,
         "unix_s": entry.unix_s,
         "args": entry.args.iter().map(|arg| text(arg)).collect::<Vec<_>>(),
@@ -180,6 +182,14 @@ pub(super) fn bigkeys(engine: &Engine, now: Now) -> Value {
         .collect();
     sizes.sort_by_key(|size| std::cmp::Reverse(size.0.0));
     type Found = ((usize, usize, &'static str), usize, Box<[u8]>);
-    let row = |((bytes, elements, kind), db, name): Found| json!({ "db": db, "key": text(&name), "type": kind, "bytes": bytes, "elements": elements });
+    let row = |((bytes, elements, kind), db, name): Found| {
+        json!({
+            "db": db,
+            "key": text(&name),
+            "type": kind,
+            "bytes": bytes,
+            "elements": elements,
+        })
+    };
     json!({ "keys": sizes.into_iter().take(KEYS_SHOWN).map(row).collect::<Vec<_>>() })
 }

@@ -1,0 +1,98 @@
+//! Figures and slow commands for an OpenTelemetry collector (`otlp-endpoint`), over HTTP, in OTLP's JSON.
+//!
+//! What is sent is small and made every [`STEP`]; the opentelemetry crates would bring 49 others for two bodies of JSON. A collector
+//! that cannot be reached costs a timeout on this thread and nothing else; what was meant for it is lost, as it may be.
+
+use super::ticker::Ticker;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+use strand_engine::{Engine, OtlpCursor};
+
+/// Time between two messages.
+const STEP: Duration = Duration::from_secs(5);
+/// How long a collector may take to connect, to read, to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of an answer that are read: its first line is enough.
+const ANSWER_BYTES_MAX: usize = 256;
+
+/// Sends from now on, whenever `otlp-endpoint` names somebody.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn ticker(engine: Arc<Engine>) -> io::Result<Ticker> {
+    let mut cursor = OtlpCursor::default();
+    let mut trouble = None;
+    Ticker::start("otlp", move || {
+        let endpoint = engine.config().otlp_endpoint();
+        if endpoint.is_empty() {
+            return STEP;
+        }
+        let bodies =
+            [("/v1/metrics", engine.otlp_metrics()), ("/v1/traces", engine.otlp_traces(&mut cursor))];
+        let sent = bodies.iter().filter_map(|(path, body)| Some((path, body.as_ref()?)));
+        let result = sent.map(|(path, body)| post(&endpoint, path, body)).find_map(Result::err);
+        // Each trouble is told once.
+        if result != trouble {
+            match &result {
+                Some(why) => tracing::warn!("the OpenTelemetry collector {endpoint} was not reached: {why}"),
+                None => tracing::info!("the OpenTelemetry collector {endpoint} is reached again"),
+            }
+            trouble = result;
+        }
+        STEP
+    })
+}
+
+/// The host with its port, and the path before ours.
+fn parts(endpoint: &str) -> Option<(&str, &str)> {
+    let rest = endpoint.strip_prefix("http://")?;
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    (!host.is_empty() && host.contains(':')).then_some((host, path.trim_end_matches('/')))
+}
+
+fn post(endpoint: &str, path: &str, body: &str) -> Result<(), String> {
+    let (host, prefix) = parts(endpoint).ok_or("it is not http://HOST:PORT")?;
+    let text = |e: io::Error| e.to_string();
+    let address = host.to_socket_addrs().map_err(text)?.next().ok_or("it has no address")?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(text)?;
+    stream
+        .set_write_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+        .map_err(text)?;
+    let head = format!(
+        "POST {prefix}{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).map_err(text)?;
+    let mut answer = [0; ANSWER_BYTES_MAX];
+    let mut length = 0;
+    while length < answer.len() && !answer[..length].contains(&b'\n') {
+        match stream.read(&mut answer[length..]).map_err(text)? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    let line = answer.lines().next().unwrap_or_default();
+    match line.split(' ').nth(1) {
+        Some(status) if status.starts_with('2') => Ok(()),
+        _ => Err(format!("it answered {:?}", line.escape_default().to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_host_with_a_port_and_perhaps_a_path() {
+        assert_eq!(parts("http://127.0.0.1:4318"), Some(("127.0.0.1:4318", "")));
+        assert_eq!(parts("http://[::1]:4318/otlp/"), Some(("[::1]:4318", "/otlp")));
+        for bad in ["", "http://", "https://a:1", "a:1", "http://a"] {
+            assert_eq!(parts(bad), None, "{bad}");
+        }
+    }
+}
