@@ -1,6 +1,7 @@
 //! Replies to Lua values and Lua values to replies, as redis-server converts them.
 
 use crate::state;
+use crate::vm::Unbound;
 use mlua::{Lua, Result, Table, Value};
 use strand_chain::Chain;
 use strand_wire::reply::Reply;
@@ -17,6 +18,7 @@ const TOO_DEEP: &str = "ERR reached lua stack limit";
 /// When the interpreter has no memory for it.
 pub(crate) fn reply_value(lua: &Lua, reply: &Chain) -> Result<std::result::Result<Value, Vec<u8>>> {
     state::charge(reply.len())?;
+    let _unbound = (reply.len() <= state::SMALL_BYTES).then(|| Unbound::new(lua));
     let mut slices = reply.slices();
     let (first, second) = (slices.next().unwrap_or_default(), slices.next());
     let whole;

@@ -9,7 +9,7 @@ use crate::errors::{self, Thrown, bad_argument, error};
 use crate::state::{self, Kind};
 use crate::{bits, cjson, cmsgpack, redis, strings, structs};
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value};
+use mlua::{Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -51,6 +51,9 @@ pub(crate) struct Sandbox {
     pub(crate) call: Function,
     pub(crate) handler: Function,
     pub(crate) sweep: Function,
+    /// The names `KEYS` and `ARGV`.
+    pub(crate) keys: LuaString,
+    pub(crate) argv: LuaString,
 }
 
 impl Sandbox {
@@ -156,6 +159,8 @@ impl Sandbox {
             call: prelude.get("call")?,
             handler: lua.create_function(handler)?,
             sweep: prelude.get("sweep")?,
+            keys: lua.create_string("KEYS")?,
+            argv: lua.create_string("ARGV")?,
         })
     }
     /// While a library is loaded, its chunk sees little but `redis.register_function`.

@@ -11,6 +11,8 @@ use strand_wire::args::Argv;
 
 /// Steps between two looks at the host: instructions of Lua, characters of a pattern, bytes that a function makes.
 pub(crate) const STEPS_PER_TICK: u32 = 10_000;
+/// A reply, or all arguments, of so many bytes take little memory as values of Lua.
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Rust functions that call Lua inside one another (`gsub` with a function): each takes stack of the thread.
 const DEPTH_MAX: u32 = 16;
 

@@ -5,7 +5,7 @@ use crate::sandbox::{Sandbox, compile};
 use crate::shebang::{self, ScriptFlags};
 use crate::state::{self, Host, Kind};
 use crate::{convert, redis};
-use mlua::{Function, HookTriggers, Lua, Result, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaString, Result, Table, Value, VmState};
 use sha1::{Digest, Sha1};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub const VM_BYTES_MAX: usize = 256 << 20;
 const HOOK_INSTRUCTIONS: u32 = state::STEPS_PER_TICK;
 /// Compiled scripts that an interpreter keeps; then it begins anew.
 const COMPILED_MAX: usize = 1000;
+/// So many keys or arguments take little memory.
+const SMALL_LIST: usize = 1000;
 const SCRIPT_NAME: &[u8] = b"@user_script";
 const FUNCTION_NAME: &[u8] = b"@user_function";
 
@@ -29,6 +31,7 @@ pub struct Script {
     text: Box<[u8]>,
     /// What that line says.
     pub flags: ScriptFlags,
+    reaches_tables: bool,
 }
 
 impl Script {
@@ -38,12 +41,18 @@ impl Script {
     /// redis-server's text of what is wrong with that line.
     pub fn new(body: &[u8]) -> std::result::Result<Script, Vec<u8>> {
         let (flags, text) = shebang::script(body)?;
-        Ok(Script { sha: sha_of(body), text: text.into(), flags })
+        let reaches_tables = reaches_tables(text);
+        Ok(Script { sha: sha_of(body), text: text.into(), flags, reaches_tables })
     }
     /// Bytes of heap.
     pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.sha.capacity() + size_of::<Script>()
     }
+}
+
+/// False: this text has no name by which it could come to `table.insert` and its like, which write past metatables.
+fn reaches_tables(text: &[u8]) -> bool {
+    [&b"table"[..], b"_G", b"load"].iter().any(|name| memchr::memmem::find(text, name).is_some())
 }
 
 /// The digest by which EVALSHA knows a script.
@@ -122,6 +131,7 @@ impl std::fmt::Debug for Vm {
 struct Loaded {
     library: Arc<Library>,
     functions: HashMap<Vec<u8>, Function>,
+    reaches_tables: bool,
 }
 
 impl Vm {
@@ -189,16 +199,14 @@ impl Vm {
                 return Ended::Done;
             }
         };
-        let done = self.guarded(Kind::Script, limits, host, reply, &script.sha, |vm| {
-            let globals = &vm.sandbox.script_real;
-            globals.raw_set("KEYS", vm.list(keys)?)?;
-            globals.raw_set("ARGV", vm.list(args)?)?;
+        let run = Run { kind: Kind::Script, limits, sweeps: script.reaches_tables };
+        let done = self.guarded(run, host, reply, &script.sha, |vm| {
+            let lists = [(&vm.sandbox.keys, vm.list(keys)?), (&vm.sandbox.argv, vm.list(args)?)];
+            vm.set_globals(lists.map(|(name, list)| (name, Value::Table(list))))?;
             vm.sandbox.run.call((function, &vm.sandbox.handler))
         });
-        for name in ["KEYS", "ARGV"] {
-            // Setting what is there to nil needs no memory.
-            let _ = self.sandbox.script_real.raw_set(name, Value::Nil);
-        }
+        // Setting what is there to nil needs no memory.
+        let _ = self.set_globals([&self.sandbox.keys, &self.sandbox.argv].map(|name| (name, Value::Nil)));
         done
     }
     /// Calls a function of a library.
@@ -217,7 +225,8 @@ impl Vm {
             match self.load(&library.code, limits, host) {
                 Ok((_, registered)) => {
                     let functions = registered.into_iter().map(|r| (r.name, r.function)).collect();
-                    let loaded = Loaded { library: library.clone(), functions };
+                    let reaches_tables = reaches_tables(&library.code);
+                    let loaded = Loaded { library: library.clone(), functions, reaches_tables };
                     self.libraries.insert(library.name.clone(), loaded);
                 }
                 Err(LoadError::Stopped) => return Ended::Stopped(None),
@@ -227,13 +236,15 @@ impl Vm {
                 }
             }
         }
-        let function = self.libraries.get(&library.name).and_then(|loaded| loaded.functions.get(name));
-        let Some(function) = function.cloned() else {
+        let loaded = self.libraries.get(&library.name);
+        let sweeps = loaded.is_some_and(|loaded| loaded.reaches_tables);
+        let Some(function) = loaded.and_then(|loaded| loaded.functions.get(name)).cloned() else {
             reply.error("ERR Function not found");
             return Ended::Done;
         };
         let shown = String::from_utf8_lossy(name).into_owned();
-        self.guarded(Kind::Function, limits, host, reply, &shown, |vm| {
+        let run = Run { kind: Kind::Function, limits, sweeps };
+        self.guarded(run, host, reply, &shown, |vm| {
             let (keys, args) = (vm.list(keys)?, vm.list(args)?);
             vm.sandbox.call.call((function, keys, args, &vm.sandbox.handler))
         })
@@ -273,7 +284,8 @@ impl Vm {
             compiled.map_err(|text| LoadError::Text([b"Error compiling function: ", &text[..]].concat()))?;
         self.sandbox.set_loading(true).map_err(failed)?;
         let run = || self.sandbox.run.call::<(bool, Value)>((function, &self.sandbox.handler));
-        let (registered, (done, stopped)) = load::collect(|| self.in_run(host, Kind::Function, limits, run));
+        let as_function = Run { kind: Kind::Function, limits, sweeps: true };
+        let (registered, (done, stopped)) = load::collect(|| self.in_run(host, as_function, run));
         self.sandbox.set_loading(false).map_err(failed)?;
         if stopped {
             return Err(LoadError::Stopped);
@@ -287,24 +299,34 @@ impl Vm {
         }
     }
     fn list<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
-        let list = self.lua.create_table_with_capacity(texts.size_hint().0, 0)?;
+        let (n, mut left) = (texts.size_hint().0, state::SMALL_BYTES);
+        let mut unbound = (n <= SMALL_LIST).then(|| Unbound::new(&self.lua));
+        let list = self.lua.create_table_with_capacity(n, 0)?;
         for (text, i) in texts.zip(1..) {
+            match left.checked_sub(text.len()) {
+                Some(rest) if i <= SMALL_LIST => left = rest,
+                _ => unbound = None,
+            }
             list.raw_set(i, self.lua.create_string(text)?)?;
         }
+        drop(unbound);
         Ok(list)
+    }
+    fn set_globals<const N: usize>(&self, values: [(&LuaString, Value); N]) -> Result<()> {
+        let _unbound = Unbound::new(&self.lua);
+        values.into_iter().try_for_each(|(name, value)| self.sandbox.script_real.raw_set(name, value))
     }
     /// Runs `work` for `host`, writes its result or its error, and leaves the interpreter as it was.
     fn guarded(
         &mut self,
-        kind: Kind,
-        limits: Limits,
+        run: Run,
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
         name: &str,
         work: impl FnOnce(&Vm) -> Result<(bool, Value)>,
     ) -> Ended {
         let vm = &*self;
-        let (written, stopped) = vm.in_run(host, kind, limits, || {
+        let (written, stopped) = vm.in_run(host, run, || {
             let (fine, value) = work(vm)?;
             if state::is_stopped() {
                 return Ok(());
@@ -330,8 +352,7 @@ impl Vm {
     fn in_run<R>(
         &self,
         host: &mut dyn Host,
-        kind: Kind,
-        limits: Limits,
+        Run { kind, limits, sweeps }: Run,
         work: impl FnOnce() -> R,
     ) -> (R, bool) {
         let soft_bytes = limits.soft_bytes.saturating_add(self.base_bytes);
@@ -342,12 +363,40 @@ impl Vm {
             // The hook was set to come at each instruction.
             let _ = self.set_hook(HOOK_INSTRUCTIONS);
         }
-        let _ = self.sandbox.sweep.call::<()>(());
+        if sweeps {
+            let _ = self.sandbox.sweep.call::<()>(());
+        }
         (done, stopped)
     }
     fn set_hook(&self, instructions: u32) -> Result<()> {
         let triggers = HookTriggers::new().every_nth_instruction(instructions);
         self.lua.set_global_hook(triggers, move |lua, _| hook(lua, instructions))
+    }
+}
+
+/// What [`Vm::in_run`] has to know of a run.
+struct Run {
+    kind: Kind,
+    limits: Limits,
+    /// Something may be left in a proxy.
+    sweeps: bool,
+}
+
+/// Takes the interpreter's limit away while something small is made: with a limit each allocation is a protected call of
+/// its own, which costs more than all the rest of a short script. What the script makes then counts again.
+pub(crate) struct Unbound<'l>(&'l Lua);
+
+impl<'l> Unbound<'l> {
+    pub(crate) fn new(lua: &'l Lua) -> Unbound<'l> {
+        // It cannot fail: the interpreter's allocator is mlua's own.
+        let _ = lua.set_memory_limit(0);
+        Unbound(lua)
+    }
+}
+
+impl Drop for Unbound<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.set_memory_limit(VM_BYTES_MAX);
     }
 }
 

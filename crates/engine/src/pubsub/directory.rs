@@ -1,9 +1,9 @@
 //! The directory: how many subscribers channels and patterns have at each office.
 
+use ahash::RandomState;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::sync::Arc;
 use strand_commands::glob;
@@ -61,7 +61,7 @@ impl Reach {
 }
 
 /// Channels with subscribers.
-pub(super) type Part = HashMap<Arc<[u8]>, Counts>;
+pub(super) type Part = HashMap<Arc<[u8]>, Counts, RandomState>;
 
 /// All channels of a kind.
 pub(super) struct Topics {

@@ -96,8 +96,8 @@ type Clients = Vec<Arc<Client>>;
 /// Who has subscribed to what.
 #[derive(Default)]
 struct Members {
-    channels: HashMap<Arc<[u8]>, Clients>,
-    shard_channels: HashMap<Arc<[u8]>, Clients>,
+    channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
+    shard_channels: HashMap<Arc<[u8]>, Clients, ahash::RandomState>,
     patterns: BTreeMap<Arc<[u8]>, Clients>,
 }
 

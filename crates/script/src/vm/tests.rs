@@ -107,6 +107,10 @@ fn nothing_of_a_run_is_left_for_the_next() {
         "collectgarbage('stop')",
         "table.insert(redis, 'left') error('x')",
         "table.insert(_G, 'left') error('x')",
+        "_G['ta' .. 'ble'].insert(redis, 'left') error('x')",
+        "loadstring('return ta' .. 'ble')().insert(redis, 'left') error('x')",
+        "getmetatable('').__index['ta' .. 'ble'].insert(redis, 'left')",
+        "coroutine['ta' .. 'ble'].insert(redis, 'left')",
         "local t = {} for k, v in pairs(string) do t[k] = v end t.len = nil error('x')",
     ] {
         run_in(&mut vm, attempt, 1_000_000);
