@@ -27,10 +27,11 @@ test: setup lint ## everything: lints, unit and integration tests, real redis-se
 	$(VENV_PYTHON) bindings/python/tests/test_stringchain.py
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py --quick
 
-test-real: setup release ## clients of the JVM (needs java and mvn); the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
+test-real: setup release ## clients of the JVM (needs java and mvn); test suites of redis-py and go-redis; the importer beside versitygw, rclone, restic and SolrCloud, OBJECTS=n
 	$(CARGO) build --workspace --quiet
 	CARGO=$(CARGO) $(VENV_PYTHON) tests/real/run.py target/debug/strand
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm
+	$(VENV_PYTHON) tests/real/suites.py target/release/strand
 	scripts/real.sh target/release/strand
 
 lint: ## format, clippy with warnings denied, tidy rules
