@@ -24,7 +24,7 @@ const GENERIC: Names = &[
     ("del", &["getdel"]),
     ("expire", &["expire", "expireat", "pexpire", "pexpireat"]),
     ("persist", &["persist"]),
-    ("restore", &["restore"]),
+    ("restore", &["restore", "restore-asking"]),
 ];
 const HASHES: Names = &[
     ("hdel", &["hdel", "hgetdel"]),
@@ -98,6 +98,7 @@ fn of(spec: &CommandSpec) -> KeyEvent {
     let (class, names) = match spec.group {
         "generic" if spec.name == "sort" => (Class::List, LISTS),
         "generic" => (Class::Generic, GENERIC),
+        "server" if spec.name == "restore-asking" => (Class::Generic, GENERIC),
         "string" if spec.name == "getdel" => (Class::Generic, GENERIC),
         "string" | "bitmap" | "hyperloglog" => (Class::String, STRINGS),
         "hash" => (Class::Hash, HASHES),

@@ -173,10 +173,13 @@ const NOWHERE_HERE: &[(&str, &str)] = &[
     ("migrate", "takes a second server; own tests"),
     ("monitor", "changes the connection; own tests"),
     ("pfselftest", "takes a second; it says OK"),
+    ("psync", "the connection becomes a replica's; own test"),
     ("quit", "closes the connection; own tests"),
+    ("replconf", "as psync; own test"),
     ("save", "writes files; own tests"),
     ("script|debug", "refused by name: there is no debugger"),
     ("shutdown", "ends the server; own tests"),
+    ("sync", "as psync; own test"),
 ];
 
 /// So that a command's reply is compared in RESP2 and in RESP3, its shape included.

@@ -15,6 +15,20 @@ const SORT_LIMIT: Arg =
 const SORT_GET: Arg = Arg::key_pattern("pattern", 1).token("GET").optional().multiple().multiple_token();
 const SORT_ORDER: Arg = Arg::oneof("order", &[Arg::word("asc", "ASC"), Arg::word("desc", "DESC")]).optional();
 
+/// What RESTORE takes, and RESTORE-ASKING.
+pub(super) const RESTORE_ARGS: &[Arg] = &[
+    Arg::key("key", 0),
+    Arg::integer("ttl"),
+    Arg::string("serialized-value"),
+    Arg::word("replace", "REPLACE").optional().since("3.0.0"),
+    Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
+    Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
+    Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
+];
+/// What changed in them.
+pub(super) const RESTORE_HISTORY: &[(&str, &str)] =
+    &[("3.0.0", "Takes `REPLACE`."), ("5.0.0", "Takes `ABSTTL`."), ("5.0.0", "Takes `IDLETIME` and `FREQ`.")];
+
 /// Group `generic`, by name.
 pub(crate) static GENERIC: &[CommandSpec] = &[
     CommandSpec::new(
@@ -343,21 +357,9 @@ pub(crate) static GENERIC: &[CommandSpec] = &[
     )
     .flags(&[F::WRITE, F::DENYOOM])
     .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
-    .args(&[
-        Arg::key("key", 0),
-        Arg::integer("ttl"),
-        Arg::string("serialized-value"),
-        Arg::word("replace", "REPLACE").optional().since("3.0.0"),
-        Arg::word("absttl", "ABSTTL").optional().since("5.0.0"),
-        Arg::integer("seconds").token("IDLETIME").optional().since("5.0.0"),
-        Arg::integer("frequency").token("FREQ").optional().since("5.0.0"),
-    ])
+    .args(RESTORE_ARGS)
     .acl(&["keyspace", "write", "slow", "dangerous"])
-    .history(&[
-        ("3.0.0", "Takes `REPLACE`."),
-        ("5.0.0", "Takes `ABSTTL`."),
-        ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
-    ])
+    .history(RESTORE_HISTORY)
     .exec(Exec::Estimated(dump::restore, Cost::Payload(3), SlowPath::Own(dump::restore_long))),
     CommandSpec::new(
         "scan",

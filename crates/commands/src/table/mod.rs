@@ -3,6 +3,7 @@
 //! Each group is a module with one static of rows; a new group is one line in `GROUPS`.
 
 mod acl;
+mod alone;
 mod bitmap;
 mod connection;
 mod diag;
@@ -28,8 +29,10 @@ use crate::spec::CommandSpec;
 /// Every top-level command, sorted by name.
 pub static COMMANDS: &[CommandSpec] = &SORTED;
 
-const GROUPS: [&[CommandSpec]; 20] = [
+const GROUPS: [&[CommandSpec]; 22] = [
     acl::ACL,
+    alone::CLUSTER,
+    alone::OTHERS,
     bitmap::BITMAP,
     stream::STREAM,
     string::STRING,
@@ -246,6 +249,7 @@ mod tests {
         let groups: BTreeSet<&str> = rows().map(|(_, s)| s.group).collect();
         let known = [
             "bitmap",
+            "cluster",
             "connection",
             "diag",
             "generic",

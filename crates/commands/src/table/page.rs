@@ -21,6 +21,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("scripting", "Scripts and functions"),
     ("connection", "Connection"),
     ("server", "Server"),
+    ("cluster", "Clusters: answers of a server that is in none"),
     ("diag", "Knowing itself"),
     ("search", "Text search"),
     ("regex", "Regular expressions"),
@@ -30,14 +31,14 @@ const GROUPS: &[(&str, &str)] = &[
 /// Commands of Redis 7.2, Redis 8 and Valkey 9 that are not there, and why.
 const NOT_THERE: &[(&str, &str)] = &[
     (
-        "`ASKING`, `CLUSTER`, `READONLY`, `READWRITE`, `RESTORE-ASKING`",
-        "There is no cluster: one server uses all cores.",
+        "A cluster",
+        "One server uses all cores. `CLUSTER` and kin answer as redis-server does outside a cluster.",
     ),
     (
-        "`FAILOVER`, `PSYNC`, `REPLCONF`, `REPLICAOF`, `ROLE`, `SLAVEOF`, `SYNC`",
-        "There is no replication yet. `WAIT` and `WAITAOF` know of no replicas.",
+        "Replicas",
+        "There is no replication yet. `ROLE`, `REPLICAOF NO ONE` and `FAILOVER` answer as a master without replicas does.",
     ),
-    ("`MODULE`", "There are no modules; text search and regular expressions are built in."),
+    ("Modules", "`MODULE LOAD` fails; text search and regular expressions are built in."),
     ("`COMMANDLOG` (Valkey)", "`SLOWLOG` is there; long requests and replies are not logged by themselves."),
     (
         "`HGETF` and other names of drafts",

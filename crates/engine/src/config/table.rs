@@ -39,7 +39,6 @@ const MB: i64 = 1 << 20;
 // Why an option has no effect: each stands behind "has no effect:".
 const NO_REPLICAS: &str = "there are no replicas in this version";
 const NO_CLUSTER: &str = "there is no cluster in this version";
-const NO_MODULES: &str = "modules are not loaded";
 const LISTS_BY_BYTES: &str =
     "a list is packed up to 4 KiB, whatever its elements are, and is never compressed";
 const ALWAYS_CHECKED: &str = "every payload that RESTORE takes is read and checked whole";
@@ -190,7 +189,7 @@ options! {
     EnableDebugCommand "enable-debug-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may call DEBUG";
     EnableModuleCommand "enable-module-command", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
-        "Who may call MODULE", no effect: NO_MODULES;
+        "Who may call MODULE LOAD and UNLOAD, which fail: modules are not loaded";
     EnableProtectedConfigs "enable-protected-configs", Kind::Choice(&["no", "yes", "local"]), "no", Startup,
         "Who may CONFIG SET dir and dbfilename";
     HashMaxListpackEntries "hash-max-listpack-entries" / "hash-max-ziplist-entries", Kind::Integer(0, LONG), "512",

@@ -13,6 +13,7 @@ use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
 use crate::room::Room;
+use crate::session::NO_CLUSTER;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
 use std::sync::Arc;
@@ -363,6 +364,7 @@ impl Run<'_, '_> {
             | S::CommandHelp
             | S::CommandInfo
             | S::CommandList => introspect::command(command, args, &mut reply),
+            S::NoCluster => reply.error(NO_CLUSTER),
             S::Publish => return self.publish(Kind::Channel, argv, &mut reply),
             S::SPublish => return self.publish(Kind::Shard, argv, &mut reply),
             _ => return Called::Refused(NOT_ALLOWED.into()),

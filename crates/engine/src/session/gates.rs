@@ -32,10 +32,12 @@ impl Session {
                 return Some(Next::Stop(self.close()));
             }
         }
-        if flags.has(Flags::PROTECTED) && !self.debug_allowed() {
-            let name = found.spec.name.to_ascii_uppercase();
+        if found.spec.flags.has(Flags::PROTECTED)
+            && let Some(name) = self.not_allowed(found.spec)
+        {
+            let option = name.to_ascii_lowercase();
             let text = format!(
-                "ERR {name} command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+                "ERR {name} command not allowed. If the enable-{option}-command option is set to \"local\", you can run it \
                  from a local connection, otherwise you need to set this option in the configuration file, and then \
                  restart the server."
             );
@@ -46,8 +48,9 @@ impl Session {
         }
         // What is queued runs as a part of EXEC: its rights are checked here, however long that takes.
         let goes_on = self.progress.is_begun();
-        let is_long_check = self.is_guarded() && !self.queues(found.spec) && self.is_long_check(found.spec);
-        if self.is_guarded()
+        let is_limited = self.is_guarded() && !self.user.is_all_powerful();
+        let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
+        if is_limited
             && !is_long_check
             && !goes_on
             && let Some(next) = self.denied(found.spec, now)
@@ -182,12 +185,18 @@ impl Session {
             keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)).collect();
         self.engine.holds.is_busy(Some(&shards))
     }
-    fn debug_allowed(&self) -> bool {
-        match self.engine.config.number(Opt::EnableDebugCommand) {
+    /// The name of a protected command that this client may not call: DEBUG or MODULE.
+    fn not_allowed(&self, spec: &CommandSpec) -> Option<&'static str> {
+        let (name, option) = match spec.exec {
+            Exec::Session(SessionCommand::Debug) => ("DEBUG", Opt::EnableDebugCommand),
+            _ => ("MODULE", Opt::EnableModuleCommand),
+        };
+        let allowed = match self.engine.config.number(option) {
             0 => false,
             1 => true,
             _ => self.client.peer.local,
-        }
+        };
+        (!allowed).then_some(name)
     }
 }
 

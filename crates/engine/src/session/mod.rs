@@ -22,7 +22,7 @@ mod waits;
 mod watch;
 
 pub(crate) use blocked::Ticket;
-pub(crate) use commands::{REDIS_VERSION, load_library, replay_scripting};
+pub(crate) use commands::{NO_CLUSTER, REDIS_VERSION, load_library, replay_scripting};
 pub use lane::{LaneDone, LaneJob};
 pub(crate) use script::{replay as replay_script, runs_script};
 pub(crate) use waits::Waits;

@@ -486,7 +486,7 @@ fn rights_that_are_taken_away_end_in_the_middle_of_a_turn() {
 
 #[test]
 fn a_user_without_rights_is_denied_every_command() {
-    let mut server = Server::with("enable-debug-command yes");
+    let mut server = Server::with("enable-debug-command yes\nenable-module-command yes");
     let (mut admin, mut bob) = (server.connect(), server.connect());
     assert_eq!(admin.run(&server, "ACL SETUSER bob on nopass"), "+OK|");
     assert_eq!(bob.run(&server, "AUTH bob x"), "+OK|");

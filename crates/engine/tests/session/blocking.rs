@@ -381,6 +381,7 @@ fn who_has_gone_or_was_killed_takes_nothing() {
     blocks(&mut killed, &server, "BLPOP k l 0");
     let id = killed.session.id();
     assert_eq!(a.run(&server, &format!("CLIENT KILL ID {id}")), ":1|");
+    assert!(!a.run(&server, "CLIENT LIST").contains(&format!("id={id} ")), "who is killed is not listed");
     a.script(&server, &[("RPUSH k 2", ":1|"), ("LLEN k", ":1|")]);
     assert_eq!(killed.drive(&server), Stop::Ended);
     assert_eq!(killed.ended, Some(End::Abort));

@@ -357,3 +357,15 @@ fn keysizes_tell_how_large_values_are() {
                 db0_distrib_zsets_items:2=1|db0_distrib_hashes_items:1=1|db3_distrib_strings_sizes:1=1||";
     assert_eq!(text.split_once('|').expect("a bulk string").1, want);
 }
+
+#[test]
+fn who_asks_to_be_a_replica_is_told_that_there_are_none() {
+    let mut server = Server::new();
+    let mut a = server.connect();
+    for line in ["PSYNC ? -1", "SYNC", "REPLCONF listening-port 1"] {
+        let said = a.run(&server, line);
+        assert_eq!(said, "-ERR replication is not supported: this server has no replicas|", "{line}");
+    }
+    let said = a.run(&server, "REPLICAOF 127.0.0.1 6379");
+    assert_eq!(said, "-ERR replication is not supported: this server follows no other|");
+}

@@ -181,9 +181,19 @@ fn a_long_transaction_leaves_the_worker_whole() {
 
 #[test]
 fn commands_that_cannot_run_inside_are_refused_when_they_are_queued() {
-    let mut server = Server::new();
+    let mut server = Server::with("enable-debug-command yes");
     let mut a = server.connect();
-    for line in ["FT._LIST", "SHUTDOWN NOSAVE", "LCS a b", "AUTH x"] {
+    a.script(
+        &server,
+        &[
+            ("MULTI", "+OK|"),
+            ("DEBUG ERROR LOADING", "+QUEUED|"),
+            ("DEBUG PROTOCOL integer", "+QUEUED|"),
+            ("PING", "+QUEUED|"),
+        ],
+    );
+    assert_eq!(a.run(&server, "EXEC"), "*3|-LOADING|:12345|+PONG|");
+    for line in ["FT._LIST", "SHUTDOWN NOSAVE", "LCS a b", "AUTH x", "DEBUG SLEEP 0", "DEBUG OBJECT a"] {
         a.script(
             &server,
             &[

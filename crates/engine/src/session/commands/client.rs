@@ -157,7 +157,8 @@ pub(in crate::session) fn list(
         return Err(SYNTAX.into());
     };
     let mut text = String::new();
-    for client in clients {
+    // Who is killed is gone for whoever asks, though its worker may not have closed it yet.
+    for client in clients.iter().filter(|client| !client.is_killed()) {
         text += &client.line(&engine.stats.ids, now);
         text.push('\n');
     }

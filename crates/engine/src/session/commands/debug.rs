@@ -50,6 +50,11 @@ const FLOAT_BYTES_MAX: usize = 64;
 #[allow(clippy::approx_constant)]
 const SAMPLE_DOUBLE: f64 = 3.141;
 
+/// True for what DEBUG does at once, without a shard: a transaction may have it.
+pub(in crate::session) fn is_plain(args: Args<'_>) -> bool {
+    ["ERROR", "HELP", "PROTOCOL", "SET-ACTIVE-EXPIRE"].iter().any(|name| args.is(1, name))
+}
+
 impl Session {
     pub(super) fn debug(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let is = |name: &str, len: usize| args.is(1, name) && args.len() == len;

@@ -3,6 +3,7 @@
 //! Each is a method of [`Session`] that writes its reply or returns the text of an error.
 
 mod acl;
+mod alone;
 mod client;
 mod client_kill;
 mod client_tracking;
@@ -26,7 +27,9 @@ mod server;
 mod slowlog;
 mod wait;
 
+pub(crate) use alone::NO_CLUSTER;
 pub(crate) use connection::REDIS_VERSION;
+pub(in crate::session) use debug::is_plain;
 pub(crate) use scripting::{load_library, replay as replay_scripting};
 
 use super::run::Next;
@@ -231,6 +234,15 @@ impl Session {
             | C::LatencyReset => self.latency(command, args, now),
             C::Lolwut => self.lolwut(args),
             C::MemoryDoctor | C::MemoryMallocStats | C::MemoryPurge | C::MemoryStats => Ok(Next::Detach),
+            C::Failover => self.failover(args),
+            C::ModuleHelp => self.module_help(),
+            C::ModuleList => self.module_list(),
+            C::ModuleLoad => Err(alone::NOT_LOADED.into()),
+            C::ModuleUnload => Err(alone::NOT_UNLOADED.into()),
+            C::NoCluster => Err(NO_CLUSTER.into()),
+            C::NoReplicas => Err(alone::NO_REPLICAS.into()),
+            C::ReplicaOf => self.replica_of(args),
+            C::Role => self.role(),
             C::Monitor => self.monitor(),
             C::Shutdown => self.shutdown(args, now),
             C::SlowlogGet => self.slowlog_get(args),

@@ -1,0 +1,243 @@
+//! The rows of commands about other servers and about modules: this server is alone, and answers as redis-server does that
+//! has no replicas, no cluster and no module.
+
+use super::generic::{RESTORE_ARGS, RESTORE_HISTORY};
+use crate::cost::{Cost, SlowPath};
+use crate::families::dump;
+use crate::spec::{Arg, CommandSpec, Exec, Flags as F, KeyFlags as K, KeySpec, SessionCommand as S};
+
+const ADMIN: &[F] = &[F::ADMIN, F::NOSCRIPT, F::STALE, F::NO_ASYNC_LOADING];
+const OF_MODULES: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::PROTECTED];
+const OF_REPLICAS: &[F] = &[F::ADMIN, F::NOSCRIPT, F::NO_ASYNC_LOADING, F::NO_MULTI];
+
+/// What REPLICAOF takes.
+const MASTER: &[Arg] = &[Arg::oneof(
+    "args",
+    &[
+        Arg::block("host-port", &[Arg::string("host"), Arg::integer("port")]),
+        Arg::block("no-one", &[Arg::word("no", "NO"), Arg::word("one", "ONE")]),
+    ],
+)];
+
+/// A subcommand of CLUSTER that only looks.
+const fn looks(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+    CommandSpec::sub(name, "cluster", since, "O(1)", summary)
+        .flags(&[F::STALE])
+        .exec(Exec::Session(S::NoCluster))
+}
+
+/// One that changes something.
+const fn changes(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+    looks(name, since, summary).flags(&[F::ADMIN, F::STALE, F::NO_ASYNC_LOADING])
+}
+
+/// One that looks, for administrators.
+const fn inspects(name: &'static str, since: &'static str, summary: &'static str) -> CommandSpec {
+    looks(name, since, summary).flags(&[F::ADMIN, F::STALE])
+}
+
+const VARIES: &[&str] = &["nondeterministic_output"];
+const SLOT: Arg = Arg::integer("slot");
+const SLOTS: &[Arg] = &[Arg::integer("slot").multiple()];
+const RANGES: &[Arg] =
+    &[Arg::block("start-slot_end-slot", &[Arg::integer("start-slot"), Arg::integer("end-slot")]).multiple()];
+const NODE: &[Arg] = &[Arg::string("node-id")];
+
+/// Group `cluster`, by name.
+pub(crate) static CLUSTER: &[CommandSpec] = &[
+    CommandSpec::new(
+        "asking",
+        "cluster",
+        "3.0.0",
+        "O(1)",
+        "Allows the next command a slot that is on its way.",
+    )
+    .flags(&[F::FAST])
+    .acl(&["fast", "connection"])
+    .exec(Exec::Session(S::NoCluster)),
+    CommandSpec::container(
+        "cluster",
+        "cluster",
+        "3.0.0",
+        "Tells of a cluster and changes it.",
+        &[
+            changes("addslots", "3.0.0", "Gives slots to this node.").args(SLOTS),
+            changes("addslotsrange", "7.0.0", "Gives ranges of slots to this node.").args(RANGES),
+            changes("bumpepoch", "3.0.0", "Advances the epoch of the configuration.").tips(VARIES),
+            inspects("count-failure-reports", "3.0.0", "Counts who reports that a node fails.")
+                .tips(VARIES)
+                .args(NODE),
+            looks("countkeysinslot", "3.0.0", "Counts the keys of a slot.").args(&[SLOT]),
+            changes("delslots", "3.0.0", "Takes slots from this node.").args(SLOTS),
+            changes("delslotsrange", "7.0.0", "Takes ranges of slots from this node.").args(RANGES),
+            changes("failover", "3.0.0", "Makes a replica take over from its master.").args(&[Arg::oneof(
+                "options",
+                &[Arg::word("force", "FORCE"), Arg::word("takeover", "TAKEOVER")],
+            )
+            .optional()]),
+            changes("flushslots", "3.0.0", "Takes all slots from this node."),
+            changes("forget", "3.0.0", "Forgets a node.").args(NODE),
+            looks("getkeysinslot", "3.0.0", "Lists keys of a slot.")
+                .tips(VARIES)
+                .args(&[SLOT, Arg::integer("count")]),
+            looks("help", "5.0.0", "Lists the subcommands of CLUSTER.").flags(&[F::LOADING, F::STALE]),
+            looks("info", "3.0.0", "Tells of the state of the cluster.").tips(VARIES),
+            looks("keyslot", "3.0.0", "Tells the slot of a key.").args(&[Arg::string("key")]),
+            looks("links", "7.0.0", "Lists the connections between nodes.").tips(VARIES),
+            changes("meet", "3.0.0", "Makes two nodes know each other.").args(&[
+                Arg::string("ip"),
+                Arg::integer("port"),
+                Arg::integer("cluster_bus_port").optional().since("4.0.0"),
+            ]),
+            looks("myid", "3.0.0", "Tells the name of this node."),
+            looks("nodes", "3.0.0", "Tells what this node knows of the cluster.").tips(VARIES),
+            inspects("replicas", "5.0.0", "Lists the replicas of a master.").tips(VARIES).args(NODE),
+            changes("replicate", "3.0.0", "Makes this node a replica of a master.").args(NODE),
+            changes("reset", "3.0.0", "Takes this node out of the cluster.")
+                .flags(&[F::ADMIN, F::NOSCRIPT, F::STALE])
+                .args(&[Arg::oneof("hard_soft", &[Arg::word("hard", "HARD"), Arg::word("soft", "SOFT")])
+                    .optional()]),
+            changes("saveconfig", "3.0.0", "Writes the state of the cluster to the disk."),
+            changes("set-config-epoch", "3.0.0", "Sets the epoch of a new node.")
+                .args(&[Arg::integer("config-epoch")]),
+            changes("setslot", "3.0.0", "Binds a slot to a node.").args(&[
+                SLOT,
+                Arg::oneof(
+                    "subcommand",
+                    &[
+                        Arg::string("node-id").token("IMPORTING"),
+                        Arg::string("node-id").token("MIGRATING"),
+                        Arg::string("node-id").token("NODE"),
+                        Arg::word("stable", "STABLE"),
+                    ],
+                ),
+            ]),
+            looks("shards", "7.0.0", "Tells which nodes have which slots.").tips(VARIES),
+            inspects("slaves", "3.0.0", "Lists the replicas of a master.")
+                .deprecated("5.0.0", "`CLUSTER REPLICAS`")
+                .tips(VARIES)
+                .args(NODE),
+            looks("slots", "3.0.0", "Tells which nodes have which slots.")
+                .deprecated("7.0.0", "`CLUSTER SHARDS`")
+                .tips(VARIES),
+        ],
+    ),
+    CommandSpec::new("readonly", "cluster", "3.0.0", "O(1)", "Allows reads at a replica of a cluster.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .acl(&["fast", "connection"])
+        .exec(Exec::Session(S::NoCluster)),
+    CommandSpec::new("readwrite", "cluster", "3.0.0", "O(1)", "Ends what READONLY allows.")
+        .flags(&[F::LOADING, F::STALE, F::FAST])
+        .acl(&["fast", "connection"])
+        .exec(Exec::Session(S::NoCluster)),
+];
+
+/// Of group `server`: replicas and modules, by name.
+pub(crate) static OTHERS: &[CommandSpec] = &[
+    CommandSpec::new("failover", "server", "6.2.0", "O(1)", "Makes a replica take over from this server.")
+        .flags(&[F::ADMIN, F::NOSCRIPT, F::STALE])
+        .args(&[
+            Arg::block(
+                "target",
+                &[Arg::string("host"), Arg::integer("port"), Arg::word("force", "FORCE").optional()],
+            )
+            .token("TO")
+            .optional(),
+            Arg::word("abort", "ABORT").optional(),
+            Arg::integer("milliseconds").token("TIMEOUT").optional(),
+        ])
+        .exec(Exec::Session(S::Failover)),
+    CommandSpec::container(
+        "module",
+        "server",
+        "4.0.0",
+        "Tells of modules and loads them.",
+        &[
+            CommandSpec::sub("help", "server", "5.0.0", "O(1)", "Lists the subcommands of MODULE.")
+                .flags(&[F::LOADING, F::STALE])
+                .exec(Exec::Session(S::ModuleHelp)),
+            CommandSpec::sub("list", "server", "4.0.0", "O(N), N modules", "Lists the modules.")
+                .flags(&[F::ADMIN, F::NOSCRIPT])
+                .tips(&["nondeterministic_output_order"])
+                .exec(Exec::Session(S::ModuleList)),
+            CommandSpec::sub("load", "server", "4.0.0", "O(1)", "Loads a module.")
+                .flags(OF_MODULES)
+                .args(&[Arg::string("path"), Arg::string("arg").optional().multiple()])
+                .exec(Exec::Session(S::ModuleLoad)),
+            CommandSpec::sub("loadex", "server", "7.0.0", "O(1)", "Loads a module with options.")
+                .flags(OF_MODULES)
+                .args(&[
+                    Arg::string("path"),
+                    Arg::block("configs", &[Arg::string("name"), Arg::string("value")])
+                        .token("CONFIG")
+                        .optional()
+                        .multiple()
+                        .multiple_token(),
+                    Arg::block("args", &[Arg::string("arg")]).token("ARGS").optional().multiple(),
+                ])
+                .exec(Exec::Session(S::ModuleLoad)),
+            CommandSpec::sub("unload", "server", "4.0.0", "O(1)", "Unloads a module.")
+                .flags(OF_MODULES)
+                .args(&[Arg::string("name")])
+                .exec(Exec::Session(S::ModuleUnload)),
+        ],
+    ),
+    CommandSpec::new("psync", "server", "2.8.0", "O(1)", "Begins what a replica reads.")
+        .flags(OF_REPLICAS)
+        .args(&[Arg::string("replicationid"), Arg::integer("offset")])
+        .arity(-3)
+        .exec(Exec::Session(S::NoReplicas)),
+    CommandSpec::new(
+        "replconf",
+        "server",
+        "3.0.0",
+        "O(1)",
+        "What replicas and their master tell each other.",
+    )
+    .flags(&[F::ADMIN, F::NOSCRIPT, F::LOADING, F::STALE, F::ALLOW_BUSY])
+    .arity(-1)
+    .doc_flags(&["syscmd"])
+    .exec(Exec::Session(S::NoReplicas)),
+    CommandSpec::new(
+        "replicaof",
+        "server",
+        "5.0.0",
+        "O(1)",
+        "Makes this server a replica, or a master again.",
+    )
+    .flags(ADMIN)
+    .args(MASTER)
+    .exec(Exec::Session(S::ReplicaOf)),
+    CommandSpec::new(
+        "restore-asking",
+        "server",
+        "3.0.0",
+        "As RESTORE",
+        "Makes a key of a value that DUMP returned, for a slot that is on its way.",
+    )
+    .flags(&[F::WRITE, F::DENYOOM, F::ASKING])
+    .keys(&[KeySpec::one(1, &[K::OW, K::UPDATE])])
+    .args(RESTORE_ARGS)
+    .acl(&["keyspace", "write", "slow", "dangerous"])
+    .doc_flags(&["syscmd"])
+    .history(RESTORE_HISTORY)
+    .exec(Exec::Estimated(dump::restore, Cost::Payload(3), SlowPath::Own(dump::restore_long))),
+    CommandSpec::new(
+        "role",
+        "server",
+        "2.8.12",
+        "O(1)",
+        "Tells whether this server is a master, and its replicas.",
+    )
+    .flags(&[F::NOSCRIPT, F::LOADING, F::STALE, F::FAST])
+    .acl(&["admin", "fast", "dangerous"])
+    .exec(Exec::Session(S::Role)),
+    CommandSpec::new("slaveof", "server", "1.0.0", "O(1)", "Makes this server a replica, or a master again.")
+        .flags(ADMIN)
+        .deprecated("5.0.0", "`REPLICAOF`")
+        .args(MASTER)
+        .exec(Exec::Session(S::ReplicaOf)),
+    CommandSpec::new("sync", "server", "1.0.0", "O(1)", "Begins what a replica reads.")
+        .flags(OF_REPLICAS)
+        .exec(Exec::Session(S::NoReplicas)),
+];
