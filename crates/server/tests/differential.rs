@@ -21,6 +21,7 @@ const RANDOM_COMMANDS: usize = 50_000;
 /// Not in redis-server 7.0, or not comparable as documentation: left out of the comparison of COMMAND INFO.
 const NOT_IN_REDIS: &[&str] = &[
     "delex",
+    "diag",
     "delif",
     "delifeq",
     "digest",

@@ -32,6 +32,7 @@ pub const NOT_GENERATED: &[(&str, &str)] = &[
     ("msetex", "of redis-server 8.4; own tests"),
     ("delif", "not in redis-server; own tests"),
     ("debug", "a tool for developers; own tests"),
+    ("diag", "not in redis-server; own tests"),
     ("dump", "a value has many serializations; own tests exchange them"),
     ("eval", "a script is no word; corpus scripting.txt and own tests"),
     ("eval_ro", "as eval"),
