@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ cliffs: release ## the table of DESIGN section 2: what must stay flat (ARGS='--o
 scaling: release ## the headline workload with 1 to 16 workers, as many as there are cores (ARGS='--workers 1,2')
 	$(CARGO) run --release --quiet -p strand-bench --bin scaling -- --strand target/release/strand $(ARGS)
 
+durable: release ## what keeping data on a disk costs, beside redis-server (ARGS='--only everysec|always|load|bgsave')
+	$(CARGO) run --release --quiet -p strand-bench --bin durable -- --strand target/release/strand $(ARGS)
+
 foolscap: setup bindings ## Foolscap's own tests with our chain in place of its own (95 s), and what receiving a string costs
 	$(VENV_PYTHON) bindings/python/tests/foolscap_suite.py
 	$(VENV_PYTHON) bindings/python/tests/receive_table.py $(ARGS)
@@ -71,8 +74,8 @@ simulation: ## SEEDS (10,000) seeds of simulated clients, clock and scheduling; 
 	STRAND_SEEDS=$${SEEDS:-10000} $(CARGO) test --profile quick --workspace --test session -- simulation::every --nocapture
 
 kills: ## a server under load is killed 200 times, and the power of a disk in memory fails 20,000 times
-	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills
-	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk
+	STRAND_KILLS=200 $(CARGO) test --workspace --test server -- aof_kills --nocapture
+	STRAND_CRASHES=20000 $(CARGO) test --workspace --test session -- disk --nocapture
 
 hostile: release ## every command with every hostile shape of its arguments, against the release build (make test has a sample)
 	STRAND_BINARY=$(CURDIR)/target/release/strand STRAND_HOSTILE_EVERY=1 $(CARGO) test --workspace --quiet --test server -- budgets

@@ -1,4 +1,5 @@
-//! The figures: Strand beside redis-server in one run, behind `make versus`, `make cliffs` and `make scaling`.
+//! The figures: Strand beside redis-server in one run, behind `make versus`, `make cliffs`, `make scaling` and
+//! `make durable`.
 //!
 //! [`fill`] makes data, [`load`] measures on it with the headline's workloads, [`exchange`] what goes
 //! from client to client, [`cliffs`] probes what must stay flat (RE2's shim is

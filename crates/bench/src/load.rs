@@ -134,7 +134,7 @@ pub struct Measured {
     pub operations: u64,
     /// Wall time.
     pub wall: Duration,
-    /// The server's CPU time, all its threads.
+    /// The server's CPU time, all its threads; without those that ended meanwhile.
     pub cpu: Duration,
     /// Round trips of batches, in microseconds.
     pub round_trips_us: Histogram<u64>,
@@ -168,7 +168,7 @@ pub fn run(server: &Server, load: Workload, seconds: f64, seed: u64) -> io::Resu
     let mut clients = Clients::open(server, load, seed)?;
     let (cpu, start) = (server.cpu()?, Instant::now());
     clients.run(seconds)?;
-    let (wall, cpu) = (start.elapsed(), server.cpu()? - cpu);
+    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
     Ok(Measured { operations: clients.operations, wall, cpu, round_trips_us: clients.round_trips_us })
 }
 
@@ -192,7 +192,7 @@ pub fn run_on(server: &Server, load: Workload, seconds: f64, cores: &[usize]) ->
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))));
         joined.collect::<io::Result<Vec<_>>>()
     })?;
-    let (wall, cpu) = (start.elapsed(), server.cpu()? - cpu);
+    let (wall, cpu) = (start.elapsed(), server.cpu()?.saturating_sub(cpu));
     let operations = all.iter().map(|c| c.operations).sum();
     let mut round_trips_us = histogram()?;
     all.iter().for_each(|c| round_trips_us += &c.round_trips_us);

@@ -6,6 +6,7 @@ use super::{EXPIRING, KEYS, Lab, MANY, Result};
 use crate::fill::{self, Content, push_key};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use strand_testkit::process::{Kind, Server};
+use strand_wire::client::Value;
 
 const GROWTH: &str = "7 growth of the keyspace";
 const KEYS_ALL: &str = "9 KEYS *";
@@ -15,9 +16,14 @@ const MGET: &str = "9 MGET of many keys";
 const DEL: &str = "9 DEL of many keys";
 const GREP: &str = "9 RX.GREP over all values";
 const EXPIRY: &str = "9 keys that expire in one second";
+const BGSAVE: &str = "9 BGSAVE beside writes";
 const FLUSH: &str = "9 FLUSHALL SYNC";
 
-pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, EXPIRY, FLUSH];
+pub(super) const ROWS: &[&str] = &[GROWTH, KEYS_ALL, SCAN, MSET, MGET, DEL, GREP, BGSAVE, EXPIRY, FLUSH];
+
+/// Batches of writes beside a snapshot between two looks at whether it is done, and looks at most.
+const BATCHES_A_LOOK: u64 = 200;
+const SAVE_LOOKS_MAX: u64 = 10_000;
 
 /// Keys in one write while the keyspace grows: few, so that the probe does not wait for the writes themselves.
 const GROWTH_BATCH: u64 = 25;
@@ -47,6 +53,7 @@ pub(super) fn run(lab: &mut Lab<'_>) -> Result<()> {
             client.call(&["RX.GREP", "VALUES", "q[0-9]+z", "LIMIT", "10"]).map(drop)
         });
     }
+    lab.stall(BGSAVE, 3, |client, server| save(client, server, keys));
     if lab.wants(EXPIRY) {
         expire(lab)?;
     }
@@ -62,6 +69,27 @@ fn grow(client: &mut EventClient, keys: u64) -> Result<()> {
         client.pipeline(&batch)?;
     }
     Ok(())
+}
+
+/// A snapshot is written while each key is written anew, again and again.
+fn save(client: &mut EventClient, server: &Server, keys: u64) -> Result<()> {
+    client.call(&["BGSAVE"])?;
+    let (mut looks, mut next, value, mut batch) = (server.connect()?, 0, fill::value(64), Vec::new());
+    for _ in 0..SAVE_LOOKS_MAX {
+        for _ in 0..BATCHES_A_LOOK {
+            batch.clear();
+            (0..GROWTH_BATCH).for_each(|k| fill::set(&mut batch, (next + k) % keys, &value));
+            next += GROWTH_BATCH;
+            client.pipeline(&batch)?;
+        }
+        let Value::Bulk(told) = looks.call(&["INFO", "persistence"])? else {
+            return Err("INFO is a text".into());
+        };
+        if String::from_utf8_lossy(&told).contains("rdb_bgsave_in_progress:0") {
+            return Ok(());
+        }
+    }
+    Err("the snapshot does not end".into())
 }
 
 /// Names of keys that only the rows of many keys use, each with a value when asked for.
@@ -94,7 +122,7 @@ fn expire(lab: &mut Lab<'_>) -> Result<()> {
 
 pub(super) fn size(server: &Server) -> Result<u64> {
     match server.connect()?.call(&["DBSIZE"])? {
-        strand_wire::client::Value::Int(n) => Ok(n as u64),
+        Value::Int(n) => Ok(n as u64),
         other => Err(format!("DBSIZE answers {other:?}").into()),
     }
 }

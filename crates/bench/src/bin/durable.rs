@@ -1,0 +1,396 @@
+//! `make durable`: what it costs to keep data on a disk, beside Debian's redis-server in one run.
+//!
+//! Each side has one core, the server core 0 and the client core 1, where a row does not say that the server has all. The
+//! files of all servers are on one file system: that of `--dir`, else that of temporary files. Rounds alternate between the
+//! servers; figures are medians of the rounds, and a ratio is the median of the rounds' ratios.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use strand_bench::fill::{self, Content};
+use strand_bench::load::{self, Operation, Workload};
+use strand_bench::machine::Machine;
+use strand_bench::report::{self, Report, Row, grouped, median};
+use strand_testkit::process::{Kind, Server};
+use strand_wire::client::Value;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const USAGE: &str = "usage: durable --strand BINARY [--keys N] [--load-keys N] [--seconds S] [--rounds N] [--dir DIR] \
+     [--only everysec|always|load|bgsave] [--json]";
+const KINDS: [Kind; 2] = [Kind::Strand, Kind::Redis];
+const ONE_CORE: &str = "0";
+
+/// A file's loading, or a snapshot's writing, ends within this time.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(5);
+/// Of `/proc/PID/stat` on Linux.
+const TICKS_A_SECOND: f64 = 100.0;
+/// Bytes of a value that is small, and of one in the rows of writers.
+const SMALL: usize = 8;
+const VALUE: usize = 256;
+/// Writers write for so long between two looks at whether the snapshot is done.
+const PIECE_S: f64 = 0.1;
+
+struct Options {
+    strand: PathBuf,
+    keys: u64,
+    load_keys: u64,
+    seconds: f64,
+    rounds: usize,
+    dir: PathBuf,
+    only: Option<String>,
+    json: bool,
+}
+
+fn main() -> Result<()> {
+    let options = options()?;
+    let (machine, start) = (Machine::here(&options.strand), Instant::now());
+    let all_cores = format!("0-{}", std::thread::available_parallelism()?.get() - 1);
+    load::pin_to(1)?;
+    let wants = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
+    let mut reports = Vec::new();
+    if wants("everysec") {
+        reports.push(everysec(&options)?);
+    }
+    if wants("always") {
+        reports.push(always(&options)?);
+    }
+    if wants("load") {
+        reports.extend(loading(&options, &all_cores)?);
+    }
+    if wants("bgsave") {
+        reports.push(bgsave(&options, &all_cores)?);
+    }
+    report::print(&machine, &reports, start.elapsed(), options.json);
+    Ok(())
+}
+
+/// The same load with and without a file that is synced every second.
+fn everysec(options: &Options) -> Result<Report> {
+    let title = format!(
+        "An append-only file with appendfsync everysec: {VALUE}-byte values, {} keys, 32 connections, pipeline 30, {} \
+         rounds of {} s; operations a CPU-second, and what the file costs of them and of operations a second",
+        grouped(options.keys as f64),
+        options.rounds,
+        options.seconds
+    );
+    let each = ["without", "with", "costs", "costs wall"];
+    let named = |server: &str| each.map(|column| format!("{server} {column}"));
+    let all = [vec!["workload".to_string()], named("strand").to_vec(), named("redis").to_vec()].concat();
+    let mut report = Report::new(&title, &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let folders = [folder(options)?, folder(options)?];
+    let mut servers = Vec::new();
+    for (kind, folder) in KINDS.into_iter().zip(&folders) {
+        let file = append_only(folder.path(), "everysec");
+        servers.push(start(options, kind, &[], ONE_CORE)?);
+        servers.push(start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?);
+    }
+    for server in &servers {
+        fill::keys(server, options.keys, Content::Bytes(VALUE))?;
+    }
+    for (name, operation) in [("SET p30", Operation::Set), ("20% SET p30", Operation::Mixed)] {
+        let load = Workload { operation, pipeline: 30, ..writers(options, VALUE) };
+        let (mut cpu, mut wall) = (vec![Vec::new(); servers.len()], vec![Vec::new(); servers.len()]);
+        for round in 0..options.rounds {
+            for turn in 0..servers.len() {
+                let i = (round + turn) % servers.len();
+                let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+                cpu[i].push(measured.per_cpu_second());
+                wall[i].push(measured.per_second());
+            }
+        }
+        let mut row = Row::new(&[name], reproduce("everysec"));
+        for (i, kind) in KINDS.into_iter().enumerate() {
+            let costs = |of: &[Vec<f64>]| {
+                let ratios: Vec<f64> =
+                    of[2 * i + 1].iter().zip(&of[2 * i]).map(|(a, b)| 1.0 - a / b).collect();
+                median(&ratios)
+            };
+            row.cell(grouped(median(&cpu[2 * i])));
+            row.cell(grouped(median(&cpu[2 * i + 1])));
+            row.cell(percent(costs(&cpu)));
+            row.cell(percent(costs(&wall)));
+            row.figure(format!("{}_costs", kind.name()), costs(&cpu));
+            row.figure(format!("{}_costs_wall", kind.name()), costs(&wall));
+        }
+        report.row(row);
+    }
+    Ok(report)
+}
+
+/// Each reply waits for the disk.
+fn always(options: &Options) -> Result<Report> {
+    let title = format!(
+        "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s",
+        options.rounds, options.seconds
+    );
+    let mut report = Report::new(
+        &title,
+        &["connections", "strand op/s", "redis op/s", "ratio", "strand p99 us", "redis p99 us"],
+    );
+    let folders = [folder(options)?, folder(options)?];
+    let mut servers = Vec::new();
+    for (kind, folder) in KINDS.into_iter().zip(&folders) {
+        let file = append_only(folder.path(), "always");
+        servers.push(start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?);
+    }
+    for connections in [1, 32, 200] {
+        let load = Workload { connections, ..writers(options, VALUE) };
+        let mut wall = [Vec::new(), Vec::new()];
+        let mut trips = [load::histogram()?, load::histogram()?];
+        for round in 0..options.rounds {
+            for turn in 0..2 {
+                let i = (round + turn) % 2;
+                let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+                wall[i].push(measured.per_second());
+                trips[i] += &measured.round_trips_us;
+            }
+        }
+        let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
+        let mut row = Row::new(&[&connections.to_string()], reproduce("always"));
+        wall.iter().for_each(|figures| row.cell(grouped(median(figures))));
+        row.cell(format!("{:.2}", median(&ratios)));
+        row.figure("ratio", median(&ratios));
+        trips.iter().for_each(|trips| row.cell(grouped(trips.value_at_quantile(0.99) as f64)));
+        report.row(row);
+    }
+    Ok(report)
+}
+
+/// Sizes of the files that both write of the same data, and how long both load redis-server's.
+fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
+    let keys = options.load_keys;
+    let data = format!("{} strings of {SMALL} bytes", grouped(keys as f64));
+    let mut sizes =
+        Report::new(&format!("Files: {data}, bytes"), &["file", "strand", "redis", "strand to redis"]);
+    let folders = [folder(options)?, folder(options)?];
+    let (mut snapshots, mut journals) = (Vec::new(), Vec::new());
+    for (kind, folder) in KINDS.into_iter().zip(&folders) {
+        let file = append_only(folder.path(), "no");
+        let server = start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?;
+        fill::keys(&server, keys, Content::Bytes(SMALL))?;
+        // The reply to SAVE may come later than a client waits for it.
+        started(&server, &["BGSAVE"])?;
+        until(&server, "rdb_bgsave_in_progress", "0")?;
+        server.shut_down()?;
+        snapshots.push(std::fs::metadata(folder.path().join("dump.rdb"))?.len());
+        journals.push(bytes_in(&folder.path().join("appendonlydir"))?);
+        std::fs::remove_dir_all(folder.path().join("appendonlydir"))?;
+    }
+    for (name, bytes) in [("RDB", snapshots), ("append-only", journals)] {
+        let mut row = Row::new(&[name], reproduce("load"));
+        bytes.iter().for_each(|bytes| row.cell(grouped(*bytes as f64)));
+        row.cell(format!("{:.3}", bytes[0] as f64 / bytes[1] as f64));
+        row.figure("ratio", bytes[0] as f64 / bytes[1] as f64);
+        sizes.row(row);
+    }
+    let title = format!("Loading redis-server's RDB file: {data}, 3 rounds");
+    let columns =
+        ["cores", "strand keys/s", "strand keys/cpu-s", "redis keys/s", "redis keys/cpu-s", "ratio"];
+    let mut report = Report::new(&title, &columns);
+    let dir = folders[1].path().to_string_lossy().into_owned();
+    for cores in [ONE_CORE, all_cores] {
+        let (mut wall, mut cpu) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for round in 0..3 {
+            for turn in 0..2 {
+                let i = (round + turn) % 2;
+                let began = Instant::now();
+                let server = start_as_given(options, KINDS[i], &["--dir", &dir], cores)?;
+                until(&server, "loading", "0")?;
+                wall[i].push(keys as f64 / began.elapsed().as_secs_f64());
+                cpu[i].push(keys as f64 / cpu_s(&server)?);
+                match server.connect()?.call(&["DBSIZE"])? {
+                    Value::Int(n) if n as u64 == keys => {}
+                    other => return Err(format!("{other:?} keys of {keys} are loaded").into()),
+                }
+            }
+        }
+        let ratios: Vec<f64> = wall[0].iter().zip(&wall[1]).map(|(a, b)| a / b).collect();
+        let mut row = Row::new(&[if cores == ONE_CORE { "one" } else { "all" }], reproduce("load"));
+        for i in 0..2 {
+            row.cell(grouped(median(&wall[i])));
+            row.cell(grouped(median(&cpu[i])));
+        }
+        row.cell(format!("{:.2}", median(&ratios)));
+        row.figure("ratio", median(&ratios));
+        report.row(row);
+    }
+    Ok([sizes, report])
+}
+
+/// Writers write without a pause while a snapshot is written.
+fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
+    let keys = 2 * options.keys;
+    let title = format!(
+        "BGSAVE of {} keys of {VALUE} bytes beside 32 connections that SET, pipeline 30, medians of 3",
+        grouped(keys as f64)
+    );
+    let columns = ["server", "cores", "SET/s before", "SET/s beside it", "less", "memory gained", "seconds"];
+    let mut report = Report::new(&title, &columns);
+    for cores in [ONE_CORE, all_cores] {
+        for kind in KINDS {
+            let folder = folder(options)?;
+            let dir = folder.path().to_string_lossy().into_owned();
+            let server = start(options, kind, &["--dir", &dir], cores)?;
+            fill::keys(&server, keys, Content::Bytes(VALUE))?;
+            let load = Workload { pipeline: 30, keys, ..writers(options, VALUE) };
+            let (mut before, mut beside, mut less) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut gained, mut seconds) = (Vec::new(), Vec::new());
+            for round in 0..3 {
+                let quiet = load::run(&server, load, 1.0, round)?.per_second();
+                let resident_kb = server.status_kb("VmRSS")?;
+                server.reset_peak()?;
+                started(&server, &["BGSAVE"])?;
+                let (began, mut operations) = (Instant::now(), 0);
+                let during = loop {
+                    operations += load::run(&server, load, PIECE_S, round)?.operations;
+                    if info(&server, "rdb_bgsave_in_progress")? == "0" {
+                        break began.elapsed().as_secs_f64();
+                    }
+                    if began.elapsed() > WAIT_MAX {
+                        return Err("the snapshot does not end".into());
+                    }
+                };
+                let peak_kb = server.status_kb("VmHWM")?;
+                // What the child of redis-server copied belongs to no process that is left.
+                let copied_kb = match kind {
+                    Kind::Strand => 0,
+                    Kind::Redis => info(&server, "rdb_last_cow_size")?.parse::<u64>()? >> 10,
+                };
+                let more_kb = peak_kb.saturating_sub(resident_kb) + copied_kb;
+                gained.push(more_kb as f64 / resident_kb as f64);
+                before.push(quiet);
+                beside.push(operations as f64 / during);
+                less.push(1.0 - operations as f64 / during / quiet);
+                seconds.push(during);
+            }
+            let cores = if cores == ONE_CORE { "one" } else { "all" };
+            let mut row = Row::new(&[kind.name(), cores], reproduce("bgsave"));
+            row.cell(grouped(median(&before)));
+            row.cell(grouped(median(&beside)));
+            row.cell(percent(median(&less)));
+            row.cell(percent(median(&gained)));
+            row.cell(format!("{:.1}", median(&seconds)));
+            row.figure("less", median(&less));
+            row.figure("memory_gained", median(&gained));
+            report.row(row);
+        }
+    }
+    Ok(report)
+}
+
+fn writers(options: &Options, value_bytes: usize) -> Workload {
+    Workload { operation: Operation::Set, pipeline: 1, connections: 32, keys: options.keys, value_bytes }
+}
+
+fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
+    let dir = dir.to_string_lossy();
+    // A rewrite would be another thing to measure.
+    let words =
+        ["--dir", &dir, "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
+    words.map(String::from)
+}
+
+fn start(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
+    let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
+    let server = start_as_given(options, kind, &[workers, more].concat(), cores)?;
+    until(&server, "loading", "0")?;
+    Ok(server)
+}
+
+fn start_as_given(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
+    Ok(Server::measured(kind, &options.strand, more, cores, &[])?)
+}
+
+fn folder(options: &Options) -> Result<tempfile::TempDir> {
+    Ok(tempfile::Builder::new().prefix("strand-durable-").tempdir_in(&options.dir)?)
+}
+
+fn bytes_in(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for file in std::fs::read_dir(folder)? {
+        bytes += file?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+/// CPU time of the process, with that of threads that have ended.
+fn cpu_s(server: &Server) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
+    // The name of the program, which may have spaces, ends with the last bracket; user and system time are 12th and 13th then.
+    let behind = text.rsplit_once(')').ok_or("stat has a name")?.1;
+    let ticks: Vec<f64> = behind.split_whitespace().skip(11).take(2).flat_map(str::parse).collect();
+    Ok(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
+}
+
+/// A command whose reply is no error.
+fn started(server: &Server, words: &[&str]) -> Result<()> {
+    match server.connect()?.call(words)? {
+        Value::Error(why) => Err(String::from_utf8_lossy(&why).into_owned().into()),
+        _ => Ok(()),
+    }
+}
+
+/// A field of INFO.
+fn info(server: &Server, field: &str) -> Result<String> {
+    let told = match server.connect()?.call(&["INFO", "persistence"])? {
+        Value::Bulk(text) | Value::Verbatim(_, text) => String::from_utf8_lossy(&text).into_owned(),
+        other => return Err(format!("INFO answers {other:?}").into()),
+    };
+    let value = told.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(value.ok_or_else(|| format!("INFO has no {field}"))?.to_string())
+}
+
+fn until(server: &Server, field: &str, value: &str) -> Result<()> {
+    let began = Instant::now();
+    while info(server, field)? != value {
+        if began.elapsed() > WAIT_MAX {
+            return Err(format!("{field} is not {value} after {} s", WAIT_MAX.as_secs()).into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+fn reproduce(name: &str) -> String {
+    format!("make durable ARGS='--only {name}'")
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options {
+        strand: PathBuf::new(),
+        keys: 1_000_000,
+        load_keys: 10_000_000,
+        seconds: 1.0,
+        rounds: 5,
+        dir: std::env::temp_dir(),
+        only: None,
+        json: false,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(format!("{arg} wants a value; {USAGE}"));
+        match arg.as_str() {
+            "--strand" => options.strand = value()?.into(),
+            "--keys" => options.keys = value()?.parse()?,
+            "--load-keys" => options.load_keys = value()?.parse()?,
+            "--seconds" => options.seconds = value()?.parse()?,
+            "--rounds" => options.rounds = value()?.parse()?,
+            "--dir" => options.dir = value()?.into(),
+            "--only" => options.only = Some(value()?),
+            "--json" => options.json = true,
+            _ => return Err(format!("unknown argument {arg}; {USAGE}").into()),
+        }
+    }
+    let known = ["everysec", "always", "load", "bgsave"];
+    let is_known = options.only.as_deref().is_none_or(|only| known.contains(&only));
+    if options.strand.as_os_str().is_empty() || options.rounds == 0 || options.keys == 0 || !is_known {
+        return Err(USAGE.into());
+    }
+    Ok(options)
+}
