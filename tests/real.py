@@ -3,20 +3,27 @@
 
 usage: real.py STRAND_BINARY (make test-real sets the rest: VERSITYGW, .venv with rclone, Debian's restic). OBJECTS is how many
 objects the large bucket has (100,000 unless told), PAIRS how many pairs of commits are compared with git (1,000), FILES how many files the
-large repository and the large folder have (100,000). Prints "N passed, M failed" and exits 1 when a check fails.
+large repository and the large folder have (100,000), KEYS how many keys the longest
+listing has (10,000,000). Prints "N passed, M failed" and exits 1 when a check fails.
 """
+import http.server
 import json
 import os
 import random
 import shutil
 import subprocess
+import threading
 import time
+import urllib.parse
 
 import sources
 from sources import KEY, SECRET, World, counts, mail, rclone
 
 OBJECTS = int(os.environ.get("OBJECTS", "100000"))
 PAIRS = int(os.environ.get("PAIRS", "1000"))
+KEYS = int(os.environ.get("KEYS", "10000000"))
+# A listing of that many keys, whatever their number.
+LISTING_MB = 256
 FILES = int(os.environ.get("FILES", "100000"))
 A_FOLDER = 1000
 CHECKS = []
@@ -69,6 +76,51 @@ def a_large_bucket_is_decided_in_one_listing(world):
     measured(peer, environment)
     theirs = measured(peer, environment)
     print(f"     unchanged: strand {ours[0]:.2f} s, {ours[1]:.0f} MB; rclone sync {theirs[0]:.2f} s, {theirs[1]:.0f} MB")
+
+
+class Flat(http.server.BaseHTTPRequestHandler):
+    """A bucket of KEYS keys without a slash: its listing, page by page. Its objects cannot be read."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        first = int(query.get("continuation-token", ["0"])[0])
+        last = min(first + 1000, KEYS)
+        entry = (
+            "<Contents><Key>key-{:012}.bin</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            "<ETag>&quot;{:032x}&quot;</ETag><Size>1000</Size><StorageClass>STANDARD</StorageClass></Contents>"
+        )
+        more = f"<NextContinuationToken>{last}</NextContinuationToken>" if last < KEYS else ""
+        body = (
+            f"<?xml version='1.0'?><ListBucketResult><Name>flat</Name><IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
+            + "".join(entry.format(i, i) for i in range(first, last))
+            + "</ListBucketResult>"
+        ).encode()
+        self.send_response_only(200)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@check
+def a_listing_of_very_many_keys_takes_bounded_memory(world):
+    server = http.server.HTTPServer(("127.0.0.1", 0), Flat)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        listing = [world.binary, "import", "s3://flat", "--into", "flat", "--endpoint", endpoint, "--to", "ndjson:/dev/null"]
+        # All keys are listed and none is read.
+        seconds, megabytes = measured([*listing, "--include", "nothing", "-q"], world.environment)
+        print(f"     {KEYS} keys of one prefix in {seconds:.0f} s, {megabytes:.0f} MB")
+        assert megabytes <= LISTING_MB
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def tree(world, name, seed, base=None):

@@ -343,6 +343,96 @@ def kills_beside_a_server_lose_and_double_nothing(world):
     assert counts(again)[:3] == [0, 0, 0] and again["opened"] == 0, again
 
 
+@check
+def an_atomic_import_is_seen_whole_or_not_at_all(world):
+    client, docs = world.client, fill(world, 2_000)
+    server = ["--into", "d", "--server", f"127.0.0.1:{world.strand.port}", "--no-index", "--atomic", "--wait"]
+
+    def seen():
+        """What a reader finds: how many documents, and the subjects of those that are changed below."""
+        reads = client.pipeline(transaction=True)
+        reads.dbsize()
+        for name in changed:
+            reads.hget(f"d:{name}", "subject")
+        size, *subjects = reads.execute()
+        return size, tuple(subjects)
+
+    changed = []
+    run = quiet(world, "import", docs, *server)
+    sizes = set()
+    while run.poll() is None:
+        sizes.add(seen()[0])
+    assert run.returncode == 0 and client.dbsize() == 2_000 and sizes <= {0, 2_000}, (run.returncode, sizes)
+
+    # Documents change, leave and come; a run is killed when it has sent some of that.
+    names = [f"{i // 50:03}/{i:05}.eml" for i in range(0, 2_000, 3)]
+    changed = names[:100:9]
+    for name in names:
+        world.write(f"docs/{name}", mail(f"new {name}"))
+    for i in range(1, 300, 3):
+        os.remove(f"{docs}/{i // 50:03}/{i:05}.eml")
+    world.write("docs/more.zip", sources.zipped(a_eml=mail("in an archive")))
+    before = seen()
+    killed = 0
+    for turn in range(KILLS):
+        run = quiet(world, "import", docs, *server)
+        until = client.info("stats")["total_commands_processed"] + 20 * (turn + 1)
+        while run.poll() is None and client.info("stats")["total_commands_processed"] < until:
+            pass
+        if run.poll() is None:
+            run.send_signal(signal.SIGKILL)
+        killed += run.wait() == -signal.SIGKILL
+        after = seen()
+        assert after == before or run.returncode == 0 or after[0] == 1_902, (after, before)
+        if after != before:
+            break
+    run = quiet(world, "import", docs, *server)
+    moments = set()
+    while run.poll() is None:
+        moments.add(seen())
+    last = seen()
+    assert run.returncode == 0 and last[0] == 2_000 - 100 + 2 and set(last[1]) == {f"new {name}".encode() for name in changed}, last
+    assert moments <= {before, last} and killed > 0, (killed, moments)
+    again, _ = world.imports(docs, "--no-index")
+    assert counts(again) == [0, 0, 0, 1_902, 0] and again["opened"] == 0, again
+    # A key that is no hash is a dead letter here too.
+    world.write("docs/taken.eml", mail("taken"))
+    client.set("d:taken.eml", "text")
+    dead, _ = world.imports(docs, "--no-index", "--atomic")
+    assert counts(dead) == [0, 0, 0, 1_902, 1] and client.get("d:taken.eml") == b"text", dead
+
+
+@check
+def a_run_tells_the_server_how_it_goes(world):
+    client, docs = world.client, fill(world, 300)
+    run = quiet(world, "import", docs, "--into", "d", "--server", f"127.0.0.1:{world.strand.port}", "--no-index", "--rate", "40k")
+
+    def status():
+        told = client.execute_command("IMPORT.VERSION", "STATUS", "d")
+        return dict(zip(told[::2], told[1::2])) if isinstance(told, list) else told
+
+    deadline, told = time.time() + WAIT_S, None
+    while not (told and int(told.get(b"done", 0)) > 0):
+        assert run.poll() is None and time.time() < deadline, told
+        told = status()
+    assert told[b"source"].decode() == docs and int(told[b"listed"]) >= int(told[b"done"]) and told[b"path"], told
+    assert run.wait(WAIT_S) == 0
+    while status() is not None:
+        assert time.time() < deadline
+    # What an import sent is found as soon as it is over.
+    world.imports(docs)
+    world.write("docs/001/00050.eml", mail("unheard-of zyzzyva"))
+    world.imports(docs, "--atomic")
+    found = client.execute_command("FT.SEARCH", "d", "zyzzyva", "NOCONTENT")
+    assert found == [1, b"d:001/00050.eml"], found
+    # Who removed a document, and from where.
+    os.remove(f"{docs}/001/00050.eml")
+    done, lines = world.imports(docs, "--no-index")
+    removed = [line for line in lines if line.get("outcome") == "removed"]
+    assert len(removed) == 1 and (removed[0]["container"], removed[0]["entry"]) == ("001", "00050.eml") and removed[0]["token"], removed
+    assert done["allocations"] > 0 and len(done["version"]) == 32, done
+
+
 class SolrCloud:
     """Two nodes and ZooKeeper in one virtual machine (tests/real/solr)."""
 

@@ -1,4 +1,4 @@
-//! `/v1/import`: what the importer has recorded in the server.
+//! `/v1/import`: what importers have recorded in the server, and how those go that run now.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use strand_wire::events::Event;
 
 /// `GET /v1/import`: each dataset with the number of its folders that are recorded, and of those in which a run was cut short
-/// (the next run completes them).
+/// (the next run completes them); and what an import that runs into it now tells.
 pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"DATASETS"]);
@@ -31,13 +31,40 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
             let (folders, interrupted) = folders(&context, name).await?;
             json.raw(if i == 0 { "{\"name\":" } else { ",{\"name\":" });
             json.string(name);
-            json.raw(&format!(",\"folders\":{folders},\"interrupted\":{interrupted}}}"));
+            json.raw(&format!(",\"folders\":{folders},\"interrupted\":{interrupted}"));
+            running(&context, name, &mut json).await?;
+            json.raw("}");
             json.pour().await;
         }
         json.raw("]}");
         json.flush().await;
         Ok(())
     })))
+}
+
+/// Adds what an import into the dataset tells that runs now.
+async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Result<(), Gone> {
+    let session = &context.session;
+    session.command(&[b"IMPORT.VERSION", b"STATUS", dataset]);
+    let Event::Open { values, .. } = session.event().await? else { return Ok(()) };
+    let mut name = Vec::new();
+    for i in 0..values {
+        let word = session.line().await.map_err(|_| Gone)?.unwrap_or_default();
+        if i.is_multiple_of(2) {
+            json.raw(if i == 0 { ",\"running\":{" } else { "," });
+            json.string(&word);
+            json.raw(":");
+            name = word;
+            continue;
+        }
+        let number = std::str::from_utf8(&word).ok().and_then(|text| text.parse::<u64>().ok());
+        match number.filter(|_| name != b"path" && name != b"source") {
+            Some(number) => json.raw(&number.to_string()),
+            None => json.string(&word),
+        }
+    }
+    json.raw("}");
+    Ok(())
 }
 
 /// Recorded folders, and those with the intent of a run (whose names end in a slash).

@@ -156,7 +156,7 @@ pub static ROUTES: &[Route] = &[
         summary: "The imported datasets",
         parameters: &[DB],
         takes: &[],
-        gives: &[(200, "datasets: name, folders, interrupted", JSON)],
+        gives: &[(200, "datasets: name, folders, interrupted, running (where an import runs now)", JSON)],
         needs_session: true,
         run: handler!(import::status),
     },

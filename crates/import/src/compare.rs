@@ -10,9 +10,12 @@ use crate::diff::{Change, diff};
 use crate::filter::{Filter, FilterOptions, Filtered, Ignoring};
 use crate::job::{DEPTH_MAX, join};
 use crate::source::remote::RemoteOptions;
-use crate::source::{self, Object, ReadError, Source, Tokens};
+use crate::source::{self, Object, ReadError, Source, Tokens, parts};
 use crate::{ImportError, Outcome, Progress, Summary};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Bytes of both documents that are compared at a time.
@@ -45,7 +48,7 @@ pub fn compare(
     let (before, after) = (open(before)?, open(after)?);
     let is_content = before.tokens() == Tokens::Content && after.tokens() == Tokens::Content;
     let mut pair = Pair { before, after, is_content, progress, summary: Summary::default() };
-    pair.container(b"", Sides::Both, 0)?;
+    pair.container(b"", Sides::Both, 0, [None, None])?;
     let mut summary = pair.summary;
     // Both are read through the same cache, with counts of their own.
     let counts = [&pair.before, &pair.after].map(|source| source.cache().map(CacheUse::counts));
@@ -71,14 +74,25 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn container(&mut self, path: &[u8], sides: Sides, depth: usize) -> Result<(), ImportError> {
+    /// `parts`: listings that are known without asking.
+    fn container(
+        &mut self,
+        path: &[u8],
+        sides: Sides,
+        depth: usize,
+        parts: [Option<Vec<u8>>; 2],
+    ) -> Result<(), ImportError> {
         if depth > DEPTH_MAX {
             self.count(path, Outcome::Failed(&format!("folders are nested more than {DEPTH_MAX} deep")));
             return Ok(());
         }
         let mut blobs = [Vec::new(), Vec::new()];
         let wanted = [sides != Sides::After, sides != Sides::Before];
-        for i in 0..2 {
+        for (i, part) in parts.into_iter().enumerate() {
+            if let Some(part) = part {
+                blobs[i] = part;
+                continue;
+            }
             if !wanted[i] {
                 blobs[i] = Builder::new(0).finish().expect("nothing in it");
                 continue;
@@ -97,6 +111,7 @@ impl Pair<'_> {
             }
             self.summary.containers += 1;
         }
+        let mut divided = self.divide(path, &mut blobs)?;
         let view = |blob| Container::parse(blob).expect("built by a source");
         let (old, new) = (view(&blobs[0]), view(&blobs[1]));
         let documents = new.iter().filter(|entry| entry.kind == Kind::Document).count();
@@ -114,7 +129,9 @@ impl Pair<'_> {
                     }
                     _ => Sides::Both,
                 };
-                self.container(&at, sides, depth + 1)?;
+                let part = parts::number(entry.name);
+                let parts = divided.each_mut().map(|side| side.remove(&part?));
+                self.container(&at, sides, depth + 1, parts)?;
                 continue;
             }
             match change {
@@ -133,6 +150,30 @@ impl Pair<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Where one side lists the container in parts, the other side's listing is divided too; gives what it is divided into.
+    fn divide(
+        &self,
+        path: &[u8],
+        blobs: &mut [Vec<u8>; 2],
+    ) -> Result<[BTreeMap<u8, Vec<u8>>; 2], ImportError> {
+        let mut divided = [BTreeMap::new(), BTreeMap::new()];
+        let has_parts = |blob: &Vec<u8>| parts::has_parts(Container::parse(blob).expect("built by a source"));
+        if !blobs.iter().any(has_parts) {
+            return Ok(divided);
+        }
+        for (blob, divided) in blobs.iter_mut().zip(&mut divided) {
+            let whole = Container::parse(blob).expect("built by a source");
+            let split = parts::split(whole).map_err(|error| {
+                let path = PathBuf::from(OsStr::from_bytes(path));
+                ImportError::List(source::ListError::Container { path, error })
+            })?;
+            if let Some((rest, parts)) = split {
+                (*blob, *divided) = (rest, parts);
+            }
+        }
+        Ok(divided)
     }
 
     /// True when both sides hold the same bytes.

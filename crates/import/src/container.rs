@@ -351,6 +351,10 @@ impl Builder {
     pub fn len(&self) -> usize {
         self.offsets.len()
     }
+    /// Bytes of the entries so far.
+    pub fn bytes(&self) -> usize {
+        self.buffer.len() - HEADER_BYTES
+    }
     /// True when nothing was added.
     pub fn is_empty(&self) -> bool {
         self.offsets.is_empty()

@@ -11,8 +11,10 @@
 //! token; what stays recorded are the root, and containers in which something failed.
 
 mod budget;
+mod divided;
 mod failed;
 mod nested;
+mod reports;
 
 pub use crate::sink::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
 pub use budget::{DELETES_ALWAYS_ALLOWED, Forecast, MaxDelete};
@@ -28,10 +30,12 @@ use crate::filter::{Filter, Filtered, Ignoring};
 use crate::mail::MESSAGE_BYTES_MAX;
 use crate::memory::Throttle;
 use crate::sink::{self, Destination, Rejected, Sink};
-use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens};
+use crate::source::{AT_NOTE, FLAGS_KEY, Listing, Source, Tokens, parts};
 use crate::versions::{self, DIGEST_NOTE, INNER_NOTE, Known, MAYBE_NOTE, intent_name, recorded_name};
 use crate::{ImportError, ImportOptions, Outcome, Progress, Summary, source};
+use divided::Divided;
 use nested::{Nested, Within};
+use reports::Reports;
 use std::time::{Duration, Instant};
 
 /// How deep folders may be nested. A deeper one is a dead letter.
@@ -82,8 +86,11 @@ pub fn run(options: &ImportOptions, progress: &mut dyn Progress) -> Result<Summa
         documents_more: 0,
         within: Within::default(),
         throttle: Throttle::new(options.rate),
+        divided: Divided::default(),
+        reports: Reports::new(options.report_every),
     };
-    job.container(b"", &[], Level::default())?;
+    let root = job.container(b"", &[], Level::default())?;
+    job.summary.version = root.map(|blob| view(&blob).digest());
     job.sink.finish()?;
     let mut summary = job.summary;
     summary.cache = job.source.cache().map(CacheUse::counts);
@@ -102,6 +109,9 @@ fn check(options: &ImportOptions) -> Result<(), ImportError> {
     }
     if into.ends_with(':') {
         return bad("a dataset's name does not end in a colon: the colon before a document's path is added");
+    }
+    if options.to != Destination::Strand && options.atomic {
+        return Err(ImportError::Options("--atomic is for a Strand server".to_owned()));
     }
     if options.to != Destination::Strand && options.mode == Mode::Verify {
         return Err(ImportError::Options("--verify compares with what a Strand server has".to_owned()));
@@ -198,6 +208,9 @@ struct Job<'a> {
     /// The archive that is open.
     within: Within,
     throttle: Throttle,
+    /// Parts of containers that are recorded whole, by their paths.
+    divided: Divided,
+    reports: Reports,
 }
 
 impl Job<'_> {
@@ -213,7 +226,8 @@ impl Job<'_> {
             self.fail(path, &format!("folders are nested more than {DEPTH_MAX} deep"));
             return Ok(None);
         }
-        let known = self.load(path, token)?;
+        let mut known = self.load(path, token)?;
+        self.keep_parts(path, &known.blob);
         let retry = self.options.mode == Mode::RetryFailed;
         if retry && self.within.parent().is_none() {
             self.check_retry(&known)?;
@@ -227,12 +241,22 @@ impl Job<'_> {
                 return Ok(None);
             }
         };
+        if self.has_reserved(&listing.blob) {
+            self.fail(path, parts::RESERVED);
+            return Ok(None);
+        }
         self.summary.containers += 1;
         self.summary.skipped.add(listing.skipped);
+        let is_divided = self.divide(path, &mut known.blob, &listing.blob)?;
         let (old, new) = (view(&known.blob), view(&listing.blob));
         let verify = self.options.mode == Mode::Verify;
         level.reread |= level.depth == 0 && (verify || old.producer() != EXTRACTOR_VERSION);
         self.documents_more += documents_in(new) as i64 - documents_in(old) as i64;
+        self.reports.listed += documents_in(new);
+        self.report(path)?;
+        // The plan asks for records next: nothing else may be under way.
+        let rejected = self.sink.drain()?;
+        debug_assert!(rejected.is_empty());
         self.progress.listed(path, documents_in(new));
         for (name, reason) in &listing.refused {
             self.fail(&join(path, name), reason);
@@ -246,11 +270,12 @@ impl Job<'_> {
             self.check_plan(old, new, level.below(path, known.blob.len())?)?;
         }
         let is_content = self.source.tokens() == Tokens::Content;
-        let changes = diff(old, new).any(|change| {
-            let container = change.entry().kind == Kind::Container;
-            !matches!(change, Change::Unchanged { .. })
-                && (!container || is_content || !matches!(change, Change::Updated { .. }))
-        });
+        let changes = is_divided
+            || diff(old, new).any(|change| {
+                let container = change.entry().kind == Kind::Container;
+                !matches!(change, Change::Unchanged { .. })
+                    && (!container || is_content || !matches!(change, Change::Updated { .. }))
+            });
         if changes {
             let merged = known.interrupted.then(|| versions::merge(&known.blob, &listing.blob)).transpose();
             let merged = merged.map_err(|error| versions::damaged(&self.options.into, path, error))?;
@@ -271,7 +296,11 @@ impl Job<'_> {
         let rejected = self.sink.drain()?;
         debug_assert!(rejected.is_empty());
         let (source, dataset) = (&mut self.source, &self.options.into);
+        let part = self.divided.take(path);
         versions::load(&mut *self.sink, dataset, path, || {
+            if part.is_some() {
+                return Ok(part);
+            }
             // The token of a record is that record's checksum. Without the record the container is as if it were new.
             if token.len() <= size_of::<Digest>() {
                 return Ok(None);
@@ -416,7 +445,7 @@ impl Job<'_> {
                 continue;
             }
             if let Change::Removed(entry) = change {
-                self.remove_document(&child, entry)?;
+                self.remove_document(path, &child, entry)?;
                 continue;
             }
             let nested = nested.get(entry.name);
@@ -502,6 +531,7 @@ impl Job<'_> {
         builder: &mut Builder,
         buffer: &mut Vec<u8>,
     ) -> Result<(), ImportError> {
+        self.report(place.path)?;
         let flags = place.new.get(FLAGS_KEY);
         let parent = self.within.parent().map(<[u8]>::to_vec);
         let mut facts = FileFacts {
@@ -662,7 +692,7 @@ impl Job<'_> {
         )
     }
 
-    fn remove_document(&mut self, path: &[u8], old: Entry<'_>) -> Result<(), ImportError> {
+    fn remove_document(&mut self, container: &[u8], path: &[u8], old: Entry<'_>) -> Result<(), ImportError> {
         let held = old.get(DIGEST_NOTE).is_some();
         if held || old.get(MAYBE_NOTE).is_some() {
             self.sink.remove(path)?;
@@ -670,6 +700,7 @@ impl Job<'_> {
         if held && self.options.mode == Mode::Verify {
             self.fail(path, "the server has it, the source does not");
         } else if held {
+            self.progress.removed_from(container, old.name, old.token);
             self.count(path, Outcome::Removed);
         }
         Ok(())
@@ -697,7 +728,7 @@ impl Job<'_> {
             self.remove(&join(path, document.name), &[], below)?;
         }
         for document in old.iter().filter(|e| e.kind == Kind::Document) {
-            self.remove_document(&join(path, document.name), document)?;
+            self.remove_document(path, &join(path, document.name), document)?;
         }
         self.sink.drain()?;
         if known.recorded || known.interrupted {
@@ -804,7 +835,9 @@ fn view(blob: &[u8]) -> Container<'_> {
     Container::parse(blob).expect("checked or built here")
 }
 
+/// The path of what is called `name` in the container `path`. A part of a container is no step of the way.
 pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let path = parts::divide(path).map_or(path, |(above, _)| above);
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 

@@ -40,6 +40,9 @@ pub use summary::{DEAD_LETTERS_LISTED_MAX, DeadLetter, Summary};
 
 use std::path::PathBuf;
 
+/// How often a server is told how a run goes.
+pub const REPORT_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// What to import, and where to.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
@@ -55,6 +58,8 @@ pub struct ImportOptions {
     pub notices: Notices,
     /// Wait while another importer of the dataset is at work; else that is an error.
     pub wait: bool,
+    /// How often the server is told how the run goes.
+    pub report_every: std::time::Duration,
     /// Is asked for memory.
     pub memory: memory::Memory,
     /// Bytes that are read in a second, at most.
@@ -69,6 +74,8 @@ pub struct ImportOptions {
     pub db: u32,
     /// Say what would change and change nothing.
     pub dry_run: bool,
+    /// Publish all changes at one moment, at the end.
+    pub atomic: bool,
     /// Create the text index `<into>` when it is not there.
     pub index: bool,
     /// Attachments of mails become documents of their own.
@@ -95,6 +102,7 @@ impl ImportOptions {
             state: None,
             notices: Notices::default(),
             wait: false,
+            report_every: REPORT_EVERY,
             memory: memory::Memory::default(),
             rate: None,
             address: "127.0.0.1:6379".to_owned(),
@@ -102,6 +110,7 @@ impl ImportOptions {
             password: None,
             db: 0,
             dry_run: false,
+            atomic: false,
             index: true,
             attachments: false,
             max_delete: MaxDelete::default(),
@@ -137,6 +146,11 @@ pub trait Progress {
     /// A document is done (an addition may still turn out as failed when the server refuses it).
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let _ = (path, outcome);
+    }
+    /// The document that [`Progress::document`] tells next as removed was the entry `name` of the container `container`, with
+    /// this version token, and is not there any more.
+    fn removed_from(&mut self, container: &[u8], name: &[u8], token: &[u8]) {
+        let _ = (container, name, token);
     }
     /// What the run costs; told before it changes anything, where the options ask for it.
     fn forecast(&mut self, forecast: &Forecast) {

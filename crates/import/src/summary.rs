@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::cache::CacheCounts;
+use crate::container::Digest;
 use crate::source::Skipped;
 use std::fmt;
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub struct Summary {
     pub cache: Option<CacheCounts>,
     /// What was left out of the listings.
     pub skipped: Skipped,
+    /// The version that the dataset has now: the digest of its root container.
+    pub version: Option<Digest>,
     /// How long the run took.
     pub took: Duration,
 }

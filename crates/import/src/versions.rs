@@ -10,6 +10,7 @@
 use crate::ImportError;
 use crate::connection::{Connection, refused};
 use crate::container::{Builder, Container, ContainerError, Entry, Kind};
+use crate::job::join;
 use crate::sink::Sink;
 use crate::source::FLAGS_KEY;
 use std::collections::HashSet;
@@ -193,8 +194,7 @@ pub(crate) fn missing<'a>(
     path: &[u8],
     names: &[&'a [u8]],
 ) -> Result<HashSet<&'a [u8]>, ImportError> {
-    let folder = if path.is_empty() { Vec::new() } else { [path, b"/"].concat() };
-    let key = |name: &[u8]| [dataset.as_bytes(), b":", &folder, name].concat();
+    let key = |name: &[u8]| [dataset.as_bytes(), b":", &join(path, name)].concat();
     let mut missing = HashSet::new();
     for names in names.chunks(KEYS_ASKED * QUESTIONS_UNDER_WAY_MAX) {
         let questions: Vec<_> = names.chunks(KEYS_ASKED).collect();

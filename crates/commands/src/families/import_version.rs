@@ -96,8 +96,12 @@ pub(crate) fn help(call: &mut Call<'_, '_>) {
             "    Keeps other importers off the dataset while this connection lives; replies 1, or 0 when another one does.",
             "LIST <dataset>",
             "    The paths that have a container.",
+            "REPORT <dataset> <name> <value> [<name> <value> ...]",
+            "    Tells how the import of this connection goes; replies 1, or 0 when it does not hold the dataset.",
             "SET <dataset> <path> <container>",
             "    Records a container.",
+            "STATUS <dataset>",
+            "    How the import that runs into the dataset goes, or null.",
         ],
     );
 }
@@ -179,6 +183,6 @@ mod tests {
             ("IMPORT.VERSION DEL mail", "-ERR wrong number of arguments for 'import.version|del' command|"),
             ("IMPORT.VERSION FOO", "-ERR unknown subcommand 'FOO'. Try IMPORT.VERSION HELP.|"),
         ]);
-        assert!(f.run("IMPORT.VERSION HELP").starts_with("*15|+IMPORT.VERSION "));
+        assert!(f.run("IMPORT.VERSION HELP").starts_with("*19|+IMPORT.VERSION "));
     }
 }

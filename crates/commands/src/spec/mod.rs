@@ -133,6 +133,8 @@ pub enum SessionCommand {
     FunctionStats,
     Hello,
     ImportVersionHold,
+    ImportVersionReport,
+    ImportVersionStatus,
     Info,
     LastSave,
     LatencyDoctor,

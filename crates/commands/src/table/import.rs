@@ -63,9 +63,31 @@ pub(crate) static IMPORT: &[CommandSpec] = &[CommandSpec::new(
     .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
     .args(&[Arg::key("dataset", 0)])
     .exec(Exec::Estimated(import_version::list, Cost::SystemElements, SlowPath::Snapshot)),
+    CommandSpec::sub(
+        "report",
+        "import",
+        "0.1.0",
+        "O(log(N)+M), N connections that import, M words told",
+        "Tells how the import of this connection goes.",
+    )
+    .flags(&[F::WRITE, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
+    .args(&[Arg::key("dataset", 0), Arg::string("name").multiple(), Arg::string("value").multiple()])
+    .exec(Exec::Session(SessionCommand::ImportVersionReport)),
     CommandSpec::sub("set", "import", "0.1.0", "O(1)", "Records a container of a dataset.")
         .flags(&[F::WRITE, F::DENYOOM])
         .keys(&[KeySpec::one(2, &[K::RW, K::UPDATE])])
         .args(&[Arg::key("dataset", 0), Arg::string("path"), Arg::string("container")])
         .exec(Exec::Inline(import_version::set)),
+    CommandSpec::sub(
+        "status",
+        "import",
+        "0.1.0",
+        "O(log(N)), N connections that import",
+        "Tells how the import that runs into a dataset goes.",
+    )
+    .flags(&[F::READONLY, F::NOSCRIPT])
+    .keys(&[KeySpec::one(2, &[K::RO, K::ACCESS])])
+    .args(&[Arg::key("dataset", 0)])
+    .exec(Exec::Session(SessionCommand::ImportVersionStatus)),
 ])];

@@ -8,7 +8,7 @@ use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
 use crate::cache::CacheUse;
 use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
 use crate::source::read::read;
-use crate::source::{ListError, Listing, Object, ReadError, Source, Tokens};
+use crate::source::{ListError, Listing, Object, ReadError, Source, Tokens, parts};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
@@ -71,6 +71,20 @@ impl Ignoring {
     fn rules(&mut self, path: &[u8], blob: &[u8]) -> io::Result<Rules> {
         let above = self.way.last().map_or(Digest::default(), |(_, rules)| rules.digest);
         let container = Container::parse(blob).map_err(|error| io::Error::other(error.to_string()))?;
+        // In a folder that is listed in parts the file lies in one of them, and its rules are the folder's.
+        let part = parts::name_of(parts::part_of(FILE));
+        let listed;
+        let (path, container) = match container.find(&part).filter(|entry| entry.kind == Kind::Container) {
+            Some(_) => {
+                let part = crate::job::join(path, &part);
+                listed =
+                    self.source.list(&part, false).map_err(|error| io::Error::other(error.to_string()))?;
+                let container = Container::parse(&listed.blob);
+                (part, container.map_err(|error| io::Error::other(error.to_string()))?)
+            }
+            None => (path.to_vec(), container),
+        };
+        let path = &path[..];
         let Some(entry) = container.find(FILE).filter(|entry| entry.kind == Kind::Document) else {
             return Ok(Rules { own: None, digest: above });
         };
@@ -118,7 +132,15 @@ impl Source for Ignoring {
 
     fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError> {
         let mut listing = self.source.list(path, distrust)?;
-        self.lead_to(path, &listing.blob)?;
+        match parts::divide(path) {
+            None => self.lead_to(path, &listing.blob)?,
+            // A part has the rules of the container that it is of.
+            Some((above, _)) if self.way.last().is_some_and(|(led, _)| led == above) => {}
+            Some((above, _)) => {
+                let whole = self.source.list(above, false)?;
+                self.lead_to(above, &whole.blob)?;
+            }
+        }
         let failed = |error| ListError::Container { path: PathBuf::from(OsStr::from_bytes(path)), error };
         let all = Container::parse(&listing.blob).map_err(failed)?;
         let is_content = self.source.tokens() == Tokens::Content;
@@ -126,7 +148,8 @@ impl Source for Ignoring {
         let mut builder = Builder::with_capacity(all.producer(), all.len(), all.blob().len());
         for entry in all.iter() {
             let is_folder = entry.kind == Kind::Container;
-            if entry.name == GIT || self.is_ignored(path, entry.name, is_folder) {
+            let is_part = is_folder && parts::number(entry.name).is_some();
+            if entry.name == GIT || !is_part && self.is_ignored(path, entry.name, is_folder) {
                 listing.skipped.filtered += 1;
                 continue;
             }
@@ -147,6 +170,14 @@ impl Source for Ignoring {
 
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         self.source.size(entry)
+    }
+
+    fn makes_parts(&self) -> bool {
+        self.source.makes_parts()
+    }
+
+    fn keep_parts(&mut self, path: &[u8]) {
+        self.source.keep_parts(path);
     }
 
     fn is_remote(&self) -> bool {

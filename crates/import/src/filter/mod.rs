@@ -17,7 +17,7 @@ pub use size::ByteSize;
 
 use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
-use crate::source::{FLAGS_KEY, ListError, Listing, Object, ReadError, Source, Tokens};
+use crate::source::{FLAGS_KEY, ListError, Listing, Object, ReadError, Source, Tokens, parts};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
@@ -187,6 +187,7 @@ impl Filtered {
     fn takes(&mut self, path: &[u8], entry: &Entry<'_>) -> bool {
         let at = crate::job::join(path, entry.name);
         match entry.kind {
+            Kind::Container if parts::number(entry.name).is_some() => true,
             Kind::Container => self.filter.takes_folder(&at),
             Kind::Document => {
                 self.filter.takes_name(&at, entry.get(FLAGS_KEY).is_some())
@@ -234,6 +235,14 @@ impl Source for Filtered {
 
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         self.source.size(entry)
+    }
+
+    fn makes_parts(&self) -> bool {
+        self.source.makes_parts()
+    }
+
+    fn keep_parts(&mut self, path: &[u8]) {
+        self.source.keep_parts(path);
     }
 
     fn is_remote(&self) -> bool {

@@ -182,7 +182,8 @@ impl Job<'_> {
                 continue;
             }
             let child = join(path, recorded.name);
-            let Some(known) = self.recorded(&child, recorded.token)? else { continue };
+            let Some(mut known) = self.recorded(&child, recorded.token)? else { continue };
+            self.keep_parts(&child, &known);
             let deeper = below.below(&child, known.len())?;
             plan.containers += u64::from(!removed);
             plan.held_bytes = plan.held_bytes.max(deeper.held_bytes);
@@ -197,6 +198,9 @@ impl Job<'_> {
                     Err(_) => continue,
                 },
             };
+            if let Some(listing) = &listed {
+                self.divide(&child, &mut known, listing)?;
+            }
             self.plan(&child, view(&known), view(listed.as_ref().unwrap_or(&nothing)), deeper, plan)?;
         }
         Ok(())
@@ -205,6 +209,7 @@ impl Job<'_> {
     /// The record of a container, or the tree that its parent's record names; `None` where nothing is known.
     fn recorded(&mut self, path: &[u8], token: &[u8]) -> Result<Option<Vec<u8>>, ImportError> {
         let recorded = self.sink.read(&[recorded_name(path)])?.pop().flatten();
+        let recorded = recorded.or_else(|| self.divided.get(path).cloned());
         if recorded.is_some() || token.len() <= size_of::<crate::container::Digest>() {
             return Ok(recorded);
         }

@@ -13,6 +13,7 @@ mod outlet;
 mod records;
 mod solr;
 pub(crate) mod strand;
+mod transaction;
 mod update;
 
 pub use destination::{Destination, Format, Names, SolrTarget};
@@ -82,6 +83,12 @@ pub(crate) trait Sink: Records {
 
     /// Why the document at `path` is not in the sink as it should be; `None` when it is.
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError>;
+
+    /// Tells those who watch how the run goes.
+    fn report(&mut self, words: &[(&str, Vec<u8>)]) -> Result<(), ImportError> {
+        let _ = words;
+        Ok(())
+    }
 
     /// The run is over: what it wrote is published.
     fn finish(&mut self) -> Result<(), ImportError> {

@@ -4,6 +4,7 @@
 //! replies are taken first. A refusal that is about one key ([`Rejected`]) is kept for the caller, any other ends the run.
 //! In a dry run nothing is sent.
 
+use super::transaction::Transaction;
 use super::{Records, Rejected, Sink};
 use crate::connection::{Connection, Target, refused};
 use crate::fields::{FIELDS, Fields};
@@ -31,6 +32,8 @@ enum Awaited {
     Changed { index: usize, held: bool },
     /// UNLINK.
     Removed,
+    /// IMPORT.VERSION REPORT.
+    Reported,
     /// IMPORT.VERSION SET or DEL.
     Version(&'static str),
 }
@@ -45,11 +48,18 @@ pub(crate) struct Strand {
     awaited: VecDeque<(usize, Awaited)>,
     bytes_under_way: usize,
     rejected: Vec<Rejected>,
+    /// Where all changes of the run are to be seen at one moment.
+    transaction: Option<Transaction>,
 }
 
 impl Records for Strand {
     fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, ImportError> {
-        versions::read(&mut self.connection, &self.into, names)
+        let mut found = versions::read(&mut self.connection, &self.into, names)?;
+        if let Some(transaction) = &self.transaction {
+            let gone = names.iter().zip(&mut found).filter(|(name, _)| transaction.has_forgotten(name));
+            gone.for_each(|(_, found)| *found = None);
+        }
+        Ok(found)
     }
 
     fn missing<'a>(&mut self, path: &[u8], names: &[&'a [u8]]) -> Result<HashSet<&'a [u8]>, ImportError> {
@@ -58,11 +68,17 @@ impl Records for Strand {
 
     fn store(&mut self, name: &[u8], blob: &[u8]) -> Result<(), ImportError> {
         let dataset = self.dataset.clone();
+        if let Some(transaction) = &mut self.transaction {
+            transaction.stores(name);
+        }
         self.send(&[COMMAND.as_bytes(), b"SET", &dataset, name, blob], Awaited::Version("SET"))
     }
 
     fn forget(&mut self, names: &[&[u8]]) -> Result<(), ImportError> {
         let dataset = self.dataset.clone();
+        if let Some(transaction) = &mut self.transaction {
+            names.iter().for_each(|name| transaction.forgets(name));
+        }
         let mut args = vec![COMMAND.as_bytes(), b"DEL", &dataset];
         args.extend_from_slice(names);
         self.send(&args, Awaited::Version("DEL"))
@@ -89,6 +105,9 @@ impl Sink for Strand {
         index: usize,
     ) -> Result<(), ImportError> {
         let key = self.key(path);
+        if self.transaction.is_some() {
+            return self.replace_at_the_end(&key, fields, held, index);
+        }
         if named || fields.more_len() > 0 {
             return self.replace_whole(key, fields, held, index);
         }
@@ -116,11 +135,37 @@ impl Sink for Strand {
         self.send(&[&b"UNLINK"[..], &key], Awaited::Removed)
     }
 
+    fn report(&mut self, words: &[(&str, Vec<u8>)]) -> Result<(), ImportError> {
+        let dataset = self.dataset.clone();
+        let mut args: Vec<&[u8]> = vec![COMMAND.as_bytes(), b"REPORT", &dataset];
+        args.extend(words.iter().flat_map(|(name, value)| [name.as_bytes(), value]));
+        if self.dry_run || self.transaction.is_none() {
+            return self.send(&args, Awaited::Reported);
+        }
+        // Not with the changes: whoever asks is told now.
+        self.connection.send(&args)?;
+        self.connection.receive().map(drop)
+    }
+
     fn drain(&mut self) -> Result<Vec<Rejected>, ImportError> {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.settle()?;
+        }
         while !self.awaited.is_empty() {
             self.settle()?;
         }
         Ok(std::mem::take(&mut self.rejected))
+    }
+
+    fn finish(&mut self) -> Result<(), ImportError> {
+        let Some(transaction) = self.transaction.take() else { return Ok(()) };
+        transaction.publish().or_else(|(error, untrue)| {
+            // The next run takes nothing of these containers for granted.
+            for name in untrue {
+                self.connection.call(&[COMMAND.as_bytes(), b"DEL", &self.dataset, &name])?;
+            }
+            Err(error)
+        })
     }
 
     fn difference(&mut self, path: &[u8], fields: &Fields) -> Result<Option<String>, ImportError> {
@@ -159,15 +204,18 @@ impl Sink for Strand {
 impl Strand {
     /// Connects, and holds the dataset for as long as the connection lives.
     pub(crate) fn open(options: &ImportOptions) -> Result<Strand, ImportError> {
-        let mut connection = Connection::open(&Target {
+        let target = Target {
             address: &options.address,
             username: options.username.as_deref(),
             password: options.password.as_deref(),
             db: options.db,
-        })?;
+        };
+        let mut connection = Connection::open(&target)?;
         if !options.dry_run && connection.call(&[COMMAND, "HOLD", &options.into])? != Value::Int(1) {
             return Err(ImportError::Busy { dataset: options.into.clone() });
         }
+        let is_atomic = options.atomic && !options.dry_run;
+        let transaction = is_atomic.then(|| Transaction::begin(&target)).transpose()?;
         let (into, dataset) = (options.into.clone(), options.into.as_bytes().to_vec());
         let (awaited, rejected) = (VecDeque::new(), Vec::new());
         Ok(Strand {
@@ -178,6 +226,7 @@ impl Strand {
             awaited,
             bytes_under_way: 0,
             rejected,
+            transaction,
         })
     }
 
@@ -203,6 +252,29 @@ impl Strand {
         self.send(&args, awaited)
     }
 
+    /// [`Sink::replace`] where replies come at the end only: whether the key is free, or a hash, is asked for before.
+    fn replace_at_the_end(
+        &mut self,
+        key: &[u8],
+        fields: &Fields,
+        held: bool,
+        index: usize,
+    ) -> Result<(), ImportError> {
+        if !held {
+            let kind = self.connection.call(&[&b"TYPE"[..], key])?;
+            let is_ours =
+                matches!(&kind, Value::Simple(name) if *name == b"none"[..] || *name == b"hash"[..]);
+            if !is_ours {
+                let reason = "a key of this name exists and is no hash".to_owned();
+                self.rejected.push(Rejected { index, reason, was_added: true });
+                return Ok(());
+            }
+        }
+        let mut args: Vec<&[u8]> = vec![b"HREPLACE", key, b"FIELDS"];
+        args.extend(fields.present().flat_map(|(name, value)| [name.as_bytes(), value]));
+        self.send(&args, Awaited::Changed { index, held })
+    }
+
     fn key(&self, path: &[u8]) -> Vec<u8> {
         [&self.dataset[..], b":", path].concat()
     }
@@ -210,6 +282,9 @@ impl Strand {
     fn send(&mut self, args: &[&[u8]], awaited: Awaited) -> Result<(), ImportError> {
         if self.dry_run {
             return Ok(());
+        }
+        if let Some(transaction) = &mut self.transaction {
+            return transaction.queue(args);
         }
         while self.awaited.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
             self.settle()?;
@@ -242,6 +317,8 @@ impl Strand {
                 self.rejected.push(Rejected { index, reason, was_added: true });
                 Ok(())
             }
+            // A server that does not know reports is as good.
+            (Awaited::Reported, _) => Ok(()),
             (awaited, Value::Error(text)) => Err(refused(&awaited.command(), &text)),
             (Awaited::Placed { index, pairs, key }, Value::Null) => {
                 let mut args: Vec<&[u8]> = vec![b"HSET", &key];
@@ -289,6 +366,7 @@ impl Awaited {
             Awaited::Placed { .. } => ["HREPLACE", "of a document"],
             Awaited::Changed { .. } => ["HSET or HDEL", "of a document"],
             Awaited::Removed => ["UNLINK", "of a document"],
+            Awaited::Reported => [COMMAND, "REPORT"],
             Awaited::Version(sub) => [COMMAND, sub],
         }
     }

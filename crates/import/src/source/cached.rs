@@ -66,6 +66,14 @@ impl Source for Cached {
         self.source.borrow().is_remote()
     }
 
+    fn makes_parts(&self) -> bool {
+        self.source.borrow().makes_parts()
+    }
+
+    fn keep_parts(&mut self, path: &[u8]) {
+        self.source.borrow_mut().keep_parts(path);
+    }
+
     fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
         self.source.borrow_mut().size(entry)
     }

@@ -4,7 +4,8 @@
 //! worth ([`Tokens`]). An open document is an [`Object`]: bytes at an offset, and `stat`. [`folder`] is a local (or
 //! mounted) folder; a folder inside it that is a Maildir is listed as one; [`git`] is a revision of a repository,
 //! [`restic`] a snapshot of one; [`remote`] is a bucket or one object of a web server; [`archive`] is a document of
-//! another source that holds documents itself; `cached` reads through a cache. Reading one document whole, of one moment,
+//! another source that holds documents itself; `cached` reads through a cache; a container of very many documents is listed in
+//! [`parts`]. Reading one document whole, of one moment,
 //! is in [`read`].
 
 pub mod archive;
@@ -12,6 +13,7 @@ mod beneath;
 mod cached;
 pub mod folder;
 pub mod git;
+pub mod parts;
 pub mod read;
 pub mod remote;
 pub mod restic;
@@ -78,6 +80,16 @@ pub trait Source {
         None
     }
 
+    /// True when this source lists very large containers in [`parts`]. No folder of such a source is called as a part.
+    fn makes_parts(&self) -> bool {
+        false
+    }
+
+    /// The container at `path` is recorded in parts: it is to be listed in parts, however small it is now.
+    fn keep_parts(&mut self, path: &[u8]) {
+        let _ = path;
+    }
+
     /// The container that had this token when it was imported by extractor version `producer`, with every document in it
     /// as held by the server. `None` when the source does not keep what it once was, or does not have this one.
     ///
@@ -120,7 +132,7 @@ fn open_bare(name: &Path, options: &remote::RemoteOptions) -> io::Result<Box<dyn
     if let Some(location) = name.to_str().and_then(|text| text.strip_prefix(restic::SCHEME)) {
         return Ok(Box::new(restic::Restic::open(location, options)?));
     }
-    Ok(Box::new(folder::Folder::open(name)?))
+    Ok(Box::new(folder::Folder::open(name, options.list_cutoff)?))
 }
 
 /// A repository's folder and the revision in it. A path may hold an `@`, and so may a revision: the first one that has a

@@ -166,7 +166,7 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
     if !*allowed {
         return reply.error("NOAUTH Authentication required.");
     }
-    if words.last().is_some_and(|word| word == "HOLD") {
+    if words.last().is_some_and(|word| word == "HOLD" || word == "REPORT") {
         return reply.int(1);
     }
     state.executed.push(words.join(" "));

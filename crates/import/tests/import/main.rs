@@ -14,5 +14,6 @@ mod filters;
 mod git;
 mod interruptions;
 mod nested;
+mod parts;
 mod restic;
 mod retry;

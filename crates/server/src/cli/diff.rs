@@ -46,7 +46,7 @@ pub struct DiffArgs {
 pub fn run(args: DiffArgs) -> ExitCode {
     let (filter, remote) = (args.filters.into(), args.remote.into());
     let result = if args.json {
-        let mut lines = JsonLines { unchanged: false };
+        let mut lines = JsonLines { unchanged: false, removed: None };
         strand_import::compare(&args.before, &args.after, &filter, &remote, &mut lines)
     } else {
         let mut display = Display::new("diff", args.quiet, !args.quiet, true);

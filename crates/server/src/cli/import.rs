@@ -15,6 +15,7 @@ use std::sync::Arc;
 use strand_import::filter::ByteSize;
 use strand_import::memory::Memory;
 use strand_import::{Destination, ImportError, ImportOptions, MaxDelete, Mode, Notices, Summary};
+use tikv_jemalloc_ctl::{Access, AsName};
 
 /// What `strand import --help` says below the options.
 const AFTER_HELP: &str = "\
@@ -73,6 +74,10 @@ pub struct ImportArgs {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Publish all changes at one moment, at the end: until then readers see the dataset as it was, and a run that is cut
+    /// short has changed nothing. The server holds the changes meanwhile
+    #[arg(long, conflicts_with = "to")]
+    pub atomic: bool,
     /// Exit with 3 when a document failed
     #[arg(long)]
     pub strict: bool,
@@ -139,12 +144,14 @@ pub fn run(args: ImportArgs) -> ExitCode {
         }))),
         wait: args.wait,
         memory: if args.supervised { supervised::memory() } else { Memory::default() },
+        report_every: strand_import::REPORT_EVERY,
         rate: args.rate.map(|rate| rate.0),
         address: args.server,
         username: args.user,
         password,
         db: args.db,
         dry_run: args.dry_run,
+        atomic: args.atomic,
         index: args.index,
         attachments: args.attachments,
         max_delete: args.max_delete,
@@ -163,7 +170,7 @@ pub fn run(args: ImportArgs) -> ExitCode {
     let result = if args.supervised {
         strand_import::run(&options, &mut Supervised::new())
     } else if args.json {
-        strand_import::run(&options, &mut JsonLines { unchanged: args.verbose })
+        strand_import::run(&options, &mut JsonLines { unchanged: args.verbose, removed: None })
     } else {
         let changes = args.verbose || options.dry_run;
         let mut display = Display::new(&options.into, args.quiet, changes, options.dry_run);
@@ -247,6 +254,17 @@ pub fn report_cache(summary: &Summary) {
         cache.refused,
         cache.culled
     );
+}
+
+/// How often this process asked for memory, as the allocator counts; what threads have not told it yet is missing.
+pub fn allocations() -> u64 {
+    let _ = tikv_jemalloc_ctl::epoch::advance();
+    // All arenas together have this number.
+    let count = |name: &str| -> u64 {
+        let name = format!("stats.arenas.4096.{name}.nrequests\0");
+        name.as_bytes().name().read().unwrap_or(0)
+    };
+    count("small") + count("large")
 }
 
 /// The most memory that this process had, as the kernel says.

@@ -4,7 +4,7 @@
 //! stands in `path` with its bad bytes replaced, and whole in `path_hex`. The lines are described in docs/importing.md.
 
 use super::display::print_line;
-use super::import::peak_memory_bytes;
+use super::import::{allocations, peak_memory_bytes};
 use serde_json::{Map, Value};
 use strand_import::datasets::Dataset;
 use strand_import::{CacheCounts, Forecast, Outcome, Progress, Summary};
@@ -13,6 +13,8 @@ use strand_import::{CacheCounts, Forecast, Outcome, Progress, Summary};
 pub struct JsonLines {
     /// Documents that are left alone get a line too.
     pub unchanged: bool,
+    /// Where the next removed document was.
+    pub removed: Option<(Vec<u8>, Vec<u8>, String)>,
 }
 
 impl Progress for JsonLines {
@@ -21,6 +23,9 @@ impl Progress for JsonLines {
         put_path(&mut line, path);
         line.insert("documents".to_owned(), documents.into());
         print(line);
+    }
+    fn removed_from(&mut self, container: &[u8], name: &[u8], token: &[u8]) {
+        self.removed = Some((container.to_vec(), name.to_vec(), hex(token)));
     }
     fn document(&mut self, path: &[u8], outcome: Outcome<'_>) {
         let word = match outcome {
@@ -34,6 +39,12 @@ impl Progress for JsonLines {
         let mut line = event("document");
         put_path(&mut line, path);
         line.insert("outcome".to_owned(), word.into());
+        if let (Outcome::Removed, Some((container, name, token))) = (outcome, self.removed.take()) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            line.insert("container".to_owned(), text(&container).into());
+            line.insert("entry".to_owned(), text(&name).into());
+            line.insert("token".to_owned(), token.into());
+        }
         if let Outcome::Failed(reason) = outcome {
             line.insert("reason".to_owned(), reason.into());
         }
@@ -88,6 +99,10 @@ pub fn print_summary(summary: &Summary, dry_run: bool) {
     if let Some(cache) = &summary.cache {
         line.insert("cache".to_owned(), cache_counts(cache));
     }
+    if let Some(version) = &summary.version {
+        line.insert("version".to_owned(), hex(version).into());
+    }
+    line.insert("allocations".to_owned(), allocations().into());
     line.insert("peak_memory_bytes".to_owned(), peak_memory_bytes().into());
     line.insert("seconds".to_owned(), summary.took.as_secs_f64().into());
     print(line);
@@ -129,7 +144,7 @@ pub fn print_waiting(what: &str) {
 
 /// A document that failed.
 pub fn print_failed(path: &[u8], reason: &str) {
-    JsonLines { unchanged: false }.document(path, Outcome::Failed(reason));
+    JsonLines { unchanged: false, removed: None }.document(path, Outcome::Failed(reason));
 }
 
 /// What is recorded of a dataset.
@@ -176,10 +191,13 @@ fn event(name: &str) -> Map<String, Value> {
 fn put_path(line: &mut Map<String, Value>, path: &[u8]) {
     let text = String::from_utf8_lossy(path);
     if text.as_bytes() != path {
-        let hex: String = path.iter().map(|b| format!("{b:02x}")).collect();
-        line.insert("path_hex".to_owned(), hex.into());
+        line.insert("path_hex".to_owned(), hex(path).into());
     }
     line.insert("path".to_owned(), text.into_owned().into());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn print(line: Map<String, Value>) {

@@ -28,6 +28,9 @@ pub struct RemoteArgs {
     /// The file with the password of a restic repository; else RESTIC_PASSWORD_FILE, else RESTIC_PASSWORD
     #[arg(long, value_name = "FILE", help_heading = "Reaching a restic repository")]
     pub password_file: Option<PathBuf>,
+    /// List folders and prefixes with more documents than this by way of a temporary file, in parts; 100000 unless told
+    #[arg(long, value_name = "NUMBER", help_heading = "Cache")]
+    pub list_cutoff: Option<usize>,
     /// Keep what is read of remote sources and mounts, and the texts made of it, in this folder: what is there in the
     /// listed version is not asked for again
     #[arg(long, value_name = "FOLDER", help_heading = "Cache")]
@@ -55,13 +58,22 @@ fn usual_folder() -> PathBuf {
 
 impl From<RemoteArgs> for RemoteOptions {
     fn from(args: RemoteArgs) -> RemoteOptions {
-        let RemoteArgs { endpoint, region, profile, anonymous, as_of, password_file, cache, cache_config } =
-            args;
+        let RemoteArgs {
+            endpoint,
+            region,
+            profile,
+            anonymous,
+            as_of,
+            password_file,
+            list_cutoff,
+            cache,
+            cache_config,
+        } = args;
         let (limits, configured) = match cache_config {
             Some(CacheConfig(limits, folder)) => (limits, Some(folder.unwrap_or_else(usual_folder))),
             None => (Limits::default(), None),
         };
         let cache = cache.or(configured).map(|folder| CacheOptions { folder, limits });
-        RemoteOptions { endpoint, region, profile, anonymous, as_of, password_file, cache }
+        RemoteOptions { endpoint, region, profile, anonymous, as_of, password_file, list_cutoff, cache }
     }
 }

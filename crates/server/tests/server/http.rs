@@ -555,6 +555,15 @@ fn search_grep_import_and_metrics() {
         http.get("/v1/import").text(),
         r#"{"datasets":[{"name":"mail","folders":2,"interrupted":1}]}"#
     );
+    // What an import tells is there for as long as its connection is.
+    resp.call("IMPORT.VERSION REPORT mail done 5", ":0\r\n");
+    resp.call("IMPORT.VERSION STATUS mail", "$-1\r\n");
+    resp.call("IMPORT.VERSION HOLD mail", ":1\r\n");
+    resp.call("IMPORT.VERSION REPORT mail done 5 path 7", ":1\r\n");
+    resp.call("IMPORT.VERSION REPORT mail done", "-ERR syntax error\r\n");
+    let text = http.get("/v1/import").text();
+    let told = text.split_once(r#""interrupted":1,"running":{"client":"#).expect(&text).1;
+    assert!(told.ends_with(r#","done":5,"path":"7"}}]}"#), "{text}");
     let metrics = http.get("/metrics");
     assert_eq!(metrics.header("content-type"), "text/plain; version=0.0.4; charset=utf-8");
     for line in [

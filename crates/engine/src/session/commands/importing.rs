@@ -1,6 +1,7 @@
-//! IMPORT.VERSION HOLD.
+//! IMPORT.VERSION HOLD, REPORT and STATUS.
 
-use super::{DONE, Outcome, Session};
+use super::{DONE, Outcome, SYNTAX, Session};
+use crate::importers::REPORT_BYTES_MAX;
 use strand_wire::args::Args;
 
 impl Session {
@@ -9,6 +10,39 @@ impl Session {
         let engine = self.engine.clone();
         let is_held = engine.importers.hold(&engine.clients, self.db, args.at(2), self.client.id);
         self.reply().int(i64::from(is_held));
+        DONE
+    }
+
+    /// `IMPORT.VERSION REPORT dataset name value [name value ...]`. Reply: 1, or 0 when this connection does not hold the
+    /// dataset.
+    pub(super) fn import_version_report(&mut self, args: Args<'_>) -> Outcome {
+        let words: Vec<Vec<u8>> = (3..args.len()).map(|i| args.at(i).to_vec()).collect();
+        if !words.len().is_multiple_of(2) {
+            return Err(SYNTAX.into());
+        }
+        if words.iter().map(Vec::len).sum::<usize>() > REPORT_BYTES_MAX {
+            return Err(format!("ERR a report has {REPORT_BYTES_MAX} bytes at the most").into());
+        }
+        let engine = self.engine.clone();
+        let is_taken = engine.importers.report(self.db, args.at(2), self.client.id, words);
+        self.reply().int(i64::from(is_taken));
+        DONE
+    }
+
+    /// `IMPORT.VERSION STATUS dataset`. Reply: a map of the client that imports into the dataset now and what it told, or null.
+    pub(super) fn import_version_status(&mut self, args: Args<'_>) -> Outcome {
+        let engine = self.engine.clone();
+        let status = engine.importers.status(&engine.clients, self.db, args.at(2));
+        let mut reply = self.reply();
+        match status {
+            None => reply.null(),
+            Some((client, report)) => {
+                reply.map(report.len() / 2 + 1);
+                reply.bulk(b"client");
+                reply.int(client as i64);
+                report.iter().for_each(|word| reply.bulk(word));
+            }
+        }
         DONE
     }
 }

@@ -224,6 +224,8 @@ impl Session {
             C::WaitAof => self.wait_aof(args),
             C::Watch => self.watch(args, now),
             C::ImportVersionHold => self.import_version_hold(args),
+            C::ImportVersionReport => self.import_version_report(args),
+            C::ImportVersionStatus => self.import_version_status(args),
             C::Info => self.info(args, now),
             C::LatencyDoctor
             | C::LatencyGraph

@@ -6,6 +6,7 @@
 
 pub mod maildir;
 
+use super::parts::{self, Parted, Spill};
 use super::stamp::Stamp;
 use super::{
     AT_NOTE, FLAGS_KEY, ListError, Listing, Object, ReadError, Skipped, Source, Stat, Tokens, beneath,
@@ -14,6 +15,7 @@ use crate::container::{Builder, Container, ContainerError, Entry, Kind};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -23,24 +25,25 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A folder as a source.
-#[derive(Debug)]
 pub struct Folder {
     /// As given, for messages.
     root: PathBuf,
     folder: OwnedFd,
+    parted: Parted,
 }
 
 impl Folder {
-    /// At `root`, which may itself be a symbolic link.
+    /// At `root`, which may itself be a symbolic link. Folders with more documents than `list_cutoff` are listed in parts.
     ///
     /// # Errors
     /// When it does not exist, cannot be read, or is no folder.
-    pub fn open(root: &Path) -> io::Result<Folder> {
+    pub fn open(root: &Path, list_cutoff: Option<usize>) -> io::Result<Folder> {
         // The system's call waits for nothing here: what is no folder is not opened.
         if !std::fs::metadata(root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Folder { root: root.to_path_buf(), folder: File::open(root)?.into() })
+        let parted = Parted::new(list_cutoff);
+        Ok(Folder { root: root.to_path_buf(), folder: File::open(root)?.into(), parted })
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
@@ -55,18 +58,38 @@ impl Source for Folder {
 
     fn list(&mut self, path: &[u8], distrust: bool) -> Result<Listing, ListError> {
         let shown = self.shown(path);
-        let dir = beneath::open(self.folder.as_fd(), path).map_err(|error| io_error(&shown, error))?;
-        let mut lister = Lister::new(shown, distrust);
+        if let Some((above, part)) = parts::divide(path) {
+            let listed = match self.parted.part(above, part) {
+                Some(listed) => listed,
+                None => {
+                    self.parted.keep(above);
+                    self.list(above, distrust)?;
+                    let listed = self.parted.part(above, part);
+                    listed.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+                }
+            };
+            return listed.map_err(parts::failed(shown));
+        }
+        let mut lister = Lister::new(shown, distrust, self.parted.begin(path));
+        let dir = beneath::open(self.folder.as_fd(), path).map_err(|error| io_error(&lister.shown, error))?;
         match maildir::is_maildir(dir.as_fd()) {
             true => maildir::list(dir.as_fd(), &mut lister)?,
             false => list_plain(dir.as_fd(), &mut lister)?,
         }
-        lister.finish()
+        lister.finish(path, &mut self.parted)
+    }
+
+    fn makes_parts(&self) -> bool {
+        true
+    }
+
+    fn keep_parts(&mut self, path: &[u8]) {
+        self.parted.keep(path);
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
         let at = entry.get(AT_NOTE).unwrap_or(entry.name);
-        let path = if path.is_empty() { at.to_vec() } else { [path, b"/", at].concat() };
+        let path = crate::job::join(path, at);
         let file = File::from(beneath::open(self.folder.as_fd(), &path)?);
         // Opened without waiting: what took the file's place may be a pipe.
         if !file.metadata()?.is_file() {
@@ -151,6 +174,12 @@ struct Lister {
     /// For messages.
     shown: PathBuf,
     builder: Builder,
+    /// Most documents in the builder; what comes after goes to the disk, and what was there too.
+    listed_max: usize,
+    listed: usize,
+    spill: Option<Spill>,
+    folders: BTreeSet<Vec<u8>>,
+    refused: Vec<(Vec<u8>, String)>,
     skipped: Skipped,
     racy_for_ns: i64,
     now_ns: i64,
@@ -158,9 +187,23 @@ struct Lister {
 }
 
 impl Lister {
-    fn new(shown: PathBuf, distrust: bool) -> Lister {
+    fn new(shown: PathBuf, distrust: bool, listed_max: usize) -> Lister {
         let (builder, skipped) = (Builder::new(0), Skipped::default());
-        Lister { shown, builder, skipped, racy_for_ns: 0, now_ns: now_ns(), distrust }
+        let (folders, refused) = (BTreeSet::new(), Vec::new());
+        let (spill, now_ns) = (None, now_ns());
+        Lister {
+            shown,
+            builder,
+            listed_max,
+            listed: 0,
+            spill,
+            folders,
+            refused,
+            skipped,
+            racy_for_ns: 0,
+            now_ns,
+            distrust,
+        }
     }
     /// Adds a document; `maildir` is its place below the folder and its flags.
     fn document(
@@ -173,25 +216,56 @@ impl Lister {
         self.racy_for_ns = self.racy_for_ns.max(racy_for_ns);
         let token = stamp.token(maildir.is_some());
         let token = if self.distrust && racy_for_ns > 0 { &[][..] } else { &token[..] };
-        let pushed = match maildir {
-            None => self.builder.push(Kind::Document, name, stamp.size, token, []),
-            Some((at, flags)) => {
-                let pairs = [(FLAGS_KEY, flags), (AT_NOTE, at)];
-                self.builder.push(Kind::Document, name, stamp.size, token, pairs)
-            }
-        };
+        let pairs = maildir.map(|(at, flags)| [(FLAGS_KEY, flags), (AT_NOTE, at)]);
+        let pairs = pairs.into_iter().flatten();
+        self.listed += 1;
+        if self.listed > self.listed_max && self.spill.is_none() {
+            self.spill = Some(self.spilled().map_err(|error| self.io_error(b"", error))?);
+        }
+        if let Some(spill) = &mut self.spill {
+            return spill.push(name, stamp.size, token, pairs).map_err(|error| self.io_error(name, error));
+        }
+        let pushed = self.builder.push(Kind::Document, name, stamp.size, token, pairs);
         pushed.map_err(|error| self.container_error(error))
+    }
+    /// What was listed so far, on the disk.
+    fn spilled(&mut self) -> io::Result<Spill> {
+        let mut spill = Spill::new()?;
+        let listed = std::mem::replace(&mut self.builder, Builder::new(0)).finish();
+        let listed = listed.map_err(io::Error::other)?;
+        for entry in Container::parse(&listed).map_err(io::Error::other)?.iter() {
+            match entry.kind {
+                Kind::Container => drop(self.folders.insert(entry.name.to_vec())),
+                Kind::Document => spill.push(entry.name, entry.size, entry.token, entry.pairs())?,
+            }
+        }
+        Ok(spill)
     }
     /// Adds a folder. It has no token: nothing that the file system says of a folder tells whether anything below changed.
     fn folder(&mut self, name: &[u8]) -> Result<(), ListError> {
+        if parts::number(name).is_some() {
+            self.refused.push((name.to_vec(), parts::RESERVED.to_owned()));
+            return Ok(());
+        }
+        if self.spill.is_some() {
+            self.folders.insert(name.to_vec());
+            return Ok(());
+        }
         let pushed = self.builder.push(Kind::Container, name, 0, &[], []);
         pushed.map_err(|error| self.container_error(error))
     }
-    fn finish(self) -> Result<Listing, ListError> {
-        let Lister { shown: path, builder, skipped, racy_for_ns, .. } = self;
-        let blob = builder.finish().map_err(|error| ListError::Container { path, error })?;
+    fn finish(mut self, at: &[u8], parted: &mut Parted) -> Result<Listing, ListError> {
+        // What was recorded in parts stays in parts, even when it is empty now.
+        if self.spill.is_none() && self.listed_max == 0 {
+            self.spill = Some(self.spilled().map_err(|error| self.io_error(b"", error))?);
+        }
+        let Lister { shown: path, builder, spill, folders, refused, skipped, racy_for_ns, .. } = self;
+        let blob = match spill {
+            Some(spill) => parted.finish(at, spill, &folders).map_err(parts::failed(path))?,
+            None => builder.finish().map_err(|error| ListError::Container { path, error })?,
+        };
         debug_assert!(Container::parse(&blob).is_ok());
-        Ok(Listing { blob, skipped, racy_for_ns, refused: Vec::new() })
+        Ok(Listing { blob, skipped, racy_for_ns, refused })
     }
     /// The error for what lies at `below` (empty: for the folder itself).
     fn io_error(&self, below: &[u8], error: io::Error) -> ListError {
@@ -230,7 +304,7 @@ mod tests {
         dir.write("sub/a", b"inside");
         outside.write("a", b"outside");
         outside.write("secret", b"outside");
-        let mut folder = Folder::open(dir.path()).unwrap();
+        let mut folder = Folder::open(dir.path(), None).unwrap();
         assert_eq!(Container::parse(&folder.list(b"sub", false).unwrap().blob).unwrap().len(), 1);
         std::fs::rename(dir.path().join("sub"), dir.path().join("away")).unwrap();
         std::os::unix::fs::symlink(outside.path(), dir.path().join("sub")).unwrap();
@@ -244,7 +318,7 @@ mod tests {
     fn what_took_a_files_place_is_not_waited_for() {
         let dir = TempDir::new("replaced");
         dir.write("f", b"file");
-        let mut folder = Folder::open(dir.path()).unwrap();
+        let mut folder = Folder::open(dir.path(), None).unwrap();
         assert!(entry_of(&mut folder, b"", b"f").is_ok());
         assert!(matches!(entry_of(&mut folder, b"", b"none"), Err(ReadError::Vanished)));
         let path = dir.path().join("f");

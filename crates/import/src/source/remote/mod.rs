@@ -58,6 +58,9 @@ pub struct RemoteOptions {
     pub as_of: Option<i64>,
     /// The file with the password of a restic repository; else `RESTIC_PASSWORD_FILE` and `RESTIC_PASSWORD` say it.
     pub password_file: Option<PathBuf>,
+    /// Most documents of one container that are held in memory while it is listed; more go to the disk. Not about remote
+    /// sources alone.
+    pub list_cutoff: Option<usize>,
     /// A folder that keeps what was read; its options are not about remote sources alone.
     pub cache: Option<CacheOptions>,
 }

@@ -13,6 +13,7 @@ use super::versions::{VERSION_NOTE, Version, Versions};
 use super::{ANSWER_TIMEOUT, BACKOFF_FIRST, BACKOFF_MAX, CONNECT_TIMEOUT, RETRIES_MAX, RETRY_TIMEOUT};
 use super::{Fetch, Piece, RemoteObject, RemoteOptions, Runtime, Whole, changed, vanished};
 use crate::container::{Builder, ContainerError, Entry, Kind, digest};
+use crate::source::parts::{self, Parted, Spill};
 use crate::source::{AT_NOTE, ListError, Listing, Object, ReadError, Skipped, Source, Tokens};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -62,6 +63,7 @@ pub struct S3 {
     /// True when the server has told an object without an entity tag: time and size alone are not enough for a cache.
     is_untagged: bool,
     throttle: Throttle,
+    parted: Parted,
     /// Where not what the bucket holds now is wanted.
     versions: Option<Versions>,
     /// First blocks that were asked for before they are wanted, in the order in which they will be.
@@ -114,6 +116,7 @@ impl S3 {
             place,
             is_untagged: false,
             throttle,
+            parted: Parted::new(options.list_cutoff),
             versions,
             ahead,
             last: None,
@@ -220,14 +223,42 @@ impl Source for S3 {
             path => self.shown.join(String::from_utf8_lossy(path).as_ref()),
         };
         let failed = |error: io::Error| ListError::Io { path: shown.clone(), error };
+        if let Some((above, part)) = parts::divide(path) {
+            let listed = match self.parted.part(above, part) {
+                Some(listed) => listed,
+                None => {
+                    self.parted.keep(above);
+                    self.list(above, false)?;
+                    let listed = self.parted.part(above, part);
+                    listed.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+                }
+            };
+            return listed.map_err(parts::failed(shown.clone()));
+        }
         let mut prefix = self.key(path).map_err(failed)?;
         if !path.is_empty() {
             prefix.push('/');
         }
-        let mut lister = Lister::default();
+        let listed_max = self.parted.begin(path);
+        let mut lister = Lister { listed_max, ..Lister::default() };
         self.list_into(&prefix, &mut lister).map_err(failed)?;
         self.is_untagged |= lister.is_untagged;
-        lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error })
+        if lister.spill.is_none() && listed_max > 0 {
+            return lister.finish().map_err(|error| ListError::Container { path: shown.clone(), error });
+        }
+        // What was recorded in parts stays in parts, even when it is empty now.
+        lister.spill().map_err(failed)?;
+        let (spill, folders) = (lister.spill.take().expect("just made"), &lister.folders);
+        let blob = self.parted.finish(path, spill, folders).map_err(failed)?;
+        Ok(Listing { blob, skipped: Skipped::default(), racy_for_ns: 0, refused: lister.refused })
+    }
+
+    fn makes_parts(&self) -> bool {
+        true
+    }
+
+    fn keep_parts(&mut self, path: &[u8]) {
+        self.parted.keep(path);
     }
 
     fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
@@ -300,6 +331,13 @@ struct Listed {
     version: Option<String>,
 }
 
+impl Listed {
+    fn spill(&self, spill: &mut Spill) -> io::Result<()> {
+        let version = self.version.as_ref().map(|id| (VERSION_NOTE, id.as_bytes()));
+        spill.push(&self.name, self.size, &self.token, version)
+    }
+}
+
 /// A container while a prefix is listed into it.
 #[derive(Default)]
 struct Lister {
@@ -307,6 +345,9 @@ struct Lister {
     folders: BTreeSet<Vec<u8>>,
     is_untagged: bool,
     refused: Vec<(Vec<u8>, String)>,
+    /// Most documents in `documents`; what comes after goes to the disk, and what was there too.
+    listed_max: usize,
+    spill: Option<Spill>,
 }
 
 impl Lister {
@@ -315,6 +356,9 @@ impl Lister {
             Some("") => {
                 let reason = "keys with a slash in front are not imported".to_owned();
                 self.refused.push((b"/".to_vec(), reason));
+            }
+            Some(name) if parts::number(name.as_bytes()).is_some() => {
+                self.refused.push((name.as_bytes().to_vec(), parts::RESERVED.to_owned()));
             }
             Some(name) => drop(self.folders.insert(name.as_bytes().to_vec())),
             None => return Err(strange(below, prefix)),
@@ -345,9 +389,27 @@ impl Lister {
             // The prefix as a key of its own: so some tools make a folder.
             Some("") => {}
             Some(name) => {
-                self.documents.push(Listed { name: name.as_bytes().to_vec(), size, token, version })
+                let listed = Listed { name: name.as_bytes().to_vec(), size, token, version };
+                if let Some(spill) = &mut self.spill {
+                    return listed.spill(spill);
+                }
+                self.documents.push(listed);
+                if self.documents.len() > self.listed_max {
+                    self.spill()?;
+                }
             }
             None => return Err(strange(key, prefix)),
+        }
+        Ok(())
+    }
+
+    /// From now on everything is on the disk.
+    fn spill(&mut self) -> io::Result<()> {
+        if self.spill.is_none() {
+            let mut spill = Spill::new()?;
+            let listed = std::mem::take(&mut self.documents);
+            listed.iter().try_for_each(|listed| listed.spill(&mut spill))?;
+            self.spill = Some(spill);
         }
         Ok(())
     }

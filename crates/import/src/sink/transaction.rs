@@ -1,0 +1,119 @@
+//! [`Transaction`]: all changes of a run at one moment. They wait at the server, in MULTI of a connection of their own, until the
+//! run is over; EXEC publishes them. A run that ends before that has changed nothing.
+
+use super::strand::{BYTES_UNDER_WAY_MAX, COMMANDS_UNDER_WAY_MAX};
+use crate::ImportError;
+use crate::connection::{Connection, Target, refused};
+use crate::versions::unexpected;
+use std::collections::{BTreeSet, VecDeque};
+use strand_wire::client::Value;
+
+/// Most commands in one transaction.
+pub(super) const COMMANDS_MAX: usize = 4_000_000;
+
+/// Commands that wait for EXEC.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    connection: Connection,
+    queued: usize,
+    /// Bytes of the commands that the server has not acknowledged yet.
+    under_way: VecDeque<usize>,
+    bytes_under_way: usize,
+    /// Containers that this run has forgotten: the server still tells them.
+    forgotten: BTreeSet<Vec<u8>>,
+    /// Containers that this run records.
+    stored: BTreeSet<Vec<u8>>,
+}
+
+impl Transaction {
+    /// Connects and says MULTI.
+    pub(super) fn begin(target: &Target<'_>) -> Result<Transaction, ImportError> {
+        let mut connection = Connection::open(target)?;
+        connection.call(&["MULTI"])?;
+        Ok(Transaction {
+            connection,
+            queued: 0,
+            under_way: VecDeque::new(),
+            bytes_under_way: 0,
+            forgotten: BTreeSet::new(),
+            stored: BTreeSet::new(),
+        })
+    }
+
+    /// Adds a command.
+    pub(super) fn queue(&mut self, args: &[&[u8]]) -> Result<(), ImportError> {
+        if self.queued >= COMMANDS_MAX {
+            let text =
+                format!("--atomic: more than {COMMANDS_MAX} commands; import in several runs, or without it");
+            return Err(ImportError::Options(text));
+        }
+        while self.under_way.len() >= COMMANDS_UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX {
+            self.acknowledge()?;
+        }
+        let bytes = self.connection.send(args)?;
+        self.queued += 1;
+        self.bytes_under_way += bytes;
+        self.under_way.push_back(bytes);
+        Ok(())
+    }
+
+    fn acknowledge(&mut self) -> Result<(), ImportError> {
+        let reply = self.connection.receive()?;
+        self.bytes_under_way -= self.under_way.pop_front().expect("only called with replies to come");
+        match reply {
+            Value::Simple(_) => Ok(()),
+            Value::Error(text) => Err(refused(&["MULTI"], &text)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until the server has all that was queued.
+    pub(super) fn settle(&mut self) -> Result<(), ImportError> {
+        while !self.under_way.is_empty() {
+            self.acknowledge()?;
+        }
+        Ok(())
+    }
+
+    /// The container `name` will be recorded.
+    pub(super) fn stores(&mut self, name: &[u8]) {
+        self.forgotten.remove(name);
+        self.stored.insert(name.to_vec());
+    }
+
+    /// The container `name` will be forgotten.
+    pub(super) fn forgets(&mut self, name: &[u8]) {
+        self.stored.remove(name);
+        self.forgotten.insert(name.to_vec());
+    }
+
+    /// True when the container `name` will be gone.
+    pub(super) fn has_forgotten(&self, name: &[u8]) -> bool {
+        self.forgotten.contains(name)
+    }
+
+    /// Publishes everything. What a command of it refused is told, with the containers that are not true for that.
+    pub(super) fn publish(mut self) -> Result<(), (ImportError, BTreeSet<Vec<u8>>)> {
+        let whole = |error| (error, BTreeSet::new());
+        self.settle().map_err(whole)?;
+        self.connection.send(&["EXEC"]).map_err(whole)?;
+        match self.connection.receive_container().map_err(whole)? {
+            Value::Array(replies) => {
+                let mut errors = replies.iter().filter_map(|reply| match reply {
+                    Value::Error(text) => Some(text),
+                    _ => None,
+                });
+                match errors.next() {
+                    None => Ok(()),
+                    Some(text) => {
+                        let number = 1 + errors.count();
+                        let text = [format!("{number} changes: ").as_bytes(), text].concat();
+                        Err((refused(&["EXEC"], &text), self.stored))
+                    }
+                }
+            }
+            Value::Error(text) => Err(whole(refused(&["EXEC"], &text))),
+            other => Err(whole(unexpected(&other))),
+        }
+    }
+}

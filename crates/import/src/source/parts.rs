@@ -1,0 +1,369 @@
+//! Parts: how a container with very many documents is listed, and recorded, in pieces.
+//!
+//! A container that lists more documents than a bound ([`LISTED_MAX`]) has no documents of its own any more: they lie in up to
+//! [`PARTS`] child containers, by a hash of their names. A part is no folder: the document `a` in the part of the folder `x` is
+//! still `x/a` ([`crate::job::join`] knows). While such a container is listed, its documents go to a file on the disk ([`Spill`])
+//! and come back a part at a time, so the memory for a listing has a bound that does not depend on its length. What was recorded
+//! in parts stays in parts; what was recorded in one piece is divided ([`split`]).
+
+use super::{AT_NOTE, ListError, Listing, Skipped};
+use crate::container::{Builder, Container, ContainerError, Entry, Kind, digest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Most documents of one container that are held in memory, unless the options say another number.
+pub const LISTED_MAX: usize = 100_000;
+/// How many parts a container has at the most.
+pub const PARTS: usize = 256;
+/// Bytes that are gathered before they go to the disk.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+/// How the name of a part begins; two hexadecimal digits follow. No source may have a folder of such a name.
+const BEGINNING: &[u8] = b"\x01part-";
+/// Why a folder is not imported whose name is a part's.
+pub const RESERVED: &str = "folders of this name are parts of others: rename it";
+
+/// The name of a part.
+pub fn name_of(part: u8) -> Vec<u8> {
+    [BEGINNING, format!("{part:02x}").as_bytes()].concat()
+}
+
+/// The part that has the document `name`.
+pub fn part_of(name: &[u8]) -> u8 {
+    digest(name)[0]
+}
+
+/// The number of the part that is called `name`; `None` when it is no part's name.
+pub fn number(name: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
+    match name.strip_prefix(BEGINNING)? {
+        [high, low] => u8::try_from((digit(*high)? << 4) | digit(*low)?).ok(),
+        _ => None,
+    }
+}
+
+/// The container that a part is of, and the part's number; `None` when `path` leads to no part.
+pub fn divide(path: &[u8]) -> Option<(&[u8], u8)> {
+    let at = path.len().checked_sub(BEGINNING.len() + 2)?;
+    let part = number(&path[at..])?;
+    match at {
+        0 => Some((&b""[..], part)),
+        at => path[..at].strip_suffix(b"/").map(|above| (above, part)),
+    }
+}
+
+/// True when the container is listed, or recorded, in parts.
+pub fn has_parts(container: Container<'_>) -> bool {
+    container.iter().any(|entry| entry.kind == Kind::Container && number(entry.name).is_some())
+}
+
+/// The container in parts: itself without documents, and the parts by their numbers. `None` when it has no documents.
+///
+/// # Errors
+/// As for a container that is built anew.
+#[allow(clippy::type_complexity)]
+pub fn split(whole: Container<'_>) -> Result<Option<(Vec<u8>, BTreeMap<u8, Vec<u8>>)>, ContainerError> {
+    let push = |into: &mut Builder, e: Entry<'_>| into.push(e.kind, e.name, e.size, e.token, e.pairs());
+    let mut rest = Builder::new(whole.producer());
+    let mut parts: BTreeMap<u8, Builder> = BTreeMap::new();
+    for entry in whole.iter() {
+        match entry.kind {
+            Kind::Container => push(&mut rest, entry)?,
+            Kind::Document => {
+                let part = parts.entry(part_of(entry.name)).or_insert_with(|| Builder::new(whole.producer()));
+                push(part, entry)?;
+            }
+        }
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    for part in parts.keys().filter(|part| whole.find(&name_of(**part)).is_none()) {
+        rest.push(Kind::Container, &name_of(*part), 0, &[], [])?;
+    }
+    let parts = parts.into_iter().map(|(part, builder)| Ok((part, builder.finish()?)));
+    Ok(Some((rest.finish()?, parts.collect::<Result<_, ContainerError>>()?)))
+}
+
+/// The documents of one container on the disk, by their parts.
+pub struct Spill {
+    file: File,
+    len: u64,
+    gathered: BTreeMap<u8, Builder>,
+    gathered_bytes: usize,
+    /// Where each part's pieces lie; a piece is a container.
+    pieces: Vec<Vec<Range<u64>>>,
+    /// Documents whose name is a folder's too, and what they are called instead.
+    renamed: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Spill {
+    /// With nothing in it.
+    ///
+    /// # Errors
+    /// There is no place for a temporary file.
+    pub fn new() -> io::Result<Spill> {
+        Ok(Spill {
+            file: tempfile::tempfile()?,
+            len: 0,
+            gathered: BTreeMap::new(),
+            gathered_bytes: 0,
+            pieces: vec![Vec::new(); PARTS],
+            renamed: BTreeMap::new(),
+        })
+    }
+
+    /// Adds a document.
+    ///
+    /// # Errors
+    /// The disk's, and what a container cannot hold.
+    pub fn push<'p>(
+        &mut self,
+        name: &[u8],
+        size: u64,
+        token: &[u8],
+        pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
+    ) -> io::Result<()> {
+        let builder = self.gathered.entry(part_of(name)).or_insert_with(|| Builder::new(0));
+        let before = builder.bytes();
+        builder.push(Kind::Document, name, size, token, pairs).map_err(io::Error::other)?;
+        self.gathered_bytes += builder.bytes() - before;
+        if self.gathered_bytes >= GATHERED_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for (part, builder) in std::mem::take(&mut self.gathered) {
+            let piece = builder.finish().map_err(io::Error::other)?;
+            self.file.write_all_at(&piece, self.len)?;
+            let end = self.len + piece.len() as u64;
+            self.pieces[usize::from(part)].push(self.len..end);
+            self.len = end;
+        }
+        self.gathered_bytes = 0;
+        Ok(())
+    }
+
+    /// Everything was added. A document that is called as one of `folders` gets a number behind its name.
+    fn finish(&mut self, folders: &BTreeSet<Vec<u8>>) -> io::Result<()> {
+        self.flush()?;
+        let mut asked: BTreeMap<u8, Vec<&Vec<u8>>> = BTreeMap::new();
+        folders.iter().for_each(|name| asked.entry(part_of(name)).or_default().push(name));
+        for (part, names) in asked {
+            let there = self.which(part, &names.iter().map(|name| &name[..]).collect())?;
+            for name in there {
+                let numbers = (2..).map(|n: u64| [&name[..], format!("~{n}").as_bytes()].concat());
+                for free in numbers {
+                    let wanted = BTreeSet::from([&free[..]]);
+                    if !folders.contains(&free) && self.which(part_of(&free), &wanted)?.is_empty() {
+                        self.renamed.insert(name.clone(), free);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of these documents there are.
+    fn which(&self, part: u8, names: &BTreeSet<&[u8]>) -> io::Result<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        self.each(part, |entry| {
+            if names.contains(entry.name) {
+                found.push(entry.name.to_vec());
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn each(
+        &self,
+        part: u8,
+        mut take: impl FnMut(Entry<'_>) -> Result<(), ContainerError>,
+    ) -> io::Result<()> {
+        for piece in &self.pieces[usize::from(part)] {
+            let mut blob = vec![0; (piece.end - piece.start) as usize];
+            self.file.read_exact_at(&mut blob, piece.start)?;
+            let container = Container::parse(&blob).map_err(io::Error::other)?;
+            container.iter().try_for_each(&mut take).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// The listing of one part.
+    fn part(&self, part: u8) -> io::Result<Vec<u8>> {
+        let mut builder = Builder::new(0);
+        let push = |builder: &mut Builder, entry: Entry<'_>| {
+            builder.push(entry.kind, entry.name, entry.size, entry.token, entry.pairs())
+        };
+        self.each(part, |entry| match self.renamed.contains_key(entry.name) {
+            true => Ok(()),
+            false => push(&mut builder, entry),
+        })?;
+        for (name, free) in self.renamed.iter().filter(|(_, free)| part_of(free) == part) {
+            self.each(part_of(name), |entry| match entry.name == name {
+                true => {
+                    let pairs = [(AT_NOTE, &name[..])].into_iter().chain(entry.pairs());
+                    builder.push(entry.kind, free, entry.size, entry.token, pairs)
+                }
+                false => Ok(()),
+            })?;
+        }
+        builder.finish().map_err(io::Error::other)
+    }
+}
+
+/// The containers of a source that are listed in parts just now.
+pub struct Parted {
+    /// Most documents of a container that are held in memory.
+    listed_max: usize,
+    /// From the root down to the container that was listed last.
+    spills: Vec<(Vec<u8>, Spill)>,
+    /// Containers that were recorded in parts.
+    kept: BTreeSet<Vec<u8>>,
+}
+
+impl Parted {
+    /// With the bound of the options.
+    pub fn new(listed_max: Option<usize>) -> Parted {
+        let listed_max = listed_max.unwrap_or(LISTED_MAX);
+        Parted { listed_max, spills: Vec::new(), kept: BTreeSet::new() }
+    }
+
+    /// The container stays in parts, however few documents it has.
+    pub fn keep(&mut self, path: &[u8]) {
+        self.kept.insert(path.to_vec());
+    }
+
+    /// The container is about to be listed: how many of its documents may be held in memory.
+    pub fn begin(&mut self, path: &[u8]) -> usize {
+        let leads = |above: &[u8]| {
+            above.is_empty() || path.starts_with(above) && path.get(above.len()) == Some(&b'/')
+        };
+        self.spills.retain(|(above, _)| above != path && leads(above));
+        if self.kept.contains(path) { 0 } else { self.listed_max }
+    }
+
+    /// The listing of a container whose documents are in `spill`; it has the parts in their place.
+    ///
+    /// # Errors
+    /// The disk's, and what a container cannot hold.
+    pub fn finish(
+        &mut self,
+        path: &[u8],
+        mut spill: Spill,
+        folders: &BTreeSet<Vec<u8>>,
+    ) -> io::Result<Vec<u8>> {
+        spill.finish(folders)?;
+        let mut builder = Builder::new(0);
+        let renamed: BTreeSet<u8> = spill.renamed.values().map(|free| part_of(free)).collect();
+        let parts =
+            (0..=u8::MAX).filter(|n| !spill.pieces[usize::from(*n)].is_empty() || renamed.contains(n));
+        for name in folders.iter().cloned().chain(parts.map(name_of)) {
+            builder.push(Kind::Container, &name, 0, &[], []).map_err(io::Error::other)?;
+        }
+        self.keep(path);
+        self.spills.push((path.to_vec(), spill));
+        builder.finish().map_err(io::Error::other)
+    }
+
+    /// The listing of a part; `None` when the container that it is of was not listed.
+    pub fn part(&self, above: &[u8], part: u8) -> Option<io::Result<Listing>> {
+        let (_, spill) = self.spills.iter().find(|(path, _)| path == above)?;
+        Some(spill.part(part).map(|blob| Listing {
+            blob,
+            skipped: Skipped::default(),
+            racy_for_ns: 0,
+            refused: Vec::new(),
+        }))
+    }
+}
+
+/// The error for a listing at `path`.
+pub fn failed(path: PathBuf) -> impl FnOnce(io::Error) -> ListError {
+    |error| ListError::Io { path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_names_that_nothing_else_has() {
+        for part in 0..=u8::MAX {
+            assert_eq!(number(&name_of(part)), Some(part));
+            assert_eq!(divide(&name_of(part)), Some((&b""[..], part)));
+            assert_eq!(divide(&[b"a/b/", &name_of(part)[..]].concat()), Some((&b"a/b"[..], part)));
+        }
+        for other in
+            ["part-00", "\x01part-0", "\x01part-000", "\x01part-0G", "\x01part-0A", "x\x01part-00", ""]
+        {
+            assert_eq!((number(other.as_bytes()), divide(other.as_bytes())), (None, None), "{other:?}");
+        }
+        assert_eq!(crate::job::join(&[b"a/", &name_of(7)[..]].concat(), b"x"), b"a/x");
+        assert_eq!(crate::job::join(&name_of(7), b"x"), b"x");
+        assert_eq!(crate::job::join(b"a", &name_of(7)), [b"a/", &name_of(7)[..]].concat());
+    }
+
+    #[test]
+    fn a_listing_on_the_disk_is_the_listing_in_memory() {
+        let mut spill = Spill::new().unwrap();
+        let documents: BTreeSet<Vec<u8>> = (0..3000).map(|n| format!("d{n}").into_bytes()).collect();
+        for (i, name) in documents.iter().enumerate() {
+            spill.push(name, i as u64, b"t", [(&b"k"[..], &name[..])]).unwrap();
+            if i % 700 == 0 {
+                spill.flush().unwrap();
+            }
+        }
+        spill.push(b"both", 1, b"t", []).unwrap();
+        spill.push(b"both~2", 2, b"t", []).unwrap();
+        let folders = BTreeSet::from([b"both".to_vec(), b"folder".to_vec()]);
+        let mut parted = Parted::new(None);
+        let root = parted.finish(b"x", spill, &folders).unwrap();
+        let root = Container::parse(&root).unwrap();
+        assert!(has_parts(root) && root.find(b"both").is_some() && root.find(b"folder").is_some());
+        let mut seen = BTreeSet::new();
+        for entry in root.iter() {
+            let Some(part) = number(entry.name) else { continue };
+            let blob = parted.part(b"x", part).unwrap().unwrap().blob;
+            for entry in Container::parse(&blob).unwrap().iter() {
+                assert!(part_of(entry.name) == part && seen.insert(entry.name.to_vec()));
+                if entry.name == b"both~3" {
+                    assert_eq!((entry.size, entry.get(AT_NOTE)), (1, Some(&b"both"[..])));
+                } else if entry.name != b"both~2" {
+                    assert_eq!(entry.get(b"k"), Some(entry.name));
+                }
+            }
+        }
+        let mut expected = documents;
+        expected.extend([b"both~2".to_vec(), b"both~3".to_vec()]);
+        assert!(seen == expected);
+        // What leads elsewhere is let go.
+        assert_eq!(parted.begin(b"x/folder"), LISTED_MAX);
+        assert!(parted.part(b"x", 0).is_some());
+        assert_eq!(parted.begin(b"y"), LISTED_MAX);
+        assert!(parted.part(b"x", 0).is_none() && parted.begin(b"x") == 0);
+    }
+
+    #[test]
+    fn what_was_one_container_is_divided() {
+        let mut whole = Builder::new(9);
+        for n in 0..500 {
+            let note = [(&b"~digest"[..], &b"d"[..])];
+            whole.push(Kind::Document, format!("d{n}").as_bytes(), n, b"t", note).unwrap();
+        }
+        whole.push(Kind::Container, b"folder", 3, b"u", []).unwrap();
+        let whole = whole.finish().unwrap();
+        let (rest, parts) = split(Container::parse(&whole).unwrap()).unwrap().unwrap();
+        let rest = Container::parse(&rest).unwrap();
+        assert_eq!((rest.len(), rest.producer()), (parts.len() + 1, 9));
+        assert_eq!(rest.find(b"folder").unwrap().token, b"u");
+        let views: Vec<_> = parts.values().map(|blob| Container::parse(blob).unwrap()).collect();
+        assert_eq!(views.iter().map(Container::len).sum::<usize>(), 500);
+        assert!(views.iter().flat_map(|v| v.iter()).all(|e| e.get(b"~digest").is_some()));
+        assert!(split(rest).unwrap().is_none());
+    }
+}
