@@ -424,6 +424,8 @@ def a_run_tells_the_server_how_it_goes(world):
     world.write("docs/001/00050.eml", mail("unheard-of zyzzyva"))
     world.imports(docs, "--atomic")
     found = client.execute_command("FT.SEARCH", "d", "zyzzyva", "NOCONTENT")
+    # The reply's shape is that of the protocol which this version of redis-py speaks.
+    found = [found[b"total_results"], *(one[b"id"] for one in found[b"results"])] if isinstance(found, dict) else found
     assert found == [1, b"d:001/00050.eml"], found
     # Who removed a document, and from where.
     os.remove(f"{docs}/001/00050.eml")

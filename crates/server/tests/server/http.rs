@@ -560,7 +560,7 @@ fn search_grep_import_and_metrics() {
     resp.call("IMPORT.VERSION STATUS mail", "$-1\r\n");
     resp.call("IMPORT.VERSION HOLD mail", ":1\r\n");
     resp.call("IMPORT.VERSION REPORT mail done 5 path 7", ":1\r\n");
-    resp.call("IMPORT.VERSION REPORT mail done", "-ERR syntax error\r\n");
+    resp.call("IMPORT.VERSION REPORT mail done 5 path", "-ERR syntax error\r\n");
     let text = http.get("/v1/import").text();
     let told = text.split_once(r#""interrupted":1,"running":{"client":"#).expect(&text).1;
     assert!(told.ends_with(r#","done":5,"path":"7"}}]}"#), "{text}");

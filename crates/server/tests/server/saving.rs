@@ -50,9 +50,11 @@ fn redis_at(folder: &Path) -> Peer {
 fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("strand-saving-").tempdir().expect("a folder")
 }
+/// What is in the folder, but for the history of figures.
 fn files(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).expect("there").flatten();
     let mut names: Vec<String> = names.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != "strand-history");
     names.sort();
     names
 }
