@@ -176,8 +176,9 @@ fn who_has_not_entered_yet_gets_little_memory() {
             .collect();
         assert_eq!(site.http().get("/healthz").status, 200);
         let grown = site.server.memory("VmRSS").saturating_sub(before);
+        // Besides the clients' memory the history of figures grows meanwhile, to 8 MB at most.
         assert!(
-            grown < CLIENTS as u64 * 120 * 1024 + (3 << 20),
+            grown < CLIENTS as u64 * 120 * 1024 + (8 << 20),
             "{line}: {grown} bytes for {CLIENTS} clients"
         );
         drop(held);
