@@ -145,7 +145,7 @@ async function works(browser, { base, port }) {
   const page = await open(browser, { viewport: { width: 1280, height: 800 } });
   await page.goto(base);
   await page.waitForSelector(".nav");
-  await page.keyboard.press("6");
+  await page.keyboard.press("7");
   await page.waitForFunction(() => location.hash === "#/keys" && document.title.startsWith("Keys"));
   await page.waitForSelector(".keylist li");
   await page.keyboard.press("/");
