@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use strand_wire::client::Value;
+use strand_wire::quote::quoted;
 
 /// The form that replies are shown in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,24 +48,6 @@ pub fn reply(out: &mut Vec<u8>, value: &Value, form: Form, verbatim: bool, delim
             out.push(b'\n');
         }
     }
-}
-
-/// Appends bytes between quotation marks, with what is not printable escaped.
-pub fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.push(b'"');
-    for byte in bytes {
-        match byte {
-            b'\\' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x07 => out.extend_from_slice(b"\\a"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b' '..=b'~' => out.push(*byte),
-            other => write(out, format_args!("\\x{other:02x}")),
-        }
-    }
-    out.push(b'"');
 }
 
 fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

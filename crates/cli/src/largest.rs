@@ -2,11 +2,11 @@
 
 use crate::client::put;
 use crate::connection::{Connection, Ended};
-use crate::format::quoted;
 use crate::modes::{page, string};
 use crate::options::{Mode, Options};
 use std::thread;
 use strand_wire::client::Value;
+use strand_wire::quote::quoted;
 
 /// Pages between two waits of `-i`.
 const PAGES_PER_WAIT: u64 = 100;

@@ -2,13 +2,14 @@
 
 use crate::client::{Client, put};
 use crate::connection::{Connection, Ended};
-use crate::format::{Form, quoted};
+use crate::format::Form;
 use crate::options::{Mode, Options};
 use std::io::{Read, Write, stdin};
 use std::process::{ExitCode, exit};
 use std::thread;
 use std::time::{Duration, Instant};
 use strand_wire::client::Value;
+use strand_wire::quote::quoted;
 
 /// Bytes of the standard input that are passed on at once.
 const PIPE_BYTES: usize = 16 * 1024;

@@ -124,8 +124,7 @@ impl Write for OnCopy<'_> {
         }
         let copies = self.keyspace.aside(std::array::from_fn(|_| self.rng.u64(..)));
         let db = self.database(&copies, 0);
-        let names = self.keys.clone();
-        let keys: SmallVec<[Key<'_>; 4]> = names.iter().map(|key| copies.key(key.bytes)).collect();
+        let keys: SmallVec<[Key<'_>; 4]> = self.keys.iter().map(|key| copies.key(key.bytes)).collect();
         let at = source.as_ref().map_or(0, |(at, _)| *at);
         if let Some((_, value)) = source {
             copies.lock_shard(0, self.now_ms).db(db).insert(&keys[at], value.clone(), None);

@@ -8,11 +8,11 @@ use crate::pubsub::Frame;
 use crate::slowlog::is_secret;
 use crate::{Engine, Now};
 use parking_lot::Mutex;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use strand_commands::spec::{CommandSpec, Flags};
 use strand_wire::args::Args;
+use strand_wire::quote::quoted;
 
 /// Bytes of arguments that a line shows at most.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -96,9 +96,8 @@ fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
         let shown = &whole[..whole.len().min(left)];
         // An empty argument has a place, too.
         left = left.saturating_sub(shown.len().max(1));
-        out.extend_from_slice(b" \"");
-        quote(shown, &mut out);
-        out.push(b'"');
+        out.push(b' ');
+        quoted(&mut out, shown);
         if shown.len() < whole.len() {
             let more = format!("... ({} more bytes)", whole.len() - shown.len());
             out.extend_from_slice(more.as_bytes());
@@ -106,22 +105,6 @@ fn line(unix_us: i64, db: usize, who: &str, args: Args<'_>) -> Vec<u8> {
     }
     out.extend_from_slice(b"\r\n");
     out
-}
-
-/// Bytes as redis-server shows them between quotation marks.
-fn quote(bytes: &[u8], out: &mut Vec<u8>) {
-    for byte in bytes {
-        match byte {
-            b'\\' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x07 => out.extend_from_slice(b"\\a"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b' '..=b'~' => out.push(*byte),
-            other => write!(out, "\\x{other:02x}").expect("a vector takes everything"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 //! cannot be read fails its folder: without its rules too much would be imported.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
-use crate::cache::CacheUse;
 use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
 use crate::source::read::read;
-use crate::source::{ListError, Listing, Object, ReadError, Source, Tokens, parts};
+use crate::source::{ListError, Listing, Source, Tokens, asks_its_source, parts};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
@@ -164,41 +163,7 @@ impl Source for Ignoring {
         Ok(listing)
     }
 
-    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        self.source.open(path, entry)
-    }
-
-    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
-        self.source.size(entry)
-    }
-
-    fn makes_parts(&self) -> bool {
-        self.source.makes_parts()
-    }
-
-    fn keep_parts(&mut self, path: &[u8]) {
-        self.source.keep_parts(path);
-    }
-
-    fn is_remote(&self) -> bool {
-        self.source.is_remote()
-    }
-
-    fn ahead(&self) -> usize {
-        self.source.ahead()
-    }
-
-    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
-        self.source.prefetch(path, entry);
-    }
-
-    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
-        self.source.cache_name(path, entry)
-    }
-
-    fn cache(&self) -> Option<&CacheUse> {
-        self.source.cache()
-    }
+    asks_its_source!();
 
     /// What was imported whole is recalled. What was listed by rules is recorded at the server.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {

@@ -15,9 +15,8 @@ mod size;
 pub use ignoring::Ignoring;
 pub use size::ByteSize;
 
-use crate::cache::CacheUse;
 use crate::container::{Builder, Container, ContainerError, Digest, Entry, Kind, digest};
-use crate::source::{FLAGS_KEY, ListError, Listing, Object, ReadError, Source, Tokens, parts};
+use crate::source::{FLAGS_KEY, ListError, Listing, Source, Tokens, asks_its_source, parts};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::types::{Types, TypesBuilder};
@@ -229,41 +228,7 @@ impl Source for Filtered {
         self.filtered(path, listing).map_err(|error| ListError::Container { path: shown(), error })
     }
 
-    fn open(&mut self, path: &[u8], entry: &Entry<'_>) -> Result<Box<dyn Object>, ReadError> {
-        self.source.open(path, entry)
-    }
-
-    fn size(&mut self, entry: &Entry<'_>) -> Option<u64> {
-        self.source.size(entry)
-    }
-
-    fn makes_parts(&self) -> bool {
-        self.source.makes_parts()
-    }
-
-    fn keep_parts(&mut self, path: &[u8]) {
-        self.source.keep_parts(path);
-    }
-
-    fn is_remote(&self) -> bool {
-        self.source.is_remote()
-    }
-
-    fn ahead(&self) -> usize {
-        self.source.ahead()
-    }
-
-    fn prefetch(&mut self, path: &[u8], entry: &Entry<'_>) {
-        self.source.prefetch(path, entry);
-    }
-
-    fn cache_name(&self, path: &[u8], entry: &Entry<'_>) -> Option<Vec<u8>> {
-        self.source.cache_name(path, entry)
-    }
-
-    fn cache(&self) -> Option<&CacheUse> {
-        self.source.cache()
-    }
+    asks_its_source!();
 
     /// What was imported without a filter is recalled. What a filter listed is recorded at the server.
     fn recall(&mut self, token: &[u8], producer: u16) -> Result<Option<Vec<u8>>, ListError> {

@@ -30,6 +30,48 @@ pub const FLAGS_KEY: &[u8] = b"flags";
 /// The note that says where a document lies below its container, when that is not its name.
 pub const AT_NOTE: &[u8] = b"~at";
 
+/// Of a source in front of another, its field `source`: what the other one answers for it.
+macro_rules! asks_its_source {
+    () => {
+        fn open(&mut self, path: &[u8], entry: &$crate::container::Entry<'_>) -> Result<Box<dyn $crate::source::Object>, $crate::source::ReadError> {
+            self.source.open(path, entry)
+        }
+
+        fn size(&mut self, entry: &$crate::container::Entry<'_>) -> Option<u64> {
+            self.source.size(entry)
+        }
+
+        fn makes_parts(&self) -> bool {
+            self.source.makes_parts()
+        }
+
+        fn keep_parts(&mut self, path: &[u8]) {
+            self.source.keep_parts(path);
+        }
+
+        fn is_remote(&self) -> bool {
+            self.source.is_remote()
+        }
+
+        fn ahead(&self) -> usize {
+            self.source.ahead()
+        }
+
+        fn prefetch(&mut self, path: &[u8], entry: &$crate::container::Entry<'_>) {
+            self.source.prefetch(path, entry);
+        }
+
+        fn cache_name(&self, path: &[u8], entry: &$crate::container::Entry<'_>) -> Option<Vec<u8>> {
+            self.source.cache_name(path, entry)
+        }
+
+        fn cache(&self) -> Option<&$crate::cache::CacheUse> {
+            self.source.cache()
+        }
+    };
+}
+pub(crate) use asks_its_source;
+
 /// A place that documents come from.
 pub trait Source {
     /// What is behind this source's version tokens.
