@@ -48,38 +48,38 @@ impl Call<'_, '_> {
     }
 }
 
-/// A lane call that meets a busy shard waits this often for it, and for this long at most; then it has its shards kept free.
+/// A lane call that finds a shard locked tries this often, and waits this long each time. Then it announces a long lock.
 const TRIES: usize = 16;
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The same once they are kept free; only then does it keep those that it has.
+/// Tries once the long lock is announced. From then on the call keeps the shards that it has locked.
 const HOLD_TRIES: usize = 10_000;
 
-/// Where long holds of shards are announced, so that whoever needs one of the shards is not stopped behind it.
-pub trait Holds {
-    /// Announces a hold of `shards` (`None`: of all) once no other announced one is on any of them; lock them after that.
-    /// It ends when the guard is dropped, which comes after the shards are let go.
-    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn Hold + '_>;
+/// Where a long lock of shards is announced, so that no other client stops behind it.
+pub trait LongLocks {
+    /// Waits until no other long lock is on one of `shards` (`None`: of all) and announces one on them. Lock the shards after
+    /// this call, and unlock them before the guard is dropped.
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn LongLock + '_>;
 }
 
-/// An announced hold.
-pub trait Hold {}
+/// An announced long lock; ends when it is dropped.
+pub trait LongLock {}
 
 /// For callers that are alone with a keyspace: announces nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone;
 
-impl Holds for Alone {
-    fn begin(&self, _shards: Option<Vec<usize>>) -> Box<dyn Hold + '_> {
+impl LongLocks for Alone {
+    fn begin(&self, _shards: Option<Vec<usize>>) -> Box<dyn LongLock + '_> {
         Box::new(Alone)
     }
 }
-impl Hold for Alone {}
+impl LongLock for Alone {}
 
 /// Shards that a lane call holds, announced or not.
 pub struct LaneTxn<'a> {
-    // Let go before the hold ends.
+    // Dropped before the long lock ends.
     txn: Txn<'a>,
-    _hold: Option<Box<dyn Hold + 'a>>,
+    _long_lock: Option<Box<dyn LongLock + 'a>>,
 }
 
 impl<'a> Deref for LaneTxn<'a> {
@@ -103,9 +103,9 @@ pub trait KeyRights {
     fn may_all(&self, prefix: &[u8], access: Access) -> bool;
 }
 
-/// Where a service's command runs.
+/// The thread that a service's command runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RunsOn {
     /// On a worker, with its other sessions waiting: some hundred microseconds at most.
     Worker,
     /// On a helper thread, with other jobs waiting behind it.
@@ -116,7 +116,7 @@ pub enum Place {
 
 /// What became of a service's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ServiceOutcome {
     /// It is done; its reply is written.
     Done,
     /// It is too much for a worker. Nothing is written: run it again on the lane.
@@ -133,16 +133,16 @@ pub struct LaneCall<'a> {
     pub client: u64,
     /// The command's row, by which its changes are called; without, they have no name.
     pub spec: Option<&'static CommandSpec>,
-    /// Where it runs; for services alone.
-    pub place: Place,
+    /// The thread that the command runs on; read by services alone.
+    pub runs_on: RunsOn,
     /// The session's database.
     pub db: usize,
     /// Unix milliseconds when the command was taken up.
     pub now_ms: i64,
     /// The data.
     pub keyspace: &'a Keyspace,
-    /// Where its long holds are announced.
-    pub holds: &'a dyn Holds,
+    /// Where its long locks are announced.
+    pub long_locks: &'a dyn LongLocks,
     /// Where the reply goes.
     pub reply: &'a mut Reply<'a>,
     /// Randomness.
@@ -167,26 +167,27 @@ impl<'a> LaneCall<'a> {
     /// nobody waits for the others. Where they are not free together for long enough, they are kept free for it.
     pub fn lock(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
         match self.keyspace.lock_together(hashes, TRIES, PATIENCE, self.now_ms) {
-            Some(txn) => self.named(LaneTxn { txn, _hold: None }),
+            Some(txn) => self.named(LaneTxn { txn, _long_lock: None }),
             None => self.hold(hashes),
         }
     }
     /// Locks the shards of `hashes` for long, which is announced before.
     pub fn hold(&self, hashes: &[KeyHash]) -> LaneTxn<'a> {
-        let hold = self.holds.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
+        let long_lock =
+            self.long_locks.begin(Some(hashes.iter().map(|h| self.keyspace.shard_of(*h)).collect()));
         // Workers on this core that looked just before have done what they are at; those on others will see it.
         self.pause();
         let txn = self.keyspace.lock_together(hashes, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock(hashes, self.now_ms));
-        self.named(LaneTxn { txn, _hold: Some(hold) })
+        self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
     /// Locks shards by their indices, which ascend, for long, which is announced before.
     pub fn hold_shards(&self, shards: &[usize]) -> LaneTxn<'a> {
-        let hold = self.holds.begin(Some(shards.to_vec()));
+        let long_lock = self.long_locks.begin(Some(shards.to_vec()));
         self.pause();
         let txn = self.keyspace.lock_shards_together(shards, HOLD_TRIES, PATIENCE, self.now_ms);
         let txn = txn.unwrap_or_else(|| self.keyspace.lock_shards(shards, self.now_ms));
-        self.named(LaneTxn { txn, _hold: Some(hold) })
+        self.named(LaneTxn { txn, _long_lock: Some(long_lock) })
     }
     /// Has the command's changes called by their name.
     fn named<'t>(&self, mut txn: LaneTxn<'t>) -> LaneTxn<'t> {
@@ -201,9 +202,9 @@ impl<'a> LaneCall<'a> {
     }
     /// Locks every shard, which is announced before.
     pub fn hold_every_shard(&self) -> LaneTxn<'a> {
-        let hold = self.holds.begin(None);
+        let long_lock = self.long_locks.begin(None);
         self.pause();
-        self.named(LaneTxn { txn: self.keyspace.lock_all(self.now_ms), _hold: Some(hold) })
+        self.named(LaneTxn { txn: self.keyspace.lock_all(self.now_ms), _long_lock: Some(long_lock) })
     }
     /// True when nobody waits for the reply any more, or it has become longer than the client may have waiting.
     pub fn cancelled(&self) -> bool {

@@ -47,10 +47,10 @@ pub enum NotConnected {
 }
 
 /// Opens a connection.
-pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn Link>, NotConnected> + 'c;
+pub type Connect<'c> = dyn FnMut(&Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> + 'c;
 
 /// A connection to another server.
-pub trait Link {
+pub trait PeerLink {
     /// Sends all of `bytes`.
     ///
     /// # Errors
@@ -296,7 +296,7 @@ fn encode_restore(out: &mut Vec<u8>, sent: &Sent<'_>, now_ms: i64, replace: bool
 
 /// The conversation.
 struct Talk<'a> {
-    link: &'a mut dyn Link,
+    link: &'a mut dyn PeerLink,
     /// What is still to be said before the next key.
     greeting: Vec<u8>,
     /// Replies to the greeting that have not been read.

@@ -1,18 +1,18 @@
 //! [`Engine`]: what all sessions share.
 
 use crate::acl::{Acl, PASSWORD_BYTES_MAX, rewrite_users};
+use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::diag::Diag;
-use crate::holds::Holds;
 use crate::importers::Importers;
+use crate::long_locks::LongLocks;
 use crate::memory::Memory;
 use crate::monitors::Monitors;
 use crate::notices::Notices;
 use crate::pause::Pause;
 use crate::persist::Persist;
 use crate::pubsub::PubSub;
-use crate::room::{Desk, desks};
 use crate::scripts::Scripts;
 use crate::slowlog::SlowLog;
 use crate::stats::{Stat, Stats};
@@ -49,7 +49,7 @@ pub struct Engine {
     pub(crate) pubsub: Arc<PubSub>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) monitors: Monitors,
-    pub(crate) holds: Holds,
+    pub(crate) long_locks: LongLocks,
     pub(crate) importers: Importers,
     pub(crate) persist: Persist,
     pub(crate) started: Now,
@@ -60,7 +60,7 @@ pub struct Engine {
     pub(crate) cron_paused: AtomicBool,
     pub(crate) memory: Arc<Memory>,
     pub(crate) scripts: Scripts,
-    pub(crate) desks: Box<[Desk]>,
+    pub(crate) worker_memories: Box<[WorkerMemory]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) active_expire: AtomicBool,
     /// Held by a CONFIG SET of `tls-*` options, on a helper thread: what it tries and takes back is no other's.
@@ -87,7 +87,7 @@ impl Engine {
         let memory = Arc::new(Memory::new(host.allocated_bytes()));
         let clients = Arc::<Clients>::default();
         let tracking = Arc::new(Tracking::new(clients.clone()));
-        let holds = Holds::new(host.signal());
+        let long_locks = LongLocks::new(host.signal());
         let engine = Arc::new_cyclic(|me: &Weak<Engine>| Engine {
             notices: Arc::new(Notices::new(pubsub.clone(), tracking.clone())),
             pubsub,
@@ -96,7 +96,7 @@ impl Engine {
             cron_paused: false.into(),
             scripts: Scripts::new(memory.clone()),
             memory,
-            desks: desks(facts.run_id_seed),
+            worker_memories: worker_memories(facts.run_id_seed),
             config,
             keyspace,
             host,
@@ -108,7 +108,7 @@ impl Engine {
             slow_log: SlowLog::default(),
             diag: Diag::default(),
             pause: Pause::default(),
-            holds,
+            long_locks,
             importers: Importers::default(),
             monitors: Monitors::default(),
             persist: Persist::new(now),

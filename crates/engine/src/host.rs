@@ -4,7 +4,7 @@ use crate::Config;
 use crate::folder::Folder;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use strand_commands::call::{LaneCall, Served};
+use strand_commands::call::{LaneCall, ServiceOutcome};
 use strand_commands::spec::ServiceCommand;
 use strand_diag::history::Figure;
 
@@ -67,7 +67,7 @@ pub type WriteFile<'w> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'w;
 pub trait Host: Send + Sync {
     /// Runs a command of a service outside the engine (search): on a helper thread, or where its row says that its cost is
     /// in a text ([`strand_commands::cost::Cost::Text`]) on the worker first.
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served;
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome;
     /// The commands that make what the services have (indexes, sets of patterns) again. On a thread that may be slow.
     fn definitions(&self, now_ms: i64) -> Vec<Vec<Vec<u8>>> {
         let _ = now_ms;

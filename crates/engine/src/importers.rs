@@ -16,7 +16,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = 4096;
 pub(crate) type Report = Vec<Vec<u8>>;
 
 /// Who holds a dataset, and what it told last.
-struct Held {
+struct Claim {
     client: u64,
     report: Report,
 }
@@ -24,7 +24,7 @@ struct Held {
 /// Dataset by database and name, and the client that holds it.
 #[derive(Default)]
 pub(crate) struct Importers {
-    held: Mutex<BTreeMap<(usize, Vec<u8>), Held>>,
+    held: Mutex<BTreeMap<(usize, Vec<u8>), Claim>>,
 }
 
 impl Importers {
@@ -39,7 +39,7 @@ impl Importers {
             Some(holder) if holder.client != client && clients.get(holder.client).is_some() => false,
             None if held.len() >= HOLDS_MAX => false,
             _ => {
-                held.insert(key, Held { client, report: Report::new() });
+                held.insert(key, Claim { client, report: Report::new() });
                 true
             }
         }

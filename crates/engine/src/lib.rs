@@ -8,21 +8,21 @@
 //! seeded simulator can drive it.
 
 mod acl;
+mod admission;
 mod clients;
 pub mod config;
 mod diag;
 mod engine;
 mod folder;
-mod holds;
 mod host;
 mod importers;
+mod long_locks;
 mod memory;
 mod monitors;
 mod notices;
 mod pause;
 mod persist;
 mod pubsub;
-mod room;
 mod scripts;
 mod session;
 mod slowlog;

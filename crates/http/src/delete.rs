@@ -8,7 +8,7 @@
 use crate::problem::Problem;
 use crate::session_client::{Gone, Value};
 use crate::update::{Sent, Update};
-use crate::xml::{Place, at};
+use crate::xml::{Position, at};
 
 /// Keys that one step of deleting everything looks at.
 const SCAN_COUNT: &[u8] = b"1000";
@@ -31,7 +31,7 @@ impl Update {
     ///
     /// # Errors
     /// 422 when it is none of those that are there; what the commands answer.
-    pub(crate) async fn remove_found(&mut self, query: &str, place: Place) -> Result<(), Problem> {
+    pub(crate) async fn remove_found(&mut self, query: &str, place: Position) -> Result<(), Problem> {
         if query == "*:*" {
             return self.remove_all(place).await;
         }
@@ -41,7 +41,7 @@ impl Update {
             None => Err(refused(place, "the queries *:*, id:... and field:value can be deleted by")),
         }
     }
-    async fn remove_all(&mut self, place: Place) -> Result<(), Problem> {
+    async fn remove_all(&mut self, place: Position) -> Result<(), Problem> {
         self.settle(0).await?;
         let mut pattern = Vec::new();
         for &b in self.prefix() {
@@ -69,7 +69,7 @@ impl Update {
             cursor = next.clone();
         }
     }
-    async fn remove_with(&mut self, field: &str, value: &str, place: Place) -> Result<(), Problem> {
+    async fn remove_with(&mut self, field: &str, value: &str, place: Position) -> Result<(), Problem> {
         self.settle(0).await?;
         let number = value.parse::<f64>().ok().filter(|n| n.is_finite());
         let Some((index, attribute, kind)) = self.index_of(field.as_bytes()).await? else {
@@ -203,8 +203,8 @@ fn escaped(text: &[u8]) -> Vec<u8> {
 }
 
 /// 422 at a place.
-fn refused(place: Place, detail: &str) -> Problem {
-    let Place { line, column } = place;
+fn refused(place: Position, detail: &str) -> Problem {
+    let Position { line, column } = place;
     at(Problem::unprocessable(format!("line {line}, column {column}: {detail}")), place)
 }
 

@@ -16,7 +16,7 @@ use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
 use crate::search::json_response;
 use crate::session_client::Value;
-use crate::xml::{Node, Place, Source, Xml, at};
+use crate::xml::{Node, Position, Source, Xml, at};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -49,11 +49,11 @@ struct Done {
 /// What the reply to a command that was sent is about.
 pub(crate) enum Sent {
     /// A document: count it.
-    Document(Place),
+    Document(Position),
     /// Removes keys: count them.
-    Removal(Place),
+    Removal(Position),
     /// Part of a document.
-    Part(Place),
+    Part(Position),
 }
 
 /// A field's value and what is to be done with it.
@@ -292,7 +292,12 @@ impl Update {
         }
         Ok(())
     }
-    async fn write(&mut self, id: &str, fields: Vec<(String, Change)>, place: Place) -> Result<(), Problem> {
+    async fn write(
+        &mut self,
+        id: &str,
+        fields: Vec<(String, Change)>,
+        place: Position,
+    ) -> Result<(), Problem> {
         let key = self.key(id);
         let changes =
             fields.iter().any(|(_, c)| matches!(c, Change::Set(_) | Change::Remove | Change::Increment(_)));
@@ -332,7 +337,7 @@ impl Update {
         self.sent.push_back(Sent::Document(place));
         self.settle(OUTSTANDING_MAX).await
     }
-    pub(crate) async fn remove(&mut self, id: &str, place: Place) -> Result<(), Problem> {
+    pub(crate) async fn remove(&mut self, id: &str, place: Position) -> Result<(), Problem> {
         let key = self.key(id);
         self.send(&[b"DEL", &key], Sent::Removal(place)).await
     }
@@ -384,7 +389,7 @@ impl Update {
 
 /// 422 at the last node.
 fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
-    let Place { line, column } = xml.place();
+    let Position { line, column } = xml.place();
     let detail = format!("line {line}, column {column}: {detail}");
     at(Problem::unprocessable(detail), xml.place())
 }

@@ -67,7 +67,7 @@ pub enum Node {
 
 /// A place in a document, both from 1 on; columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: u64,
     /// The byte in it.
@@ -91,7 +91,7 @@ impl<S: Source + Unpin> Xml<S> {
         Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
     }
     /// Where the last node begins.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
     /// 400 at the last node.
@@ -189,12 +189,12 @@ fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml:
     at(Problem::bad_request(described(&error.to_string(), place)), place)
 }
 
-fn described(detail: &str, place: Place) -> String {
+fn described(detail: &str, place: Position) -> String {
     format!("line {}, column {}: {detail}", place.line, place.column)
 }
 
 /// The problem with its place.
-pub fn at(problem: Problem, place: Place) -> Problem {
+pub fn at(problem: Problem, place: Position) -> Problem {
     problem.member("line", place.line).member("column", place.column)
 }
 
@@ -229,7 +229,7 @@ impl<S> Counted<S> {
         self.lines.forget(node);
         self.node = node;
     }
-    fn place(&self, at: u64) -> Place {
+    fn place(&self, at: u64) -> Position {
         self.lines.place(at)
     }
 }
@@ -273,9 +273,9 @@ impl Lines {
         self.ends.drain(..kept);
         (self.line, self.start) = (self.line + lines, start);
     }
-    fn place(&self, at: u64) -> Place {
+    fn place(&self, at: u64) -> Position {
         let (_, lines, start) = self.before(at);
-        Place { line: self.line + lines, column: at.saturating_sub(start) + 1 }
+        Position { line: self.line + lines, column: at.saturating_sub(start) + 1 }
     }
 }
 

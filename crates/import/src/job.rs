@@ -139,7 +139,7 @@ struct Record<'a> {
 
 /// Where a document stands: its id, and what is known of it.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct DocumentPlace<'a> {
     container: &'a [u8],
     path: &'a [u8],
     old: Option<Entry<'a>>,
@@ -147,7 +147,7 @@ struct Place<'a> {
     nested: Option<&'a nested::Opened>,
 }
 
-impl Place<'_> {
+impl DocumentPlace<'_> {
     /// True when the server holds the document for certain.
     fn is_held(&self) -> bool {
         self.old.is_some_and(|old| old.get(DIGEST_NOTE).is_some())
@@ -449,7 +449,8 @@ impl Job<'_> {
                 continue;
             }
             let nested = nested.get(entry.name);
-            let place = Place { container: path, path: &child, old: change.recorded(), new: entry, nested };
+            let place =
+                DocumentPlace { container: path, path: &child, old: change.recorded(), new: entry, nested };
             match change {
                 Change::Unchanged { old, .. }
                     if !reread && nested.is_none() && !(retry && failed::has_failed(&old)) =>
@@ -481,7 +482,12 @@ impl Job<'_> {
     }
 
     /// Nothing differs: the record goes on, a dead letter stays one.
-    fn keep(&mut self, place: Place<'_>, old: Entry<'_>, builder: &mut Builder) -> Result<(), ImportError> {
+    fn keep(
+        &mut self,
+        place: DocumentPlace<'_>,
+        old: Entry<'_>,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
         let error = old.get(ERROR_NOTE).map(String::from_utf8_lossy);
         match &error {
             None => self.count(place.path, Outcome::Unchanged),
@@ -500,7 +506,12 @@ impl Job<'_> {
     }
 
     /// Only the Maildir flags differ: one field changes, the message is not read.
-    fn flag(&mut self, place: Place<'_>, old: Entry<'_>, builder: &mut Builder) -> Result<(), ImportError> {
+    fn flag(
+        &mut self,
+        place: DocumentPlace<'_>,
+        old: Entry<'_>,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
         let flags = place.new.get(FLAGS_KEY).unwrap_or_default();
         self.sink.set_field(place.path, "flags", flags, builder.len())?;
         self.count(place.path, Outcome::Updated);
@@ -517,7 +528,12 @@ impl Job<'_> {
     }
 
     /// The document is new or its token is: its bytes decide.
-    fn read(&mut self, place: Place<'_>, reread: bool, builder: &mut Builder) -> Result<(), ImportError> {
+    fn read(
+        &mut self,
+        place: DocumentPlace<'_>,
+        reread: bool,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let done = self.read_into(place, reread, builder, &mut buffer);
         self.buffer = buffer;
@@ -526,7 +542,7 @@ impl Job<'_> {
 
     fn read_into(
         &mut self,
-        place: Place<'_>,
+        place: DocumentPlace<'_>,
         reread: bool,
         builder: &mut Builder,
         buffer: &mut Vec<u8>,
@@ -664,7 +680,7 @@ impl Job<'_> {
     /// A dead letter. `keep`: what the server holds of it may still be right and stays; else it goes.
     fn dead(
         &mut self,
-        place: Place<'_>,
+        place: DocumentPlace<'_>,
         token: &[u8],
         reason: &str,
         keep: bool,
@@ -797,7 +813,7 @@ impl Job<'_> {
     }
 }
 
-fn push(builder: &mut Builder, place: Place<'_>, record: &Record<'_>) -> Result<(), ImportError> {
+fn push(builder: &mut Builder, place: DocumentPlace<'_>, record: &Record<'_>) -> Result<(), ImportError> {
     let notes = [
         (FLAGS_KEY, place.new.get(FLAGS_KEY)),
         (AT_NOTE, place.new.get(AT_NOTE)),

@@ -1,7 +1,7 @@
 //! [`Db`]: one database seen through the shards that a [`Txn`] holds. Every look-up and every change of a record is here.
 
+use crate::extendible::{At, INLINE_BYTES_MAX, Payload, position_of};
 use crate::journal::Arg;
-use crate::segmented::{At, INLINE_BYTES_MAX, Payload, position_of};
 use crate::shard::Shard;
 use crate::types::string::{Str, StrRef};
 use crate::types::{Changed, Collection};
@@ -62,7 +62,7 @@ impl Db<'_, '_> {
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
         match value {
             Value::Str(s) => self.set_str(key, s.view(), expire_at_ms),
-            collection => self.put(key, Payload::Outside(collection), Some(expire_at_ms)),
+            collection => self.put(key, Payload::OffHeap(collection), Some(expire_at_ms)),
         }
     }
     /// As [`Db::insert`], of a string: a short one is copied into the table, a long one that lies in a blob is shared.
@@ -154,7 +154,7 @@ impl Db<'_, '_> {
         let mut new = T::default();
         let (result, changed) = change(&mut new);
         if changed == Changed::Yes && (T::STAYS_WHEN_EMPTY || !new.is_empty()) {
-            self.put(key, Payload::Outside(new.into_value()), Some(None));
+            self.put(key, Payload::OffHeap(new.into_value()), Some(None));
         }
         Ok(result)
     }
@@ -174,9 +174,9 @@ impl Db<'_, '_> {
     ) -> Result<R, OtherType> {
         let changed = self.change_value(key, at, |value| {
             let collection = T::of_mut(value)?;
-            let before_ms = collection.field_deadline_ms();
+            let before_ms = collection.field_expiry_ms();
             let (result, changed) = change(collection);
-            let resettled = (before_ms != collection.field_deadline_ms()).then_some(before_ms != i64::MAX);
+            let resettled = (before_ms != collection.field_expiry_ms()).then_some(before_ms != i64::MAX);
             Some((result, changed, collection.is_empty() && !T::STAYS_WHEN_EMPTY, resettled))
         });
         let (result, changed, emptied, resettled) = changed.flatten().ok_or(OtherType)?;
@@ -252,7 +252,7 @@ impl Db<'_, '_> {
     pub fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: Option<i64>) -> bool {
         let Some(at) = self.locate(key) else { return false };
         let slot = self.slot;
-        self.changed(key).set_deadline(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
+        self.changed(key).set_expiry(slot, at, key, expire_at_ms.unwrap_or(i64::MAX));
         self.tell_change(key);
         true
     }
@@ -263,7 +263,7 @@ impl Db<'_, '_> {
         let at = self.locate(key);
         let slot = self.slot;
         let shard = self.shard(key);
-        let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.at(at).deadline_ms()));
+        let next_ms = at.and_then(|at| Some(shard.table(slot)?.records.at(at).expiry_ms()));
         let is_new = shard.watchers.add(slot, key.bytes, flag);
         Watched { is_new, expires_ms: next_ms.filter(|at_ms| *at_ms != i64::MAX) }
     }
@@ -329,17 +329,17 @@ impl Db<'_, '_> {
     /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
     #[inline]
     fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
-        let deadline_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
+        let expiry_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
         let at = self.locate(key);
         let (slot, clock) = (self.slot, self.txn.clock);
         let shard = self.changed(key);
         match at {
             Some(at) => {
-                let former = shard.replace(slot, at, key, payload, deadline_ms, &clock);
+                let former = shard.replace(slot, at, key, payload, expiry_ms, &clock);
                 self.txn.garbage(former);
             }
             None => {
-                shard.insert(slot, key, payload, deadline_ms.unwrap_or(i64::MAX), &clock);
+                shard.insert(slot, key, payload, expiry_ms.unwrap_or(i64::MAX), &clock);
                 if self.txn.listens() {
                     // The change itself is told behind it.
                     self.tell(key, KeyEvent::NEW, false);
@@ -372,7 +372,7 @@ impl Db<'_, '_> {
         let position = position_of(key.hash.0);
         let table = self.shard(key).table(slot)?;
         let at = table.records.locate(position, key.bytes)?;
-        if table.records.at(at).deadline_ms() <= expiry_ms {
+        if table.records.at(at).expiry_ms() <= expiry_ms {
             return self.expire(key, at);
         }
         Some(at)
@@ -421,7 +421,7 @@ fn payload_of(value: StrRef<'_>) -> Payload<'_, Value> {
         StrRef::Blob { blob, edited } if blob.len() <= INLINE_BYTES_MAX => Payload::Bytes(blob, edited),
         StrRef::Blob { blob, edited } => {
             let blob = blob.clone();
-            Payload::Outside(Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) }))
+            Payload::OffHeap(Value::Str(if edited { Str::Edited(blob) } else { Str::Raw(blob) }))
         }
     }
 }

@@ -6,15 +6,15 @@
 //! least, keeps the best candidates ([`Pool`]), one for each `maxmemory-samples` records seen, and evicts from those
 //! until enough is free. A candidate that was used since it was seen is dropped, not evicted.
 //!
-//! Where few records may go (volatile ones among many that are not), a call ends after [`EFFORT_PER_CALL`] with what it
+//! Where few records may go (expiring ones among many that are not), a call ends after [`EFFORT_PER_CALL`] with what it
 //! found, and the next one goes on from there. That nothing is left is not found out by looking: the shards say how many
 //! records they have.
 //!
 //! One shard is held at a time, for a segment or for an eviction; one that somebody else holds is passed by.
 
+use crate::extendible::position_of;
 use crate::journal::Placed;
-use crate::record::key_deadline_ms;
-use crate::segmented::position_of;
+use crate::record::key_expiry_ms;
 use crate::shard::Shard;
 use crate::{KeyEvent, Keyspace, RecordRef, Settings};
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +53,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Only records that have an expiry.
-    pub volatile_only: bool,
+    pub expiring_only: bool,
     /// Whose turn it is.
     pub order: Order,
     /// `maxmemory-samples`: records looked at for each evicted.
@@ -62,7 +62,7 @@ pub struct Policy {
 
 impl Policy {
     fn allows(&self, record: &RecordRef<'_>) -> bool {
-        !self.volatile_only || key_deadline_ms(&record.0) != i64::MAX
+        !self.expiring_only || key_expiry_ms(&record.0) != i64::MAX
     }
     fn looks_per_candidate(&self) -> usize {
         match self.order {
@@ -174,7 +174,7 @@ impl Pool {
 /// What decides about a record's turn, as it lies in memory.
 fn basis(record: &RecordRef<'_>, order: Order) -> u64 {
     match order {
-        Order::SoonestToExpire => key_deadline_ms(&record.0) as u64,
+        Order::SoonestToExpire => key_expiry_ms(&record.0) as u64,
         _ => u64::from(record.0.used()),
     }
 }
@@ -193,7 +193,7 @@ fn score(
         Order::LeastRecent => u64::from(record.idle_s(now_ms)),
         Order::LeastFrequent => u64::from(u8::MAX - record.frequency(now_ms, settings)),
         Order::Random => rng.u64(..u64::MAX),
-        Order::SoonestToExpire => i64::MAX.abs_diff(key_deadline_ms(&record.0)),
+        Order::SoonestToExpire => i64::MAX.abs_diff(key_expiry_ms(&record.0)),
     }
 }
 
@@ -226,7 +226,7 @@ impl Keyspace {
             if removed >= records_max || freed >= bytes {
                 break;
             }
-            if self.shards.iter().all(|shard| shard.records(policy.volatile_only) == 0) {
+            if self.shards.iter().all(|shard| shard.records(policy.expiring_only) == 0) {
                 evicted.none_left = true;
                 break;
             }
@@ -300,14 +300,14 @@ impl Keyspace {
             let shard_index = self.shard_at(from);
             let shard = &self.shards[shard_index];
             // Asked without its lock: there may be thousands that have nothing.
-            while shard.records(policy.volatile_only) > 0 {
+            while shard.records(policy.expiring_only) > 0 {
                 if looked_at >= LOOKS_PER_ROUND_MIN || effort >= effort_max {
                     *hand = (slot, from);
                     break 'round;
                 }
                 effort += EFFORT_OF_STEP;
                 let Some(mut shard) = shard.lock.try_lock() else { break };
-                let Some((next, _)) = shard.next_table(slot, policy.volatile_only) else { break };
+                let Some((next, _)) = shard.next_table(slot, policy.expiring_only) else { break };
                 if next != slot {
                     (slot, from) = (next, self.start_of(shard_index));
                 }
@@ -355,8 +355,8 @@ fn look_at_segment(
     score: &mut dyn FnMut(&RecordRef<'_>) -> u64,
 ) -> Look {
     let Some(table) = shard.table(slot) else { return Look { visited: 0, eligible: 0, next: None } };
-    if policy.volatile_only
-        && let Some(next) = table.records.without_deadline(from)
+    if policy.expiring_only
+        && let Some(next) = table.records.without_expiry(from)
     {
         return Look { visited: 0, eligible: 0, next };
     }
@@ -373,7 +373,7 @@ fn look_at_segment(
     let (visited, eligible) = (number, pool.seen.len());
     if eligible == 0 {
         // Its records lost their expiry; from now on it is passed by.
-        shard.raise_deadline(slot, from);
+        shard.raise_expiry(slot, from);
         return Look { visited, eligible, next };
     }
     // All of the round's candidates may be here.

@@ -1,8 +1,8 @@
 //! [`Keepers`]: who is told before a record of a shard is written, because they read the shard as it was at a moment before:
 //! snapshots of everything ([`crate::Snapshot`]) and views of some keys ([`crate::View`]).
 
+use crate::extendible::ExtendibleTable;
 use crate::record::Value;
-use crate::segmented::Segmented;
 use crate::shard::{KeyPositions, Shard};
 use crate::snapshot::{Saving, SnapshotLoad};
 use crate::view::Viewing;
@@ -18,7 +18,7 @@ pub(crate) struct Keepers {
 /// A table's records as they were when the table was emptied or exchanged. They share their segments with what the table
 /// has become: a pointer for each segment.
 #[derive(Debug)]
-pub(crate) struct Frozen(pub(crate) Segmented<Value, KeyPositions>);
+pub(crate) struct Frozen(pub(crate) ExtendibleTable<Value, KeyPositions>);
 
 impl Frozen {
     pub(crate) fn of(shard: &Shard, slot: usize) -> Frozen {

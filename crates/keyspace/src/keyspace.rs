@@ -1,10 +1,10 @@
 //! [`Keyspace`]: the shards, and what walks over them all, one shard locked at a time.
 
+use crate::extendible::{Content, POSITION_BITS, Shape, position_of};
 use crate::journal::Journal;
 use crate::journal::effects::{Arg, Effects};
 use crate::record::prefetch_outside;
-use crate::segmented::{Content, POSITION_BITS, Shape, position_of};
-use crate::shard::{KeyPositions, Shard, Slot, Table};
+use crate::shard::{KeyPositions, LockedShard, Shard, Table};
 use crate::types::Parts;
 use crate::{JOURNAL, KeyEvent, LISTENER, Listener, PrefixSet, Settings, Touched, Txn, Value, WatchFlag};
 use parking_lot::{Mutex, MutexGuard};
@@ -48,7 +48,7 @@ pub type ScanCursor = u64;
 /// reach, for state that belongs to the data (imported versions): it is flushed and swapped with its database.
 #[derive(Debug)]
 pub struct Keyspace {
-    pub(crate) shards: Box<[Slot]>,
+    pub(crate) shards: Box<[LockedShard]>,
     /// Clients choose the keys, so the hash is keyed with 256 secret bits of this process: who does not know them cannot
     /// tell which keys fall together, and what SCAN's cursors show of a hash is shown only to who may read all keys.
     /// Should positions collide all the same, a segment grows past its size, and lookups in it slow down; no other does.
@@ -110,7 +110,7 @@ pub struct Keys {
     /// In all, expired ones included.
     pub all: usize,
     /// With an expiry.
-    pub volatile: usize,
+    pub expiring: usize,
     /// The sum of those expiries, in milliseconds since 1970.
     pub expiries_ms: i128,
     /// Hashes of which fields expire.
@@ -120,7 +120,7 @@ pub struct Keys {
 impl Keys {
     /// How long those with an expiry have to live on average, in milliseconds; 0 without any.
     pub fn mean_ttl_ms(&self, now_ms: i64) -> i64 {
-        let mean_ms = if self.volatile == 0 { return 0 } else { self.expiries_ms / self.volatile as i128 };
+        let mean_ms = if self.expiring == 0 { return 0 } else { self.expiries_ms / self.expiring as i128 };
         (mean_ms - i128::from(now_ms)).clamp(0, i64::MAX.into()) as i64
     }
 }
@@ -135,7 +135,7 @@ impl Keyspace {
         let hasher = ahash::RandomState::with_seeds(a, b, c, d);
         let shard = |i: u64| Shard::new(base_bits, KeyPositions(hasher.clone()), a ^ i << 32 | i);
         Keyspace {
-            shards: (0..shards as u64).map(|i| Slot::new(shard(i))).collect(),
+            shards: (0..shards as u64).map(|i| LockedShard::new(shard(i))).collect(),
             hasher,
             mark_seeds: [b ^ d.rotate_left(17), a ^ c.rotate_left(29)],
             snapshots_over: Arc::default(),
@@ -338,7 +338,7 @@ impl Keyspace {
         let Some(shard) = self.shards[self.shard_at(position)].lock.try_lock() else { return true };
         let records = shard.table(self.slot(db)).map(|table| &table.records);
         match records.and_then(|records| records.candidate(position)).map(|item| item.content()) {
-            Some(Content::Outside(value)) => value.view().prefetch_parts(parts),
+            Some(Content::OffHeap(value)) => value.view().prefetch_parts(parts),
             Some(Content::Int(_) | Content::Bytes(..)) | None => false,
         }
     }
@@ -353,7 +353,7 @@ impl Keyspace {
     /// Bytes of heap behind all data of all databases: keys, values, tables. Takes no lock; a shard that is being written
     /// counts as it was before.
     pub fn data_bytes(&self) -> usize {
-        self.shards.iter().map(Slot::data_bytes).sum()
+        self.shards.iter().map(LockedShard::data_bytes).sum()
     }
     /// Keys of all databases, expired ones included. Takes no lock; a shard that is being written counts as it was before.
     pub fn records(&self) -> u64 {
@@ -368,9 +368,9 @@ impl Keyspace {
         self.len(db) == 0
     }
     /// Number of keys in `db` that have an expiry.
-    pub fn volatile_len(&self, db: usize) -> usize {
+    pub fn expiring_len(&self, db: usize) -> usize {
         let slot = self.slot(db);
-        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.volatile)).sum()
+        self.shards.iter().map(|s| s.lock.lock().table(slot).map_or(0, |t| t.expiring)).sum()
     }
     /// The databases in which anything was ever stored since they were flushed, with their numbers of keys. Each shard is
     /// locked once, and what it costs grows with the databases in use, not with [`Keyspace::databases`].
@@ -381,7 +381,7 @@ impl Keyspace {
                 let keys = dbs.entry(slot / 2).or_default();
                 if slot % 2 == 0 {
                     keys.all += table.records.len();
-                    keys.volatile += table.volatile;
+                    keys.expiring += table.expiring;
                     keys.expiries_ms += table.expiries_ms;
                     keys.mortal += table.mortal;
                 }
@@ -393,7 +393,7 @@ impl Keyspace {
     pub fn shape(&self, db: usize) -> Shape {
         let slot = self.slot(db);
         let shape_of = |table: &Table| Shape { heap_bytes: table.sums(slot).bytes, ..table.records.shape() };
-        let shape = |shard: &Slot| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
+        let shape = |shard: &LockedShard| shard.lock.lock().table(slot).map_or(Shape::default(), shape_of);
         self.shards.iter().map(shape).fold(Shape::default(), Shape::and)
     }
     /// As [`Txn::flush`], on its own.
@@ -419,7 +419,7 @@ impl Keyspace {
         let set = PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect());
         let prefixes = (!set.is_empty()).then_some(set);
         for shard in &self.shards {
-            shard.lock.lock().notes.follow(prefixes.clone());
+            shard.lock.lock().changed_keys.follow(prefixes.clone());
         }
     }
     /// How often database 0 was flushed or swapped: when it has not changed, no shard's [`Touched::flushed`] is news.
@@ -428,7 +428,7 @@ impl Keyspace {
     }
     /// What was touched in one shard since last asked.
     pub fn take_touched(&self, shard: usize) -> Touched {
-        self.shards[shard].lock.lock().notes.take()
+        self.shards[shard].lock.lock().changed_keys.take()
     }
     /// Adds every tracked key of one shard to its touched keys: the first scan of a new index.
     pub fn touch_all(&self, shard: usize) {
@@ -438,7 +438,7 @@ impl Keyspace {
     }
     /// Tracked keys touched and not taken yet, over all shards (approximate).
     pub fn touched_len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock.lock().notes.len()).sum()
+        self.shards.iter().map(|s| s.lock.lock().changed_keys.len()).sum()
     }
     /// Frees a value: at once, or when it is big by whoever calls [`Keyspace::take_garbage`].
     pub fn dispose(&self, value: Value) {

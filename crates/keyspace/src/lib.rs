@@ -8,12 +8,12 @@
 mod db;
 mod event;
 mod evict;
+mod extendible;
 pub mod journal;
 mod keepers;
 mod keyspace;
 mod promise;
 mod record;
-mod segmented;
 mod settings;
 mod shard;
 mod snapshot;
@@ -29,10 +29,10 @@ mod watch;
 pub use db::{Db, OtherType, Taken};
 pub use event::{Class, KeyEvent, Listener};
 pub use evict::{Evicted, Evictor, Order, Policy};
+pub use extendible::Shape;
 pub use keyspace::{Flushed, Key, KeyHash, Keys, Keyspace, ScanCursor};
 pub use promise::Promises;
 pub use record::{RecordRef, TYPE_NAMES, Value, ValueRef};
-pub use segmented::Shape;
 pub use settings::{JOURNAL, LISTENER, Settings};
 pub use snapshot::{SNAPSHOT_OVER, Saved, Snapshot, SnapshotLoad};
 pub use sweep::Expired;
@@ -47,5 +47,5 @@ pub use types::{
     zset::ZSetValue,
 };
 pub use view::{View, ViewKeys, Viewed};
-pub use wait::{Event, Place, READERS_SERVED_MAX, Served, Waiter, Wanted};
+pub use wait::{Event, READERS_SERVED_MAX, Registration, Waiter, WaiterOutcome, Wanted};
 pub use watch::{WatchFlag, Watched};

@@ -11,7 +11,7 @@
 //! Left out: SCAN, RANDOMKEY and counts of keys see what is not carried out yet.
 
 use crate::event::Caller;
-use crate::segmented::position_of;
+use crate::extendible::position_of;
 use crate::shard::Shard;
 use crate::types::string::Str;
 use crate::{Db, Key, Keyspace, Txn};

@@ -1,7 +1,7 @@
 //! [`RecordRef`]: one key with its value, its expiry, and how it was used, as it lies in a shard's table.
 
 use crate::db::OtherType;
-use crate::segmented::{Content, Item, Outlying};
+use crate::extendible::{Content, Item, OffHeap};
 use crate::types::hash::HashValue;
 use crate::types::list::ListValue;
 use crate::types::set::SetValue;
@@ -208,22 +208,22 @@ types! {
 impl Value {
     /// Nothing in the value expires by itself before this; `i64::MAX` when nothing ever does.
     #[inline]
-    pub(crate) fn field_deadline_ms(&self) -> i64 {
+    pub(crate) fn field_expiry_ms(&self) -> i64 {
         match self {
-            Value::Hash(hash) => hash.next_deadline_ms(),
+            Value::Hash(hash) => hash.next_expiry_ms(),
             Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => i64::MAX,
         }
     }
     /// Keeps when the key expires, for a value of which parts expire, too: the record's own place holds what comes first,
     /// which is returned.
     #[inline]
-    pub(crate) fn joined_deadline_ms(&mut self, key_deadline_ms: i64) -> i64 {
+    pub(crate) fn joined_expiry_ms(&mut self, key_expiry_ms: i64) -> i64 {
         match self {
-            Value::Hash(hash) if hash.next_deadline_ms() != i64::MAX => {
-                hash.set_key_deadline_ms(key_deadline_ms);
-                hash.next_deadline_ms().min(key_deadline_ms)
+            Value::Hash(hash) if hash.next_expiry_ms() != i64::MAX => {
+                hash.set_key_expiry_ms(key_expiry_ms);
+                hash.next_expiry_ms().min(key_expiry_ms)
             }
-            _ => key_deadline_ms,
+            _ => key_expiry_ms,
         }
     }
     /// Bytes of heap behind the value. Costs nothing that grows with the value.
@@ -238,21 +238,21 @@ impl Value {
 
 /// When the record expires as a whole, `i64::MAX` for never: its place may hold when a field of its hash does.
 #[inline]
-pub(crate) fn key_deadline_ms(item: &Item<'_, Value>) -> i64 {
-    match item.deadline_ms() {
+pub(crate) fn key_expiry_ms(item: &Item<'_, Value>) -> i64 {
+    match item.expiry_ms() {
         i64::MAX => i64::MAX,
-        deadline_ms => match item.content() {
-            Content::Outside(value) => value.key_deadline_ms(deadline_ms),
-            Content::Int(_) | Content::Bytes(..) => deadline_ms,
+        expiry_ms => match item.content() {
+            Content::OffHeap(value) => value.key_expiry_ms(expiry_ms),
+            Content::Int(_) | Content::Bytes(..) => expiry_ms,
         },
     }
 }
 
-impl Outlying for Value {
-    fn key_deadline_ms(&self, deadline_ms: i64) -> i64 {
+impl OffHeap for Value {
+    fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
         match self {
-            Value::Hash(hash) if hash.next_deadline_ms() != i64::MAX => hash.key_deadline_ms(),
-            _ => deadline_ms,
+            Value::Hash(hash) if hash.next_expiry_ms() != i64::MAX => hash.key_expiry_ms(),
+            _ => expiry_ms,
         }
     }
     fn heap_bytes(&self) -> usize {
@@ -287,14 +287,14 @@ impl<'a> RecordRef<'a> {
         match self.0.content() {
             Content::Int(n) => ValueRef::Str(StrRef::Int(n)),
             Content::Bytes(bytes, edited) => ValueRef::Str(StrRef::Bytes { bytes, edited }),
-            Content::Outside(value) => value.view(),
+            Content::OffHeap(value) => value.view(),
         }
     }
     /// When it expires (unix milliseconds), if ever.
     #[inline]
     pub fn expire_at_ms(&self) -> Option<i64> {
-        let deadline_ms = key_deadline_ms(&self.0);
-        (deadline_ms != i64::MAX).then_some(deadline_ms)
+        let expiry_ms = key_expiry_ms(&self.0);
+        (expiry_ms != i64::MAX).then_some(expiry_ms)
     }
     /// How long ago it was last read or written, in whole seconds: `OBJECT IDLETIME`. As in Redis it starts again after
     /// 194 days, and means nothing under an LFU policy.
@@ -311,7 +311,7 @@ impl<'a> RecordRef<'a> {
         const PLACE_BYTES: usize = 8;
         let inline = self.0.inline_bytes();
         let outside = match self.0.content() {
-            Content::Outside(value) => size_of::<Value>() + value.heap_bytes() + self.0.outside_key_bytes(),
+            Content::OffHeap(value) => size_of::<Value>() + value.heap_bytes() + self.0.outside_key_bytes(),
             _ => 0,
         };
         PLACE_BYTES + inline + inline / 12 + outside
@@ -319,7 +319,7 @@ impl<'a> RecordRef<'a> {
 
     #[inline]
     pub(crate) fn is_expired(&self, now_ms: i64) -> bool {
-        self.0.deadline_ms() <= now_ms && key_deadline_ms(&self.0) <= now_ms
+        self.0.expiry_ms() <= now_ms && key_expiry_ms(&self.0) <= now_ms
     }
     #[inline]
     fn usage(&self) -> Usage {
@@ -343,7 +343,7 @@ pub(crate) fn prefetch_outside(item: Item<'_, Value>, step: usize) -> bool {
         return item.prefetch_outside();
     }
     match item.content() {
-        Content::Outside(value) => value.view().prefetch(step - 1),
+        Content::OffHeap(value) => value.view().prefetch(step - 1),
         Content::Int(_) | Content::Bytes(..) => false,
     }
 }

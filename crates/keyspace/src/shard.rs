@@ -1,10 +1,10 @@
 //! [`Shard`]: one lock's part of every database.
 
+use crate::extendible::{At, Content, ExtendibleTable, Item, New, Payload, Positions, position_of};
 use crate::keepers::Keepers;
 use crate::promise::Promised;
-use crate::record::{Value, key_deadline_ms};
-use crate::segmented::{At, Content, Item, New, Payload, Positions, Segmented, position_of};
-use crate::tracking::Notes;
+use crate::record::{Value, key_expiry_ms};
+use crate::tracking::ChangedKeys;
 use crate::types::Collection;
 use crate::types::hash::OnGone;
 use crate::usage::{Access, Usage};
@@ -16,19 +16,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// A shard with its lock, on a cache line of its own (two: processors fetch them in pairs).
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Slot {
+pub(crate) struct LockedShard {
     pub(crate) lock: Mutex<Shard>,
     /// What [`Shard::sums`] were when the shard was last let go after a change.
     data_bytes: AtomicUsize,
     records: AtomicUsize,
-    volatile: AtomicUsize,
+    expiring: AtomicUsize,
     changes: AtomicU64,
 }
 
-impl Slot {
-    pub(crate) fn new(shard: Shard) -> Slot {
-        let (data_bytes, records, volatile) = (0.into(), 0.into(), 0.into());
-        Slot { lock: Mutex::new(shard), data_bytes, records, volatile, changes: 0.into() }
+impl LockedShard {
+    pub(crate) fn new(shard: Shard) -> LockedShard {
+        let (data_bytes, records, expiring) = (0.into(), 0.into(), 0.into());
+        LockedShard { lock: Mutex::new(shard), data_bytes, records, expiring, changes: 0.into() }
     }
     /// [`Shard::changes`], without taking the lock.
     pub(crate) fn changes(&self) -> u64 {
@@ -38,9 +38,9 @@ impl Slot {
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes.load(Relaxed)
     }
-    /// Records that clients can reach, without taking the lock; `volatile_only`: those that have an expiry.
-    pub(crate) fn records(&self, volatile_only: bool) -> usize {
-        if volatile_only { self.volatile.load(Relaxed) } else { self.records.load(Relaxed) }
+    /// Records that clients can reach, without taking the lock; `expiring_only`: those that have an expiry.
+    pub(crate) fn records(&self, expiring_only: bool) -> usize {
+        if expiring_only { self.expiring.load(Relaxed) } else { self.records.load(Relaxed) }
     }
     /// Makes known what is in the shard; call it with the lock held, after a change.
     #[inline]
@@ -48,7 +48,7 @@ impl Slot {
         let sums = shard.sums();
         self.data_bytes.store(sums.bytes, Relaxed);
         self.records.store(sums.records, Relaxed);
-        self.volatile.store(sums.volatile, Relaxed);
+        self.expiring.store(sums.expiring, Relaxed);
         self.changes.store(shard.changes, Relaxed);
     }
 }
@@ -74,7 +74,7 @@ impl Positions for KeyPositions {
 /// what clients reach.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    /// Slot 0.
+    /// LockedShard 0.
     first: Table,
     /// The others that were ever needed, in ascending order of their slots: however high they are numbered, a shard
     /// holds as many tables as databases are in use.
@@ -82,10 +82,10 @@ pub(crate) struct Shard {
     /// Of the others, kept along: a write costs the same however many they are.
     others_sums: Sums,
     /// Nothing in the others expires before this.
-    others_deadline_ms: i64,
+    others_expiry_ms: i64,
     base_bits: u8,
     positions: KeyPositions,
-    pub(crate) notes: Notes,
+    pub(crate) changed_keys: ChangedKeys,
     pub(crate) watchers: Watchers,
     /// While there is a snapshot of the data, or a view of some of it.
     pub(crate) keepers: Option<Box<Keepers>>,
@@ -100,9 +100,9 @@ pub(crate) struct Shard {
 /// One database's part in a shard.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(crate) records: Segmented<Value, KeyPositions>,
+    pub(crate) records: ExtendibleTable<Value, KeyPositions>,
     /// Records with an expiry.
-    pub(crate) volatile: usize,
+    pub(crate) expiring: usize,
     /// The sum of their expiries, in milliseconds since 1970.
     pub(crate) expiries_ms: i128,
     /// Hashes of which fields expire.
@@ -117,7 +117,7 @@ pub(crate) struct Sums {
     /// Records that clients can reach.
     pub(crate) records: usize,
     /// Those of them that have an expiry.
-    pub(crate) volatile: usize,
+    pub(crate) expiring: usize,
 }
 
 impl Sums {
@@ -126,14 +126,14 @@ impl Sums {
         Sums {
             bytes: self.bytes + other.bytes,
             records: self.records + other.records,
-            volatile: self.volatile + other.volatile,
+            expiring: self.expiring + other.expiring,
         }
     }
     fn without(self, other: Sums) -> Sums {
         Sums {
             bytes: self.bytes - other.bytes,
             records: self.records - other.records,
-            volatile: self.volatile - other.volatile,
+            expiring: self.expiring - other.expiring,
         }
     }
 }
@@ -141,47 +141,47 @@ impl Sums {
 impl Table {
     fn new(base_bits: u8, positions: &KeyPositions) -> Table {
         Table {
-            records: Segmented::new(base_bits, positions.clone()),
-            volatile: 0,
+            records: ExtendibleTable::new(base_bits, positions.clone()),
+            expiring: 0,
             expiries_ms: 0,
             mortal: 0,
         }
     }
     /// A record has this expiry (`i64::MAX`: none).
     #[inline]
-    fn count_expiry(&mut self, deadline_ms: i64) {
-        if deadline_ms != i64::MAX {
-            self.volatile += 1;
-            self.expiries_ms += i128::from(deadline_ms);
+    fn count_expiry(&mut self, expiry_ms: i64) {
+        if expiry_ms != i64::MAX {
+            self.expiring += 1;
+            self.expiries_ms += i128::from(expiry_ms);
         }
     }
     /// It has it no more.
     #[inline]
-    fn uncount_expiry(&mut self, deadline_ms: i64) {
-        if deadline_ms != i64::MAX {
-            self.volatile -= 1;
-            self.expiries_ms -= i128::from(deadline_ms);
+    fn uncount_expiry(&mut self, expiry_ms: i64) {
+        if expiry_ms != i64::MAX {
+            self.expiring -= 1;
+            self.expiries_ms -= i128::from(expiry_ms);
         }
     }
     /// Counts the record there no more.
     #[inline]
     fn uncount(&mut self, at: At) {
         let item = self.records.at(at);
-        if item.deadline_ms() == i64::MAX {
+        if item.expiry_ms() == i64::MAX {
             return;
         }
-        let deadline_ms = key_deadline_ms(&item);
-        if let Content::Outside(value) = item.content() {
-            self.mortal -= usize::from(value.field_deadline_ms() != i64::MAX);
+        let expiry_ms = key_expiry_ms(&item);
+        if let Content::OffHeap(value) = item.content() {
+            self.mortal -= usize::from(value.field_expiry_ms() != i64::MAX);
         }
-        self.uncount_expiry(deadline_ms);
+        self.uncount_expiry(expiry_ms);
     }
     /// What is in it; its own bytes count, too, when it is not the first.
     pub(crate) fn sums(&self, slot: usize) -> Sums {
         let own_bytes = if slot == 0 { 0 } else { size_of::<Table>() + size_of::<(usize, Box<Table>)>() };
         let bytes = own_bytes + self.records.heap_bytes();
         match slot & 1 {
-            0 => Sums { bytes, records: self.records.len(), volatile: self.volatile },
+            0 => Sums { bytes, records: self.records.len(), expiring: self.expiring },
             _ => Sums { bytes, ..Sums::default() },
         }
     }
@@ -190,7 +190,7 @@ impl Table {
 /// Is called with a key, what has happened to it, and what is gone by that, as [`FieldsExpired::events`] has it.
 type OnExpiry<'a> = &'a mut dyn FnMut(&[u8], KeyEvent, Option<&[Vec<u8>]>);
 
-/// What became of a hash whose record's deadline has come.
+/// What became of a hash whose record's expiry has come.
 pub(crate) struct FieldsExpired {
     /// Where the record is now.
     pub(crate) at: At,
@@ -215,14 +215,14 @@ impl FieldsExpired {
 /// A value on its way into a table: with the key's expiry kept where fields expire, too; what the record's place is to hold;
 /// and whether fields expire.
 #[inline]
-fn joined(payload: Payload<'_, Value>, deadline_ms: i64) -> (Payload<'_, Value>, i64, bool) {
+fn joined(payload: Payload<'_, Value>, expiry_ms: i64) -> (Payload<'_, Value>, i64, bool) {
     match payload {
-        Payload::Outside(mut value) => {
-            let joined_ms = value.joined_deadline_ms(deadline_ms);
-            let mortal = value.field_deadline_ms() != i64::MAX;
-            (Payload::Outside(value), joined_ms, mortal)
+        Payload::OffHeap(mut value) => {
+            let joined_ms = value.joined_expiry_ms(expiry_ms);
+            let mortal = value.field_expiry_ms() != i64::MAX;
+            (Payload::OffHeap(value), joined_ms, mortal)
         }
-        Payload::Int(_) | Payload::Bytes(..) => (payload, deadline_ms, false),
+        Payload::Int(_) | Payload::Bytes(..) => (payload, expiry_ms, false),
     }
 }
 
@@ -232,10 +232,10 @@ impl Shard {
             first: Table::new(base_bits, &positions),
             others: Vec::new(),
             others_sums: Sums::default(),
-            others_deadline_ms: i64::MAX,
+            others_expiry_ms: i64::MAX,
             base_bits,
             positions,
-            notes: Notes::default(),
+            changed_keys: ChangedKeys::default(),
             watchers: Watchers::default(),
             keepers: None,
             promised: Vec::new(),
@@ -260,9 +260,9 @@ impl Shard {
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Table)> {
         std::iter::once((0, &self.first)).chain(self.others.iter().map(|(slot, table)| (*slot, &**table)))
     }
-    /// The first table from `slot` on that clients can reach and that has records (`volatile_only`: with an expiry).
-    pub(crate) fn next_table(&self, slot: usize, volatile_only: bool) -> Option<(usize, &Table)> {
-        let has = |table: &Table| if volatile_only { table.volatile > 0 } else { table.records.len() > 0 };
+    /// The first table from `slot` on that clients can reach and that has records (`expiring_only`: with an expiry).
+    pub(crate) fn next_table(&self, slot: usize, expiring_only: bool) -> Option<(usize, &Table)> {
+        let has = |table: &Table| if expiring_only { table.expiring > 0 } else { table.records.len() > 0 };
         if slot == 0 && has(&self.first) {
             return Some((0, &self.first));
         }
@@ -285,7 +285,7 @@ impl Shard {
         let before = table.sums(slot);
         let result = change(table);
         self.others_sums = self.others_sums.without(before).and(table.sums(slot));
-        self.others_deadline_ms = self.others_deadline_ms.min(table.records.deadline_ms());
+        self.others_expiry_ms = self.others_expiry_ms.min(table.records.expiry_ms());
         result
     }
     /// Where the table of `slot` is among the others, or belongs.
@@ -293,8 +293,8 @@ impl Shard {
         self.others.binary_search_by_key(&slot, |(slot, _)| *slot)
     }
     /// A table's records before there are any.
-    pub(crate) fn empty_records(&self) -> Segmented<Value, KeyPositions> {
-        Segmented::new(self.base_bits, self.positions.clone())
+    pub(crate) fn empty_records(&self) -> ExtendibleTable<Value, KeyPositions> {
+        ExtendibleTable::new(self.base_bits, self.positions.clone())
     }
     /// Takes a database's table out; `None` when there is none.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Table> {
@@ -331,8 +331,8 @@ impl Shard {
         self.change_table(slot, |table| table.records.trim(position));
     }
     /// Has the segment at `position` find out when its first record expires.
-    pub(crate) fn raise_deadline(&mut self, slot: usize, position: u64) {
-        self.change_table(slot, |table| table.records.raise_deadline_at(position));
+    pub(crate) fn raise_expiry(&mut self, slot: usize, position: u64) {
+        self.change_table(slot, |table| table.records.raise_expiry_at(position));
     }
     /// Adds a record for a key that is not there, and takes note of it.
     pub(crate) fn insert(
@@ -340,31 +340,31 @@ impl Shard {
         slot: usize,
         key: &Key<'_>,
         payload: Payload<'_, Value>,
-        deadline_ms: i64,
+        expiry_ms: i64,
         now: &Clock<'_>,
     ) {
-        let (payload, joined_ms, mortal) = joined(payload, deadline_ms);
+        let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
         let position = position_of(key.hash.0);
         self.keep(slot, position, key.bytes);
         self.changes += 1;
         self.note(slot, position, key.bytes);
         let used = Some(now.access(&mut self.random).first().0);
         self.change_table(slot, |table| {
-            table.count_expiry(deadline_ms);
+            table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.insert_new(position, New { key: key.bytes, used, deadline_ms: joined_ms, payload });
+            table.records.insert_new(position, New { key: key.bytes, used, expiry_ms: joined_ms, payload });
         });
     }
     /// Sets a record's expiry (`i64::MAX`: none), and takes note of it.
-    pub(crate) fn set_deadline(&mut self, slot: usize, at: At, key: &Key<'_>, deadline_ms: i64) {
+    pub(crate) fn set_expiry(&mut self, slot: usize, at: At, key: &Key<'_>, expiry_ms: i64) {
         self.keep(slot, position_of(key.hash.0), key.bytes);
         self.changes += 1;
         self.note(slot, position_of(key.hash.0), key.bytes);
         self.change_table(slot, |table| {
-            table.uncount_expiry(key_deadline_ms(&table.records.at(at)));
-            table.count_expiry(deadline_ms);
-            let joined_ms = table.records.change_outside(at, |value| value.joined_deadline_ms(deadline_ms));
-            table.records.set_deadline(at, key.bytes, joined_ms.unwrap_or(deadline_ms));
+            table.uncount_expiry(key_expiry_ms(&table.records.at(at)));
+            table.count_expiry(expiry_ms);
+            let joined_ms = table.records.change_outside(at, |value| value.joined_expiry_ms(expiry_ms));
+            table.records.set_expiry(at, key.bytes, joined_ms.unwrap_or(expiry_ms));
         });
     }
     /// Replaces the value and the expiry (`None`: keeps it) of a record, marks it used and takes note of it; the former
@@ -375,7 +375,7 @@ impl Shard {
         at: At,
         key: &Key<'_>,
         payload: Payload<'_, Value>,
-        deadline_ms: Option<i64>,
+        expiry_ms: Option<i64>,
         now: &Clock<'_>,
     ) -> Option<Value> {
         self.keep(slot, position_of(key.hash.0), key.bytes);
@@ -384,14 +384,14 @@ impl Shard {
         let mut random = self.random;
         let former = self.change_table(slot, |table| {
             let item = table.records.at(at);
-            let before_ms = key_deadline_ms(&item);
+            let before_ms = key_expiry_ms(&item);
             let used = Some(now.access(&mut random).again(Usage(item.used())).0);
-            let deadline_ms = deadline_ms.unwrap_or(before_ms);
+            let expiry_ms = expiry_ms.unwrap_or(before_ms);
             table.uncount(at);
-            let (payload, joined_ms, mortal) = joined(payload, deadline_ms);
-            table.count_expiry(deadline_ms);
+            let (payload, joined_ms, mortal) = joined(payload, expiry_ms);
+            table.count_expiry(expiry_ms);
             table.mortal += usize::from(mortal);
-            table.records.replace(at, New { key: key.bytes, used, deadline_ms: joined_ms, payload })
+            table.records.replace(at, New { key: key.bytes, used, expiry_ms: joined_ms, payload })
         });
         self.random = random;
         former
@@ -411,7 +411,7 @@ impl Shard {
         self.mark_used(slot, at, now).at(at)
     }
     #[inline]
-    fn mark_used(&mut self, slot: usize, at: At, now: &Clock<'_>) -> &Segmented<Value, KeyPositions> {
+    fn mark_used(&mut self, slot: usize, at: At, now: &Clock<'_>) -> &ExtendibleTable<Value, KeyPositions> {
         let table = match slot {
             0 => &mut self.first,
             _ => {
@@ -443,23 +443,23 @@ impl Shard {
     }
     /// The first table from `slot` on in which something may have expired; `None` when there is none.
     pub(crate) fn next_due(&mut self, slot: usize, now_ms: i64) -> Option<usize> {
-        if slot == 0 && self.first.records.deadline_ms() <= now_ms {
+        if slot == 0 && self.first.records.expiry_ms() <= now_ms {
             return Some(0);
         }
-        if self.others_deadline_ms > now_ms {
+        if self.others_expiry_ms > now_ms {
             return None;
         }
         let place = self.place(slot).unwrap_or_else(|place| place);
-        let due = self.others[place..].iter().find(|(_, table)| table.records.deadline_ms() <= now_ms);
+        let due = self.others[place..].iter().find(|(_, table)| table.records.expiry_ms() <= now_ms);
         let due = due.map(|(slot, _)| *slot);
         if due.is_none() {
-            let deadlines = self.others.iter().map(|(_, table)| table.records.deadline_ms());
-            self.others_deadline_ms = deadlines.min().unwrap_or(i64::MAX);
+            let expiries = self.others.iter().map(|(_, table)| table.records.expiry_ms());
+            self.others_expiry_ms = expiries.min().unwrap_or(i64::MAX);
         }
         due
     }
     /// Removes the expired records of the first segment from `from` on that has any, with notes of them: as
-    /// [`Segmented::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event, and with
+    /// [`ExtendibleTable::expire_step`]. What lay outside the table is added to `garbage`, and `tell` is called with each event, and with
     /// what is gone by it as [`FieldsExpired::events`] has that. It has no fields' names unless `names_fields`.
     /// Returns how many it removed, how many it looked at, and where to go on.
     pub(crate) fn expire_step(
@@ -471,16 +471,16 @@ impl Shard {
         names_fields: bool,
         tell: OnExpiry<'_>,
     ) -> (usize, usize, Option<u64>) {
-        let (mut removed, mut notes) = (0, std::mem::take(&mut self.notes));
+        let (mut removed, mut notes) = (0, std::mem::take(&mut self.changed_keys));
         let mut watchers = std::mem::take(&mut self.watchers);
         let mut in_part = Vec::new();
         let (looked_at, next) = self.change_table(slot, |table| {
-            let (mut volatile, mut mortal) = (0, 0);
+            let (mut expiring, mut mortal) = (0, 0);
             let gone = &mut |key: &[u8], position, value: Option<Value>| {
                 removed += 1;
-                volatile += 1;
+                expiring += 1;
                 mortal +=
-                    usize::from(value.as_ref().is_some_and(|value| value.field_deadline_ms() != i64::MAX));
+                    usize::from(value.as_ref().is_some_and(|value| value.field_expiry_ms() != i64::MAX));
                 garbage.extend(value);
                 tell(key, KeyEvent::EXPIRED, Some(&[]));
                 if watchers.any() {
@@ -491,11 +491,11 @@ impl Shard {
                 }
             };
             let step = table.records.expire_step(from, now_ms, gone, &mut in_part);
-            table.volatile -= volatile;
+            table.expiring -= expiring;
             table.mortal -= mortal;
             step
         });
-        (self.notes, self.watchers) = (notes, watchers);
+        (self.changed_keys, self.watchers) = (notes, watchers);
         for key in in_part {
             let position = self.positions.position(&key);
             let key = Key { bytes: &key, hash: self.positions.hash(&key) };
@@ -510,7 +510,7 @@ impl Shard {
         }
         (removed, looked_at, next)
     }
-    /// Has fields be gone of the hash at `at`, whose record's deadline has come. The record does not stay when the key's own time
+    /// Has fields be gone of the hash at `at`, whose record's expiry has come. The record does not stay when the key's own time
     /// has come, or no field is left. The fields' names are told only if `names_fields`.
     pub(crate) fn expire_fields(
         &mut self,
@@ -524,7 +524,7 @@ impl Shard {
         let mut fields = Vec::new();
         let mut add = |field: &[u8]| fields.push(field.to_vec());
         let expired = self.change_table(slot, |table| {
-            if key_deadline_ms(&table.records.at(at)) <= now_ms {
+            if key_expiry_ms(&table.records.at(at)) <= now_ms {
                 return None;
             }
             table.records.change_outside(at, |value| match value {
@@ -549,20 +549,20 @@ impl Shard {
     /// expired before the hash was changed. The record has moved.
     pub(crate) fn settle(&mut self, slot: usize, at: At, key: &Key<'_>, was_mortal: bool) {
         self.change_table(slot, |table| {
-            let before_ms = table.records.at(at).deadline_ms();
+            let before_ms = table.records.at(at).expiry_ms();
             let settled = table.records.change_outside(at, |value| match value {
                 Value::Hash(hash) => {
-                    let key_deadline_ms = if was_mortal { hash.key_deadline_ms() } else { before_ms };
-                    hash.set_key_deadline_ms(key_deadline_ms);
-                    let next_ms = hash.next_deadline_ms();
-                    Some((next_ms.min(key_deadline_ms), next_ms != i64::MAX))
+                    let key_expiry_ms = if was_mortal { hash.key_expiry_ms() } else { before_ms };
+                    hash.set_key_expiry_ms(key_expiry_ms);
+                    let next_ms = hash.next_expiry_ms();
+                    Some((next_ms.min(key_expiry_ms), next_ms != i64::MAX))
                 }
                 Value::Str(_) | Value::Set(_) | Value::List(_) | Value::ZSet(_) | Value::Stream(_) => None,
             });
-            let Some((deadline_ms, is_mortal)) = settled.flatten() else { return };
+            let Some((expiry_ms, is_mortal)) = settled.flatten() else { return };
             table.mortal = table.mortal + usize::from(is_mortal) - usize::from(was_mortal);
-            if deadline_ms != before_ms {
-                table.records.set_deadline(at, key.bytes, deadline_ms);
+            if expiry_ms != before_ms {
+                table.records.set_expiry(at, key.bytes, expiry_ms);
             }
         });
     }
@@ -577,7 +577,7 @@ impl Shard {
             slots.iter().filter_map(|slot| self.table(*slot)).map(|table| table.records.len() as u64);
         self.changes += records.sum::<u64>();
         if slots.contains(&0) {
-            self.notes.note_all();
+            self.changed_keys.note_all();
         }
         if self.watchers.any() {
             let watchers = std::mem::take(&mut self.watchers);
@@ -601,7 +601,7 @@ impl Shard {
     /// Takes note of every record of database 0.
     pub(crate) fn note_each(&mut self) {
         for record in self.first.records.iter() {
-            self.notes.note(self.positions.position(record.key()), record.key());
+            self.changed_keys.note(self.positions.position(record.key()), record.key());
         }
     }
     #[inline]
@@ -610,7 +610,7 @@ impl Shard {
             self.watchers.raise(slot, key);
         }
         if slot == 0 {
-            self.notes.note(position, key);
+            self.changed_keys.note(position, key);
         }
     }
 }

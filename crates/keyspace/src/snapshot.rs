@@ -11,9 +11,9 @@
 //!
 //! Left out: where the records go.
 
+use crate::extendible::{Item, position_of};
 use crate::keepers::Frozen;
 use crate::record::{RecordRef, Value};
-use crate::segmented::{Item, position_of};
 use crate::shard::Shard;
 use crate::usage::Usage;
 use crate::{Keys, Keyspace, Settings, Txn};
@@ -313,7 +313,7 @@ impl<'k> Txn<'k> {
                 if slot % 2 == 0 {
                     let keys = databases.entry(slot / 2).or_default();
                     keys.all += table.records.len();
-                    keys.volatile += table.volatile;
+                    keys.expiring += table.expiring;
                 }
             }
             changes += shard.changes;

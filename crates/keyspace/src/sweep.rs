@@ -1,8 +1,8 @@
 //! Walks over all shards of a [`Keyspace`]: SCAN, whole visits, random keys, active expiry. One shard is locked at a time,
 //! and never for longer than a segment takes.
 
+use crate::extendible::POSITION_BITS;
 use crate::journal::Placed;
-use crate::segmented::POSITION_BITS;
 use crate::{Flushed, KeyEvent, Keyspace, RecordRef, ScanCursor, Txn};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -211,7 +211,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Visits the live records of a segment, as [`crate::segmented::Segmented::scan_step`] does.
+    /// Visits the live records of a segment, as [`crate::extendible::ExtendibleTable::scan_step`] does.
     fn visit_step(
         &mut self,
         slot: usize,

@@ -46,7 +46,7 @@ pub struct Touched {
 
 /// A shard's notes for its follower. Without one, noting costs a branch.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct ChangedKeys {
     /// Prefixes of the keys to note; `None` when nobody follows.
     prefixes: Option<PrefixSet>,
     /// Position and key.
@@ -54,7 +54,7 @@ pub(crate) struct Notes {
     flushed: bool,
 }
 
-impl Notes {
+impl ChangedKeys {
     pub(crate) fn follow(&mut self, prefixes: Option<PrefixSet>) {
         self.prefixes = prefixes;
         if self.prefixes.is_none() {
@@ -132,12 +132,12 @@ mod tests {
     fn noting_does_not_go_through_all_prefixes() {
         let all: Vec<Vec<u8>> = (0..65_536).map(|i| format!("prefix:{i:05}:").into_bytes()).collect();
         let notes = |prefixes: &[Vec<u8>]| {
-            let mut notes = Notes::default();
+            let mut notes = ChangedKeys::default();
             notes.follow(Some(PrefixSet::new(prefixes.iter().map(Vec::as_slice).collect())));
             notes
         };
         let (mut one, mut many) = (notes(&all[..1]), notes(&all));
-        let time = |notes: &mut Notes| {
+        let time = |notes: &mut ChangedKeys| {
             let start = Instant::now();
             (0..500).for_each(|position| notes.note(position, b"prefix:zzzz"));
             start.elapsed()

@@ -7,7 +7,7 @@ use crate::event::{Caller, KeptEvents, KeyEvent};
 use crate::journal::effects::{Arg, Effects, EffectsMark};
 use crate::journal::{Journal, Placed};
 use crate::settings::{JOURNAL, LISTENER};
-use crate::shard::{Clock, Shard, Slot};
+use crate::shard::{Clock, LockedShard, Shard};
 use crate::{Db, Flushed, KeyHash, Keyspace, Value};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ const ONE_MORE_PATIENCE: Duration = Duration::from_micros(100);
 pub struct Txn<'k> {
     pub(crate) keyspace: &'k Keyspace,
     /// In ascending order.
-    held: SmallVec<[Held<'k>; 1]>,
+    held: SmallVec<[ShardGuard<'k>; 1]>,
     pub(crate) clock: Clock<'k>,
     /// `CLIENT NO-TOUCH`: reading does not mark records used.
     pub(crate) no_touch: bool,
@@ -59,28 +59,28 @@ pub struct Lookups {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held<'k> {
+pub(crate) struct ShardGuard<'k> {
     shard: usize,
-    slot: &'k Slot,
+    slot: &'k LockedShard,
     pub(crate) guard: MutexGuard<'k, Shard>,
     /// It was written to.
     pub(crate) changed: bool,
 }
 
-impl<'k> Held<'k> {
+impl<'k> ShardGuard<'k> {
     #[inline]
-    fn lock(keyspace: &'k Keyspace, shard: usize) -> Held<'k> {
+    fn lock(keyspace: &'k Keyspace, shard: usize) -> ShardGuard<'k> {
         let slot = &keyspace.shards[shard];
-        Held { shard, slot, guard: slot.lock.lock(), changed: false }
+        ShardGuard { shard, slot, guard: slot.lock.lock(), changed: false }
     }
     #[inline]
-    fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<Held<'k>> {
+    fn try_lock(keyspace: &'k Keyspace, shard: usize) -> Option<ShardGuard<'k>> {
         let slot = &keyspace.shards[shard];
-        Some(Held { shard, slot, guard: slot.lock.try_lock()?, changed: false })
+        Some(ShardGuard { shard, slot, guard: slot.lock.try_lock()?, changed: false })
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ShardGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changed {
@@ -94,7 +94,7 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn one(keyspace: &'k Keyspace, shard: usize, now_ms: i64) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
-        txn.held.push(Held::lock(keyspace, shard));
+        txn.held.push(ShardGuard::lock(keyspace, shard));
         txn
     }
     /// Holds these shards, which ascend.
@@ -104,7 +104,7 @@ impl<'k> Txn<'k> {
         now_ms: i64,
     ) -> Txn<'k> {
         let mut txn = Txn::none(keyspace, now_ms);
-        txn.held.extend(shards.map(|shard| Held::lock(keyspace, shard)));
+        txn.held.extend(shards.map(|shard| ShardGuard::lock(keyspace, shard)));
         debug_assert!(txn.held.windows(2).all(|w| w[0].shard < w[1].shard), "taken in ascending order");
         txn
     }
@@ -113,7 +113,7 @@ impl<'k> Txn<'k> {
     #[inline]
     pub(crate) fn try_hold(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         for shard in shards {
-            match Held::try_lock(self.keyspace, shard) {
+            match ShardGuard::try_lock(self.keyspace, shard) {
                 Some(held) => self.held.push(held),
                 None => {
                     self.held.clear();
@@ -131,7 +131,7 @@ impl<'k> Txn<'k> {
             if self.held[..before].binary_search_by_key(&shard, |held| held.shard).is_ok() {
                 continue;
             }
-            match Held::try_lock(self.keyspace, shard) {
+            match ShardGuard::try_lock(self.keyspace, shard) {
                 Some(held) => self.held.push(held),
                 None => {
                     self.held.truncate(before);
@@ -157,12 +157,12 @@ impl<'k> Txn<'k> {
             if let Some(shard) = busy {
                 let slot = &keyspace.shards[shard];
                 let Some(guard) = slot.lock.try_lock_for(patience) else { continue };
-                waited = Some(Held { shard, slot, guard, changed: false });
+                waited = Some(ShardGuard { shard, slot, guard, changed: false });
             }
             let mut txn = Txn::none(keyspace, now_ms);
             busy = shards.iter().copied().find(|shard| {
                 let held = waited.take_if(|held| held.shard == *shard);
-                let held = held.or_else(|| Held::try_lock(keyspace, *shard));
+                let held = held.or_else(|| ShardGuard::try_lock(keyspace, *shard));
                 let is_busy = held.is_none();
                 txn.held.extend(held);
                 is_busy
@@ -433,11 +433,11 @@ impl<'k> Txn<'k> {
         let Err(place) = self.held.binary_search_by_key(&shard, |held| held.shard) else { return true };
         let slot = &self.keyspace.shards[shard];
         let Some(guard) = slot.lock.try_lock_for(ONE_MORE_PATIENCE) else { return false };
-        self.held.insert(place, Held { shard, slot, guard, changed: false });
+        self.held.insert(place, ShardGuard { shard, slot, guard, changed: false });
         true
     }
     #[inline]
-    pub(crate) fn held(&mut self, shard: usize) -> &mut Held<'k> {
+    pub(crate) fn held(&mut self, shard: usize) -> &mut ShardGuard<'k> {
         let at = match &self.held[..] {
             [only] if only.shard == shard => 0,
             held => held.binary_search_by_key(&shard, |h| h.shard).expect("the key's shard is held"),

@@ -3,9 +3,9 @@
 //! The moment is one at which the shards of all the keys are held. From then on a shard keeps what a key of the view was
 //! before somebody writes the key for the first time. So memory grows with the view's own keys, and with nothing else.
 
+use crate::extendible::position_of;
 use crate::keepers::Frozen;
 use crate::record::{RecordRef, Value};
-use crate::segmented::position_of;
 use crate::shard::Shard;
 use crate::{Key, Keyspace, Txn};
 use hashbrown::HashMap;

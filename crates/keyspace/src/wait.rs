@@ -1,6 +1,6 @@
 //! [`Waiters`]: who waits until a key has something for it (BLPOP and its kin), per shard.
 //!
-//! A waiter has a place at each of its keys: what it wants there, and a number that tells who came first. Whatever changes
+//! A waiter has a [`Registration`] at each of its keys: what it wants there, and a number that tells who came first. Whatever changes
 //! such a key signals it, at the same point that raises the flags of WATCH. Before a [`Txn`] lets its shards go it serves
 //! the signalled keys, so nobody else ever sees what a waiter was there for. What serving means is the waiter's business
 //! ([`Waiter`]): the keyspace only knows whose turn it is, at a cost that grows with those served and not with those that
@@ -48,7 +48,7 @@ pub enum Event {
 
 /// What came of serving a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum WaiterOutcome {
     /// It has what it waited for: it leaves this key, and is woken when the shards are let go.
     Done,
     /// It waits no more, for another reason: it leaves this key.
@@ -64,14 +64,14 @@ pub enum Served {
 /// Somebody who waits. Called with the shards of a [`Txn`] held: quick, and it waits for nobody.
 pub trait Waiter: Send + Sync + fmt::Debug {
     /// Something happened at `key`, where the waiter has a place with this `tag`.
-    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> Served;
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome;
     /// It has been served, or shall come: called once no shard is held.
     fn wake(&self);
 }
 
-/// A waiter's place at one key.
+/// A waiter's registration at one key.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Registration {
     /// What it wants there.
     pub wanted: Wanted,
     /// Its turn: [`Keyspace::next_turn`], the same at all its keys.
@@ -114,15 +114,22 @@ impl Waiters {
     pub(crate) fn has_signalled(&self) -> bool {
         !self.signalled.is_empty()
     }
-    fn add(&mut self, slot: usize, key: &[u8], place: Place, waits: Waits, turns: &Arc<AtomicU64>) {
+    fn add(
+        &mut self,
+        slot: usize,
+        key: &[u8],
+        registration: Registration,
+        waits: Waits,
+        turns: &Arc<AtomicU64>,
+    ) {
         self.turns.get_or_insert_with(|| turns.clone());
         let waiting = self.keys.entry((slot, key.into())).or_default();
-        waiting.queue.insert((place.wanted, place.turn), waits);
+        waiting.queue.insert((registration.wanted, registration.turn), waits);
     }
-    fn remove(&mut self, slot: usize, key: &[u8], place: Place) {
+    fn remove(&mut self, slot: usize, key: &[u8], registration: Registration) {
         let at = (slot, Box::from(key));
         let Some(waiting) = self.keys.get_mut(&at) else { return };
-        waiting.queue.remove(&(place.wanted, place.turn));
+        waiting.queue.remove(&(registration.wanted, registration.turn));
         if waiting.queue.is_empty() {
             self.keys.remove(&at);
         }
@@ -171,7 +178,7 @@ impl Waiters {
             Some((range.0, range.1))
         };
         let turn = |((wanted, turn), waits): (&Turn, &Waits), event| Next {
-            place: Place { wanted: wanted.clone(), turn: *turn },
+            registration: Registration { wanted: wanted.clone(), turn: *turn },
             waits: waits.clone(),
             event,
         };
@@ -216,7 +223,7 @@ fn next_turn(turns: &Option<Arc<AtomicU64>>) -> u64 {
 
 /// Whose turn it is.
 struct Next {
-    place: Place,
+    registration: Registration,
     waits: Waits,
     event: Event,
 }
@@ -235,21 +242,21 @@ impl Keyspace {
         self.turns.fetch_add(1, Relaxed)
     }
     /// Takes a waiter's place away, if nobody holds the shard; else false.
-    pub fn try_leave(&self, db: usize, key: &[u8], place: Place) -> bool {
+    pub fn try_leave(&self, db: usize, key: &[u8], registration: Registration) -> bool {
         let hashed = self.key(key);
         let Some(mut shard) = self.shards[self.shard_of(hashed.hash)].lock.try_lock() else { return false };
-        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, place));
+        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
         true
     }
     /// As [`Keyspace::try_leave`], waiting for the shard.
-    pub fn leave(&self, db: usize, key: &[u8], place: Place) {
+    pub fn leave(&self, db: usize, key: &[u8], registration: Registration) {
         let mut shard = self.shards[self.shard_of(self.key(key).hash)].lock.lock();
-        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, place));
+        shard.watchers.change_waiters(|waiters| waiters.remove(self.slot(db), key, registration));
     }
     /// As [`Db::leave_turn`], waiting for the shard; who is behind is served.
-    pub fn leave_turn(&self, db: usize, key: &[u8], place: Place, now_ms: i64) {
+    pub fn leave_turn(&self, db: usize, key: &[u8], registration: Registration, now_ms: i64) {
         let key = self.key(key);
-        self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, place);
+        self.lock(&[key.hash], now_ms).db(db).leave_turn(&key, registration);
     }
     /// Serves what was signalled in a shard that was not held by a [`Txn`]. Hold no shard.
     pub(crate) fn serve_signalled(&self, shard: usize, now_ms: i64) {
@@ -259,20 +266,22 @@ impl Keyspace {
 
 impl Db<'_, '_> {
     /// Gives a waiter a place at `key`, whose change it then sees; `tag` is given back to it.
-    pub fn wait(&mut self, key: &Key<'_>, place: Place, waiter: Arc<dyn Waiter>, tag: u32) {
+    pub fn wait(&mut self, key: &Key<'_>, registration: Registration, waiter: Arc<dyn Waiter>, tag: u32) {
         let (slot, turns) = (self.slot, &self.txn.keyspace.turns);
         let watchers = &mut self.shard(key).watchers;
-        watchers.change_waiters(|waiters| waiters.add(slot, key.bytes, place, Waits { waiter, tag }, turns));
+        watchers.change_waiters(|waiters| {
+            waiters.add(slot, key.bytes, registration, Waits { waiter, tag }, turns)
+        });
     }
-    /// Takes the place of a waiter away that was told to come ([`Served::Told`]): who waits behind it has his turn.
-    pub fn leave_turn(&mut self, key: &Key<'_>, place: Place) {
+    /// Takes the place of a waiter away that was told to come ([`WaiterOutcome::Told`]): who waits behind it has his turn.
+    pub fn leave_turn(&mut self, key: &Key<'_>, registration: Registration) {
         let slot = self.slot;
         let watchers = &mut self.shard(key).watchers;
         // Nobody waits behind a reader.
-        if !matches!(place.wanted, Wanted::After(_)) {
+        if !matches!(registration.wanted, Wanted::After(_)) {
             watchers.waiters.signal(slot, key.bytes);
         }
-        watchers.change_waiters(|waiters| waiters.remove(slot, key.bytes, place));
+        watchers.change_waiters(|waiters| waiters.remove(slot, key.bytes, registration));
     }
 }
 
@@ -294,30 +303,34 @@ impl Txn<'_> {
             Db { txn: self, slot: at.0 }.look(&key);
             let held = &self.held(shard).guard;
             let turn = held.watchers.waiters.next(at, held.value(at.0, &key), &from);
-            let Some(Next { place, waits: Waits { waiter, tag }, mut event }) = turn else { return };
-            if matches!(place.wanted, Wanted::After(_)) {
+            let Some(Next { registration, waits: Waits { waiter, tag }, mut event }) = turn else { return };
+            if matches!(registration.wanted, Wanted::After(_)) {
                 readers += 1;
                 if readers > READERS_SERVED_MAX {
                     event = Event::Crowded;
                 }
             }
             let served = waiter.serve(self, &key, tag, event);
-            if matches!(served, Served::Done | Served::Told) {
+            if matches!(served, WaiterOutcome::Done | WaiterOutcome::Told) {
                 woken.push(waiter);
             }
-            if served == Served::TooLittle {
-                from = Bound::Excluded((place.wanted, place.turn));
+            if served == WaiterOutcome::TooLittle {
+                from = Bound::Excluded((registration.wanted, registration.turn));
                 continue;
             }
-            if matches!(served, Served::Told | Served::Comes) {
+            if matches!(served, WaiterOutcome::Told | WaiterOutcome::Comes) {
                 // Of readers each may come by itself; of the others nobody goes first.
-                let last = if matches!(place.wanted, Wanted::After(_)) { place.turn } else { u64::MAX };
-                from = Bound::Excluded((place.wanted, last));
+                let last = if matches!(registration.wanted, Wanted::After(_)) {
+                    registration.turn
+                } else {
+                    u64::MAX
+                };
+                from = Bound::Excluded((registration.wanted, last));
                 continue;
             }
-            from = Bound::Included((place.wanted.clone(), place.turn));
+            from = Bound::Included((registration.wanted.clone(), registration.turn));
             let watchers = &mut self.held(shard).guard.watchers;
-            watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, place));
+            watchers.change_waiters(|waiters| waiters.remove(at.0, &at.1, registration));
         }
     }
     /// The key that was signalled first, and its shard.

@@ -6,10 +6,10 @@ use strand_keyspace::{Evictor, Keyspace, Order, Policy, Str, Value};
 const NOW_MS: i64 = 1_700_000_000_000;
 
 fn policy(order: Order) -> Policy {
-    Policy { volatile_only: false, order, samples: 5 }
+    Policy { expiring_only: false, order, samples: 5 }
 }
-fn volatile(order: Order) -> Policy {
-    Policy { volatile_only: true, ..policy(order) }
+fn expiring(order: Order) -> Policy {
+    Policy { expiring_only: true, ..policy(order) }
 }
 fn keyspace(shards: usize) -> Keyspace {
     Keyspace::new(shards, 3, [1, 2, 3, 4])
@@ -36,12 +36,12 @@ fn the_soonest_to_expire_go_first() {
         put(&keyspace, 0, &format!("for ever {i}"), None, NOW_MS);
     }
     for _ in 0..10 {
-        let evicted = keyspace.evict(&mut evictor, volatile(Order::SoonestToExpire), 1, u64::MAX, NOW_MS);
+        let evicted = keyspace.evict(&mut evictor, expiring(Order::SoonestToExpire), 1, u64::MAX, NOW_MS);
         assert_eq!((evicted.records, evicted.none_left), (1, false));
     }
     let left: Vec<bool> = (0..200).map(|i| has(&keyspace, 0, &format!("ttl{i}"))).collect();
     assert!(left[..10].iter().all(|left| !left) && left[10..].iter().all(|left| *left), "{left:?}");
-    let rest = keyspace.evict(&mut evictor, volatile(Order::SoonestToExpire), 1000, u64::MAX, NOW_MS);
+    let rest = keyspace.evict(&mut evictor, expiring(Order::SoonestToExpire), 1000, u64::MAX, NOW_MS);
     assert!(rest.records >= 30, "{rest:?}");
     assert_eq!(keyspace.evicted_total(), 10 + rest.records as u64);
 }
@@ -55,12 +55,12 @@ fn only_what_the_policy_allows_goes_and_the_end_is_said() {
     }
     put(&keyspace, keyspace.system_db(0), "version", None, NOW_MS);
     for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random, Order::SoonestToExpire] {
-        let evicted = keyspace.evict(&mut evictor, volatile(order), 10, u64::MAX, NOW_MS);
+        let evicted = keyspace.evict(&mut evictor, expiring(order), 10, u64::MAX, NOW_MS);
         assert_eq!((evicted.records, evicted.none_left), (0, true), "{order:?}");
     }
-    put(&keyspace, 1, "volatile", Some(NOW_MS + 1), NOW_MS);
-    let evicted = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 10, u64::MAX, NOW_MS);
-    assert_eq!((evicted.records, evicted.none_left, has(&keyspace, 1, "volatile")), (1, true, false));
+    put(&keyspace, 1, "expiring", Some(NOW_MS + 1), NOW_MS);
+    let evicted = keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 10, u64::MAX, NOW_MS);
+    assert_eq!((evicted.records, evicted.none_left, has(&keyspace, 1, "expiring")), (1, true, false));
     let mut calls = 0;
     while !keyspace.evict(&mut evictor, policy(Order::LeastRecent), 7, u64::MAX, NOW_MS).none_left {
         calls += 1;
@@ -93,13 +93,13 @@ fn what_lost_its_expiry_meanwhile_stays() {
     for order in [Order::LeastRecent, Order::LeastFrequent, Order::Random, Order::SoonestToExpire] {
         let (keyspace, mut evictor) = (keyspace(1), Evictor::new(1));
         (0..100).for_each(|i| put(&keyspace, 0, &format!("key{i}"), Some(NOW_MS + 1000), NOW_MS));
-        assert_eq!(keyspace.evict(&mut evictor, volatile(order), 1, u64::MAX, NOW_MS).records, 1);
+        assert_eq!(keyspace.evict(&mut evictor, expiring(order), 1, u64::MAX, NOW_MS).records, 1);
         for i in 0..100 {
             let text = format!("key{i}");
             let key = keyspace.key(text.as_bytes());
             keyspace.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None);
         }
-        let evicted = keyspace.evict(&mut evictor, volatile(order), 100, u64::MAX, NOW_MS);
+        let evicted = keyspace.evict(&mut evictor, expiring(order), 100, u64::MAX, NOW_MS);
         assert_eq!((evicted.records, evicted.none_left, keyspace.len(0)), (0, true, 99), "{order:?}");
     }
 }
@@ -129,17 +129,17 @@ fn a_call_looks_at_a_bounded_number_of_records() {
     for (every, persisted) in [(1, false), (100, false), (700, false), (100_000, false), (100_000, true)] {
         let (keyspace, mut evictor) = (keyspace(16), Evictor::new(1));
         for i in 0..100_000 {
-            let volatile = i % every == 0;
+            let expiring = i % every == 0;
             let text = format!("key{i}");
-            put(&keyspace, 0, &text, (volatile || persisted).then_some(NOW_MS + 1_000_000), NOW_MS);
-            if persisted && !volatile {
+            put(&keyspace, 0, &text, (expiring || persisted).then_some(NOW_MS + 1_000_000), NOW_MS);
+            if persisted && !expiring {
                 let key = keyspace.key(text.as_bytes());
                 keyspace.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None);
             }
         }
         let (mut calls, mut records) = (0, 0);
         loop {
-            let call = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, u64::MAX, NOW_MS);
+            let call = keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, u64::MAX, NOW_MS);
             assert!(call.effort <= EFFORT_MAX, "1 of {every}: {call:?}");
             (calls, records) = (calls + 1, records + call.records);
             if call.none_left || records >= 100 {
@@ -149,7 +149,7 @@ fn a_call_looks_at_a_bounded_number_of_records() {
         }
         assert!(records >= 100.min(100_000 / every), "1 of {every}: {records}");
         // What has lost its expiry is opened once, not in every round.
-        assert_eq!(keyspace.volatile_len(0) == 0, every == 100_000);
+        assert_eq!(keyspace.expiring_len(0) == 0, every == 100_000);
     }
 }
 
@@ -166,7 +166,7 @@ fn segments_that_lost_their_expiries_are_opened_once() {
         put(&keyspace, 0, name, Some(NOW_MS + 1), NOW_MS);
         let mut effort = 0;
         while has(&keyspace, 0, name) {
-            effort += keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 1, 1, NOW_MS).effort;
+            effort += keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 1, 1, NOW_MS).effort;
         }
         effort
     };
@@ -182,16 +182,16 @@ fn the_end_is_said_at_once_however_many_tables() {
     for db in 0..16 {
         (0..1000).for_each(|i| put(&keyspace, db, &format!("key{i}"), None, NOW_MS));
     }
-    let call = keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS);
+    let call = keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS);
     assert_eq!(all(call), (0, true, 0), "without opening any");
-    put(&keyspace, 15, "volatile", Some(NOW_MS + 1), NOW_MS);
-    let calls = (0..40).map(|_| keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS));
+    put(&keyspace, 15, "expiring", Some(NOW_MS + 1), NOW_MS);
+    let calls = (0..40).map(|_| keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS));
     assert_eq!(calls.map(|call| call.records).sum::<usize>(), 1);
-    assert!(keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS).none_left);
+    assert!(keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS).none_left);
     // Nor is it said while somebody holds what is left.
-    put(&keyspace, 15, "volatile", Some(NOW_MS + 1), NOW_MS);
+    put(&keyspace, 15, "expiring", Some(NOW_MS + 1), NOW_MS);
     let held = keyspace.lock_all(NOW_MS);
-    assert!(!keyspace.evict(&mut evictor, volatile(Order::LeastRecent), 16, 1, NOW_MS).none_left);
+    assert!(!keyspace.evict(&mut evictor, expiring(Order::LeastRecent), 16, 1, NOW_MS).none_left);
     drop(held);
 }
 

@@ -221,17 +221,17 @@ fn what_is_due_among_many_goes_without_a_pause() {
         slices += 1;
         assert!(slices <= KEYS / 1000, "each segment is opened once");
     }
-    assert_eq!((space.len(0), space.volatile_len(0)), (KEYS as usize / 10 * 9, 0));
+    assert_eq!((space.len(0), space.expiring_len(0)), (KEYS as usize / 10 * 9, 0));
 }
 
 #[test]
-fn deadlines_cost_nothing_until_they_come() {
+fn expiries_cost_nothing_until_they_come() {
     const KEYS: u32 = 50_000;
     let space = space(16);
     for i in 0..KEYS {
         set(&space, i as usize % 2, &i.to_le_bytes(), int(1), Some(NOW_MS + 1000 + i64::from(i % 2)));
     }
-    assert_eq!((space.volatile_len(0), space.volatile_len(1)), (KEYS as usize / 2, KEYS as usize / 2));
+    assert_eq!((space.expiring_len(0), space.expiring_len(1)), (KEYS as usize / 2, KEYS as usize / 2));
     assert_eq!(space.expire_slice(NOW_MS + 999, usize::MAX).removed, 0);
     // A slice looks at the records it was allowed and one segment more, and goes on where it stopped.
     let mut slices = 0;
@@ -256,22 +256,22 @@ fn an_expiry_that_moves_is_followed() {
     assert_eq!(space.expire_slice(NOW_MS + 5, 10).removed, 1);
     set(&space, 0, b"k", int(1), Some(NOW_MS + 10));
     assert!(space.lock(&[key.hash], NOW_MS).db(0).set_expiry(&key, None));
-    assert_eq!((space.expire_slice(NOW_MS + 99, 10).removed, space.volatile_len(0), space.len(0)), (0, 0, 1));
+    assert_eq!((space.expire_slice(NOW_MS + 99, 10).removed, space.expiring_len(0), space.len(0)), (0, 0, 1));
     // Replacing takes the new expiry, or none.
     assert!(set(&space, 0, b"k", int(2), Some(NOW_MS + 1)));
-    assert_eq!(space.volatile_len(0), 1);
+    assert_eq!(space.expiring_len(0), 1);
     assert!(set(&space, 0, b"k", int(2), None));
-    assert_eq!(space.volatile_len(0), 0);
+    assert_eq!(space.expiring_len(0), 0);
 }
 
 #[test]
 fn big_values_are_left_to_whoever_takes_the_garbage() {
     let space = space(2);
-    let deadline = Some(NOW_MS + 1);
+    let expiry = Some(NOW_MS + 1);
     set(&space, 0, b"deleted", big_hash(1000), None);
     set(&space, 0, b"replaced", big_hash(1000), None);
-    set(&space, 0, b"lazily", big_hash(1000), deadline);
-    set(&space, 0, b"actively", Value::Str(Str::Raw(Blob::from(vec![0; 1 << 20]))), deadline);
+    set(&space, 0, b"lazily", big_hash(1000), expiry);
+    set(&space, 0, b"actively", Value::Str(Str::Raw(Blob::from(vec![0; 1 << 20]))), expiry);
     set(&space, 0, b"small", big_hash(10), None);
     assert!(delete(&space, 0, b"deleted") && delete(&space, 0, b"small"));
     assert!(set(&space, 0, b"replaced", int(1), None));

@@ -278,8 +278,8 @@ impl World {
         while self.keyspace.expire_slice(self.now_ms, 1000).removed > 0 {}
         for db in 0..2 * DATABASES {
             assert_eq!(self.keyspace.len(db), self.twin(db).len());
-            let volatile = self.twin(db).values().filter(|w| w.1.is_some()).count();
-            assert_eq!(self.keyspace.volatile_len(db), volatile);
+            let expiring = self.twin(db).values().filter(|w| w.1.is_some()).count();
+            assert_eq!(self.keyspace.expiring_len(db), expiring);
             let shape = self.keyspace.shape(db);
             assert!(shape.moved_max <= 896 && shape.segment_items_max <= 896, "{shape:?}");
         }

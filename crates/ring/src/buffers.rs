@@ -17,7 +17,7 @@ pub(crate) const GROUP: u16 = 1;
 
 /// A buffer that the kernel has filled; give it back with [`Buffers::give`].
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct FilledBuffer {
     id: u16,
     len: usize,
     /// Bytes of it that were read.
@@ -47,7 +47,7 @@ impl Buffers {
             ring.submitter().register_buf_ring_with_flags(descriptions.as_ptr() as u64, count, GROUP, 0)
         }?;
         let mut buffers = Buffers { ring: descriptions.cast(), memory, count, tail: 0 };
-        (0..count).for_each(|id| buffers.give(Held { id, len: 0, read: 0 }));
+        (0..count).for_each(|id| buffers.give(FilledBuffer { id, len: 0, read: 0 }));
         Ok(buffers)
     }
     /// Takes them from the kernel, on a ring that was never asked for anything, and frees them.
@@ -61,12 +61,12 @@ impl Buffers {
         Ok(())
     }
     /// What a completion says that the kernel has put into buffer `id`.
-    pub(crate) fn held(&self, id: u16, len: usize) -> Held {
+    pub(crate) fn held(&self, id: u16, len: usize) -> FilledBuffer {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel fills the buffers that it was given");
-        Held { id, len, read: 0 }
+        FilledBuffer { id, len, read: 0 }
     }
     /// The bytes of `held` that were not read.
-    pub(crate) fn bytes(&self, held: &Held) -> &[u8] {
+    pub(crate) fn bytes(&self, held: &FilledBuffer) -> &[u8] {
         // SAFETY: the id is below `count`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
         // SAFETY: zeroed when allocated and never freed; the kernel writes there only after `give`, which takes `held`
@@ -75,14 +75,14 @@ impl Buffers {
         &all[held.read..]
     }
     /// Gives a buffer back to the kernel.
-    pub(crate) fn give(&mut self, held: Held) {
+    pub(crate) fn give(&mut self, held: FilledBuffer) {
         let at = usize::from(self.tail % self.count);
         // SAFETY: as in `bytes`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
         // SAFETY: the index is below `count`.
         let mut entry = unsafe { self.ring.add(at) };
         // SAFETY: the kernel reads descriptions up to the tail only, and this one is beyond it: at most `count` are
-        // out at a time, since each `Held` is given back once. The reference lives for these three lines.
+        // out at a time, since each `FilledBuffer` is given back once. The reference lives for these three lines.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_BYTES as u32);

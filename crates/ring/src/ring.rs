@@ -2,7 +2,7 @@
 
 use crate::buffers::{BUFFER_BYTES, BUFFERS, Buffers, GROUP};
 use crate::port::Port;
-use crate::slot::{RECEIVED_BYTES_MAX, Slot, UNREAD_BYTES_MAX};
+use crate::slot::{RECEIVED_BYTES_MAX, SocketState, UNREAD_BYTES_MAX};
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{Builder, IoUring, cqueue, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
@@ -65,7 +65,7 @@ pub(crate) struct Inner {
     /// Signalled by the kernel when something has completed.
     event: OwnedFd,
     pub(crate) buffers: Buffers,
-    pub(crate) slots: Vec<Option<Slot>>,
+    pub(crate) slots: Vec<Option<SocketState>>,
     free: Vec<usize>,
     /// Requests to be submitted.
     queue: VecDeque<squeue::Entry>,
@@ -172,7 +172,7 @@ impl Ring {
             inner.slots.push(None);
         }
         let error = inner.failed;
-        inner.slots[index] = Some(Slot::new(socket.clone(), error));
+        inner.slots[index] = Some(SocketState::new(socket.clone(), error));
         drop(inner);
         Ok(Port::new(self.clone(), socket, index))
     }
@@ -352,7 +352,7 @@ impl Inner {
         let of = CancelBuilder::user_data(user_data(index, kind));
         self.push(index, Kind::Cancel, opcode::AsyncCancel2::new(of).build());
     }
-    pub(crate) fn slot(&mut self, index: usize) -> &mut Slot {
+    pub(crate) fn slot(&mut self, index: usize) -> &mut SocketState {
         self.slots[index].as_mut().expect("the port lives")
     }
     /// The slot keeps the socket open as long as a request names it. Without one the ring has failed, and nothing is asked.
@@ -383,7 +383,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // The kernel may still read what is being sent.
-        self.slots.drain(..).flatten().for_each(Slot::leak);
+        self.slots.drain(..).flatten().for_each(SocketState::leak);
     }
 }
 

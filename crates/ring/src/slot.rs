@@ -1,6 +1,6 @@
-//! [`Slot`]: what the ring keeps for a port, and beyond it until the kernel is done.
+//! [`SocketState`]: what the ring keeps for a port, and beyond it until the kernel is done.
 
-use crate::buffers::{BUFFER_BYTES, Buffers, Held};
+use crate::buffers::{BUFFER_BYTES, Buffers, FilledBuffer};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use std::collections::VecDeque;
@@ -30,12 +30,12 @@ const POLL_HANG_UP: i32 = 16;
 const BROKEN_PIPE: i32 = 32;
 
 /// See the module's description.
-pub(crate) struct Slot {
+pub(crate) struct SocketState {
     /// Closed when the slot is freed: until then no other socket gets its number, which requests may name. Given up when
     /// the ring fails.
     pub(crate) socket: Option<Rc<TcpStream>>,
     /// Received and still in the kernel's buffers: for a task that is about to read.
-    pub(crate) held: VecDeque<Held>,
+    pub(crate) held: VecDeque<FilledBuffer>,
     /// Received before that, and copied out.
     pub(crate) spilled: Chain,
     /// Where its length is told.
@@ -73,9 +73,9 @@ pub(crate) struct Slot {
     pub(crate) requests: usize,
 }
 
-impl Slot {
-    pub(crate) fn new(socket: Rc<TcpStream>, error: Option<i32>) -> Slot {
-        Slot {
+impl SocketState {
+    pub(crate) fn new(socket: Rc<TcpStream>, error: Option<i32>) -> SocketState {
+        SocketState {
             socket: Some(socket),
             held: VecDeque::new(),
             spilled: Chain::new(),
@@ -113,7 +113,7 @@ impl Slot {
     /// Something was received. True when the port found no buffer and is to be asked again in the next turn.
     pub(crate) fn received(
         &mut self,
-        held: Option<Held>,
+        held: Option<FilledBuffer>,
         result: i32,
         more: bool,
         buffers: &mut Buffers,

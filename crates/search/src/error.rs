@@ -2,7 +2,7 @@
 
 use crate::regex::Halt;
 use crate::regex::budget::ANSWER_BYTES_MAX;
-use strand_commands::call::Served;
+use strand_commands::call::ServiceOutcome;
 
 /// Why a command of this crate was refused. `Display` is the error reply without the leading `-`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ pub enum SearchError {
     },
     /// It has to be done elsewhere; nothing is written yet, and nobody reads this.
     #[error("ERR it runs elsewhere")]
-    Elsewhere(Served),
+    Elsewhere(ServiceOutcome),
     /// Any other refusal, in its own words.
     #[error("{0}")]
     Refused(String),
@@ -131,8 +131,8 @@ impl From<Halt> for SearchError {
         match halt {
             Halt::Cancelled => SearchError::Cancelled,
             Halt::Deadline => SearchError::refused("ERR The deadline of the set has passed"),
-            Halt::Lane => SearchError::Elsewhere(Served::Lane),
-            Halt::Hard => SearchError::Elsewhere(Served::Hard),
+            Halt::Lane => SearchError::Elsewhere(ServiceOutcome::Lane),
+            Halt::Hard => SearchError::Elsewhere(ServiceOutcome::Hard),
             Halt::Answer => SearchError::Refused(format!(
                 "ERR The matches would have more than {ANSWER_BYTES_MAX} bytes: use LIMIT"
             )),

@@ -109,7 +109,7 @@ struct Row {
 }
 
 /// A key's data outside its shard's lock.
-pub(crate) enum Held {
+pub(crate) enum Haystack {
     Name,
     Text(Blob),
     Fields(Vec<(Option<Blob>, Blob)>),
@@ -269,14 +269,14 @@ impl Walk<'_> {
     fn run(&mut self) -> Result<(), SearchError> {
         let request = self.request;
         let mut cursor = 0;
-        let mut slice: Vec<(Vec<u8>, Held)> = Vec::new();
+        let mut slice: Vec<(Vec<u8>, Haystack)> = Vec::new();
         loop {
             slice.clear();
             self.caches.set(self.matcher.cache_bytes() as u64);
             cursor = self.keyspace.scan(self.db, cursor, SLICE_RECORDS, self.now_ms, &mut |record| {
                 if record.key().starts_with(&request.prefix) {
                     let field = request.field.as_deref();
-                    let held = if request.values { hold(record, field) } else { Some(Held::Name) };
+                    let held = if request.values { hold(record, field) } else { Some(Haystack::Name) };
                     slice.extend(held.map(|held| (record.key().to_vec(), held)));
                 }
             });
@@ -327,23 +327,23 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn look_at(&mut self, key: Vec<u8>, held: Held) -> Result<(), SearchError> {
+    fn look_at(&mut self, key: Vec<u8>, held: Haystack) -> Result<(), SearchError> {
         match held {
-            Held::Name => {
+            Haystack::Name => {
                 if self.find(&key)?.is_some() {
                     self.report(key, None, Vec::new())?;
                 }
             }
-            Held::Text(text) => {
+            Haystack::Text(text) => {
                 if let Some(end) = self.find(&text)? {
                     let line = self.line(&text, end);
                     self.report(key, None, line)?;
                 }
             }
-            Held::Fields(fields) => {
+            Haystack::Fields(fields) => {
                 self.look_at_fields(&key, fields)?;
             }
-            Held::Large => {
+            Haystack::Large => {
                 let mut cursor = 0;
                 loop {
                     let mut fields = Vec::with_capacity(SLICE_FIELDS);
@@ -407,20 +407,20 @@ impl Walk<'_> {
 }
 
 /// Takes a record's data out of the lock: what has a blob of its own is shared. `None`: it has nothing in that field.
-pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Held> {
+pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haystack> {
     Some(match (record.value(), field) {
-        (ValueRef::Str(s), None) => Held::Text(s.to_blob()),
+        (ValueRef::Str(s), None) => Haystack::Text(s.to_blob()),
         (value, Some(field)) => {
             let text = to_blob(HashValue::of(value)?.get(field)?);
-            Held::Fields(vec![(Some(Blob::from(field)), text)])
+            Haystack::Fields(vec![(Some(Blob::from(field)), text)])
         }
-        (collection, None) if collection.elements() > SLICE_FIELDS => Held::Large,
+        (collection, None) if collection.elements() > SLICE_FIELDS => Haystack::Large,
         (collection, None) => {
             let mut texts = Vec::with_capacity(collection.elements());
             collection.walk_texts(0, SLICE_FIELDS, &mut |field, text| {
                 texts.push((field.map(to_blob), to_blob(text)));
             });
-            Held::Fields(texts)
+            Haystack::Fields(texts)
         }
     })
 }

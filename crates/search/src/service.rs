@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strand_commands::call::{LaneCall, Served};
+use strand_commands::call::{LaneCall, ServiceOutcome};
 use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
@@ -69,8 +69,8 @@ impl Search {
         })
     }
 
-    /// Runs one command and writes its reply, unless it is to be run elsewhere. Blocks where `call.place` is no worker.
-    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+    /// Runs one command and writes its reply, unless it is to be run elsewhere. Blocks where `call.runs_on` is no worker.
+    pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let result = match command {
             ServiceCommand::FtCreate => self.create(call),
             ServiceCommand::FtDropIndex => self.drop_index(call),
@@ -98,11 +98,11 @@ impl Search {
         };
         // An error is only ever found before the reply is begun.
         match result {
-            Ok(()) => Served::Done,
+            Ok(()) => ServiceOutcome::Done,
             Err(SearchError::Elsewhere(place)) => place,
             Err(e) => {
                 reply_error(call.reply, &e);
-                Served::Done
+                ServiceOutcome::Done
             }
         }
     }

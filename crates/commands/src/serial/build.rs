@@ -67,7 +67,7 @@ impl Builder {
                     return Err(BadValue("a hash with a field twice"));
                 }
                 if expires_at_ms.is_some() {
-                    hash.set_deadline(&field, expires_at_ms, settings);
+                    hash.set_expiry(&field, expires_at_ms, settings);
                 }
             }
             (Form::Set(set), Part::Member(member)) => {

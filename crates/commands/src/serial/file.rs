@@ -55,7 +55,7 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
     saving.aux.iter().for_each(|(name, value)| writer.aux(name.as_bytes(), value.as_bytes()));
     saving.commands.iter().for_each(|command| writer.aux(system::COMMAND, command));
     saving.functions.iter().for_each(|code| writer.function(code));
-    let (mut keys, mut slice, mut place) = (0, Vec::new(), Place::default());
+    let (mut keys, mut slice, mut place) = (0, Vec::new(), FileProgress::default());
     while snapshot.next(&mut slice) {
         for record in slice.drain(..) {
             keys += u64::from(put_record(record, &snapshot, saving, &mut place, &mut writer));
@@ -76,7 +76,7 @@ pub fn save(mut snapshot: Snapshot<'_>, saving: &Saving<'_>, out: &mut dyn Write
 
 /// Where in the file the writer is.
 #[derive(Default)]
-struct Place {
+struct FileProgress {
     db: Option<usize>,
     /// Databases whose sizes the file has.
     told: BTreeSet<usize>,
@@ -87,7 +87,7 @@ fn put_record(
     record: Saved,
     snapshot: &Snapshot<'_>,
     saving: &Saving<'_>,
-    place: &mut Place,
+    place: &mut FileProgress,
     writer: &mut Writer<'_>,
 ) -> bool {
     let (keyspace, now_ms) = (snapshot.keyspace(), saving.now_ms);
@@ -113,11 +113,11 @@ fn put_record(
 }
 
 /// Goes to a database; records that were written before their turn may come back to one.
-fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut Place, writer: &mut Writer<'_>) {
+fn select(db: usize, snapshot: &Snapshot<'_>, place: &mut FileProgress, writer: &mut Writer<'_>) {
     place.db = Some(db);
     match snapshot.databases().get(&db) {
         Some(keys) if place.told.insert(db) => {
-            writer.select_db(db as u64, keys.all as u64, keys.volatile as u64);
+            writer.select_db(db as u64, keys.all as u64, keys.expiring as u64);
         }
         _ => writer.back_to_db(db as u64),
     }

@@ -9,7 +9,7 @@ use strand_rdb::write::Writer;
 const LISTPACK_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn value_type(hash: &HashValue) -> u8 {
-    if hash.next_deadline_ms() != i64::MAX {
+    if hash.next_expiry_ms() != i64::MAX {
         return HASH_METADATA;
     }
     let packed = hash.encoding() == "listpack" && hash.heap_bytes() <= LISTPACK_BYTES_MAX;
@@ -18,10 +18,10 @@ pub(super) fn value_type(hash: &HashValue) -> u8 {
 
 pub(super) fn write(hash: &HashValue, writer: &mut Writer<'_>) {
     if value_type(hash) == HASH_METADATA {
-        let smallest_ms = hash.deadlines().next().map_or(0, |(_, deadline_ms)| deadline_ms);
+        let smallest_ms = hash.expiries().next().map_or(0, |(_, expiry_ms)| expiry_ms);
         let base = writer.hash_metadata(smallest_ms, hash.len() as u64);
         for (field, value) in hash.iter() {
-            writer.field_with_expiry(base, &field, &value, hash.deadline_ms(&field).flatten());
+            writer.field_with_expiry(base, &field, &value, hash.expiry_ms(&field).flatten());
         }
         return;
     }

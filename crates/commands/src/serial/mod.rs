@@ -56,8 +56,8 @@ pub fn payload(value: ValueRef<'_>, pause: &dyn Fn()) -> Vec<u8> {
     let value_type = value_type(value);
     writer.value_type(value_type);
     write(value, &mut writer);
-    let has_deadlines = value_type == strand_rdb::value_type::HASH_METADATA;
-    dump::seal(writer, if has_deadlines { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
+    let has_expiries = value_type == strand_rdb::value_type::HASH_METADATA;
+    dump::seal(writer, if has_expiries { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
 }
 
 /// Parts of a value that are taken up between two pauses.
@@ -141,7 +141,7 @@ pub fn digest_of(value: ValueRef<'_>, expires: bool, start: impl FnOnce(Type) ->
         }
         ValueRef::Hash(hash) => {
             let mut digest = start(Type::Hash);
-            let expires = |field: &[u8]| hash.deadline_ms(field).flatten().is_some();
+            let expires = |field: &[u8]| hash.expiry_ms(field).flatten().is_some();
             hash.iter().for_each(|(field, value)| digest.field(&field, &value, expires(&field)));
             digest
         }

@@ -39,14 +39,14 @@ pub struct Source {
 #[error("{place}: {reason}")]
 pub struct ConfigError {
     /// Where it is.
-    pub place: Place,
+    pub place: SourceLine,
     /// What is wrong, in the user's words; it names the option.
     pub reason: String,
 }
 
 /// A line of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     /// [`Source::name`].
     pub source: Arc<str>,
     /// From 1 on; 0 is the source as a whole.
@@ -57,7 +57,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Where it was given last.
-    pub place: Place,
+    pub place: SourceLine,
     /// Its name.
     pub name: String,
     /// Why it has no effect.
@@ -66,7 +66,7 @@ pub struct Note {
     pub is_default: bool,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.source),
@@ -112,7 +112,8 @@ impl Config {
         files: &mut usize,
     ) -> Result<(), ConfigError> {
         let name: Arc<str> = source.name.as_str().into();
-        let place = |line| Place { source: name.clone(), line: if source.is_numbered { line } else { 0 } };
+        let place =
+            |line| SourceLine { source: name.clone(), line: if source.is_numbered { line } else { 0 } };
         *files += 1;
         if *files > FILES_MAX {
             return Err(ConfigError {
@@ -148,7 +149,7 @@ impl Config {
         Ok(())
     }
     /// Takes one line, by its words.
-    fn take(&self, name: &[u8], rest: &[&[u8]], place: Place) -> Result<(), String> {
+    fn take(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
         let Some(option) = find(name) else { return self.take_directive(name, rest, place) };
         let spec = option.spec();
         let wrong = |reason: &str| explain(spec, name, rest, reason);
@@ -168,7 +169,7 @@ impl Config {
         Ok(())
     }
     /// Takes a line that does not begin with an option.
-    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: Place) -> Result<(), String> {
+    fn take_directive(&self, name: &[u8], rest: &[&[u8]], place: SourceLine) -> Result<(), String> {
         let is = |directive: &str| name.eq_ignore_ascii_case(directive.as_bytes());
         let without_effect = |why| {
             self.note(Note { place, name: shown(name), why, is_default: false });

@@ -13,7 +13,7 @@ pub mod table;
 pub mod text;
 pub mod value;
 
-pub use load::{ConfigError, Include, Note, Place, Source};
+pub use load::{ConfigError, Include, Note, Source, SourceLine};
 pub use nearest::nearest;
 pub use table::{Change, Kind, OPTIONS, Opt, OptionSpec, find};
 pub use text::text_of_arguments;

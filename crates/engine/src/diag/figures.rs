@@ -85,13 +85,13 @@ impl Engine {
         ] {
             out.push(Figure::rate(name, "1/s", n as f64));
         }
-        let (mut all, mut volatile) = (0, 0);
+        let (mut all, mut expiring) = (0, 0);
         for keys in keyspace.in_use().values() {
             all += keys.all as u64;
-            volatile += keys.volatile as u64;
+            expiring += keys.expiring as u64;
         }
         out.push(Figure::gauge("keys.count", "count", all as f64));
-        out.push(Figure::gauge("keys.expiring", "count", volatile as f64));
+        out.push(Figure::gauge("keys.expiring", "count", expiring as f64));
     }
     fn add_clients(&self, out: &mut Vec<Figure>) {
         let stats = &self.stats;

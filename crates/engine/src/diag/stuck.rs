@@ -13,7 +13,7 @@ pub(crate) const STUCK_US: u64 = 100_000;
 /// What a worker is doing; a line for each, so that workers do not disturb one another.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Place {
+struct WorkerTurn {
     /// When its turn began, on the monotonic clock; 0 between turns.
     since_us: AtomicU64,
     client: AtomicU64,
@@ -24,13 +24,13 @@ struct Place {
 
 /// See the module.
 pub(crate) struct Stuck {
-    places: Box<[Place]>,
+    turns: Box<[WorkerTurn]>,
     newest: Mutex<Option<(String, u64)>>,
 }
 
 impl Default for Stuck {
     fn default() -> Stuck {
-        Stuck { places: (0..WORKERS_MAX).map(|_| Place::default()).collect(), newest: Mutex::default() }
+        Stuck { turns: (0..WORKERS_MAX).map(|_| WorkerTurn::default()).collect(), newest: Mutex::default() }
     }
 }
 
@@ -47,35 +47,35 @@ impl Stuck {
     /// A turn of a client's session begins.
     #[inline]
     pub(crate) fn begins(&self, worker: usize, client: u64, now_us: u64) {
-        let place = &self.places[worker % WORKERS_MAX];
-        place.client.store(client, Relaxed);
-        place.since_us.store(now_us.max(1), Relaxed);
+        let turn = &self.turns[worker % WORKERS_MAX];
+        turn.client.store(client, Relaxed);
+        turn.since_us.store(now_us.max(1), Relaxed);
     }
     /// A command of it begins to be timed.
     #[inline]
     pub(crate) fn runs(&self, worker: usize, command: u32) {
-        self.places[worker % WORKERS_MAX].command.store(command, Relaxed);
+        self.turns[worker % WORKERS_MAX].command.store(command, Relaxed);
     }
     /// It has ended.
     #[inline]
     pub(crate) fn ends(&self, worker: usize) {
-        self.places[worker % WORKERS_MAX].since_us.store(0, Relaxed);
+        self.turns[worker % WORKERS_MAX].since_us.store(0, Relaxed);
     }
     /// Workers whose turn lasts too long, each turn once.
     pub(crate) fn look(&self, now_us: u64) -> Vec<Found> {
-        let stuck = |(worker, place): (usize, &Place)| {
-            let since_us = place.since_us.load(Relaxed);
+        let stuck = |(worker, turn): (usize, &WorkerTurn)| {
+            let since_us = turn.since_us.load(Relaxed);
             let for_us = now_us.saturating_sub(since_us);
             let is_new =
-                since_us > 0 && for_us >= STUCK_US && place.reported_us.swap(since_us, Relaxed) != since_us;
-            let (client, command) = (place.client.load(Relaxed), place.command.load(Relaxed));
+                since_us > 0 && for_us >= STUCK_US && turn.reported_us.swap(since_us, Relaxed) != since_us;
+            let (client, command) = (turn.client.load(Relaxed), turn.command.load(Relaxed));
             is_new.then_some(Found { worker, for_us, client, command })
         };
-        self.places.iter().enumerate().filter_map(stuck).collect()
+        self.turns.iter().enumerate().filter_map(stuck).collect()
     }
     /// How long the longest turn of now has lasted.
     pub(crate) fn longest_us(&self, now_us: u64) -> u64 {
-        let since = self.places.iter().map(|place| place.since_us.load(Relaxed)).filter(|since| *since > 0);
+        let since = self.turns.iter().map(|turn| turn.since_us.load(Relaxed)).filter(|since| *since > 0);
         since.map(|since_us| now_us.saturating_sub(since_us)).max().unwrap_or(0)
     }
     /// The newest one, in words, and for how many milliseconds.

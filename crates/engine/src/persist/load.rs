@@ -9,7 +9,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use strand_chain::Chain;
-use strand_commands::call::{LaneCall, Place};
+use strand_commands::call::{LaneCall, RunsOn};
 use strand_commands::dispatch;
 use strand_commands::serial::file::{self, Progress};
 use strand_commands::serial::{Batch, system};
@@ -83,7 +83,7 @@ impl Engine {
     pub(crate) fn reload(&self, reload: Reload, now: Now) -> Result<(), &'static str> {
         // It needs a hold of its own, so it has to end before this one begins.
         self.await_rewrite();
-        let _hold = self.holds.announce(None);
+        let _long_lock = self.long_locks.announce(None);
         if !reload.no_save {
             self.save_held(now)?;
         }
@@ -227,11 +227,11 @@ impl Engine {
             args: argv.args(),
             client: 0,
             spec: Some(spec),
-            place: Place::Lane,
+            runs_on: RunsOn::Lane,
             db: 0,
             now_ms: now.unix_ms(),
             keyspace: &self.keyspace,
-            holds: &self.holds,
+            long_locks: &self.long_locks,
             reply: &mut reply,
             rng: &mut fastrand::Rng::with_seed(0),
             cancel: &Arc::default(),

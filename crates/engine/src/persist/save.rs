@@ -262,7 +262,7 @@ impl Engine {
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
             let now_ms = running.began.unix_ms();
             let snapshot = {
-                let _hold = (moment == Moment::Announced).then(|| self.holds.announce(None));
+                let _long_lock = (moment == Moment::Announced).then(|| self.long_locks.announce(None));
                 let budget_bytes = config.number(Opt::SnapshotMemoryBudget) as usize;
                 self.keyspace.snapshot(budget_bytes, self.persist.alerts.clone())
             };

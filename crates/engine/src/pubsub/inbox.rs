@@ -13,7 +13,7 @@ pub(crate) struct Over;
 pub(crate) struct Inbox {
     /// There is something: looked at once a turn.
     filled: AtomicBool,
-    held: Mutex<Held>,
+    held: Mutex<InboxContents>,
     bytes: AtomicU64,
     /// `client-output-buffer-limit pubsub`, hard.
     bytes_max: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct InboxContents {
     frames: Vec<Frame>,
     /// How many were taken out before them.
     taken: u64,
@@ -62,7 +62,7 @@ impl Inbox {
         held.bytes += frame.len() as u64 + FRAME_BYTES;
         held.frames.push(frame);
         if held.bytes + unwritten > self.bytes_max.load(Relaxed) {
-            *held = Held { over: true, ..Held::default() };
+            *held = InboxContents { over: true, ..InboxContents::default() };
         }
         self.bytes.store(held.bytes, Relaxed);
         self.filled.store(true, Relaxed);

@@ -37,7 +37,7 @@ struct Queue {
     last: u64,
     bytes: usize,
     /// How far the first of them has been handed out, and those behind it that are handed out together with it.
-    at: Place,
+    at: HandedOut,
     /// So many are.
     together: usize,
     full: bool,
@@ -65,7 +65,7 @@ impl Queue {
 
 /// How far a message has been handed out: first to subscribers of its channel, by client; then pattern after pattern.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct HandedOut {
     pattern: Option<Arc<[u8]>>,
     /// Clients with smaller numbers have it.
     client: u64,
@@ -74,7 +74,7 @@ struct Place {
 /// All clients of a channel or pattern have the message.
 const ALL: u64 = u64::MAX;
 
-impl Place {
+impl HandedOut {
     /// Nobody has it yet.
     fn is_begin(&self) -> bool {
         self.pattern.is_none() && self.client == 0
@@ -202,7 +202,7 @@ impl Office {
             }
             queue.posts.drain(..messages.len());
             queue.bytes -= messages.iter().map(|message| message.bytes()).sum::<usize>();
-            queue.at = Place::default();
+            queue.at = HandedOut::default();
             let eased = queue.full && !queue.is_over(EASED_PART);
             queue.full &= !eased;
             let more = !queue.posts.is_empty();
@@ -220,7 +220,7 @@ impl Office {
 impl Members {
     /// Hands messages of one channel out from `at` on, of which the first has this number; false when `left` steps did not
     /// suffice. Of several together nobody listens to them by a pattern: who does by now has caught up with them.
-    fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut Place, left: &mut usize) -> bool {
+    fn hand_out(&self, messages: &[Arc<Message>], number: u64, at: &mut HandedOut, left: &mut usize) -> bool {
         let [message, others @ ..] = messages else { return true };
         if at.pattern.is_none() {
             let topics = match message.kind() {
@@ -240,7 +240,7 @@ impl Members {
         let begin = at.pattern.clone().map_or(Bound::Unbounded, Bound::Included);
         for (pattern, clients) in self.patterns.range::<Arc<[u8]>, _>((begin, Bound::Unbounded)) {
             if at.pattern.as_ref() != Some(pattern) {
-                *at = Place { pattern: Some(pattern.clone()), client: 0 };
+                *at = HandedOut { pattern: Some(pattern.clone()), client: 0 };
             }
             if at.client == ALL || !matches(pattern, message.channel(), left) {
                 at.client = ALL;

@@ -1,4 +1,4 @@
-//! [`Run`]: one run of a script on the shards that it holds: what the script may call, and when it has to stop.
+//! [`Run`]: one run of a script on the shards that it long_locks: what the script may call, and when it has to stop.
 //!
 //! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps what it overwrites
 //! ([`Undo`]). When it turns out to be too long for a worker, or to need a key that it had not declared, everything is put
@@ -8,11 +8,11 @@
 
 use super::{Running, Undo};
 use crate::acl::{Denied, Rights, User};
+use crate::admission::Admission;
 use crate::clients::Client;
 use crate::config::Opt;
 use crate::monitors::Caller;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Kind, Payload};
-use crate::room::Room;
 use crate::session::NO_CLUSTER;
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -66,7 +66,7 @@ pub(crate) enum Stop {
 
 /// The shards that a run holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Held<'h> {
+pub(crate) enum HeldShards<'h> {
     /// These, ascending.
     Some(&'h [usize]),
     All,
@@ -88,7 +88,7 @@ pub(crate) struct Run<'r, 'k> {
     pub(crate) client: &'r Client,
     pub(crate) user: &'r Arc<User>,
     pub(crate) txn: &'r mut Txn<'k>,
-    pub(crate) held: Held<'r>,
+    pub(crate) held: HeldShards<'r>,
     pub(crate) mode: Mode,
     pub(crate) db: usize,
     pub(crate) now: Now,
@@ -246,7 +246,7 @@ impl Run<'_, '_> {
         let keyspace = self.txn.keyspace();
         let positions = dispatch::keys_to_lock(spec, args);
         let keys: Vec<Key<'_>> = positions.iter().map(|at| keyspace.key(args.at(*at))).collect();
-        if let Held::Some(shards) = self.held {
+        if let HeldShards::Some(shards) = self.held {
             let is_held = |key: &Key<'_>| shards.binary_search(&keyspace.shard_of(key.hash)).is_ok();
             if run::needs_all_shards(spec) || !keys.iter().all(is_held) {
                 return self.stopped(Stop::NeedsAll);
@@ -423,10 +423,10 @@ impl Run<'_, '_> {
             if ran_us / 1000 >= threshold_ms {
                 lane.busy = true;
                 let shards = match self.held {
-                    Held::Some(shards) => Some(shards),
-                    Held::All => None,
+                    HeldShards::Some(shards) => Some(shards),
+                    HeldShards::All => None,
                 };
-                self.engine.holds.call_busy(shards, lane.running.is_function);
+                self.engine.long_locks.call_busy(shards, lane.running.is_function);
             }
         }
         true
@@ -470,5 +470,5 @@ impl Host for Run<'_, '_> {
 
 /// True when a script may not make anything larger now.
 pub(crate) fn is_out_of_memory(engine: &Engine, client: &Client, now: Now) -> bool {
-    engine.memory.is_limited() && engine.make_room(client.peer.worker, 0, now) != Room::Enough
+    engine.memory.is_limited() && engine.admit(client.peer.worker, 0, now) != Admission::Granted
 }

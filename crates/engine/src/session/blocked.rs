@@ -25,7 +25,7 @@ use strand_commands::run::{self, Context};
 use strand_commands::spec::CommandSpec;
 use strand_commands::wait::{Wait, narrowed};
 use strand_commands::{dispatch, long};
-use strand_keyspace::{Event, Key, KeyHash, Place, Served, Txn, Waiter, Wanted};
+use strand_keyspace::{Event, Key, KeyHash, Registration, Txn, Waiter, WaiterOutcome, Wanted};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 
@@ -91,7 +91,7 @@ enum Attempt {
 pub(super) struct Blocked {
     ticket: Arc<Ticket>,
     /// Its places: tag, key, place.
-    places: Vec<(u32, Box<[u8]>, Place)>,
+    places: Vec<(u32, Box<[u8]>, Registration)>,
     turn: u64,
     /// Of heap, for the places here and at the keys.
     bytes: usize,
@@ -194,15 +194,15 @@ impl Ticket {
 }
 
 impl Waiter for Ticket {
-    fn serve(&self, txn: &mut Txn<'_>, _key: &Key<'_>, tag: u32, event: Event) -> Served {
+    fn serve(&self, txn: &mut Txn<'_>, _key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome {
         let mut phase = self.phase.lock();
         let argv = match &mut *phase {
             Phase::Waiting(argv) => argv,
-            Phase::Coming(..) => return Served::Comes,
-            Phase::Over(_) => return Served::Left,
+            Phase::Coming(..) => return WaiterOutcome::Comes,
+            Phase::Over(_) => return WaiterOutcome::Left,
         };
         if self.client.is_killed() {
-            return Served::Left;
+            return WaiterOutcome::Left;
         }
         let attempt = match event {
             Event::Ready => self.attempt(txn, argv.args(), tag),
@@ -213,12 +213,12 @@ impl Waiter for Ticket {
         match attempt {
             Attempt::Over(over) => {
                 *phase = Phase::Over(over);
-                Served::Done
+                WaiterOutcome::Done
             }
-            Attempt::TooLittle => Served::TooLittle,
+            Attempt::TooLittle => WaiterOutcome::TooLittle,
             Attempt::ForSession => {
                 *phase = Phase::Coming(std::mem::take(argv), txn.now_ms());
-                Served::Told
+                WaiterOutcome::Told
             }
         }
     }
@@ -251,7 +251,7 @@ fn is_long(spec: &CommandSpec, args: Args<'_>, txn: &mut Txn<'_>, db: usize, key
 /// Places that could not be left at once.
 struct Leaving {
     ticket: Arc<Ticket>,
-    places: Vec<(u32, Box<[u8]>, Place)>,
+    places: Vec<(u32, Box<[u8]>, Registration)>,
     /// It was to come then, in unix milliseconds, and did not: who is behind it has his turn.
     told_ms: Option<i64>,
 }
@@ -273,7 +273,7 @@ impl Session {
     pub(super) fn blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
         let next = self.try_blocking(spec, now);
         // CLIENT CACHING is about this command, also when that comes later.
-        self.caching &= matches!(self.state, State::Postponed);
+        self.flags.caching &= matches!(self.state, State::Postponed);
         next
     }
     fn try_blocking(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
@@ -282,7 +282,7 @@ impl Session {
         self.last_command = self.engine.stats.ids.of(spec);
         self.lap_begins(spec, now);
         let elements = self.elements(spec);
-        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         if coming.is_none() {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
@@ -301,7 +301,7 @@ impl Session {
             drop(keys);
             self.laps.take_back();
             (self.argv, self.coming, self.state) = (in_hand, coming, State::Postponed);
-            return Next::Stop(Turn::Parked);
+            return Next::Stop(Turn::AwaitWake);
         };
         let too_long = is_long(spec, args, &mut txn, self.db, &keys);
         drop(keys);
@@ -311,7 +311,7 @@ impl Session {
             (self.argv, self.coming) = (in_hand, coming);
             return Next::Stop(Turn::Lane(self.park(spec)));
         }
-        txn.set_no_touch(self.no_touch);
+        txn.set_no_touch(self.flags.no_touch);
         let mut out = Chain::new();
         let context = Context {
             db: self.db,
@@ -345,8 +345,8 @@ impl Session {
             self.unblocked(*coming, None);
         }
         let lookups = txn.lookups();
-        self.lookups.hits += lookups.hits;
-        self.lookups.misses += lookups.misses;
+        self.meter.lookups.hits += lookups.hits;
+        self.meter.lookups.misses += lookups.misses;
         drop(txn);
         self.argv = in_hand;
         self.lap_ends(spec, now);
@@ -368,7 +368,7 @@ impl Session {
         txn: &mut Txn<'_>,
     ) -> Blocked {
         let places = |(at, wanted): (usize, Wanted)| {
-            (at as u32, Box::from(argv.args().at(at)), Place { wanted, turn })
+            (at as u32, Box::from(argv.args().at(at)), Registration { wanted, turn })
         };
         let places: Vec<_> = wait.wanted.into_iter().map(places).collect();
         let bytes = places.iter().map(|(_, key, _): &(_, Box<[u8]>, _)| PLACE_BYTES + 2 * key.len()).sum();
@@ -449,7 +449,7 @@ impl Session {
     }
     /// To be called when a session that was told to come may have come: unless it is still on its way, it waits no more.
     pub(super) fn has_come(&mut self) {
-        let on_its_way = matches!(self.state, State::Postponed | State::Parked { .. } | State::Blocked(_));
+        let on_its_way = matches!(self.state, State::Postponed | State::OnLane { .. } | State::Blocked(_));
         if !on_its_way && let Some(coming) = self.coming.take() {
             self.unblocked(*coming, None);
         }
@@ -472,9 +472,9 @@ impl Session {
             spec,
             db: self.db,
             protocol: self.protocol,
-            no_touch: self.no_touch,
-            caching: self.caching,
-            user: self.user.clone(),
+            no_touch: self.flags.no_touch,
+            caching: self.flags.caching,
+            user: self.identity.user.clone(),
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
             phase: Mutex::new(Phase::Waiting(argv)),
         })

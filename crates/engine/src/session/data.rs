@@ -31,7 +31,7 @@ pub(super) enum Ran {
     /// It is too much for a worker, as its data tell; it has done nothing.
     TooLong,
     /// It needs a shard that is held for long; it has done nothing, and the session is woken.
-    Taken,
+    Blocked,
 }
 
 impl Session {
@@ -48,7 +48,7 @@ impl Session {
         now: Now,
     ) -> Ran {
         let elements = self.elements(spec);
-        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         if elements > LONG_ELEMENTS { Ran::TooLong } else { self.data::<true>(spec, handler, now) }
     }
 
@@ -65,7 +65,7 @@ impl Session {
         let mut keys: SmallVec<[Key<'_>; 4]> = SmallVec::new();
         let now_ms = now.unix_ms();
         let hidden = self.is_guarded() && spec.keys.iter().any(KeySpec::has_hidden_keys);
-        let rights = if hidden { Rights::of(&self.user, spec, args) } else { None };
+        let rights = if hidden { Rights::of(&self.identity.user, spec, args) } else { None };
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let out = self.replies.target();
         let out_before = out.len();
@@ -90,16 +90,16 @@ impl Session {
             }
         };
         if !taken && !lock_taken(&self.engine, &self.client, &keys, &mut txn) {
-            return Ran::Taken;
+            return Ran::Blocked;
         }
         if ESTIMATED && spec.cost().is_in_the_data() {
             let elements = cost::elements_at(spec.cost(), args, &mut txn, self.db, &keys);
-            self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+            self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
             if elements > LONG_ELEMENTS {
                 return Ran::TooLong;
             }
         }
-        if self.no_touch {
+        if self.flags.no_touch {
             txn.set_no_touch(true);
         }
         let mut call = Call {
@@ -121,8 +121,8 @@ impl Session {
             return Ran::TooLong;
         }
         let lookups = call.txn.lookups();
-        self.lookups.hits += lookups.hits;
-        self.lookups.misses += lookups.misses;
+        self.meter.lookups.hits += lookups.hits;
+        self.meter.lookups.misses += lookups.misses;
         if let Some(code) = call.reply.error_code() {
             let stats = &self.engine.stats;
             stats.error(self.client.peer.worker, code);
@@ -151,7 +151,7 @@ pub(super) fn lock_taken_shards<'k>(
 ) -> bool {
     let (keyspace, now_ms) = (&*engine.keyspace, txn.now_ms());
     for _ in 0..LOOKS_MAX {
-        if engine.holds.wait_for_taken(shards, client.id, client.wake_handle()) {
+        if engine.long_locks.wait_for_taken(shards, client.id, client.wake_handle()) {
             return false;
         }
         if let Some(all) = keyspace.lock_shards_together(shards, TRIES_PER_LOOK, TRY_PATIENCE, now_ms) {

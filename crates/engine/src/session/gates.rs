@@ -4,10 +4,10 @@ use super::run::Next;
 use super::waits::On;
 use super::{Session, Turn, script};
 use crate::Now;
+use crate::admission::Admission;
 use crate::config::Opt;
 use crate::memory::OUT_OF_MEMORY;
 use crate::persist::Verdict;
-use crate::room::Room;
 use crate::scripts::busy_text;
 use crate::tracking::Mode;
 use smallvec::SmallVec;
@@ -25,10 +25,10 @@ impl Session {
     #[cold]
     pub(super) fn gate(&mut self, found: &Resolved, now: Now) -> Option<Next> {
         let flags = self.flags_in_hand(found.spec);
-        self.is_told &= self.is_retry;
+        self.again.is_told &= self.again.is_retry;
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
-            if self.user_gone {
+            if self.identity.is_removed {
                 return Some(Next::Stop(self.close()));
             }
         }
@@ -43,12 +43,12 @@ impl Session {
             );
             return Some(self.reject(found.spec, text.as_bytes()));
         }
-        if !self.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
+        if !self.identity.authenticated && self.settings.password && !flags.has(Flags::NO_AUTH) {
             return Some(self.reject(found.spec, NO_AUTH.as_bytes()));
         }
         // What is queued runs as a part of EXEC: its rights are checked here, however long that takes.
         let goes_on = self.progress.is_begun();
-        let is_limited = self.is_guarded() && !self.user.is_all_powerful();
+        let is_limited = self.is_guarded() && !self.identity.user.is_all_powerful();
         let is_long_check = is_limited && !self.queues(found.spec) && self.is_long_check(found.spec);
         if is_limited
             && !is_long_check
@@ -77,13 +77,13 @@ impl Session {
         // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
             let bytes = self.frame_bytes.saturating_sub(self.input.len());
-            match self.engine.make_room(self.slot(), bytes, now) {
-                Room::Enough => {}
-                Room::Later { at_us: until_mono_us } => {
+            match self.engine.admit(self.slot(), bytes, now) {
+                Admission::Granted => {}
+                Admission::Later { at_us: until_mono_us } => {
                     self.postpone(On::Memory, now);
                     return Some(Next::Stop(Turn::Sleep { until_mono_us }));
                 }
-                Room::None => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
+                Admission::Refused => return Some(self.reject(found.spec, OUT_OF_MEMORY.as_bytes())),
             }
         }
         if is_long_check {
@@ -98,14 +98,14 @@ impl Session {
             && self.engine.pubsub.wait(&self.client)
         {
             self.postpone(On::Subscribers, now);
-            return Some(Next::Stop(Turn::Parked));
+            return Some(Next::Stop(Turn::AwaitWake));
         }
-        if self.engine.holds.any() && self.meets_a_hold(found.spec) {
+        if self.engine.long_locks.any() && self.meets_a_hold(found.spec) {
             if let Some(is_function) = self.meets_a_busy_script(found.spec) {
                 return Some(self.reject(found.spec, busy_text(is_function).as_bytes()));
             }
             self.postpone(On::Shard, now);
-            return Some(Next::Stop(Turn::Parked));
+            return Some(Next::Stop(Turn::AwaitWake));
         }
         if self.engine.monitors.any() {
             self.tell_monitors(found.spec, now);
@@ -134,7 +134,7 @@ impl Session {
     /// Who runs on the lane anyhow waits there.
     fn meets_a_hold(&self, spec: &'static CommandSpec) -> bool {
         let (engine, args) = (&self.engine, self.argv.args());
-        let wait = |shards| engine.holds.wait(shards, self.client.id, self.client.wake_handle());
+        let wait = |shards| engine.long_locks.wait(shards, self.client.id, self.client.wake_handle());
         if cost::locks_all(spec) {
             return wait(None);
         }
@@ -157,7 +157,7 @@ impl Session {
             // On a helper thread, and so is this.
             return;
         }
-        self.engine.remember(&self.client, self.caching, spec, args);
+        self.engine.remember(&self.client, self.flags.caching, spec, args);
         let stays = match spec.exec {
             // CLIENT CACHING is about what comes after CLIENT commands, and about a transaction as a whole.
             Exec::Session(S::Multi | S::Exec) => true,
@@ -165,7 +165,7 @@ impl Session {
             _ if script::runs_script(spec) || may_wait(spec, args) => true,
             _ => args.is(0, "CLIENT"),
         };
-        self.caching &= stays;
+        self.flags.caching &= stays;
     }
     /// True when a command with these flags may send messages to subscribers.
     fn may_publish(&self, flags: Flags) -> bool {
@@ -178,12 +178,12 @@ impl Session {
     #[cold]
     fn meets_a_busy_script(&self, spec: &'static CommandSpec) -> Option<bool> {
         if cost::locks_all(spec) {
-            return self.engine.holds.is_busy(None);
+            return self.engine.long_locks.is_busy(None);
         }
         let keys = long::keys(spec, self.argv.args(), &self.engine.keyspace);
         let shards: SmallVec<[usize; 8]> =
             keys.iter().map(|k| self.engine.keyspace.shard_of(k.hash)).collect();
-        self.engine.holds.is_busy(Some(&shards))
+        self.engine.long_locks.is_busy(Some(&shards))
     }
     /// The name of a protected command that this client may not call: DEBUG or MODULE.
     fn not_allowed(&self, spec: &CommandSpec) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use super::waits::{Postponed, Waits};
 use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
-use crate::holds::HoldsOf;
+use crate::long_locks::LongLocksOf;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
 use crate::scripts::busy_text;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall, Place, Served};
+use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome};
 use strand_commands::cost::{Cost, LONG_ELEMENTS};
 use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand, SessionCommand};
 use strand_commands::{glob, long};
@@ -28,13 +28,14 @@ use strand_wire::reply::{Protocol, Reply};
 /// A worker's call is short.
 static NOT_CANCELLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// What a job and its session both see.
-pub(super) struct Parcel {
+/// A job's session and the job share this.
+pub(super) struct JobHandle {
     cancel: Arc<AtomicBool>,
-    load: Mutex<Load>,
+    input: Mutex<JobInput>,
 }
 
-struct Load {
+/// What the session gives the job.
+struct JobInput {
     /// The arguments and their charge, until the job begins.
     args: Option<(Argv, Charge)>,
     /// The session has ended before that.
@@ -44,7 +45,7 @@ struct Load {
 /// A command that runs on a helper thread while its session waits.
 pub struct LaneJob {
     pub(super) engine: Arc<Engine>,
-    pub(super) parcel: Arc<Parcel>,
+    pub(super) handle: Arc<JobHandle>,
     pub(super) spec: &'static CommandSpec,
     pub(super) db: usize,
     pub(super) protocol: Protocol,
@@ -56,7 +57,7 @@ pub struct LaneJob {
     pub(super) user: Arc<User>,
     /// Whether this user may run it has not been checked yet.
     pub(super) unchecked: bool,
-    pub(super) place: Place,
+    pub(super) runs_on: RunsOn,
     /// It matches a pattern that takes long.
     pub(super) hard_pattern: bool,
     /// CLIENT CACHING was called before it.
@@ -102,12 +103,12 @@ impl LaneJob {
     /// one, so whoever came before that is told, too.
     fn meets_a_busy_script(&self, args: Args<'_>) -> Option<bool> {
         let engine = &self.engine;
-        if !engine.holds.any() || !engine.scripts.any_run() {
+        if !engine.long_locks.any() || !engine.scripts.any_run() {
             return None;
         }
         let waits = |shards| {
-            let goes_on = || is_done_for_nobody(self.spec) || !self.parcel.cancel.load(Relaxed);
-            engine.holds.await_or_busy(shards, goes_on)
+            let goes_on = || is_done_for_nobody(self.spec) || !self.handle.cancel.load(Relaxed);
+            engine.long_locks.await_or_busy(shards, goes_on)
         };
         match (&self.transaction, self.spec.exec) {
             (Some(transaction), _) => waits(Some(transaction.shards())),
@@ -125,11 +126,11 @@ impl LaneJob {
     /// # Errors
     /// The job again, for the hard lane.
     pub fn try_run(mut self: Box<Self>, now: Now, yield_now: &dyn Fn()) -> Result<LaneDone, Box<LaneJob>> {
-        let LaneJob { engine, parcel, spec, place, .. } = &*self;
-        let (spec, place) = (*spec, *place);
+        let LaneJob { engine, handle, spec, runs_on, .. } = &*self;
+        let (spec, runs_on) = (*spec, *runs_on);
         let mut out = Chain::new();
-        let Load { args, left } =
-            std::mem::replace(&mut *parcel.load.lock(), Load { args: None, left: false });
+        let JobInput { args, left } =
+            std::mem::replace(&mut *handle.input.lock(), JobInput { args: None, left: false });
         if left {
             engine.clients.left_for_good();
         }
@@ -150,7 +151,7 @@ impl LaneJob {
         let mut reply = Reply::bounded(&mut out, self.protocol, self.reply_bytes_max);
         let (args, now_ms) = (argv.args(), now.unix_ms());
         let waited = self.waited(began_ns);
-        let holds = HoldsOf { holds: &engine.holds, name: || self.title() };
+        let long_locks = LongLocksOf { long_locks: &engine.long_locks, name: || self.title() };
         let rng = &mut fastrand::Rng::with_seed(self.rng_seed);
         let user = engine.acl.current(&self.user);
         let rights = user.as_ref().and_then(|user| Rights::of(user, spec, args));
@@ -158,14 +159,14 @@ impl LaneJob {
             spec: Some(spec),
             args,
             client: self.client.id,
-            place,
+            runs_on,
             db: self.db,
             now_ms,
             keyspace: &engine.keyspace,
-            holds: &holds,
+            long_locks: &long_locks,
             reply: &mut reply,
             rng,
-            cancel: &parcel.cancel,
+            cancel: &handle.cancel,
             no_touch: self.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
@@ -182,7 +183,7 @@ impl LaneJob {
             Some(user) => {
                 let mut go_on = || {
                     yield_now();
-                    is_done_for_nobody(spec) || !parcel.cancel.load(Relaxed)
+                    is_done_for_nobody(spec) || !handle.cancel.load(Relaxed)
                 };
                 match user.check(spec, args, &mut go_on) {
                     Ok(()) if self.unchecked => Verdict::Allowed,
@@ -197,7 +198,7 @@ impl LaneJob {
         if verdict != Verdict::Denied && (self.unchecked || args.len() > LONG_ELEMENTS) {
             engine.remember(&self.client, self.caching, spec, args);
         }
-        let mut served = Served::Done;
+        let mut served = ServiceOutcome::Done;
         let busy = if verdict == Verdict::Denied { None } else { self.meets_a_busy_script(args) };
         match spec.exec {
             _ if verdict == Verdict::Denied => {}
@@ -221,10 +222,10 @@ impl LaneJob {
             Exec::Inline(_) | Exec::Estimated(..) => long::run(spec, &mut call),
             Exec::Container => unreachable!("no job is made of it"),
         }
-        let is_left = || parcel.cancel.load(Relaxed) && !is_done_for_nobody(spec);
-        if served != Served::Done && place != Place::Hard && !is_left() {
-            parcel.load.lock().args = Some((argv, charge));
-            self.place = Place::Hard;
+        let is_left = || handle.cancel.load(Relaxed) && !is_done_for_nobody(spec);
+        if served != ServiceOutcome::Done && runs_on != RunsOn::Hard && !is_left() {
+            handle.input.lock().args = Some((argv, charge));
+            self.runs_on = RunsOn::Hard;
             return Err(self);
         }
         let (mut error, lookups) = (call.reply.error_code().map(<[u8]>::to_vec), call.lookups);
@@ -274,7 +275,7 @@ impl LaneJob {
     }
     /// Set it to cancel (the session does when it is dropped).
     pub fn cancel_handle(&self) -> Arc<AtomicBool> {
-        self.parcel.cancel.clone()
+        self.handle.cancel.clone()
     }
     /// True when it may take seconds, as what is bounded by a budget of its own may, and a check of many long keys: others
     /// should not queue behind it.
@@ -286,7 +287,7 @@ impl LaneJob {
     }
     /// True when it is known to be hard: only its like should queue behind it.
     pub fn is_hard(&self) -> bool {
-        self.place == Place::Hard
+        self.runs_on == RunsOn::Hard
     }
     /// Whom it is for: the user's number, and the client's address without its port.
     pub fn owner(&self) -> (u64, &str) {
@@ -348,12 +349,12 @@ impl LaneDone {
 impl Session {
     /// The parked command's result; call [`Session::run`] next. Ignored when the session ended meanwhile.
     pub fn lane_done(&mut self, done: LaneDone) {
-        if !matches!(self.state, State::Parked { .. }) {
+        if !matches!(self.state, State::OnLane { .. }) {
             return;
         }
         self.state = State::Ready;
         // The wait was not the client's.
-        self.active = true;
+        self.meter.active = true;
         self.argv = done.argv;
         if done.waits {
             // What was too much for a worker has gone meanwhile: it is tried again here, and waits.
@@ -369,8 +370,8 @@ impl Session {
         if done.verdict == Verdict::Allowed {
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
         }
-        self.lookups.hits += done.lookups.hits;
-        self.lookups.misses += done.lookups.misses;
+        self.meter.lookups.hits += done.lookups.hits;
+        self.meter.lookups.misses += done.lookups.misses;
         // The limit may be another by now; the reply is not.
         if done.over && self.replies.is_wanted() && !self.replies.is_too_long(done.out.len()) {
             return self.over_output_limit();
@@ -381,29 +382,34 @@ impl Session {
         self.command_ends();
     }
     /// Runs the command in hand, whose cost is in its text, here, unless that is too much for a worker.
-    pub(super) fn serve(&mut self, spec: &'static CommandSpec, command: ServiceCommand, now: Now) -> Served {
+    pub(super) fn serve(
+        &mut self,
+        spec: &'static CommandSpec,
+        command: ServiceCommand,
+        now: Now,
+    ) -> ServiceOutcome {
         let elements = self.elements(spec);
-        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
-        self.uses_service = true;
+        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        self.flags.uses_service = true;
         if elements > LONG_ELEMENTS {
-            return Served::Lane;
+            return ServiceOutcome::Lane;
         }
-        let rights = Rights::of(&self.user, spec, self.argv.args());
+        let rights = Rights::of(&self.identity.user, spec, self.argv.args());
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let mut reply = Reply::bounded(self.replies.target(), self.protocol, bytes_max);
         let mut call = LaneCall {
             spec: Some(spec),
             args: self.argv.args(),
             client: self.client.id,
-            place: Place::Worker,
+            runs_on: RunsOn::Worker,
             db: self.db,
             now_ms: now.unix_ms(),
             keyspace: &self.engine.keyspace,
-            holds: &self.engine.holds,
+            long_locks: &self.engine.long_locks,
             reply: &mut reply,
             rng: &mut self.rng,
             cancel: &NOT_CANCELLED,
-            no_touch: self.no_touch,
+            no_touch: self.flags.no_touch,
             rights: rights.as_ref().map(|r| r as &dyn KeyRights),
             lookups: Lookups::default(),
             waits: false,
@@ -418,32 +424,32 @@ impl Session {
     }
     /// Makes a job of the command in hand.
     pub(super) fn park(&mut self, spec: &'static CommandSpec) -> Box<LaneJob> {
-        self.park_at(spec, Place::Lane)
+        self.park_at(spec, RunsOn::Lane)
     }
-    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, place: Place) -> Box<LaneJob> {
-        self.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
+    pub(super) fn park_at(&mut self, spec: &'static CommandSpec, runs_on: RunsOn) -> Box<LaneJob> {
+        self.flags.uses_service |= matches!(spec.exec, Exec::Service(_) | Exec::ServiceOnText(..));
         let hard_pattern = is_hard_pattern(spec, self.argv.args());
         let bytes = self.argv.heap_bytes() + self.leaving.as_ref().map_or(0, |leaving| leaving.bytes);
         let charge = Charge::new(&self.engine.memory, Purpose::Jobs, bytes as u64);
         let args = Some((std::mem::take(&mut self.argv), charge));
-        let load = Mutex::new(Load { args, left: false });
-        let parcel = Arc::new(Parcel { cancel: Arc::new(AtomicBool::new(false)), load });
-        self.state = State::Parked { parcel: parcel.clone(), spec };
+        let input = Mutex::new(JobInput { args, left: false });
+        let handle = Arc::new(JobHandle { cancel: Arc::new(AtomicBool::new(false)), input });
+        self.state = State::OnLane { handle: handle.clone(), spec };
         Box::new(LaneJob {
             engine: self.engine.clone(),
-            parcel,
+            handle,
             spec,
             db: self.db,
             protocol: self.protocol,
             rng_seed: self.rng.u64(..),
-            no_touch: self.no_touch,
+            no_touch: self.flags.no_touch,
             client: self.client.clone(),
             reply_bytes_max: self.replies.job_bytes_max(self.settings.reply_bytes_max),
-            user: self.user.clone(),
+            user: self.identity.user.clone(),
             unchecked: false,
-            place,
+            runs_on,
             hard_pattern,
-            caching: std::mem::take(&mut self.caching),
+            caching: std::mem::take(&mut self.flags.caching),
             transaction: self.leaving.take(),
             script: self.leaving_script.take(),
             left_ns: self.engine.host.mono_ns(),
@@ -458,20 +464,20 @@ impl Session {
     }
     /// True while the session waits for a job that changes nothing, and nothing that came is left to do behind the job.
     pub fn only_reads(&self) -> bool {
-        matches!(&self.state, State::Parked { spec, .. } if !is_done_for_nobody(spec))
+        matches!(&self.state, State::OnLane { spec, .. } if !is_done_for_nobody(spec))
             && self.input.is_empty()
     }
     /// Tells the job that is out, if one is, that nobody waits for it. Of one that has not begun the arguments go at once,
     /// unless it is done all the same; then the client counts as one until it begins, so that clients that come, send and
     /// go fill no more memory than clients that stay.
     pub(super) fn cancel_job(&self) {
-        let State::Parked { parcel, spec } = &self.state else { return };
-        parcel.cancel.store(true, Relaxed);
-        let mut load = parcel.load.lock();
+        let State::OnLane { handle, spec } = &self.state else { return };
+        handle.cancel.store(true, Relaxed);
+        let mut input = handle.input.lock();
         if !is_done_for_nobody(spec) {
-            load.args = None;
-        } else if load.args.is_some() && !load.left {
-            load.left = true;
+            input.args = None;
+        } else if input.args.is_some() && !input.left {
+            input.left = true;
             self.engine.clients.left_behind();
         }
     }

@@ -147,11 +147,11 @@ impl Session {
     #[inline]
     pub(super) fn lap_begins(&mut self, spec: &CommandSpec, now: Now) -> bool {
         let bytes = self.frame_bytes - self.input.len();
-        let is_sampled = self.next_sample == 0;
-        self.next_sample -= u32::from(!is_sampled);
-        self.is_sampled = is_sampled;
+        let is_sampled = self.sample.next == 0;
+        self.sample.next -= u32::from(!is_sampled);
+        self.sample.is_on = is_sampled;
         if is_sampled {
-            self.sample_out = self.replies.out.len();
+            self.sample.out_bytes = self.replies.out.len();
         }
         let alone =
             is_sampled || bytes > self.settings.shared_lap_bytes_max || may_be_slow(spec, self.argv.args());
@@ -162,7 +162,7 @@ impl Session {
     #[inline(never)]
     pub(super) fn lap_ends(&mut self, spec: &CommandSpec, now: Now) {
         let Some(took_ns) = self.laps.end(&self.engine, self.client.peer.worker, now) else { return };
-        let is_looked_at = self.is_sampled || self.postponed.is_some();
+        let is_looked_at = self.sample.is_on || self.postponed.is_some();
         if is_looked_at || self.engine.slow_log.is_slow(took_ns / 1000) {
             self.look_at_lap(spec, took_ns, now);
         }
@@ -176,7 +176,7 @@ impl Session {
             self.engine.note_waits(&self.client, spec, args, now, &waits);
         }
         self.engine.note_slow(&self.client, spec, args, now, took_ns / 1000, waits);
-        if self.is_sampled {
+        if self.sample.is_on {
             self.take_sample(spec, took_ns);
         }
     }

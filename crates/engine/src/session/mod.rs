@@ -17,6 +17,7 @@ mod run;
 mod samples;
 mod script;
 mod settings;
+mod state;
 mod subscriptions;
 mod waits;
 mod watch;
@@ -27,7 +28,6 @@ pub use lane::{LaneDone, LaneJob};
 pub(crate) use script::{replay as replay_script, runs_script};
 pub(crate) use waits::Waits;
 
-use crate::acl::User;
 use crate::clients::{Client, Snapshot};
 use crate::pubsub::Subscriptions;
 use crate::stats::{Stat, Tally};
@@ -37,12 +37,11 @@ use framing::{Replies, Requests};
 use laps::Laps;
 use multi::{Queue, Transaction};
 use settings::SessionSettings;
+use state::{Again, Awaited, ClientFlags, DiskWait, Identity, Mute, OutputWatch, Sample, State, TurnMeter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use strand_chain::Chain;
-use strand_commands::spec::CommandSpec;
-use strand_keyspace::Lookups;
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::{Protocol, Reply};
 use subscriptions::Progress;
@@ -53,22 +52,22 @@ use watch::Watch;
 pub const COMMANDS_PER_TURN_MAX: usize = 256;
 /// A session with more unwritten output than this executes nothing until it has drained.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// A client that neither reads nor lets the server read for so long waits for the server to execute: it writes all its
+/// A client that neither reads nor lets the server read for this long waits for the server: the client writes all its
 /// requests before it reads the first reply. The session then executes on, as redis-server always does, within
 /// `client-output-buffer-limit` and `maxmemory-clients`, until the client has read everything.
 const STALL_US: u64 = 100_000;
 /// A session that had too much output goes on when one part in this many of the bound is left, or less.
 const OUTPUT_RESUME_PART: usize = 4;
-/// What that is for one that is authenticated.
+/// Unwritten output at which an authenticated session goes on.
 pub const OUTPUT_RESUME_BYTES: usize = OUTPUT_BYTES_MAX / OUTPUT_RESUME_PART;
 /// A session that holds this many bytes of unexecuted requests reads no more. Generous, because a client may well send
 /// all its requests before it reads the first reply, and requests cost less room than their replies would.
 pub const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
-/// The same before authentication, while a password is set: whoever is not known yet gets little memory.
+/// [`READ_AHEAD_BYTES_MAX`] before authentication, while a password is set: an unknown client gets little memory.
 pub const UNAUTHENTICATED_READ_AHEAD_BYTES_MAX: usize = 32 * 1024;
-/// The same of unwritten output.
+/// [`OUTPUT_BYTES_MAX`] before authentication, while a password is set.
 pub const UNAUTHENTICATED_OUTPUT_BYTES_MAX: usize = 16 * 1024;
-/// A first request of which more has come is no head any more: `login-timeout` lets it take its time.
+/// A first request that is longer than this is a body and not a head any more: `login-timeout` does not end it.
 const FIRST_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// What the driver does next. In every case: write [`Session::output`] as far as the socket takes it.
@@ -85,7 +84,7 @@ pub enum Turn {
     Lane(Box<LaneJob>),
     /// A lane job is still out, or shards that the next command needs are held for long: as for [`Turn::Lane`], wait to be
     /// woken.
-    Parked,
+    AwaitWake,
     /// The command in hand waits for data: run again when woken, or at this time, on the clock of [`Now::mono_us`]; go on
     /// reading meanwhile while [`Session::wants_read`]. A client that hangs up waits no more: drop the session.
     Blocked {
@@ -115,63 +114,28 @@ pub struct Session {
     state: State,
     db: usize,
     protocol: Protocol,
-    authenticated: bool,
-    user: Arc<User>,
-    /// Not authenticated, or a user who may not do everything: the gate looks at each command.
-    guarded: bool,
-    /// The user was removed: the session ends.
-    user_gone: bool,
-    /// When the login in hand may be tried, on the clock of [`Now::mono_us`]: too many have failed before.
-    login_at_us: Option<u64>,
+    identity: Identity,
+    flags: ClientFlags,
     settings: SessionSettings,
     rng: fastrand::Rng,
+    meter: TurnMeter,
+    output: OutputWatch,
+    disk: DiskWait,
+    sample: Sample,
+    again: Again,
     tally: Tally,
     laps: Laps,
     /// What the command in hand waits for, or has waited for.
     postponed: Option<Box<Postponed>>,
-    /// Since when replies have waited for the disk; 0 when they do not.
-    disk_since_us: u64,
-    /// Commands until one is looked at for [`crate::diag`]'s heaviest keys.
-    next_sample: u32,
-    /// The command in hand is that one.
-    is_sampled: bool,
-    /// Bytes of replies when it began.
-    sample_out: usize,
     /// Number of the last command, for CLIENT LIST.
     last_command: u32,
     /// Bytes received since the last whole command: what `client-query-buffer-limit` bounds.
     frame_bytes: usize,
     /// The last [`Session::read_target`] was a body's.
     reading_body: bool,
-    /// Requests ahead whose keys were prefetched.
-    looked_ahead: usize,
-    /// Bytes came since the last turn.
-    active: bool,
-    /// Elements of work left in this turn.
-    work_left: isize,
-    /// Replies wait until the append-only file is on the disk up to this place in the stream of changes.
-    awaits_disk: Option<u64>,
-    /// What is handed out meanwhile: nothing.
-    kept_back: Chain,
-    /// Output left by the last turn: less of it now means that the client reads.
-    output_left: usize,
     last_active_us: u64,
     /// What `login-timeout` runs for.
     awaited: Awaited,
-    /// More unwritten output than this stops it for the time being.
-    output_bytes_max: usize,
-    /// Since when no output left while it waits for that.
-    stalled_since_us: u64,
-    /// Since when the output is over its soft limit.
-    over_soft_since_us: Option<u64>,
-    input_bytes: u64,
-    reads: u64,
-    /// What reading found in this turn.
-    lookups: Lookups,
-    no_evict: bool,
-    no_touch: bool,
-    /// A service may keep something for this client.
-    uses_service: bool,
     /// What is queued since MULTI.
     queue: Option<Box<Queue>>,
     /// The keys of WATCH.
@@ -183,61 +147,12 @@ pub struct Session {
     subscriptions: Subscriptions,
     /// Its prefixes of CLIENT TRACKING BCAST.
     prefixes: BTreeSet<Vec<u8>>,
-    /// CLIENT CACHING was called for the next command.
-    caching: bool,
     /// How far the SUBSCRIBE or UNSUBSCRIBE in hand has come.
     progress: Progress,
     /// It waited for data and was told to come and get it: its turn, until it has.
     coming: Option<Box<Blocked>>,
-    /// The command in hand is tried again.
-    is_retry: bool,
-    /// Who watches was told of it before.
-    is_told: bool,
     /// A script on its way to a helper thread.
     leaving_script: Option<script::Task>,
-}
-
-/// What a session is waiting for.
-enum State {
-    /// Nothing.
-    Ready,
-    /// Its output to drain.
-    Draining,
-    /// The end of a CLIENT PAUSE or of a long hold on a shard; the command in hand comes then.
-    Postponed,
-    /// Data, or a time.
-    Blocked(Box<Blocked>),
-    /// A time (DEBUG SLEEP); then `+OK`.
-    Sleeping { until_us: u64 },
-    /// Its lane job.
-    Parked { parcel: Arc<lane::Parcel>, spec: &'static CommandSpec },
-    /// The driver to write the rest and close.
-    Closing,
-    /// The driver to close.
-    Aborted,
-}
-
-/// What `login-timeout` runs for.
-enum Awaited {
-    /// Nothing: a request has been served, or nobody asked.
-    Nothing,
-    /// The login, where there must be one; else the first byte, for which there is time.
-    Login { since_us: u64 },
-    /// The rest of the head of the first request, where nobody must log in.
-    Head { since_us: u64 },
-}
-
-/// Which replies the client wants (CLIENT REPLY).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mute {
-    /// All.
-    No,
-    /// None.
-    Off,
-    /// Not the next command's.
-    SkipNext,
-    /// Not this command's.
-    Skip,
 }
 
 impl Session {
@@ -271,10 +186,6 @@ impl Session {
         engine.stats.add(slot, Stat::Connections, 1);
         let authenticated = !settings.password;
         let mut session = Session {
-            user: engine.acl.default_user(),
-            guarded: true,
-            user_gone: false,
-            login_at_us: None,
             engine: engine.clone(),
             client,
             input: Chain::new(),
@@ -284,47 +195,42 @@ impl Session {
             state: State::Ready,
             db: 0,
             protocol: Protocol::Resp2,
-            authenticated,
+            identity: Identity {
+                user: engine.acl.default_user(),
+                authenticated,
+                guarded: true,
+                is_removed: false,
+                login_at_us: None,
+            },
+            flags: ClientFlags::default(),
+            meter: TurnMeter::default(),
+            output: OutputWatch {
+                bytes_max: OUTPUT_BYTES_MAX,
+                left: 0,
+                stalled_since_us: now.mono_us,
+                over_soft_since_us: None,
+            },
+            disk: DiskWait::default(),
+            sample: Sample { next: crate::diag::first_sample(rng_seed), is_on: false, out_bytes: 0 },
+            again: Again::default(),
             settings,
             rng: fastrand::Rng::with_seed(rng_seed),
             tally: Tally::default(),
             laps: Laps::default(),
             postponed: None,
-            disk_since_us: 0,
-            is_sampled: false,
-            sample_out: 0,
-            next_sample: crate::diag::first_sample(rng_seed),
             last_command: u32::MAX,
             frame_bytes: 0,
             reading_body: false,
-            looked_ahead: 0,
-            active: false,
-            work_left: 0,
-            awaits_disk: None,
-            kept_back: Chain::new(),
-            output_left: 0,
             last_active_us: now.mono_us,
             awaited: Awaited::Nothing,
-            output_bytes_max: OUTPUT_BYTES_MAX,
-            stalled_since_us: now.mono_us,
-            over_soft_since_us: None,
-            input_bytes: 0,
-            reads: 0,
-            lookups: Lookups::default(),
-            no_evict: false,
-            no_touch: false,
-            uses_service: false,
             queue: None,
             watch: Watch::default(),
             leaving: None,
             in_exec: false,
             subscriptions: Subscriptions::default(),
             prefixes: BTreeSet::new(),
-            caching: false,
             progress: Progress::default(),
             coming: None,
-            is_retry: false,
-            is_told: false,
             leaving_script: None,
         };
         session.guard();
@@ -363,9 +269,9 @@ impl Session {
             self.input.filled(n);
         }
         self.frame_bytes += n;
-        self.input_bytes += n as u64;
-        self.reads += u64::from(n > 0);
-        self.active |= n > 0;
+        self.meter.input_bytes += n as u64;
+        self.meter.reads += u64::from(n > 0);
+        self.meter.active |= n > 0;
     }
     /// False while enough requests are held unexecuted: let the peer's bytes wait in the socket.
     pub fn wants_read(&self) -> bool {
@@ -377,7 +283,7 @@ impl Session {
     }
     /// True while nobody has authenticated and somebody must.
     pub fn is_stranger(&self) -> bool {
-        !self.authenticated && self.settings.password
+        !self.identity.authenticated && self.settings.password
     }
     /// True when part of a request is held: arm `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
@@ -389,18 +295,18 @@ impl Session {
     }
     /// The replies: write from the front and advance.
     pub fn output(&mut self) -> &mut Chain {
-        if self.awaits_disk.is_some() { &mut self.kept_back } else { &mut self.replies.out }
+        if self.disk.offset.is_some() { &mut self.disk.kept_back } else { &mut self.replies.out }
     }
     /// True when so little output is left that [`Session::run`] goes on after [`Turn::Flush`].
     pub fn output_drained(&self) -> bool {
-        self.replies.out.len() <= self.output_bytes_max / OUTPUT_RESUME_PART
+        self.replies.out.len() <= self.output.bytes_max / OUTPUT_RESUME_PART
     }
     /// When to call [`Session::run`] although nothing happened, on the clock of [`Now::mono_us`]: the client is then idle
     /// (`timeout`), has not logged in (`login-timeout`), is over its soft output limit for too long, or waits for the server
     /// to execute before it reads. Changes with every turn.
     pub fn idle_deadline_us(&self) -> Option<u64> {
         let soft_us = self.settings.output(self.is_subscriber()).soft_us;
-        let over_soft = self.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
+        let over_soft = self.output.over_soft_since_us.map(|since| since.saturating_add(soft_us + 1));
         let deadlines =
             [self.timeout_deadline_us(), self.login_deadline_us(), over_soft, self.stall_deadline_us()];
         deadlines.into_iter().flatten().min()
@@ -408,7 +314,7 @@ impl Session {
     /// When the session executes on although its output has not drained: both bounds are met, and nothing moves.
     fn stall_deadline_us(&self) -> Option<u64> {
         let is_stalled = matches!(self.state, State::Draining) && !self.wants_read() && !self.must_log_in();
-        is_stalled.then(|| self.stalled_since_us.saturating_add(STALL_US))
+        is_stalled.then(|| self.output.stalled_since_us.saturating_add(STALL_US))
     }
     /// When a client that has not logged in, or sent a part of its first request, is waited for no longer.
     fn login_deadline_us(&self) -> Option<u64> {
@@ -426,7 +332,7 @@ impl Session {
     }
     /// True while whoever is there may do next to nothing and gets little memory.
     fn must_log_in(&self) -> bool {
-        !self.authenticated && self.settings.password
+        !self.identity.authenticated && self.settings.password
     }
     fn timeout_deadline_us(&self) -> Option<u64> {
         // Who listens is not idle.
@@ -461,8 +367,8 @@ impl Session {
             command: self.last_command,
             db: self.db,
             resp3: self.protocol == Protocol::Resp3,
-            no_evict: self.no_evict,
-            no_touch: self.no_touch,
+            no_evict: self.flags.no_evict,
+            no_touch: self.flags.no_touch,
             input_bytes: self.input.len(),
             args_bytes: self.frame_bytes.saturating_sub(self.input.len()) + waiting_bytes,
             queued_bytes: self.queue.as_ref().map_or(0, |queue| queue.bytes()) + self.watch.bytes(),
@@ -477,7 +383,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.cancel_job();
         self.stop_waiting();
-        if self.uses_service {
+        if self.flags.uses_service {
             // After the cancelling, so that what a job still begins for it is seen to be for nobody.
             self.engine.host.client_gone(self.client.id);
         }
@@ -485,7 +391,7 @@ impl Drop for Session {
         self.end_subscriptions();
         self.end_watching();
         self.end_tracking();
-        self.engine.holds.forget(self.client.id);
+        self.engine.long_locks.forget(self.client.id);
         self.engine.clients.remove(self.client.id);
     }
 }

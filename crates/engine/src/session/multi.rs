@@ -202,17 +202,17 @@ impl Session {
             self.guard();
             return Ok(Next::Detach);
         }
-        txn.set_no_touch(self.no_touch);
+        txn.set_no_touch(self.flags.no_touch);
         let unchanged = transaction.watch.is_unchanged(&txn);
         self.in_exec = true;
         let parts =
             if unchanged { self.run_queued(&transaction.commands, &mut txn, now) } else { Vec::new() };
         let lookups = txn.lookups();
-        self.lookups.hits += lookups.hits;
-        self.lookups.misses += lookups.misses;
+        self.meter.lookups.hits += lookups.hits;
+        self.meter.lookups.misses += lookups.misses;
         drop(txn);
         self.in_exec = false;
-        self.caching = false;
+        self.flags.caching = false;
         self.guard();
         if !unchanged {
             self.reply().null_array();
@@ -233,7 +233,7 @@ impl Session {
                 }
             }
         }
-        self.work_left -= elements.min(LONG_ELEMENTS) as isize;
+        self.meter.work_left -= elements.min(LONG_ELEMENTS) as isize;
         Ok(Next::Go)
     }
 
@@ -242,10 +242,10 @@ impl Session {
         let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
         let (mut parts, mut out) = (Vec::new(), Chain::new());
         let (mut laps, slot) = (Laps::default(), self.slot());
-        let is_limited = !self.user.is_all_powerful();
+        let is_limited = !self.identity.user.is_all_powerful();
         for (at, Queued { spec, argv }) in commands.iter().enumerate() {
             let id = self.engine.stats.ids.of(spec);
-            if is_limited && let Err(denied) = self.user.check(spec, argv.args(), &mut || true) {
+            if is_limited && let Err(denied) = self.identity.user.check(spec, argv.args(), &mut || true) {
                 Reply::new(&mut out, self.protocol).error(&no_longer_allowed(denied));
                 self.engine.stats.error(self.slot(), b"NOPERM");
                 continue;
@@ -259,7 +259,7 @@ impl Session {
             match spec.exec {
                 Exec::Session(command) if script::runs_script(spec) => {
                     let (engine, client, user) =
-                        (self.engine.clone(), self.client.clone(), self.user.clone());
+                        (self.engine.clone(), self.client.clone(), self.identity.user.clone());
                     let caller = script::Caller {
                         engine: &engine,
                         client: &client,
@@ -267,7 +267,7 @@ impl Session {
                         db: self.db,
                         now,
                         rng: &mut self.rng,
-                        caching: self.caching,
+                        caching: self.flags.caching,
                     };
                     let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
                     if let Some(code) =
@@ -283,8 +283,8 @@ impl Session {
                 }
                 Exec::Session(command) => self.run_session_command(command, argv.args(), &mut out, now),
                 _ => {
-                    self.engine.remember(&self.client, self.caching, spec, argv.args());
-                    let rights = rights_beyond(&self.user, spec, argv.args());
+                    self.engine.remember(&self.client, self.flags.caching, spec, argv.args());
+                    let rights = rights_beyond(&self.identity.user, spec, argv.args());
                     let context = Context {
                         db: self.db,
                         protocol: self.protocol,
@@ -530,7 +530,7 @@ fn no_longer_allowed(denied: Denied) -> String {
 
 /// Locks shards, which ascend; `None` when one is held for long, and the client is woken at the end.
 pub(super) fn lock<'k>(engine: &'k Engine, client: &Client, shards: &[usize], now: Now) -> Option<Txn<'k>> {
-    if engine.holds.any() && engine.holds.wait(Some(shards), client.id, client.wake_handle()) {
+    if engine.long_locks.any() && engine.long_locks.wait(Some(shards), client.id, client.wake_handle()) {
         return None;
     }
     let mut txn = engine.keyspace.unlocked(now.unix_ms());

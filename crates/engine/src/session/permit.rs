@@ -74,25 +74,25 @@ impl Session {
     pub(super) fn set_user(&mut self, user: Arc<User>, authenticated: bool) {
         let name = String::from_utf8_lossy(user.name()).into_owned();
         self.client.set_texts(|t| t.user = name);
-        if user.id() != self.user.id() {
+        if user.id() != self.identity.user.id() {
             self.end_service();
         }
-        self.user = user;
-        self.authenticated = authenticated;
+        self.identity.user = user;
+        self.identity.authenticated = authenticated;
         self.limits_changed();
     }
     /// What a service keeps for this client (streams) is the user's, who may be another one from here on.
     pub(super) fn end_service(&mut self) {
-        if std::mem::take(&mut self.uses_service) {
+        if std::mem::take(&mut self.flags.uses_service) {
             self.engine.host.client_gone(self.client.id);
         }
     }
     /// Users or settings have changed: takes the user as it is now. False when it is gone.
     pub(super) fn refresh_user(&mut self) -> bool {
-        let now = self.engine.acl.current(&self.user);
+        let now = self.engine.acl.current(&self.identity.user);
         let found = now.is_some();
-        self.user = now.unwrap_or_else(|| self.engine.acl.default_user());
-        self.authenticated &= found;
+        self.identity.user = now.unwrap_or_else(|| self.engine.acl.default_user());
+        self.identity.authenticated &= found;
         found
     }
 
@@ -106,15 +106,15 @@ impl Session {
     ) -> Result<Login, Vec<u8>> {
         let engine = self.engine.clone();
         let from = &self.client.peer.addr;
-        let waited = self.login_at_us.is_some_and(|at| at <= now.mono_us);
+        let waited = self.identity.login_at_us.is_some_and(|at| at <= now.mono_us);
         if !waited {
             let failures_max = engine.config.number(Opt::LoginFailuresMax) as u64;
             let wait_us = engine.acl.logins.wait_us(from, failures_max, now.mono_us);
-            if wait_us > 0 || self.login_at_us.is_some() {
-                return Ok(Login::Later(*self.login_at_us.get_or_insert(now.mono_us + wait_us)));
+            if wait_us > 0 || self.identity.login_at_us.is_some() {
+                return Ok(Login::Later(*self.identity.login_at_us.get_or_insert(now.mono_us + wait_us)));
             }
         }
-        self.login_at_us = None;
+        self.identity.login_at_us = None;
         if let Some(user) = engine.acl.authenticate(name, password) {
             self.set_user(user, true);
             return Ok(Login::Done);
@@ -130,32 +130,32 @@ impl Session {
     #[cold]
     pub(super) fn denied(&mut self, spec: &'static CommandSpec, now: Now) -> Option<Next> {
         let args = self.argv.args();
-        let denied = self.user.check(spec, args, &mut || true).err()?;
+        let denied = self.identity.user.check(spec, args, &mut || true).err()?;
         self.last_command = self.engine.stats.ids.of(spec);
         self.publish();
-        let text = self.engine.deny(&self.client, &self.user, spec, denied, args, now);
+        let text = self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now);
         Some(self.reject(spec, &text))
     }
     /// True when the check of the command in hand is too much for a worker.
     pub(super) fn is_long_check(&mut self, spec: &'static CommandSpec) -> bool {
-        let steps = self.user.steps(spec, self.argv.args());
-        self.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
+        let steps = self.identity.user.steps(spec, self.argv.args());
+        self.meter.work_left -= (steps.min(STEPS_AT_ONCE) / STEPS_PER_ELEMENT) as isize;
         steps > STEPS_AT_ONCE && spec.exec.on_keys().is_some()
     }
 
     /// True when the command in hand has to be shown to the gate for the user's sake.
     #[inline]
     pub(super) fn is_guarded(&self) -> bool {
-        self.guarded
+        self.identity.guarded
     }
     /// To be called when the user, its rights or the session's authentication changed.
     pub(super) fn guard(&mut self) {
-        self.guarded = !self.authenticated
-            || !self.user.is_all_powerful()
+        self.identity.guarded = !self.identity.authenticated
+            || !self.identity.user.is_all_powerful()
             || self.queue.is_some()
             || self.only_listens()
             || self.client.tracked.mode() != Mode::OFF;
-        self.output_bytes_max = match self.must_log_in() {
+        self.output.bytes_max = match self.must_log_in() {
             true => UNAUTHENTICATED_OUTPUT_BYTES_MAX,
             false => OUTPUT_BYTES_MAX,
         };
@@ -163,6 +163,6 @@ impl Session {
     /// True when the job that is out is an administrator's, whose answer is awaited although its user is gone: it may be the
     /// command that removed it.
     pub(super) fn awaits_admin(&self) -> bool {
-        matches!(&self.state, super::State::Parked { spec, .. } if spec.flags.has(Flags::ADMIN))
+        matches!(&self.state, super::State::OnLane { spec, .. } if spec.flags.has(Flags::ADMIN))
     }
 }

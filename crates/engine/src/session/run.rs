@@ -12,7 +12,7 @@ use crate::Now;
 use crate::monitors::Caller;
 use crate::stats::{PerCommand, Stat};
 use smallvec::SmallVec;
-use strand_commands::call::{Place, Served};
+use strand_commands::call::{RunsOn, ServiceOutcome};
 use strand_commands::cost::{LONG_ELEMENTS, is_quick};
 use strand_commands::dispatch;
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
@@ -70,18 +70,18 @@ impl Session {
         if self.client.is_killed() {
             self.abort();
         }
-        if self.awaits_disk.is_some() && self.still_awaits_disk() {
-            return Turn::Parked;
+        if self.disk.offset.is_some() && self.still_awaits_disk() {
+            return Turn::AwaitWake;
         }
-        if self.disk_since_us > 0 {
+        if self.disk.since_us > 0 {
             self.has_awaited_disk(now);
         }
         if self.settings.is_stale(&self.engine) {
             self.refresh_settings();
         }
-        if self.user_gone && !self.awaits_admin() {
+        if self.identity.is_removed && !self.awaits_admin() {
             match self.state {
-                State::Parked { .. } => self.abort(),
+                State::OnLane { .. } => self.abort(),
                 State::Closing | State::Aborted => {}
                 // Its last reply may tell that it is gone.
                 _ => _ = self.close(),
@@ -89,7 +89,7 @@ impl Session {
         }
         // Whoever reads what is queued is not idle; the last reply's being written is no sign of life.
         let reads = !self.replies.out.is_empty() || matches!(self.state, State::Draining);
-        if std::mem::take(&mut self.active) || (reads && self.replies.out.len() < self.output_left) {
+        if std::mem::take(&mut self.meter.active) || (reads && self.replies.out.len() < self.output.left) {
             self.last_active_us = now.mono_us;
         } else if self.timeout_deadline_us().is_some_and(|deadline| now.mono_us >= deadline) {
             self.engine.stats.add(self.slot(), Stat::IdleCloses, 1);
@@ -107,7 +107,7 @@ impl Session {
         // A command that ends the session has replied, too.
         self.replies.seal();
         let turn = self.check_output(turn, now);
-        self.output_left = self.replies.out.len();
+        self.output.left = self.replies.out.len();
         self.end_turn(self.replies.out.len() - out_before);
         if self.engine.persist.aof.gates.is_on() && !self.replies.out.is_empty() {
             self.keep_back(turn, now)
@@ -123,14 +123,14 @@ impl Session {
         if matches!(turn, Turn::Abort) {
             return turn;
         }
-        self.awaits_disk = Some(self.engine.keyspace.journal().tail());
+        self.disk.offset = Some(self.engine.keyspace.journal().tail());
         match turn {
             _ if !self.still_awaits_disk() => turn,
             // It runs meanwhile.
             Turn::Lane(job) => Turn::Lane(job),
             _ => {
-                self.disk_since_us = now.mono_us;
-                Turn::Parked
+                self.disk.since_us = now.mono_us;
+                Turn::AwaitWake
             }
         }
     }
@@ -138,12 +138,13 @@ impl Session {
     fn still_awaits_disk(&mut self) -> bool {
         let gates = &self.engine.persist.aof.gates;
         let waits = self
-            .awaits_disk
+            .disk
+            .offset
             .is_some_and(|offset| gates.wait(offset, self.client.id, self.client.wake_handle()));
         if !waits || matches!(self.state, State::Aborted) {
-            self.awaits_disk = None;
+            self.disk.offset = None;
         }
-        self.awaits_disk.is_some()
+        self.disk.offset.is_some()
     }
 
     /// `login-timeout`.
@@ -162,18 +163,18 @@ impl Session {
     /// read everything, its output is bounded by the limits of the configuration alone.
     #[cold]
     fn runs_on(&mut self, now: Now) -> bool {
-        if self.replies.out.len() < self.output_left {
-            self.stalled_since_us = now.mono_us;
+        if self.replies.out.len() < self.output.left {
+            self.output.stalled_since_us = now.mono_us;
         }
         if self.stall_deadline_us().is_none_or(|deadline| now.mono_us < deadline) {
             return false;
         }
-        self.output_bytes_max = usize::MAX;
+        self.output.bytes_max = usize::MAX;
         true
     }
 
     fn work(&mut self, now: Now) -> Turn {
-        if self.output_bytes_max == usize::MAX && self.replies.out.is_empty() {
+        if self.output.bytes_max == usize::MAX && self.replies.out.is_empty() {
             self.guard();
         }
         let drains = matches!(self.state, State::Draining) && !self.output_drained();
@@ -186,11 +187,11 @@ impl Session {
             State::Postponed => {
                 self.state = State::Ready;
                 self.last_active_us = now.mono_us;
-                self.is_retry = true;
+                self.again.is_retry = true;
                 let next = self.execute(now);
-                self.is_retry = false;
+                self.again.is_retry = false;
                 self.was_parked(now);
-                self.engine.holds.has_run(self.client.id);
+                self.engine.long_locks.has_run(self.client.id);
                 self.has_come();
                 if let Next::Stop(turn) = next {
                     return turn;
@@ -210,16 +211,16 @@ impl Session {
                 self.reply().ok();
                 self.command_ends();
             }
-            State::Parked { .. } => return Turn::Parked,
+            State::OnLane { .. } => return Turn::AwaitWake,
             State::Closing => return Turn::Close,
             State::Aborted => return Turn::Abort,
         }
-        self.work_left = WORK_PER_TURN;
-        while self.work_left > 0 {
-            self.work_left -= COMMAND_WORK;
-            if self.replies.out.len() >= self.output_bytes_max {
+        self.meter.work_left = WORK_PER_TURN;
+        while self.meter.work_left > 0 {
+            self.meter.work_left -= COMMAND_WORK;
+            if self.replies.out.len() >= self.output.bytes_max {
                 self.state = State::Draining;
-                self.stalled_since_us = now.mono_us;
+                self.output.stalled_since_us = now.mono_us;
                 return Turn::Flush;
             }
             self.look_ahead();
@@ -263,8 +264,8 @@ impl Session {
     /// Once for each few requests of a pipeline: asks for the memory that they will need.
     #[inline]
     fn look_ahead(&mut self) {
-        if self.looked_ahead > 0 {
-            self.looked_ahead -= 1;
+        if self.meter.looked_ahead > 0 {
+            self.meter.looked_ahead -= 1;
             return;
         }
         let front = self.input.front();
@@ -292,7 +293,7 @@ impl Session {
             }
             keys => keyspace.prefetch(self.db, keys),
         }
-        self.looked_ahead = requests.saturating_sub(1);
+        self.meter.looked_ahead = requests.saturating_sub(1);
     }
 
     /// Executes the command in hand.
@@ -309,7 +310,7 @@ impl Session {
             || spec.flags.0 & (Flags::PROTECTED.0 | Flags::BLOCKING.0) != 0
             || self.engine.pause.is_set()
             || self.engine.monitors.any()
-            || self.engine.holds.any()
+            || self.engine.long_locks.any()
             || self.engine.pubsub.is_congested()
             || self.engine.persist.alerts() != 0
             || (self.engine.memory.is_limited() && spec.flags.has(Flags::DENYOOM));
@@ -324,10 +325,10 @@ impl Session {
             } else {
                 self.estimated(spec, run, now)
             };
-            if ran == Ran::Taken {
+            if ran == Ran::Blocked {
                 self.laps.take_back();
                 self.postpone(On::Shard, now);
-                return Next::Stop(Turn::Parked);
+                return Next::Stop(Turn::AwaitWake);
             }
             self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             if ran == Ran::TooLong {
@@ -350,7 +351,7 @@ impl Session {
                 let held = self.replies.len();
                 let outcome = self.session_command(command, argv.args(), now);
                 let wrote = self.replies.len().saturating_sub(held);
-                self.work_left -= (wrote / TEXT_BYTES) as isize;
+                self.meter.work_left -= (wrote / TEXT_BYTES) as isize;
                 self.argv = argv;
                 let is_over = !matches!(outcome, Ok(Next::Taken | Next::Detach));
                 if matches!(command, SessionCommand::Exec) && is_over && self.engine.monitors.any() {
@@ -362,7 +363,7 @@ impl Session {
                 }
                 if let Ok(Next::Taken) = outcome {
                     self.postpone(On::Shard, now);
-                    return Next::Stop(Turn::Parked);
+                    return Next::Stop(Turn::AwaitWake);
                 }
                 if let Ok(Next::GoOn) = outcome {
                     self.state = State::Postponed;
@@ -404,14 +405,14 @@ impl Session {
                 self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
                 self.lap_begins(spec, now);
                 match self.serve(spec, command, now) {
-                    Served::Done => self.lap_ends(spec, now),
-                    Served::Lane => {
+                    ServiceOutcome::Done => self.lap_ends(spec, now),
+                    ServiceOutcome::Lane => {
                         self.laps.take_back();
                         return Next::Stop(Turn::Lane(self.park(spec)));
                     }
-                    Served::Hard => {
+                    ServiceOutcome::Hard => {
                         self.laps.take_back();
-                        return Next::Stop(Turn::Lane(self.park_at(spec, Place::Hard)));
+                        return Next::Stop(Turn::Lane(self.park_at(spec, RunsOn::Hard)));
                     }
                 }
             }
@@ -516,9 +517,9 @@ impl Session {
         let over = |bytes: usize| bytes > 0 && held > bytes;
         let mut over_for_too_long = false;
         if !over(limits.soft_bytes) {
-            self.over_soft_since_us = None;
+            self.output.over_soft_since_us = None;
         } else {
-            let since = *self.over_soft_since_us.get_or_insert(now.mono_us);
+            let since = *self.output.over_soft_since_us.get_or_insert(now.mono_us);
             over_for_too_long = now.mono_us.saturating_sub(since) > limits.soft_us;
         }
         if !over(limits.hard_bytes) && !over_for_too_long {
@@ -534,15 +535,15 @@ impl Session {
 
     pub(super) fn refresh_settings(&mut self) {
         self.settings = super::SessionSettings::of(&self.engine);
-        let before = self.user.clone();
-        self.user_gone |= !self.refresh_user() || !self.may_listen_on(&before);
+        let before = self.identity.user.clone();
+        self.identity.is_removed |= !self.refresh_user() || !self.may_listen_on(&before);
         self.tell_output_limit();
         self.limits_changed();
     }
     /// To be called when the session's authentication or its settings changed.
     pub(super) fn limits_changed(&mut self) {
         self.guard();
-        self.requests.set_limits(&self.settings, self.authenticated);
+        self.requests.set_limits(&self.settings, self.identity.authenticated);
     }
     /// Ends the session when its replies are written.
     pub(super) fn close(&mut self) -> Turn {
@@ -569,11 +570,11 @@ impl Session {
         }
         for (stat, n) in [
             (Stat::Commands, commands),
-            (Stat::InputBytes, std::mem::take(&mut self.input_bytes)),
+            (Stat::InputBytes, std::mem::take(&mut self.meter.input_bytes)),
             (Stat::OutputBytes, out_bytes as u64),
-            (Stat::Reads, std::mem::take(&mut self.reads)),
-            (Stat::KeyspaceHits, std::mem::take(&mut self.lookups.hits)),
-            (Stat::KeyspaceMisses, std::mem::take(&mut self.lookups.misses)),
+            (Stat::Reads, std::mem::take(&mut self.meter.reads)),
+            (Stat::KeyspaceHits, std::mem::take(&mut self.meter.lookups.hits)),
+            (Stat::KeyspaceMisses, std::mem::take(&mut self.meter.lookups.misses)),
         ] {
             if n > 0 {
                 stats.add(slot, stat, n);

@@ -15,9 +15,9 @@ impl Session {
     pub(super) fn take_sample(&mut self, spec: &CommandSpec, took_ns: u64) {
         // One that was parked is looked at whatever its turn: it counts for itself.
         let weight = if self.postponed.is_some() { 1.0 } else { f64::from(EVERY) };
-        self.next_sample = self.rng.u32(0..2 * EVERY - 1);
+        self.sample.next = self.rng.u32(0..2 * EVERY - 1);
         let moved = self.frame_bytes.saturating_sub(self.input.len())
-            + self.replies.out.len().saturating_sub(self.sample_out);
+            + self.replies.out.len().saturating_sub(self.sample.out_bytes);
         let weight = Weight { count: 1.0, bytes: moved as f64, ns: took_ns as f64 }.part(weight);
         self.engine.add_sample(self.slot(), spec, self.argv.args(), self.db, &weight);
     }

@@ -12,7 +12,7 @@ use super::run::Next;
 use crate::acl::{Acl, User};
 use crate::clients::Client;
 use crate::scripts::functions::Function;
-use crate::scripts::run::{Held, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
+use crate::scripts::run::{HeldShards, Later, Mode, OnLane, Run, Stop, is_out_of_memory};
 use crate::scripts::{Known, Pooled, Routes, Running, Undo, busy_text};
 use crate::stats::PerCommand;
 use crate::{Engine, Now};
@@ -209,8 +209,8 @@ pub(super) struct Caller<'c> {
 }
 
 /// Where a try runs: what it holds and what it may become.
-struct Place<'p> {
-    held: Held<'p>,
+struct Footing<'p> {
+    held: HeldShards<'p>,
     mode: Mode,
     lane: Option<OnLane<'p>>,
 }
@@ -221,10 +221,10 @@ fn attempt(
     args: Args<'_>,
     caller: &mut Caller<'_>,
     txn: &mut Txn<'_>,
-    place: Place<'_>,
+    footing: Footing<'_>,
     reply: &mut Reply<'_>,
 ) -> Tried {
-    let Place { held, mode, lane } = place;
+    let Footing { held, mode, lane } = footing;
     let engine = caller.engine;
     let mut vm = match engine.scripts.take_vm() {
         Ok(vm) => vm,
@@ -264,7 +264,7 @@ fn attempt(
     let ended = task.run(&mut vm, args, limits, &mut run, reply);
     let Run { undo, stop, txn, later, .. } = run;
     give_back(engine, vm);
-    let Ended::Stopped(place) = ended else {
+    let Ended::Stopped(footing) = ended else {
         Later::settle(&later, engine, caller.client, txn);
         return Tried::Done(reply.error_code().map(<[u8]>::to_vec));
     };
@@ -293,8 +293,9 @@ fn attempt(
     if mode != Mode::Bounded {
         Later::settle(&later, engine, caller.client, txn);
     }
-    let place = place.map(|place| format!(" script: {}, on {place}.", task.name())).unwrap_or_default();
-    reply.error(&(text + &place));
+    let footing =
+        footing.map(|footing| format!(" script: {}, on {footing}.", task.name())).unwrap_or_default();
+    reply.error(&(text + &footing));
     Tried::Done(Some(b"ERR".to_vec()))
 }
 
@@ -316,16 +317,16 @@ pub(super) fn in_transaction(
     };
     let tried = match job {
         None => {
-            let place = Place { held: Held::All, mode: Mode::Bounded, lane: None };
-            attempt(&task, args, &mut caller, txn, place, reply)
+            let footing = Footing { held: HeldShards::All, mode: Mode::Bounded, lane: None };
+            attempt(&task, args, &mut caller, txn, footing, reply)
         }
         Some((call, began_us)) => {
             let engine = caller.engine;
             let running = engine.scripts.begins(running(&task, args, began_us));
             let lane =
                 OnLane { running: &running, cancel: call.cancel, yield_now: call.yield_now, busy: false };
-            let place = Place { held: Held::All, mode: Mode::Final, lane: Some(lane) };
-            let tried = attempt(&task, args, &mut caller, txn, place, reply);
+            let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane) };
+            let tried = attempt(&task, args, &mut caller, txn, footing, reply);
             engine.scripts.ended(&running);
             tried
         }
@@ -368,9 +369,9 @@ pub(crate) fn replay(
     let running = engine.scripts.begins(running(&task, args, engine.host.mono_us()));
     let (cancel, yield_now) = (AtomicBool::new(false), || engine.host.yield_now());
     let lane = OnLane { running: &running, cancel: &cancel, yield_now: &yield_now, busy: false };
-    let place = Place { held: Held::All, mode: Mode::Final, lane: Some(lane) };
+    let footing = Footing { held: HeldShards::All, mode: Mode::Final, lane: Some(lane) };
     // In this mode nothing begins anew.
-    let _ = attempt(&task, args, &mut caller, &mut txn, place, reply);
+    let _ = attempt(&task, args, &mut caller, &mut txn, footing, reply);
     engine.scripts.ended(&running);
 }
 
@@ -406,8 +407,8 @@ pub(super) fn run_on_lane(
     while let Some((mode, rest)) = tries.split_first() {
         tries = rest;
         let (held, shards) = match mode {
-            Mode::Final => (Held::All, &all),
-            _ => (Held::Some(&declared), &declared),
+            Mode::Final => (HeldShards::All, &all),
+            _ => (HeldShards::Some(&declared), &declared),
         };
         let mut txn = call.hold_shards(shards);
         txn.set_no_touch(call.no_touch);
@@ -423,8 +424,8 @@ pub(super) fn run_on_lane(
             caching: job.caching,
         };
         let mut reply = Reply::bounded(&mut out, job.protocol, call.reply.room_left());
-        let place = Place { held, mode: *mode, lane: Some(lane) };
-        let tried = attempt(task, args, &mut caller, &mut txn, place, &mut reply);
+        let footing = Footing { held, mode: *mode, lane: Some(lane) };
+        let tried = attempt(task, args, &mut caller, &mut txn, footing, &mut reply);
         call.lookups = txn.lookups();
         match tried {
             Tried::Done(code) => {
@@ -448,10 +449,10 @@ pub(super) fn run_on_lane(
 impl Session {
     /// EVAL, EVALSHA, FCALL and their read-only twins.
     pub(super) fn run_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
-        let caching = self.caching;
+        let caching = self.flags.caching;
         let outcome = self.try_script(command, args, now);
         // CLIENT CACHING is about this script, also when that comes later or runs elsewhere.
-        self.caching = caching && matches!(outcome, Ok(Next::Detach | Next::Taken));
+        self.flags.caching = caching && matches!(outcome, Ok(Next::Detach | Next::Taken));
         outcome
     }
     fn try_script(&mut self, command: SessionCommand, args: Args<'_>, now: Now) -> Outcome {
@@ -473,18 +474,18 @@ impl Session {
                 true => (0..engine.keyspace.shards()).collect(),
                 false => task.declared(&engine, args),
             };
-            let held = if needs_all { Held::All } else { Held::Some(&shards) };
+            let held = if needs_all { HeldShards::All } else { HeldShards::Some(&shards) };
             let Some(mut txn) = lock(&engine, &client, &shards, now) else {
-                return match engine.holds.is_busy(Some(&shards)) {
+                return match engine.long_locks.is_busy(Some(&shards)) {
                     Some(is_function) => Err(busy_text(is_function).into()),
                     None => Ok(Next::Taken),
                 };
             };
-            txn.set_no_touch(self.no_touch);
+            txn.set_no_touch(self.flags.no_touch);
             let mut out = Chain::new();
             let bytes_max = self.replies.bytes_max(self.settings.reply_bytes_max);
             let mut reply = Reply::bounded(&mut out, self.protocol, bytes_max);
-            let user = self.user.clone();
+            let user = self.identity.user.clone();
             let mut caller = Caller {
                 engine: &engine,
                 client: &client,
@@ -492,15 +493,15 @@ impl Session {
                 db: self.db,
                 now,
                 rng: &mut self.rng,
-                caching: self.caching,
+                caching: self.flags.caching,
             };
-            let place = Place { held, mode: Mode::Worker, lane: None };
-            let tried = attempt(&task, args, &mut caller, &mut txn, place, &mut reply);
+            let footing = Footing { held, mode: Mode::Worker, lane: None };
+            let tried = attempt(&task, args, &mut caller, &mut txn, footing, &mut reply);
             match tried {
                 Tried::Done(code) => {
                     let lookups = txn.lookups();
-                    self.lookups.hits += lookups.hits;
-                    self.lookups.misses += lookups.misses;
+                    self.meter.lookups.hits += lookups.hits;
+                    self.meter.lookups.misses += lookups.misses;
                     drop(txn);
                     self.take_own_post();
                     self.reply().raw(out);

@@ -53,12 +53,12 @@ impl Session {
             let begin = self.progress.checked.max(1);
             let end = begin.saturating_add(slice).min(args.len());
             for at in begin..end {
-                if !self.user.may_use_channel(topic, args.at(at)) {
+                if !self.identity.user.may_use_channel(topic, args.at(at)) {
                     self.progress = Progress::default();
                     self.publish();
                     let spec = dispatch::resolve(args)?.spec;
                     let denied = Denied::Channel(at);
-                    return Err(self.engine.deny(&self.client, &self.user, spec, denied, args, now));
+                    return Err(self.engine.deny(&self.client, &self.identity.user, spec, denied, args, now));
                 }
             }
             self.progress.checked = end;
@@ -195,7 +195,7 @@ impl Session {
     /// Takes what was sent to this client, if this is the time for it: not while a reply is on its way from a helper thread.
     #[inline]
     pub(super) fn look_for_post(&mut self) {
-        if self.client.inbox.is_filled() && !matches!(self.state, State::Parked { .. }) {
+        if self.client.inbox.is_filled() && !matches!(self.state, State::OnLane { .. }) {
             match &self.state {
                 State::Blocked(blocked) => {
                     // Its reply, if it has one, knows what comes before it; and it gets none while this looks.
@@ -239,13 +239,16 @@ impl Session {
     /// The user's rules are others than `before`: false when they do not allow what the session has subscribed to.
     pub(super) fn may_listen_on(&self, before: &User) -> bool {
         let held = &self.subscriptions;
-        if held.is_empty() || Arc::as_ptr(&self.user) == before || self.user.has_channels_of(before) {
+        if held.is_empty()
+            || Arc::as_ptr(&self.identity.user) == before
+            || self.identity.user.has_channels_of(before)
+        {
             return true;
         }
-        if self.user.channel_steps(held.bytes()) > RECHECK_STEPS_MAX {
+        if self.identity.user.channel_steps(held.bytes()) > RECHECK_STEPS_MAX {
             return false;
         }
-        let may = |topic| held.set(topic).iter().all(|name| self.user.may_use_channel(topic, name));
+        let may = |topic| held.set(topic).iter().all(|name| self.identity.user.may_use_channel(topic, name));
         may(Topic::Channel) && may(Topic::Pattern) && may(Topic::Shard)
     }
     /// The session ends: its subscriptions do, on a helper thread when they are many.

@@ -83,10 +83,10 @@ impl Session {
     pub(super) fn postpone(&mut self, on: On, now: Now) {
         self.state = State::Postponed;
         if self.postponed.is_none() {
-            let holder = self.engine.holds.holder_for(self.client.id).filter(|_| on == On::Shard);
+            let holder = self.engine.long_locks.holder_for(self.client.id).filter(|_| on == On::Shard);
             self.postponed = Some(Box::new(Postponed { since_us: now.mono_us, on, holder }));
             // So that it is timed by itself when it runs.
-            self.next_sample = 0;
+            self.sample.next = 0;
         }
     }
     /// A command that was parked has run, or goes to a helper thread.
@@ -102,7 +102,7 @@ impl Session {
     /// The replies of the last commands have waited for the disk since `since_us`.
     #[cold]
     pub(super) fn has_awaited_disk(&mut self, now: Now) {
-        let since_us = std::mem::take(&mut self.disk_since_us);
+        let since_us = std::mem::take(&mut self.disk.since_us);
         let postponed = Postponed { since_us, on: On::Disk, holder: None };
         self.engine.note_parked(self.last_command, &Waits::of(Some(&postponed), now));
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use strand_chain::Chain;
-use strand_commands::call::{LaneCall, Place, Served};
+use strand_commands::call::{LaneCall, RunsOn, ServiceOutcome};
 use strand_commands::spec::ServiceCommand;
 use strand_diag::history::Figure;
 use strand_engine::config::Opt;
@@ -54,14 +54,14 @@ pub type OnClock = Arc<parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Host for TestHost {
     /// A text says where it wants to be searched.
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let args = call.args;
         let wants = match args.get(2) {
-            Some(b"lane") if call.place == Place::Worker => Served::Lane,
-            Some(b"hard") if call.place != Place::Hard => Served::Hard,
-            _ => Served::Done,
+            Some(b"lane") if call.runs_on == RunsOn::Worker => ServiceOutcome::Lane,
+            Some(b"hard") if call.runs_on != RunsOn::Hard => ServiceOutcome::Hard,
+            _ => ServiceOutcome::Done,
         };
-        if wants != Served::Done {
+        if wants != ServiceOutcome::Done {
             return wants;
         }
         let may = |key: &[u8]| match (call.may_read(key), call.may_write(key)) {
@@ -75,7 +75,7 @@ impl Host for TestHost {
             .collect();
         let keys = if keys.is_empty() { String::new() } else { format!(": {}", keys.join(" ")) };
         let place =
-            if command == ServiceCommand::RxMatch { format!(" {:?}", call.place) } else { String::new() };
+            if command == ServiceCommand::RxMatch { format!(" {:?}", call.runs_on) } else { String::new() };
         call.reply.simple(&format!("{command:?} ran{place}{keys}"));
         wants
     }
@@ -413,7 +413,7 @@ impl Peer {
                     return Stop::Parked;
                 }
                 Turn::Lane(job) => self.session.lane_done(job.run(now, &|| {})),
-                Turn::Parked => return Stop::Parked,
+                Turn::AwaitWake => return Stop::Parked,
                 Turn::Blocked { until_mono_us } => return Stop::Blocked(until_mono_us),
                 Turn::Sleep { until_mono_us } => return Stop::Sleep(until_mono_us),
                 Turn::Close => {

@@ -331,7 +331,7 @@ fn a_worker_that_meets_a_hold_at_the_lock_puts_its_session_aside() {
         scope.spawn(move || {
             let get = command(&format!("GET {key}"));
             reader.feed(&get, usize::MAX);
-            let is_parked = matches!(reader.session.run(now), Turn::Parked);
+            let is_parked = matches!(reader.session.run(now), Turn::AwaitWake);
             let _ = stopped.send((is_parked, reader));
         });
         let running = scope.spawn(move || job.run(now, &|| {}));

@@ -5,7 +5,7 @@
 //! cannot be read fails its folder: without its rules too much would be imported.
 
 use super::{EXCLUDE_FILE_BYTES_MAX, GLOBS_MAX};
-use crate::container::{Builder, Container, Digest, Entry, Kind, digest};
+use crate::container::{Builder, Container, Digest, Kind, digest};
 use crate::source::read::read;
 use crate::source::{ListError, Listing, Source, Tokens, asks_its_source, parts};
 use ignore::Match;

@@ -33,7 +33,11 @@ pub const AT_NOTE: &[u8] = b"~at";
 /// Of a source in front of another, its field `source`: what the other one answers for it.
 macro_rules! asks_its_source {
     () => {
-        fn open(&mut self, path: &[u8], entry: &$crate::container::Entry<'_>) -> Result<Box<dyn $crate::source::Object>, $crate::source::ReadError> {
+        fn open(
+            &mut self,
+            path: &[u8],
+            entry: &$crate::container::Entry<'_>,
+        ) -> Result<Box<dyn $crate::source::Object>, $crate::source::ReadError> {
             self.source.open(path, entry)
         }
 

@@ -1,6 +1,6 @@
 //! What an import adds, updates, removes and leaves alone, and what it opens for that.
 
-use crate::fake::{Fake, Held, State, counts};
+use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
 use std::os::unix::ffi::OsStrExt;
 use strand_import::{ImportOptions, Silent};
@@ -87,14 +87,14 @@ fn an_update_takes_away_the_fields_that_are_gone() {
     assert_eq!((fake.field("a.eml", "cc"), fake.field("a.eml", "message_id")), (None, None));
     // Also when the server holds a hash that no version tells of.
     fake.state().versions.clear();
-    let Some(Held::Hash(hash)) = fake.state().keys.get_mut(&b"d:a.eml"[..]).cloned() else {
+    let Some(Stored::Hash(hash)) = fake.state().keys.get_mut(&b"d:a.eml"[..]).cloned() else {
         panic!("a hash")
     };
     let mut stale = hash.clone();
     stale.insert(b"attachments".to_vec(), b"old".to_vec());
-    fake.state().keys.insert(b"d:a.eml".to_vec(), Held::Hash(stale));
+    fake.state().keys.insert(b"d:a.eml".to_vec(), Stored::Hash(stale));
     fake.import(tree.path());
-    assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Held::Hash(hash));
+    assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Stored::Hash(hash));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Documents that are no mail: their text, and the fields that they name themselves.
 
-use crate::fake::{Fake, Held, State, counts};
+use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
 use crate::nested::{deflated, zip};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ fn text_pages_and_tables_are_read() {
 
 fn hash(fake: &Fake, id: &str) -> BTreeMap<String, String> {
     let state = fake.state();
-    let Some(Held::Hash(hash)) = state.keys.get(format!("d:{id}").as_bytes()) else { panic!("no {id}") };
+    let Some(Stored::Hash(hash)) = state.keys.get(format!("d:{id}").as_bytes()) else { panic!("no {id}") };
     let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
     hash.iter().map(|(name, value)| (text(name), text(value))).collect()
 }
@@ -89,13 +89,13 @@ fn fields_that_a_document_names_go_when_it_names_others() {
 fn a_foreign_key_is_not_replaced_and_a_stale_hash_is() {
     let stale = BTreeMap::from([(b"json.old".to_vec(), b"1".to_vec())]);
     let keys =
-        BTreeMap::from([(b"d:a.json".to_vec(), Held::Text), (b"d:b.json".to_vec(), Held::Hash(stale))]);
+        BTreeMap::from([(b"d:a.json".to_vec(), Stored::Text), (b"d:b.json".to_vec(), Stored::Hash(stale))]);
     let fake = Fake::with(State { keys, ..State::default() });
     let tree = Tree::new(&[("a.json", r#"{"a":1}"#), ("b.json", r#"{"b":2}"#)]);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
     assert!(summary.dead_letters[0].reason.contains("is no hash"));
-    assert_eq!(fake.state().keys[&b"d:a.json"[..]], Held::Text);
+    assert_eq!(fake.state().keys[&b"d:a.json"[..]], Stored::Text);
     let b = hash(&fake, "b.json");
     assert!(b["json.b"] == "2" && !b.contains_key("json.old"), "{b:?}");
 }

@@ -1,6 +1,6 @@
 //! Dead letters, files that change under the import, servers that refuse, and sources that are not there.
 
-use crate::fake::{Fake, Held, counts};
+use crate::fake::{Fake, Stored, counts};
 use crate::files::{Tree, mail};
 use strand_import::{ImportError, ImportOptions, Outcome, Progress, Silent};
 
@@ -94,11 +94,11 @@ fn a_folder_that_cannot_be_read_is_a_dead_letter_and_keeps_its_documents() {
 #[test]
 fn a_key_of_another_type_is_a_dead_letter_that_is_tried_again() {
     let (fake, tree) = (Fake::start(), Tree::new(&[("a.eml", &mail("a", "1")), ("b.eml", &mail("b", "2"))]));
-    fake.state().keys.insert(b"d:a.eml".to_vec(), Held::Text);
+    fake.state().keys.insert(b"d:a.eml".to_vec(), Stored::Text);
     let summary = fake.import(tree.path());
     assert_eq!(counts(&summary).0, [1, 0, 0, 0, 1]);
     assert!(summary.dead_letters[0].reason.contains("no hash"), "{:?}", summary.dead_letters);
-    assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Held::Text);
+    assert_eq!(fake.state().keys[&b"d:a.eml"[..]], Stored::Text);
     fake.state().keys.remove(&b"d:a.eml"[..]);
     assert_eq!(counts(&fake.import(tree.path())), ([1, 0, 0, 1, 0], 1));
 }

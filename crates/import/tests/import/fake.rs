@@ -13,7 +13,7 @@ use strand_wire::resp::{Decoder, Limits, Progress};
 
 /// What a key holds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Held {
+pub enum Stored {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     Text,
 }
@@ -21,7 +21,7 @@ pub enum Held {
 /// All that the server knows, and what it shall do wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    pub keys: BTreeMap<Vec<u8>, Held>,
+    pub keys: BTreeMap<Vec<u8>, Stored>,
     pub versions: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>,
     pub indexes: BTreeSet<Vec<u8>>,
     /// Commands that were executed, by their first words.
@@ -85,7 +85,7 @@ impl Fake {
     /// One field of a document.
     pub fn field(&self, id: &str, field: &str) -> Option<String> {
         match self.state().keys.get(format!("d:{id}").as_bytes()) {
-            Some(Held::Hash(hash)) => {
+            Some(Stored::Hash(hash)) => {
                 hash.get(field.as_bytes()).map(|v| String::from_utf8_lossy(v).into_owned())
             }
             _ => None,
@@ -174,15 +174,18 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
         return reply.error(text);
     }
     match name.as_str() {
-        "HSET" | "HDEL" => match state.keys.entry(args.at(1).to_vec()).or_insert(Held::Hash(BTreeMap::new()))
+        "HSET" | "HDEL" => match state
+            .keys
+            .entry(args.at(1).to_vec())
+            .or_insert(Stored::Hash(BTreeMap::new()))
         {
-            Held::Text => reply.error("WRONGTYPE Operation against a key holding the wrong kind of value"),
-            Held::Hash(hash) if name == "HSET" => {
+            Stored::Text => reply.error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            Stored::Hash(hash) if name == "HSET" => {
                 let pairs =
                     (2..args.len()).step_by(2).map(|i| (args.at(i).to_vec(), args.at(i + 1).to_vec()));
                 reply.int(pairs.filter(|(k, v)| hash.insert(k.clone(), v.clone()).is_none()).count() as i64);
             }
-            Held::Hash(hash) => {
+            Stored::Hash(hash) => {
                 reply.int(args.skip(2).iter().filter(|f| hash.remove(*f).is_some()).count() as i64);
             }
         },
@@ -194,14 +197,14 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
             }
             let pairs = (first..args.len()).step_by(2);
             let hash = pairs.map(|i| (args.at(i).to_vec(), args.at(i + 1).to_vec())).collect();
-            let before = state.keys.insert(args.at(1).to_vec(), Held::Hash(hash));
+            let before = state.keys.insert(args.at(1).to_vec(), Stored::Hash(hash));
             reply.int(i64::from(before.is_some()));
         }
         "HGETALL" => match state.keys.get(args.at(1)) {
-            Some(Held::Text) => {
+            Some(Stored::Text) => {
                 reply.error("WRONGTYPE Operation against a key holding the wrong kind of value")
             }
-            Some(Held::Hash(hash)) => {
+            Some(Stored::Hash(hash)) => {
                 reply.array(2 * hash.len());
                 hash.iter().flat_map(|(name, value)| [name, value]).for_each(|part| reply.bulk(part));
             }

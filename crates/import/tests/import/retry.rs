@@ -1,6 +1,6 @@
 //! What failed is listed, and read again alone; what the server has is held against the source.
 
-use crate::fake::{Fake, Held, State, counts};
+use crate::fake::{Fake, State, Stored, counts};
 use crate::files::{Tree, mail};
 use crate::git::{commit, init, source};
 use std::path::Path;
@@ -141,7 +141,7 @@ fn the_server_is_held_against_the_source() {
     assert_eq!((counts(&summary).0, summary.recorded), ([0, 0, 0, 5, dead], 0));
 
     let set = |key: &str, field: &str, value: &str| match fake.state().keys.get_mut(key.as_bytes()) {
-        Some(Held::Hash(hash)) => drop(hash.insert(field.as_bytes().to_vec(), value.as_bytes().to_vec())),
+        Some(Stored::Hash(hash)) => drop(hash.insert(field.as_bytes().to_vec(), value.as_bytes().to_vec())),
         other => panic!("{other:?}"),
     };
     set("d:a/good.eml", "subject", "forged");

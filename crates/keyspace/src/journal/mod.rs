@@ -75,12 +75,12 @@ struct Aligned(AtomicU64);
 struct Lane {
     stream: Chain,
     /// What lies in `stream`, in the order of the offsets: a thread ends one transaction before the next.
-    stretches: VecDeque<Stretch>,
+    ranges: VecDeque<ByteRange>,
 }
 
 /// Transactions that follow each other in the whole stream, too.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct ByteRange {
     offset: u64,
     len: usize,
 }
@@ -143,7 +143,7 @@ impl Journal {
         merger.taken.resize_with(lanes.len(), VecDeque::new);
         for (lane, taken) in lanes.iter().zip(&mut merger.taken) {
             let mut lane = lane.lock();
-            if !lane.stretches.is_empty() {
+            if !lane.ranges.is_empty() {
                 taken.push_back(std::mem::take(&mut *lane));
             }
         }
@@ -200,9 +200,9 @@ impl Journal {
     fn put(&self, offset: u64, len: usize, put: impl FnOnce(&mut Chain)) {
         self.with_lane(|lane| {
             put(&mut lane.stream);
-            match lane.stretches.back_mut() {
+            match lane.ranges.back_mut() {
                 Some(last) if last.offset + last.len as u64 == offset => last.len += len,
-                _ => lane.stretches.push_back(Stretch { offset, len }),
+                _ => lane.ranges.push_back(ByteRange { offset, len }),
             }
         });
         // Who puts the byte that is one too many sees it: the place before which all is taken only grows.
@@ -259,14 +259,14 @@ impl Drop for Placed<'_> {
 }
 
 impl Merger {
-    /// Takes the stretches at the frontier out of one lane after the other; false: there was none.
+    /// Takes the ranges at the frontier out of one lane after the other; false: there was none.
     fn step(&mut self, out: &mut Chain) -> bool {
         let before = self.frontier;
         for taken in &mut self.taken {
             while let Some(first) = taken.front_mut() {
-                let Some(stretch) = first.stretches.pop_front_if(|stretch| stretch.offset == self.frontier)
+                let Some(stretch) = first.ranges.pop_front_if(|stretch| stretch.offset == self.frontier)
                 else {
-                    if first.stretches.is_empty() {
+                    if first.ranges.is_empty() {
                         taken.pop_front();
                         continue;
                     }

@@ -15,12 +15,12 @@ fn check(keyspace: &Keyspace) {
         let shard = place.lock.lock();
         let others = shard.others.iter().map(|(slot, table)| table.sums(*slot));
         assert_eq!(others.fold(Sums::default(), Sums::and), shard.others_sums);
-        assert!(shard.others.iter().all(|(_, t)| shard.others_deadline_ms <= t.records.deadline_ms()));
+        assert!(shard.others.iter().all(|(_, t)| shard.others_expiry_ms <= t.records.expiry_ms()));
         assert!(shard.others.is_sorted_by_key(|(slot, _)| *slot));
         let sums = shard.sums();
         assert_eq!(
             (place.data_bytes(), place.records(false), place.records(true)),
-            (sums.bytes, sums.records, sums.volatile)
+            (sums.bytes, sums.records, sums.expiring)
         );
     }
 }
@@ -38,7 +38,7 @@ fn a_high_database_costs_one_table() {
     assert_eq!(shard.next_due(2 * 999 + 1, NOW_MS + 1000), None);
     drop(shard);
     assert_eq!(keyspace.expire_slice(NOW_MS + 1000, 10).removed, 1);
-    assert_eq!(keyspace.shards[0].lock.lock().others_deadline_ms, i64::MAX, "known to be idle again");
+    assert_eq!(keyspace.shards[0].lock.lock().others_expiry_ms, i64::MAX, "known to be idle again");
     check(&keyspace);
 }
 
@@ -49,7 +49,7 @@ fn databases_in_use_are_told_without_asking_the_others() {
     (0..100).for_each(|i| put(&keyspace, last, &format!("key{i}"), (i < 30).then_some(NOW_MS + 1)));
     put(&keyspace, keyspace.system_db(5), "version", None);
     let in_use: Vec<_> =
-        keyspace.in_use().into_iter().map(|(db, keys)| (db, keys.all, keys.volatile)).collect();
+        keyspace.in_use().into_iter().map(|(db, keys)| (db, keys.all, keys.expiring)).collect();
     assert_eq!(in_use, [(0, 0, 0), (5, 0, 0), (last, 100, 30)]);
     drop((keyspace.flush(5), keyspace.flush(last)));
     assert_eq!(keyspace.in_use().into_keys().collect::<Vec<_>>(), [0]);
@@ -105,8 +105,8 @@ fn sums_follow_every_change() {
         }
     }
     let records: usize = (0..9).map(|db| keyspace.len(db)).sum();
-    let volatile: usize = (0..9).map(|db| keyspace.volatile_len(db)).sum();
-    let published = |volatile_only| keyspace.shards.iter().map(|s| s.records(volatile_only)).sum::<usize>();
-    assert_eq!((published(false), published(true)), (records, volatile));
-    assert!(records > 1000 && volatile > 100, "{records} {volatile}");
+    let expiring: usize = (0..9).map(|db| keyspace.expiring_len(db)).sum();
+    let published = |expiring_only| keyspace.shards.iter().map(|s| s.records(expiring_only)).sum::<usize>();
+    assert_eq!((published(false), published(true)), (records, expiring));
+    assert!(records > 1000 && expiring > 100, "{records} {expiring}");
 }

@@ -78,7 +78,7 @@ pub trait Collection: Stored + Clone + Default + std::fmt::Debug {
     ) -> u64;
     /// Nothing in the value expires by itself before this (unix milliseconds); `i64::MAX` when nothing ever does.
     #[inline]
-    fn field_deadline_ms(&self) -> i64 {
+    fn field_expiry_ms(&self) -> i64 {
         i64::MAX
     }
     /// True when neither was changed since one was cloned from the other. A small one is compared; a large one may be said to

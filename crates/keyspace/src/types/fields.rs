@@ -1,9 +1,9 @@
-//! [`Fields`]: the table form of a hash: a segmented table of pairs, so that a hash of millions of fields grows, shrinks
+//! [`Fields`]: the table form of a hash: a extendible table of pairs, so that a hash of millions of fields grows, shrinks
 //! and is scanned a segment at a time, as the keyspace is, and so that its clone is a snapshot that costs little.
 
 use super::Bytes;
-use crate::segmented::{
-    Content, Item, New, Outlying, POSITION_BITS, Payload, Positions, Segment, Segmented, position_of,
+use crate::extendible::{
+    Content, ExtendibleTable, Item, New, OffHeap, POSITION_BITS, Payload, Positions, Segment, position_of,
 };
 use std::sync::OnceLock;
 use strand_chain::Blob;
@@ -24,7 +24,7 @@ const PIECE_SEGMENTS: usize = 16;
 
 /// Fields and values.
 #[derive(Debug, Clone)]
-pub(super) struct Fields(Segmented<Blob, FieldPositions>);
+pub(super) struct Fields(ExtendibleTable<Blob, FieldPositions>);
 
 #[derive(Debug, Clone)]
 pub(super) struct FieldPositions;
@@ -36,7 +36,7 @@ impl Positions for FieldPositions {
     }
 }
 
-impl Outlying for Blob {
+impl OffHeap for Blob {
     fn heap_bytes(&self) -> usize {
         self.heap_bytes()
     }
@@ -50,7 +50,7 @@ impl Outlying for Blob {
 
 impl Fields {
     pub(super) fn new() -> Fields {
-        Fields(Segmented::new(0, FieldPositions))
+        Fields(ExtendibleTable::new(0, FieldPositions))
     }
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -63,12 +63,12 @@ impl Fields {
     pub(super) fn set(&mut self, field: &[u8], value: Bytes<'_>) -> bool {
         let payload = match value {
             Bytes::Slice(bytes) => Payload::Bytes(bytes, false),
-            Bytes::Shared(blob) if blob.len() <= crate::segmented::INLINE_BYTES_MAX => {
+            Bytes::Shared(blob) if blob.len() <= crate::extendible::INLINE_BYTES_MAX => {
                 Payload::Bytes(blob, false)
             }
-            Bytes::Shared(blob) => Payload::Outside(blob.clone()),
+            Bytes::Shared(blob) => Payload::OffHeap(blob.clone()),
         };
-        let new = New { key: field, used: None, deadline_ms: i64::MAX, payload };
+        let new = New { key: field, used: None, expiry_ms: i64::MAX, payload };
         let position = self.0.position(field);
         match self.0.locate(position, field) {
             Some(at) => {
@@ -88,7 +88,7 @@ impl Fields {
             return false;
         }
         let payload = Payload::Bytes(b"", false);
-        self.0.insert_new(position, New { key: field, used: None, deadline_ms: i64::MAX, payload });
+        self.0.insert_new(position, New { key: field, used: None, expiry_ms: i64::MAX, payload });
         true
     }
     /// Removes `field`; true when it was there.
@@ -162,7 +162,7 @@ impl Fields {
 fn pair(item: Item<'_, Blob>) -> (Bytes<'_>, Bytes<'_>) {
     let value = match item.content() {
         Content::Bytes(bytes, _) => Bytes::Slice(bytes),
-        Content::Outside(blob) => Bytes::Shared(blob),
+        Content::OffHeap(blob) => Bytes::Shared(blob),
         Content::Int(_) => unreachable!("no field is stored as an integer"),
     };
     (item.key_bytes(), value)

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::packed::Packed;
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
-use crate::segmented::INLINE_BYTES_MAX;
+use crate::extendible::INLINE_BYTES_MAX;
 use mortal::Mortal;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +22,7 @@ const OUTGROWN_FIELDS_MAX: usize = 32;
 const OUTGROWN_BYTES_MAX: usize = 4096;
 
 /// The last time, in unix milliseconds, at which a field may expire: redis-server's bound.
-pub const DEADLINE_MS_MAX: i64 = (1 << 46) - 1;
+pub const EXPIRY_MS_MAX: i64 = (1 << 46) - 1;
 
 /// A hash value. Cloning a large one is a snapshot: it shares all segments, and a segment that is written while shared is
 /// copied alone.
@@ -112,37 +112,37 @@ impl HashValue {
         }
     }
     /// When `field` expires (unix milliseconds), `Some(None)` for never; `None` when there is no such field.
-    pub fn deadline_ms(&self, field: &[u8]) -> Option<Option<i64>> {
+    pub fn expiry_ms(&self, field: &[u8]) -> Option<Option<i64>> {
         match self.mortal() {
-            Some(mortal) => mortal.deadline_ms(field),
+            Some(mortal) => mortal.expiry_ms(field),
             None => self.get(field).map(|_| None),
         }
     }
-    /// Says when `field` expires, `None` for never; at [`DEADLINE_MS_MAX`] at the latest. False when there is no such field.
-    pub fn set_deadline(&mut self, field: &[u8], deadline_ms: Option<i64>, settings: &Settings) -> bool {
+    /// Says when `field` expires, `None` for never; at [`EXPIRY_MS_MAX`] at the latest. False when there is no such field.
+    pub fn set_expiry(&mut self, field: &[u8], expiry_ms: Option<i64>, settings: &Settings) -> bool {
         if self.get(field).is_none() {
             return false;
         }
         if self.mortal().is_none() {
-            if deadline_ms.is_none() {
+            if expiry_ms.is_none() {
                 return true;
             }
             let plain = std::mem::take(self);
             self.0 = Form::Boxed(Box::new(Boxed::Mortal(Mortal::new(plain))));
         }
         if let Some(mortal) = self.mortal_mut() {
-            mortal.set_deadline(field, deadline_ms.map(|at| at.min(DEADLINE_MS_MAX)), settings);
+            mortal.set_expiry(field, expiry_ms.map(|at| at.min(EXPIRY_MS_MAX)), settings);
         }
         true
     }
     /// The fields that expire and when (unix milliseconds), the soonest first.
-    pub fn deadlines(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
-        self.mortal().into_iter().flat_map(Mortal::deadlines)
+    pub fn expiries(&self) -> impl Iterator<Item = (Bytes<'_>, i64)> {
+        self.mortal().into_iter().flat_map(Mortal::expiries)
     }
     /// Nothing expires before this (unix milliseconds); `i64::MAX` when no field ever does.
     #[inline]
-    pub fn next_deadline_ms(&self) -> i64 {
-        self.mortal().map_or(i64::MAX, Mortal::next_deadline_ms)
+    pub fn next_expiry_ms(&self) -> i64 {
+        self.mortal().map_or(i64::MAX, Mortal::next_expiry_ms)
     }
     /// Has fields be gone whose time has come by `now_ms`, and calls `gone` with each; how many they are. Costs as much as
     /// removing some hundred fields.
@@ -150,12 +150,12 @@ impl HashValue {
         self.mortal_mut().map_or(0, |mortal| mortal.expire(now_ms, gone))
     }
     /// When the key of the hash expires, `i64::MAX` for never; kept here while some field expires.
-    pub(crate) fn key_deadline_ms(&self) -> i64 {
-        self.mortal().map_or(i64::MAX, |mortal| mortal.key_deadline_ms)
+    pub(crate) fn key_expiry_ms(&self) -> i64 {
+        self.mortal().map_or(i64::MAX, |mortal| mortal.key_expiry_ms)
     }
-    pub(crate) fn set_key_deadline_ms(&mut self, deadline_ms: i64) {
+    pub(crate) fn set_key_expiry_ms(&mut self, expiry_ms: i64) {
         if let Some(mortal) = self.mortal_mut() {
-            mortal.key_deadline_ms = deadline_ms;
+            mortal.key_expiry_ms = expiry_ms;
         }
     }
     #[inline]
@@ -301,8 +301,8 @@ impl Collection for HashValue {
         self.scan(cursor, count, &mut |field, value| visit(Some(field), value))
     }
     #[inline]
-    fn field_deadline_ms(&self) -> i64 {
-        self.next_deadline_ms()
+    fn field_expiry_ms(&self) -> i64 {
+        self.next_expiry_ms()
     }
     fn is_unchanged(&self, since: &HashValue) -> bool {
         match (&self.0, &since.0) {

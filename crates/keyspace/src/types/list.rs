@@ -6,7 +6,7 @@
 
 use super::tree::{self, Cut, Element, Layout, New, Page, Strings, Tree};
 use super::{Bytes, Collection, Piece};
-use crate::segmented::INLINE_BYTES_MAX;
+use crate::extendible::INLINE_BYTES_MAX;
 use std::ops::Range;
 use strand_chain::Blob;
 

@@ -31,7 +31,7 @@ pub(super) struct Packed {
 /// What looking for a field has found.
 pub(super) enum Found {
     /// Its pair.
-    At(Place),
+    At(PairRange),
     /// All others, whose values begin there.
     Nowhere {
         /// In the allocation.
@@ -48,7 +48,7 @@ impl Found {
 }
 
 /// Where a pair lies.
-pub(super) struct Place {
+pub(super) struct PairRange {
     /// Field's length, field, value's length.
     head: Range<usize>,
     field: Range<usize>,
@@ -142,7 +142,7 @@ impl Packed {
         self.put_number(4, self.number(4) + 1);
     }
     /// Gives a field that is there a value of another length.
-    fn replace(&mut self, mut place: Place, value: &[u8]) {
+    fn replace(&mut self, mut place: PairRange, value: &[u8]) {
         let (before, len) = (self.bytes.len(), place.value.len());
         let more = value.len().saturating_sub(len) + NUMBER_BYTES_MAX;
         let from = self.reserve(more, self.values_behind(&place));
@@ -194,7 +194,7 @@ impl Packed {
         self.fields_end() + (self.bytes.len() - values_from)
     }
     /// Where the values begin. Looks at the pairs behind this one.
-    fn values_behind(&self, place: &Place) -> usize {
+    fn values_behind(&self, place: &PairRange) -> usize {
         let behind = self.places_from(place.head.end, place.value.start);
         behind.last().map_or(place.value.start, |last| last.value.start)
     }
@@ -227,12 +227,12 @@ impl Packed {
         Found::Nowhere { values_from }
     }
     #[inline]
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = PairRange> {
         self.places_from(HEAD_BYTES, self.bytes.len())
     }
     /// Of the pairs whose fields lie from `from` on and whose values before `values`.
     #[inline]
-    fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = Place> {
+    fn places_from(&self, mut from: usize, mut values: usize) -> impl Iterator<Item = PairRange> {
         let end = self.fields_end();
         std::iter::from_fn(move || {
             if from >= end {
@@ -241,7 +241,7 @@ impl Packed {
             let (at, len) = number(&self.bytes, from);
             let field = at..at + len;
             let (at, len) = number(&self.bytes, field.end);
-            let place = Place { head: from..at, field, value: values - len..values };
+            let place = PairRange { head: from..at, field, value: values - len..values };
             (from, values) = (at, values - len);
             Some(place)
         })

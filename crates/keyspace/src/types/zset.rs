@@ -14,7 +14,9 @@ use super::string::parse_int;
 use super::tree::{self, Element, FoundPage, Layout, New, Page, Strings, Tree};
 use super::{Bytes, Collection, Parts, Piece};
 use crate::Settings;
-use crate::segmented::{self, Content, INLINE_BYTES_MAX, Item, Outlying, POSITION_BITS, Payload, Segmented};
+use crate::extendible::{
+    self, Content, ExtendibleTable, INLINE_BYTES_MAX, Item, OffHeap, POSITION_BITS, Payload,
+};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +50,7 @@ impl Default for Form {
 #[derive(Clone, Debug)]
 struct Large {
     tree: Tree<Scored>,
-    table: Segmented<Outside, FieldPositions>,
+    table: ExtendibleTable<OffHeapScore, FieldPositions>,
 }
 
 /// Elements are in the order of their scores, then of their members.
@@ -80,16 +82,16 @@ impl Layout for Scored {
 
 /// A score in the table that cannot lie beside its member, since that is long.
 #[derive(Clone, Copy, Debug)]
-struct Outside(f64);
+struct OffHeapScore(f64);
 
-impl Outlying for Outside {
+impl OffHeap for OffHeapScore {
     fn heap_bytes(&self) -> usize {
         0
     }
-    fn from_int(bits: i64) -> Outside {
-        Outside(f64::from_bits(bits as u64))
+    fn from_int(bits: i64) -> OffHeapScore {
+        OffHeapScore(f64::from_bits(bits as u64))
     }
-    fn from_bytes(_: &[u8], _: bool) -> Outside {
+    fn from_bytes(_: &[u8], _: bool) -> OffHeapScore {
         unreachable!("scores are stored as integers")
     }
 }
@@ -263,7 +265,7 @@ impl ZSetValue {
         }
     }
     fn unpack(&mut self) {
-        let mut large = Large { tree: Tree::new(), table: Segmented::new(0, FieldPositions) };
+        let mut large = Large { tree: Tree::new(), table: ExtendibleTable::new(0, FieldPositions) };
         for (member, score) in self.iter(0) {
             large.set(member, score);
         }
@@ -374,7 +376,7 @@ impl Large {
     }
     fn set(&mut self, member: Bytes<'_>, score: f64) -> Set {
         let payload = Payload::Int(score.to_bits() as i64);
-        let new = segmented::New { key: &member, used: None, deadline_ms: i64::MAX, payload };
+        let new = extendible::New { key: &member, used: None, expiry_ms: i64::MAX, payload };
         let position = self.table.position(&member);
         let done = match self.table.locate(position, &member) {
             Some(at) => {
@@ -437,7 +439,7 @@ impl Large {
         }
         let (mut from, mut left) = (cursor, count.max(1));
         loop {
-            let mut each = |item: Item<'_, Outside>| visit(Bytes::Slice(item.key()), score_of(item));
+            let mut each = |item: Item<'_, OffHeapScore>| visit(Bytes::Slice(item.key()), score_of(item));
             let (visited, next) = self.table.scan_step(from, left, &mut each);
             left = left.saturating_sub(visited);
             match next {
@@ -505,10 +507,10 @@ fn find(page: &Page, member: &[u8]) -> Option<(usize, f64)> {
         (other == member).then_some((at, score))
     })
 }
-fn score_of(item: Item<'_, Outside>) -> f64 {
+fn score_of(item: Item<'_, OffHeapScore>) -> f64 {
     match item.content() {
         Content::Int(bits) => f64::from_bits(bits as u64),
-        Content::Outside(score) => score.0,
+        Content::OffHeap(score) => score.0,
         Content::Bytes(..) => unreachable!("scores are stored as integers"),
     }
 }

@@ -9,18 +9,18 @@ use std::sync::atomic::AtomicUsize;
 /// Takes an element of the list that it is served from.
 #[derive(Debug, Default)]
 struct Taker {
-    answers: Mutex<Vec<Served>>,
+    answers: Mutex<Vec<WaiterOutcome>>,
     served: AtomicUsize,
     woken: AtomicUsize,
     events: Mutex<Vec<(Vec<u8>, u32, Event)>>,
 }
 
 impl Waiter for Taker {
-    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> Served {
+    fn serve(&self, txn: &mut Txn<'_>, key: &Key<'_>, tag: u32, event: Event) -> WaiterOutcome {
         self.served.fetch_add(1, Relaxed);
         self.events.lock().push((key.bytes.to_vec(), tag, event));
-        let answer = self.answers.lock().pop().unwrap_or(Served::Done);
-        if answer == Served::Done {
+        let answer = self.answers.lock().pop().unwrap_or(WaiterOutcome::Done);
+        if answer == WaiterOutcome::Done {
             let _ = txn.db(0).change(key, |list: &mut ListValue| {
                 list.remove(0..1);
                 ((), Changed::Yes)
@@ -33,11 +33,11 @@ impl Waiter for Taker {
     }
 }
 
-fn waits(space: &Keyspace, key: &[u8], wanted: Wanted, taker: &Arc<Taker>, tag: u32) -> Place {
+fn waits(space: &Keyspace, key: &[u8], wanted: Wanted, taker: &Arc<Taker>, tag: u32) -> Registration {
     let key = space.key(key);
-    let place = Place { wanted, turn: space.next_turn() };
-    space.lock(&[key.hash], 0).db(0).wait(&key, place.clone(), taker.clone(), tag);
-    place
+    let registration = Registration { wanted, turn: space.next_turn() };
+    space.lock(&[key.hash], 0).db(0).wait(&key, registration.clone(), taker.clone(), tag);
+    registration
 }
 fn push(space: &Keyspace, key: &[u8], elements: usize) {
     let key = space.key(key);
@@ -77,17 +77,17 @@ fn as_many_are_asked_as_are_served_however_many_wait() {
 fn who_is_told_to_come_keeps_those_behind_waiting_and_who_left_does_not() {
     let space = Keyspace::new(4, 1, [1, 2, 3, 4]);
     let (told, left, behind): (Arc<Taker>, Arc<Taker>, Arc<Taker>) = Default::default();
-    left.answers.lock().push(Served::Left);
-    told.answers.lock().extend([Served::Comes, Served::Told]);
+    left.answers.lock().push(WaiterOutcome::Left);
+    told.answers.lock().extend([WaiterOutcome::Comes, WaiterOutcome::Told]);
     waits(&space, b"k", Wanted::List, &left, 0);
-    let place = waits(&space, b"k", Wanted::List, &told, 0);
+    let registration = waits(&space, b"k", Wanted::List, &told, 0);
     waits(&space, b"k", Wanted::List, &behind, 0);
     push(&space, b"k", 1);
     push(&space, b"k", 1);
     let woken = [&left, &told, &behind].map(|t| t.woken.load(Relaxed));
     assert_eq!((woken, len(&space, b"k")), ([0, 1, 0], 2), "told once");
     // It does not come.
-    space.leave_turn(0, b"k", place, 0);
+    space.leave_turn(0, b"k", registration, 0);
     assert_eq!((behind.woken.load(Relaxed), len(&space, b"k")), (1, 1));
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use strand_chain::Chain;
-use strand_commands::call::{Alone, LaneCall, Place};
+use strand_commands::call::{Alone, LaneCall, RunsOn};
 use strand_commands::dispatch;
 use strand_commands::spec::Exec;
 use strand_keyspace::Keyspace;
@@ -30,11 +30,11 @@ pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Va
             spec: None,
             args: argv.args(),
             client: 1,
-            place: Place::Hard,
+            runs_on: RunsOn::Hard,
             db: 0,
             now_ms: NOW_MS,
             keyspace,
-            holds: &Alone,
+            long_locks: &Alone,
             reply: &mut Reply::new(&mut out, Protocol::Resp2),
             rng: &mut fastrand::Rng::with_seed(1),
             cancel: &Arc::new(AtomicBool::new(false)),

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::time::Instant;
-use strand_commands::call::Place;
+use strand_commands::call::RunsOn;
 
 /// Building a lazy DFA's state costs about this, and this for each state of the NFA, in nanoseconds.
 const BUILD_NS: u64 = 500;
@@ -45,7 +45,7 @@ pub(crate) enum Halt {
 
 /// What a command's searches may do where they run.
 pub(crate) struct Budget<'a> {
-    place: Place,
+    runs_on: RunsOn,
     /// Lets others have the processor, and says whether nobody waits any more.
     cancelled: &'a dyn Fn() -> bool,
     deadline: Option<Instant>,
@@ -60,30 +60,30 @@ pub(crate) struct Budget<'a> {
 impl<'a> Budget<'a> {
     /// Of a command at `place`; `cancelled` is asked between pieces of work, but not on a worker.
     pub(crate) fn new(
-        place: Place,
+        runs_on: RunsOn,
         cancelled: &'a dyn Fn() -> bool,
         deadline: Option<Instant>,
     ) -> Budget<'a> {
-        let ns_left = Cell::new(match place {
-            Place::Worker => WORKER_NS_MAX,
-            Place::Lane => LANE_NS_MAX,
-            Place::Hard => u64::MAX,
+        let ns_left = Cell::new(match runs_on {
+            RunsOn::Worker => WORKER_NS_MAX,
+            RunsOn::Lane => LANE_NS_MAX,
+            RunsOn::Hard => u64::MAX,
         });
         let (bytes_left, output_left) = (Cell::new(WORKER_BYTES_MAX), Cell::new(WORKER_OUTPUT_BYTES_MAX));
         let answer_left = Cell::new(ANSWER_BYTES_MAX);
-        Budget { place, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
+        Budget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
     /// A search that is done to its end where it is.
     pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> Budget<'a> {
-        Budget::new(Place::Hard, cancelled, None)
+        Budget::new(RunsOn::Hard, cancelled, None)
     }
     /// Where it runs.
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn runs_on(&self) -> RunsOn {
+        self.runs_on
     }
     /// Between two pieces of work.
     pub(crate) fn check(&self) -> Result<(), Halt> {
-        if self.place == Place::Worker {
+        if self.runs_on == RunsOn::Worker {
             return Ok(());
         }
         if (self.cancelled)() {
@@ -112,7 +112,7 @@ impl<'a> Budget<'a> {
         self.produce(bytes)
     }
     fn take(&self, left: &Cell<usize>, bytes: usize) -> Result<(), Halt> {
-        if self.place == Place::Worker {
+        if self.runs_on == RunsOn::Worker {
             left.set(left.get().checked_sub(bytes).ok_or(Halt::Lane)?);
         }
         Ok(())
@@ -128,26 +128,26 @@ impl<'a> Budget<'a> {
     /// The same in the midst of it.
     pub(crate) fn go_on(&self, ns: u64) -> Result<(), Halt> {
         self.charge(ns);
-        match self.place {
-            Place::Worker if self.ns_left.get() == 0 => Err(Halt::Lane),
-            Place::Lane if self.ns_left.get() == 0 => Err(Halt::Hard),
+        match self.runs_on {
+            RunsOn::Worker if self.ns_left.get() == 0 => Err(Halt::Lane),
+            RunsOn::Lane if self.ns_left.get() == 0 => Err(Halt::Hard),
             _ => self.check(),
         }
     }
     /// Before a simulation of an NFA of so many states over so many bytes, that costs as much as it can.
     pub(crate) fn afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         let (ns, left) = (simulation_ns(states, bytes), self.ns_left.get());
-        match self.place {
-            Place::Worker if ns >= LANE_NS_MAX => Err(Halt::Hard),
-            Place::Worker if ns >= left => Err(Halt::Lane),
-            Place::Lane if ns >= left => Err(Halt::Hard),
+        match self.runs_on {
+            RunsOn::Worker if ns >= LANE_NS_MAX => Err(Halt::Hard),
+            RunsOn::Worker if ns >= left => Err(Halt::Lane),
+            RunsOn::Lane if ns >= left => Err(Halt::Hard),
             _ => self.check(),
         }
     }
     /// The same of one that hardly ever costs as much, as where it is known what it will find.
     pub(crate) fn try_afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
-        match self.place {
-            Place::Worker if simulation_ns(states, bytes) > self.ns_left.get() => Err(Halt::Lane),
+        match self.runs_on {
+            RunsOn::Worker if simulation_ns(states, bytes) > self.ns_left.get() => Err(Halt::Lane),
             _ => self.check(),
         }
     }

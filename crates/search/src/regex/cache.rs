@@ -12,7 +12,7 @@
 
 use super::simulate::Simulation;
 use regex_automata::hybrid::dfa as lazy;
-use strand_commands::call::Place;
+use strand_commands::call::RunsOn;
 
 /// Credit of a cache that was just begun, in nanoseconds for each byte that it may have: states for a small part of them.
 const CREDIT_NS_PER_BYTE: u64 = 3;
@@ -82,12 +82,12 @@ impl LazyCache {
         size_of::<lazy::Cache>() + HEAP_PER_COUNTED * self.counted_max
     }
     /// What a search at `place` may build before it has to be worth it; `None`: until the cache has been full.
-    pub(super) fn patience_ns(&self, place: Place, is_hopeless: bool) -> Option<u64> {
+    pub(super) fn patience_ns(&self, runs_on: RunsOn, is_hopeless: bool) -> Option<u64> {
         let credit_ns = self.credit_ns.max(CREDIT_NS_MIN);
-        match place {
-            Place::Worker => Some(credit_ns.min(WORKER_PATIENCE_NS)),
-            Place::Lane => Some(credit_ns.min(LANE_PATIENCE_NS)),
-            Place::Hard => is_hopeless.then_some(credit_ns.min(LANE_PATIENCE_NS)),
+        match runs_on {
+            RunsOn::Worker => Some(credit_ns.min(WORKER_PATIENCE_NS)),
+            RunsOn::Lane => Some(credit_ns.min(LANE_PATIENCE_NS)),
+            RunsOn::Hard => is_hopeless.then_some(credit_ns.min(LANE_PATIENCE_NS)),
         }
     }
     /// A search has built states for so much, in nanoseconds, and found the cache full so often. True while the cache is

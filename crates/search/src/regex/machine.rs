@@ -16,7 +16,7 @@ use regex_automata::util::prefilter::Prefilter;
 use regex_automata::{Anchored, Input, MatchKind, PatternID, PatternSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use strand_commands::call::Place;
+use strand_commands::call::RunsOn;
 
 /// The sizes of a lazy DFA's cache, in bytes.
 pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
@@ -249,7 +249,7 @@ impl Machine {
             Failed::Quit => counts.quits += 1,
         }
         let affordable = budget.afford(self.states(), bytes);
-        if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.place() == Place::Worker {
+        if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.runs_on() == RunsOn::Worker {
             // It need not be hard: the lane has more patience, and nobody there waits behind what is.
             return Err(Halt::Lane);
         }
@@ -293,14 +293,14 @@ impl Machine {
         search: impl FnOnce(&mut Lazy<'_>, Patience) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
         budget.check().map_err(Failed::Halt)?;
-        let (place, is_hopeless) = (budget.place(), self.is_hopeless());
+        let (runs_on, is_hopeless) = (budget.runs_on(), self.is_hopeless());
         // Those who come first at one place need not find out anew what those before them did.
-        let tier = if place == Place::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
-        let stays_small = place == Place::Hard && is_hopeless;
+        let tier = if runs_on == RunsOn::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
+        let stays_small = runs_on == RunsOn::Hard && is_hopeless;
         let held = cache.lazy.take().filter(|held| !stays_small || held.tier == 0);
         let held = cache.lazy.insert(held.unwrap_or_else(|| LazyCache::new(tier, &tiers[tier])));
         let dfa = &tiers[held.tier];
-        let ns = held.patience_ns(place, is_hopeless).map(|ns| ns.min(budget.ns_left()));
+        let ns = held.patience_ns(runs_on, is_hopeless).map(|ns| ns.min(budget.ns_left()));
         let patience = Patience { state_ns: build_ns(self.states()), ns };
         let mut lazy = Lazy::new(dfa, &mut held.cache);
         let found = search(&mut lazy, patience);

@@ -6,7 +6,7 @@ use super::pattern::Pattern;
 use super::simulate::NONE;
 use regex_automata::{Anchored, Input};
 use std::ops::Range;
-use strand_commands::call::Place;
+use strand_commands::call::RunsOn;
 
 /// What the caches went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Matcher {
         let Some(end) = pattern.machine.end(&mut self.forward, text, false, &mut self.counts, budget)? else {
             return Ok(None);
         };
-        if budget.place() == Place::Worker && !pattern.has_reverse() {
+        if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
             // The other half is not compiled yet, which takes too long here.
             return Err(Halt::Lane);
         }

@@ -11,7 +11,7 @@ use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind, PatternSet};
 use std::cell::Cell;
 use std::ops::Range;
-use strand_commands::call::Place;
+use strand_commands::call::RunsOn;
 
 /// Sizes of caches that fill quickly.
 const SMALL: [usize; 2] = [256 << 10, 1 << 20];
@@ -56,7 +56,7 @@ fn easy_texts_do_not_pay_for_hard_ones() {
         let easy = [random(rng, b"xyz ", 16 * 1024), random(rng, alphabet, 64)].concat();
         let mut m = Matcher::default();
         let search = |m: &mut Matcher, text: &[u8]| {
-            let worker = Budget::new(Place::Worker, &|| false, None);
+            let worker = Budget::new(RunsOn::Worker, &|| false, None);
             let (before, result) = (m.counts.builds, m.find_end(&compiled, text, false, &worker));
             (m.counts.builds - before, result)
         };
@@ -113,7 +113,7 @@ fn a_cache_grows_for_texts_that_are_worth_it() {
     let mut sizes = Vec::new();
     for _ in 0..60 {
         let sparse: Vec<u8> = (0..60_000).map(|_| if rng.u8(..40) == 0 { b'b' } else { b'x' }).collect();
-        let lane = Budget::new(Place::Worker, &|| false, None);
+        let lane = Budget::new(RunsOn::Worker, &|| false, None);
         let _ = m.find_end(&compiled, &sparse, false, &lane);
         sizes.push(compiled.machine.tier_bytes());
     }
@@ -126,8 +126,8 @@ fn what_a_command_may_do_is_for_all_its_searches_together() {
     let (pattern, alphabet) = HARD[0];
     let rng = &mut fastrand::Rng::with_seed(8);
     let text = random(rng, alphabet, 1024);
-    for place in [Place::Worker, Place::Lane] {
-        let budget = Budget::new(place, &|| false, None);
+    for runs_on in [RunsOn::Worker, RunsOn::Lane] {
+        let budget = Budget::new(runs_on, &|| false, None);
         let (mut done, mut halted, mut builds) = (0, None, 0);
         // As many patterns, each with caches of its own.
         for _ in 0..1000 {
@@ -143,16 +143,16 @@ fn what_a_command_may_do_is_for_all_its_searches_together() {
                 }
             }
         }
-        let elsewhere = if place == Place::Worker { Halt::Lane } else { Halt::Hard };
-        assert_eq!(halted, Some(elsewhere), "{place:?}");
-        assert!(done < 200 && builds < 20_000, "{place:?}: {done} searches, {builds} states");
+        let elsewhere = if runs_on == RunsOn::Worker { Halt::Lane } else { Halt::Hard };
+        assert_eq!(halted, Some(elsewhere), "{runs_on:?}");
+        assert!(done < 200 && builds < 20_000, "{runs_on:?}: {done} searches, {builds} states");
     }
-    let worker = Budget::new(Place::Worker, &|| false, None);
+    let worker = Budget::new(RunsOn::Worker, &|| false, None);
     let literal = compiled("needle[0-9]", false, DFA_BYTES_MAX);
     let (mut m, hay) = (Matcher::default(), vec![b'x'; 400 << 10]);
     let done = (0..1000).take_while(|_| m.find_end(&literal, &hay, true, &worker).is_ok()).count();
     assert!((2..20).contains(&done), "{done} looks for a literal");
-    let worker = Budget::new(Place::Worker, &|| false, None);
+    let worker = Budget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(worker.produce(1 << 20), Ok(()));
     assert_eq!(worker.produce(1), Err(Halt::Lane));
     let whole = Budget::whole(&|| false);
@@ -164,12 +164,12 @@ fn what_a_command_may_do_is_for_all_its_searches_together() {
 fn the_reverse_half_is_compiled_elsewhere_and_only_for_a_match() {
     let compiled = compiled("[a-z]+[0-9]", false, DFA_BYTES_MAX);
     let mut m = Matcher::default();
-    let worker = Budget::new(Place::Worker, &|| false, None);
+    let worker = Budget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(m.find(&compiled, b"nothing there", 0, &worker), Ok(None));
     assert!(!compiled.has_reverse());
     assert_eq!(m.find(&compiled, b"ab1", 0, &worker), Err(Halt::Lane));
     assert!(!compiled.has_reverse());
-    let lane = Budget::new(Place::Lane, &|| false, None);
+    let lane = Budget::new(RunsOn::Lane, &|| false, None);
     assert_eq!(m.find(&compiled, b"ab1", 0, &lane), Ok(Some(0..3)));
     assert_eq!(m.find(&compiled, b"-ab1", 0, &worker), Ok(Some(1..4)));
     // What it passes is counted, not what lies behind it.
@@ -186,19 +186,23 @@ fn what_is_too_much_goes_elsewhere_and_ends_when_told() {
     let text = random(&mut fastrand::Rng::with_seed(3), alphabet, 300_000);
     let mut m = Matcher::default();
     let mut find = |budget: &Budget<'_>| m.find_end(&compiled, &text, false, budget);
-    assert_eq!(find(&Budget::new(Place::Worker, &|| false, None)), Err(Halt::Lane), "its cache is empty yet");
+    assert_eq!(
+        find(&Budget::new(RunsOn::Worker, &|| false, None)),
+        Err(Halt::Lane),
+        "its cache is empty yet"
+    );
     for _ in 0..20 {
-        let _ = find(&Budget::new(Place::Worker, &|| false, None));
+        let _ = find(&Budget::new(RunsOn::Worker, &|| false, None));
     }
-    assert_eq!(find(&Budget::new(Place::Worker, &|| false, None)), Err(Halt::Hard));
-    assert_eq!(find(&Budget::new(Place::Lane, &|| false, None)), Err(Halt::Hard));
+    assert_eq!(find(&Budget::new(RunsOn::Worker, &|| false, None)), Err(Halt::Hard));
+    assert_eq!(find(&Budget::new(RunsOn::Lane, &|| false, None)), Err(Halt::Hard));
     let asked = Cell::new(0);
     let later = || asked.replace(asked.get() + 1) > 5;
-    assert_eq!(find(&Budget::new(Place::Hard, &later, None)), Err(Halt::Cancelled));
+    assert_eq!(find(&Budget::new(RunsOn::Hard, &later, None)), Err(Halt::Cancelled));
     let now = std::time::Instant::now();
-    assert_eq!(find(&Budget::new(Place::Hard, &|| false, Some(now))), Err(Halt::Deadline));
+    assert_eq!(find(&Budget::new(RunsOn::Hard, &|| false, Some(now))), Err(Halt::Deadline));
     let long = vec![b'x'; budget::WORKER_BYTES_MAX + 1];
-    let worker = Budget::new(Place::Worker, &|| false, None);
+    let worker = Budget::new(RunsOn::Worker, &|| false, None);
     assert_eq!(m.find_end(&compiled, &long, false, &worker), Err(Halt::Lane));
 }
 

@@ -2,7 +2,7 @@
 //! that a search which turns out to be too much where it is can be done elsewhere.
 
 use super::commands::number;
-use super::registry::{Held, Seat};
+use super::registry::{Caches, ThreadCaches};
 use super::set::Set;
 use super::*;
 use crate::error::{SearchError, lossy};
@@ -12,7 +12,7 @@ use regex_automata::util::interpolate;
 use regex_automata::{PatternID, PatternSet};
 use std::ops::Range;
 use std::sync::Arc;
-use strand_commands::call::{LaneCall, Place};
+use strand_commands::call::{LaneCall, RunsOn};
 
 /// What a row of a reply takes beside what matched, in bytes.
 const ROW_BYTES: usize = 64;
@@ -22,11 +22,11 @@ const ROW_BYTES: usize = 64;
 /// # Errors
 /// When there is no such set, or the search must stop.
 pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    let (seat, text) = begin(search, call)?;
-    let found =
-        seat.search(&search.regexes, call, text, |set, held, budget| which(&seat, set, held, text, budget))?;
+    let (caches, text) = begin(search, call)?;
+    let found = caches
+        .search(&search.regexes, call, text, |set, held, budget| which(&caches, set, held, text, budget))?;
     call.reply.array(found.len());
-    found.iter().for_each(|p| call.reply.bulk(&seat.set.members[p.as_usize()].id));
+    found.iter().for_each(|p| call.reply.bulk(&caches.set.members[p.as_usize()].id));
     Ok(())
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// As [`matching`]; more than [`MATCHES_MAX`] matches, or more bytes of them than
 /// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX).
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    let (seat, text) = begin(search, call)?;
+    let (caches, text) = begin(search, call)?;
     let (mut limit, mut spans, mut at) = (None, false, 3);
     while at < call.args.len() {
         if call.args.is(at, "LIMIT") {
@@ -51,8 +51,8 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
         at += 1;
     }
     let mut rows = Vec::new();
-    seat.search(&search.regexes, call, text, |set, held, budget| {
-        each_match(&seat, set, held, text, budget, limit, &mut |_, budget, pattern, span| {
+    caches.search(&search.regexes, call, text, |set, held, budget| {
+        each_match(&caches, set, held, text, budget, limit, &mut |_, budget, pattern, span| {
             budget.answer(ROW_BYTES + if spans { 0 } else { span.len() })?;
             rows.push((pattern, span));
             Ok(())
@@ -61,7 +61,7 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     check_count(rows.len(), limit)?;
     call.reply.array(rows.len());
     for (pattern, span) in rows {
-        let id = &seat.set.members[pattern].id;
+        let id = &caches.set.members[pattern].id;
         call.reply.array(if spans { 3 } else { 2 });
         call.reply.bulk(id);
         if spans {
@@ -80,11 +80,11 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// # Errors
 /// As [`find_all`].
 pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
-    let (seat, text) = begin(search, call)?;
+    let (caches, text) = begin(search, call)?;
     let limit = parse_limit(call, 3)?;
     let mut rows = Vec::new();
-    seat.search(&search.regexes, call, text, |set, held, budget| {
-        each_match(&seat, set, held, text, budget, limit, &mut |held, budget, pattern, span| {
+    caches.search(&search.regexes, call, text, |set, held, budget| {
+        each_match(&caches, set, held, text, budget, limit, &mut |held, budget, pattern, span| {
             let slots =
                 held.matcher(set, pattern).groups(&set.members[pattern].pattern, text, span, budget)?;
             let groups = slots.chunks_exact(2).filter(|group| group[0] != NONE && group[1] != NONE);
@@ -97,7 +97,7 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     check_count(rows.len(), limit)?;
     call.reply.array(rows.len());
     for (pattern, slots) in rows {
-        let member = &seat.set.members[pattern];
+        let member = &caches.set.members[pattern];
         let info = member.pattern.machine.nfa.group_info();
         let took_part = |group: usize| slots[2 * group] != NONE && slots[2 * group + 1] != NONE;
         let groups: Vec<usize> = (0..slots.len() / 2).filter(|g| took_part(*g)).collect();
@@ -122,7 +122,7 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
 /// As [`find_all`]; a result over [`REPLACED_BYTES_MAX`].
 pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 4)?;
-    let (seat, text) = begin(search, call)?;
+    let (caches, text) = begin(search, call)?;
     let mut work = Replacing {
         replacement: call.args.at(3),
         limit: parse_limit(call, 4)?,
@@ -130,7 +130,7 @@ pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Se
         is_too_long: false,
     };
     let mut changed = None;
-    seat.search(&search.regexes, call, text, |set, held, budget| {
+    caches.search(&search.regexes, call, text, |set, held, budget| {
         for i in 0..set.members.len() {
             let now: &[u8] = changed.as_deref().unwrap_or(text);
             if let Some(next) = work.one(set, held, i, now, budget)? {
@@ -164,7 +164,7 @@ impl Replacing<'_> {
     fn one(
         &mut self,
         set: &Set,
-        held: &mut Held,
+        held: &mut Caches,
         i: usize,
         text: &[u8],
         budget: &Budget<'_>,
@@ -221,8 +221,8 @@ impl Replacing<'_> {
     }
 }
 
-/// The seat and the text of a command whose arguments begin with a set's name and a text.
-fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<Seat>, &'a [u8]), SearchError> {
+/// The caches and the text of a command whose arguments begin with a set's name and a text.
+fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>, &'a [u8]), SearchError> {
     check_arity(call, 3)?;
     check_may_use(call, call.args.at(1))?;
     let text = call.args.at(2);
@@ -230,21 +230,21 @@ fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<Seat>, &'a [u8
         let text = format!("ERR The text is too long: at most {TEXT_BYTES_MAX} bytes are allowed");
         return Err(SearchError::Refused(text));
     }
-    Ok((search.regexes.seat(call.args.at(1))?, text))
+    Ok((search.regexes.caches(call.args.at(1))?, text))
 }
 
 /// Which patterns match anywhere.
 fn which(
-    seat: &Seat,
+    caches: &ThreadCaches,
     set: &Set,
-    held: &mut Held,
+    held: &mut Caches,
     text: &[u8],
     budget: &Budget<'_>,
 ) -> Result<Vec<PatternID>, Halt> {
     if let Some(together) = set.together() {
         let (mut found, mut counts) = (PatternSet::new(set.members.len()), Counts::default());
         let result = together.which(&mut held.together, text, &mut found, &mut counts, budget);
-        seat.stats.add(&counts);
+        caches.stats.add(&counts);
         result?;
         return Ok(found.iter().collect());
     }
@@ -258,13 +258,13 @@ fn which(
 }
 
 /// What [`each_match`] calls for a match: the caches, the budget, the pattern's number, the match.
-type OnMatch<'f> = &'f mut dyn FnMut(&mut Held, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
+type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
 
 /// Calls `each` for every match, up to `limit` or one more than [`MATCHES_MAX`].
 fn each_match(
-    seat: &Seat,
+    caches: &ThreadCaches,
     set: &Set,
-    held: &mut Held,
+    held: &mut Caches,
     text: &[u8],
     budget: &Budget<'_>,
     limit: Option<usize>,
@@ -272,7 +272,7 @@ fn each_match(
 ) -> Result<(), Halt> {
     let matching = match set.members.len() {
         1 => vec![PatternID::ZERO],
-        _ => which(seat, set, held, text, budget)?,
+        _ => which(caches, set, held, text, budget)?,
     };
     let mut n = 0;
     for i in matching.into_iter().map(|p| p.as_usize()) {
@@ -296,8 +296,8 @@ fn each_match(
 
 /// Many matches are not for a worker; between them it is asked whether to go on.
 fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
-    match budget.place() {
-        Place::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),
+    match budget.runs_on() {
+        RunsOn::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),
         _ if matches.is_multiple_of(256) => budget.check(),
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! The regex service behind `RX.*`: named sets of patterns, compiled once, searched by every thread with caches of its own.
 //!
 //! [`set::Set`] is compiled and immutable; [`registry::Registry`] knows the sets by name and gives each thread its
-//! [`registry::Seat`] at one; `commands` and `matches` are the commands, [`stream`] the texts that come in pieces. Nothing
+//! [`registry::ThreadCaches`] at one; `commands` and `matches` are the commands, [`stream`] the texts that come in pieces. Nothing
 //! is persisted.
 
 mod check;

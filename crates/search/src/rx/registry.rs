@@ -1,15 +1,15 @@
-//! [`Registry`]: the sets by name, and each thread's [`Seat`] at a set: its caches and counters.
+//! [`Registry`]: the sets by name, and each thread's [`ThreadCaches`] at a set: its caches and counters.
 //!
 //! Threads share nothing that changes while they search: a thread has a slot of its own, whose lock nobody else takes
-//! but who redefines a set, and finds its seats there. A redefinition raises the version, which is one shared word that
-//! is only read; then it has every slot drop the seats at the old set, so that no idle thread keeps it.
+//! but who redefines a set, and finds its caches there. A redefinition raises the version, which is one shared word that
+//! is only read; then it has every slot drop the caches of the old set, so that no idle thread keeps it.
 //!
-//! When the caches of a set have grown past its memory, the seat that has most loses its own: those that need little, as
+//! When the caches of a set have grown past its memory, the thread with the most loses its caches: those that need little, as
 //! threads do that see easy texts, keep it. Nothing large is freed on a worker: the [`Registry::tick`] of a helper thread
 //! does that, and until then it is counted.
 
 use super::set::Set;
-use super::stats::SeatStats;
+use super::stats::CacheStats;
 use super::*;
 use crate::definitions::Words;
 use crate::error::SearchError;
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use strand_commands::call::{LaneCall, Place};
+use strand_commands::call::{LaneCall, RunsOn};
 
 /// Slots: more threads than these share some.
 const SLOTS: usize = 64;
@@ -31,7 +31,7 @@ const SLOTS: usize = 64;
 pub(crate) struct Registry {
     sets: RwLock<BTreeMap<Vec<u8>, Arc<Set>>>,
     version: AtomicU64,
-    slots: Box<[Slot]>,
+    slots: Box<[ThreadSlot]>,
     /// Sets that are no more, but that streams or searches still use.
     retired: Mutex<Vec<Weak<Set>>>,
     garbage: Mutex<Vec<Garbage>>,
@@ -41,36 +41,36 @@ pub(crate) struct Registry {
 /// What is to be freed by a helper thread.
 #[derive(Debug)]
 enum Garbage {
-    Caches(Held),
-    Seat(Arc<Seat>),
+    Caches(Caches),
+    ThreadCaches(Arc<ThreadCaches>),
 }
 
 /// On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Seats>);
+struct ThreadSlot(Mutex<ThreadSets>);
 
 #[derive(Debug, Default)]
-struct Seats {
+struct ThreadSets {
     version: u64,
-    by_name: HashMap<Vec<u8>, Arc<Seat>>,
+    by_name: HashMap<Vec<u8>, Arc<ThreadCaches>>,
 }
 
 /// A thread's caches for a set.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadCaches {
     pub(crate) set: Arc<Set>,
-    held: Mutex<Held>,
+    held: Mutex<Caches>,
     /// What the caches were counted as when the last search ended.
     bytes: AtomicU64,
     /// It is to give up its caches after the search that runs.
     is_to_evict: AtomicBool,
-    pub(crate) stats: SeatStats,
+    pub(crate) stats: CacheStats,
 }
 
-/// What is behind a seat's lock.
+/// What the lock of [`ThreadCaches`] guards.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct Caches {
     pub(crate) together: MachineCache,
     /// One for each pattern, made when first needed, with the bytes that it was counted as.
     matchers: Vec<(Matcher, u64)>,
@@ -82,7 +82,7 @@ pub(crate) struct Held {
     bytes: u64,
 }
 
-impl Held {
+impl Caches {
     /// The caches for the pattern at `i`.
     pub(crate) fn matcher(&mut self, set: &Set, i: usize) -> &mut Matcher {
         if self.matchers.is_empty() {
@@ -95,7 +95,7 @@ impl Held {
         &mut self.matchers[i].0
     }
     /// Looks at what was used since the last time: bytes of all, counts.
-    fn settle(&mut self, set: &Set, stats: &SeatStats) -> u64 {
+    fn settle(&mut self, set: &Set, stats: &CacheStats) -> u64 {
         for i in self.used.drain(..) {
             set.members[i].count_reverse(set);
             let (matcher, counted) = &mut self.matchers[i];
@@ -124,7 +124,7 @@ fn slot() -> usize {
 
 impl Default for Registry {
     fn default() -> Registry {
-        let slots = (0..SLOTS).map(|_| Slot::default()).collect();
+        let slots = (0..SLOTS).map(|_| ThreadSlot::default()).collect();
         Registry {
             sets: RwLock::default(),
             version: AtomicU64::new(1),
@@ -187,35 +187,35 @@ impl Registry {
     pub(crate) fn set(&self, name: &[u8]) -> Result<Arc<Set>, SearchError> {
         self.sets.read().get(name).cloned().ok_or_else(no_such_set)
     }
-    /// This thread's seat at the set called `name`.
+    /// This thread's caches at the set called `name`.
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) fn seat(&self, name: &[u8]) -> Result<Arc<Seat>, SearchError> {
-        let mut seats = self.slots[slot()].0.lock();
-        if seats.version != self.version.load(Acquire) {
-            let left = self.update(&mut seats);
-            self.garbage.lock().extend(left.into_iter().map(Garbage::Seat));
+    pub(crate) fn caches(&self, name: &[u8]) -> Result<Arc<ThreadCaches>, SearchError> {
+        let mut thread_sets = self.slots[slot()].0.lock();
+        if thread_sets.version != self.version.load(Acquire) {
+            let left = self.update(&mut thread_sets);
+            self.garbage.lock().extend(left.into_iter().map(Garbage::ThreadCaches));
         }
-        if let Some(seat) = seats.by_name.get(name) {
-            return Ok(seat.clone());
+        if let Some(caches) = thread_sets.by_name.get(name) {
+            return Ok(caches.clone());
         }
         let set = self.set(name)?;
-        let seat = Arc::new(Seat {
+        let caches = Arc::new(ThreadCaches {
             set,
             held: Mutex::default(),
             bytes: AtomicU64::new(0),
             is_to_evict: AtomicBool::new(false),
-            stats: SeatStats::default(),
+            stats: CacheStats::default(),
         });
-        seats.by_name.insert(name.to_vec(), seat.clone());
-        Ok(seat)
+        thread_sets.by_name.insert(name.to_vec(), caches.clone());
+        Ok(caches)
     }
-    /// All seats at `set`.
-    pub(crate) fn seats_at(&self, set: &Arc<Set>) -> Vec<Arc<Seat>> {
-        let at = |slot: &Slot| -> Vec<Arc<Seat>> {
-            let seats = slot.0.lock();
-            seats.by_name.values().filter(|s| Arc::ptr_eq(&s.set, set)).cloned().collect()
+    /// The caches of all threads for `set`.
+    pub(crate) fn caches_at(&self, set: &Arc<Set>) -> Vec<Arc<ThreadCaches>> {
+        let at = |slot: &ThreadSlot| -> Vec<Arc<ThreadCaches>> {
+            let thread_sets = slot.0.lock();
+            thread_sets.by_name.values().filter(|s| Arc::ptr_eq(&s.set, set)).cloned().collect()
         };
         self.slots.iter().flat_map(at).collect()
     }
@@ -237,7 +237,7 @@ impl Registry {
                     drop(held);
                     self.garbage_bytes.fetch_sub(bytes, Relaxed);
                 }
-                Garbage::Seat(seat) => drop(seat),
+                Garbage::ThreadCaches(caches) => drop(caches),
             }
         }
     }
@@ -261,21 +261,21 @@ impl Registry {
         }
         self.tick();
     }
-    /// The seats that are left.
-    fn update(&self, seats: &mut Seats) -> Vec<Arc<Seat>> {
+    /// Brings a thread's sets up to date; returns the caches of sets that are gone.
+    fn update(&self, thread_sets: &mut ThreadSets) -> Vec<Arc<ThreadCaches>> {
         let sets = self.sets.read();
-        seats.version = self.version.load(Acquire);
-        let is_left = |name: &Vec<u8>, seat: &mut Arc<Seat>| {
-            sets.get(name).is_none_or(|set| !Arc::ptr_eq(set, &seat.set))
+        thread_sets.version = self.version.load(Acquire);
+        let is_left = |name: &Vec<u8>, caches: &mut Arc<ThreadCaches>| {
+            sets.get(name).is_none_or(|set| !Arc::ptr_eq(set, &caches.set))
         };
-        seats.by_name.extract_if(is_left).map(|(_, seat)| seat).collect()
+        thread_sets.by_name.extract_if(is_left).map(|(_, caches)| caches).collect()
     }
-    /// A set has more caches than its memory: takes them from the seat that has most.
-    fn evict(&self, set: &Arc<Set>, place: Place) {
-        let seats = self.seats_at(set);
-        let Some(largest) = seats.iter().max_by_key(|seat| seat.bytes.load(Relaxed)) else { return };
+    /// A set has more caches than its memory: takes them from the thread that has most.
+    fn evict(&self, set: &Arc<Set>, runs_on: RunsOn) {
+        let all = self.caches_at(set);
+        let Some(largest) = all.iter().max_by_key(|caches| caches.bytes.load(Relaxed)) else { return };
         match largest.held.try_lock() {
-            Some(mut held) => largest.give_up(&mut held, self, place),
+            Some(mut held) => largest.give_up(&mut held, self, runs_on),
             None => largest.is_to_evict.store(true, Relaxed),
         }
     }
@@ -285,8 +285,8 @@ fn no_such_set() -> SearchError {
     SearchError::refused("ERR No such set of patterns")
 }
 
-impl Seat {
-    /// Runs `search` over `text` with the caches of this seat, counts what it did, and keeps to the set's memory.
+impl ThreadCaches {
+    /// Runs `search` over `text` with these caches, counts what it did, and keeps to the set's memory.
     ///
     /// # Errors
     /// Those of `search`.
@@ -295,10 +295,10 @@ impl Seat {
         registry: &Registry,
         call: &LaneCall<'_>,
         text: &[u8],
-        search: impl FnOnce(&Set, &mut Held, &Budget<'_>) -> Result<T, Halt>,
+        search: impl FnOnce(&Set, &mut Caches, &Budget<'_>) -> Result<T, Halt>,
     ) -> Result<T, SearchError> {
         let (set, start) = (&*self.set, Instant::now());
-        if call.place == Place::Worker && text.len() > WORKER_BYTES_MAX {
+        if call.runs_on == RunsOn::Worker && text.len() > WORKER_BYTES_MAX {
             self.stats.searched(text.len(), start, Some(Halt::Lane));
             return Err(Halt::Lane.into());
         }
@@ -306,10 +306,10 @@ impl Seat {
             call.pause();
             call.cancelled()
         };
-        let deadline = (call.place != Place::Worker).then(|| start + set.deadline);
-        let budget = Budget::new(call.place, &cancelled, deadline);
+        let deadline = (call.runs_on != RunsOn::Worker).then(|| start + set.deadline);
+        let budget = Budget::new(call.runs_on, &cancelled, deadline);
         // Threads that share a slot do not wait for each other.
-        let (mut own, mut spare) = (self.held.try_lock(), Held::default());
+        let (mut own, mut spare) = (self.held.try_lock(), Caches::default());
         let held = own.as_deref_mut().unwrap_or(&mut spare);
         let result = search(set, held, &budget);
         let bytes = held.settle(set, &self.stats);
@@ -327,7 +327,7 @@ impl Seat {
                 self.bytes.store(bytes, Relaxed);
                 if self.is_to_evict.load(Relaxed) {
                     self.is_to_evict.store(false, Relaxed);
-                    self.give_up(held, registry, call.place);
+                    self.give_up(held, registry, call.runs_on);
                 }
             }
             None => {
@@ -336,26 +336,26 @@ impl Seat {
         }
         drop(own);
         if is_over {
-            registry.evict(&self.set, call.place);
+            registry.evict(&self.set, call.runs_on);
         }
         Ok(result?)
     }
 
     /// Lets go of the caches.
-    fn give_up(&self, held: &mut Held, registry: &Registry, place: Place) {
+    fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);
         self.bytes.store(0, Relaxed);
         self.stats.evicted();
         registry.garbage_bytes.fetch_add(held.bytes, Relaxed);
         self.set.cache_bytes.fetch_sub(held.bytes, Relaxed);
         registry.garbage.lock().push(Garbage::Caches(held));
-        if place != Place::Worker {
+        if runs_on != RunsOn::Worker {
             registry.tick();
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ThreadCaches {
     fn drop(&mut self) {
         self.set.cache_bytes.fetch_sub(self.held.get_mut().bytes, Relaxed);
     }

@@ -1,8 +1,8 @@
-//! [`SeatStats`]: what a thread's searches with a set went through; RX.STATS adds them up.
+//! [`CacheStats`]: what a thread's searches with a set went through; RX.STATS adds them up.
 //!
-//! Only the thread that has the seat writes, so a counter is a load and a store; readers may be a search behind.
+//! Only the thread that has the caches writes, so a counter is a load and a store; readers may be a search behind.
 
-use super::registry::Seat;
+use super::registry::ThreadCaches;
 use crate::error::SearchError;
 use crate::regex::{Counts, Halt};
 use crate::service::{Search, check_arity, check_may_use};
@@ -16,9 +16,9 @@ const BUCKETS: usize = 20;
 /// Shorter texts say nothing about the time of a byte.
 const TIMED_BYTES_MIN: usize = 64;
 
-/// The counters of a seat.
+/// The counters of a caches.
 #[derive(Debug, Default)]
-pub(crate) struct SeatStats {
+pub(crate) struct CacheStats {
     searches: AtomicU64,
     bytes: AtomicU64,
     builds: AtomicU64,
@@ -40,7 +40,7 @@ fn add(counter: &AtomicU64, n: u64) {
     }
 }
 
-impl SeatStats {
+impl CacheStats {
     /// What an engine counted.
     pub(crate) fn add(&self, c: &Counts) {
         for (counter, n) in [
@@ -85,8 +85,9 @@ pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
     check_arity(call, 2)?;
     check_may_use(call, call.args.at(1))?;
     let set = search.regexes.set(call.args.at(1))?;
-    let seats = search.regexes.seats_at(&set);
-    let sum = |f: fn(&SeatStats) -> &AtomicU64| seats.iter().map(|s| f(&s.stats).load(Relaxed)).sum::<u64>();
+    let caches = search.regexes.caches_at(&set);
+    let sum =
+        |f: fn(&CacheStats) -> &AtomicU64| caches.iter().map(|s| f(&s.stats).load(Relaxed)).sum::<u64>();
     let full = set.machines().filter(|m| m.is_full()).count();
     let hopeless = set.machines().filter(|m| m.is_hopeless()).count();
     let tier = set.machines().filter(|m| !m.is_full()).map(|m| m.tier_bytes()).max().unwrap_or(0);
@@ -103,7 +104,7 @@ pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
         ("machines_full", full as u64),
         ("machines_hopeless", hopeless as u64),
         ("cache_tier_bytes", tier as u64),
-        ("threads", seats.len() as u64),
+        ("threads", caches.len() as u64),
         ("searches", sum(|s| &s.searches)),
         ("bytes", sum(|s| &s.bytes)),
         ("states_built", sum(|s| &s.builds)),
@@ -117,7 +118,7 @@ pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
         ("moved_to_hard_lane", sum(|s| &s.to_hard)),
         ("deadlines", sum(|s| &s.deadlines)),
     ];
-    let histogram = histogram(&seats);
+    let histogram = histogram(&caches);
     call.reply.map(numbers.len() + 3);
     for (name, n) in numbers {
         call.reply.bulk(name.as_bytes());
@@ -130,10 +131,10 @@ pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
     Ok(())
 }
 
-fn histogram(seats: &[Arc<Seat>]) -> [u64; BUCKETS] {
+fn histogram(caches: &[Arc<ThreadCaches>]) -> [u64; BUCKETS] {
     let mut all = [0; BUCKETS];
-    for seat in seats {
-        seat.stats.ns_per_byte.iter().zip(&mut all).for_each(|(n, sum)| *sum += n.load(Relaxed));
+    for caches in caches {
+        caches.stats.ns_per_byte.iter().zip(&mut all).for_each(|(n, sum)| *sum += n.load(Relaxed));
     }
     all
 }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
-use strand_commands::call::{LaneCall, Place};
+use strand_commands::call::{LaneCall, RunsOn};
 
 /// Most streams that a client has open.
 pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
@@ -230,8 +230,8 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
         call.pause();
         call.cancelled()
     };
-    let deadline = (call.place != Place::Worker).then(|| Instant::now() + set.deadline);
-    let budget = Budget::new(call.place, &cancelled, deadline);
+    let deadline = (call.runs_on != RunsOn::Worker).then(|| Instant::now() + set.deadline);
+    let budget = Budget::new(call.runs_on, &cancelled, deadline);
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {

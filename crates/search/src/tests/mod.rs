@@ -13,7 +13,7 @@ use crate::Search;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use strand_chain::Chain;
-use strand_commands::call::{KeyRights, LaneCall, Place, Served};
+use strand_commands::call::{KeyRights, LaneCall, RunsOn, ServiceOutcome};
 use strand_commands::dispatch;
 use strand_commands::spec::{Access, Exec};
 use strand_keyspace::{Changed, HashValue, Keyspace, Str, Value as Stored};
@@ -33,7 +33,7 @@ struct World {
     db: usize,
     cancel: Arc<AtomicBool>,
     rights: Option<Rights>,
-    place: Place,
+    runs_on: RunsOn,
     client: u64,
 }
 
@@ -67,21 +67,21 @@ impl World {
             db: 0,
             cancel,
             rights: None,
-            place: Place::Lane,
+            runs_on: RunsOn::Lane,
             client: 1,
         }
     }
 
     /// Runs a command; its reply. It must be done where it is, or on the hard lane.
     fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
-        match self.serve(args, self.place) {
+        match self.serve(args, self.runs_on) {
             Ok(value) => value,
-            Err(_) => self.serve(args, Place::Hard).expect("the hard lane does everything"),
+            Err(_) => self.serve(args, RunsOn::Hard).expect("the hard lane does everything"),
         }
     }
 
     /// Runs a command; its reply, or where it wants to run.
-    fn serve<T: AsRef<[u8]>>(&self, args: &[T], place: Place) -> Result<Value, Served> {
+    fn serve<T: AsRef<[u8]>>(&self, args: &[T], runs_on: RunsOn) -> Result<Value, ServiceOutcome> {
         let argv = Argv::from_slices(args);
         let command = match dispatch::resolve(argv.args()).map(|found| found.spec.exec) {
             Ok(Exec::Service(command) | Exec::ServiceOnText(command, _)) => command,
@@ -96,11 +96,11 @@ impl World {
                 spec: None,
                 args: argv.args(),
                 client: self.client,
-                place,
+                runs_on,
                 db: self.db,
                 now_ms: self.now_ms,
                 keyspace: &self.keyspace,
-                holds: &strand_commands::call::Alone,
+                long_locks: &strand_commands::call::Alone,
                 reply: &mut reply,
                 rng: &mut fastrand::Rng::with_seed(7),
                 cancel: &self.cancel,
@@ -111,7 +111,7 @@ impl World {
                 yield_now: &|| {},
             },
         );
-        if served != Served::Done {
+        if served != ServiceOutcome::Done {
             assert_eq!(out.len(), 0, "nothing is written");
             return Err(served);
         }

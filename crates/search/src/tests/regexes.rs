@@ -3,7 +3,7 @@
 use super::{World, text};
 use crate::rx;
 use std::sync::atomic::Ordering::Relaxed;
-use strand_commands::call::{Place, Served};
+use strand_commands::call::{RunsOn, ServiceOutcome};
 use strand_wire::client::Value;
 
 /// A reply in short: strings as they are, arrays in brackets.
@@ -38,8 +38,8 @@ fn what_a_replacement_or_groups_may_cost_is_bounded() {
     let (text, times) = ("x".repeat(1 << 20), "$0".repeat(2_000));
     let Value::Error(error) = w.run(&["RX.REPLACE", "all", &text, &times]) else { panic!("refused") };
     assert!(String::from_utf8_lossy(&error).contains("would have more than"), "{error:?}");
-    let reply = w.serve(&["RX.REPLACE", "all", &text[..4096], &"y".repeat(2 << 20)], Place::Worker);
-    assert_eq!(reply, Err(Served::Lane));
+    let reply = w.serve(&["RX.REPLACE", "all", &text[..4096], &"y".repeat(2 << 20)], RunsOn::Worker);
+    assert_eq!(reply, Err(ServiceOutcome::Lane));
     let Value::Error(error) = w.run(&["RX.SET", "groups", "ID", "a", &"()".repeat(300)]) else {
         panic!("refused")
     };
@@ -70,8 +70,8 @@ fn sets_are_defined_listed_and_removed() {
 fn matches_spans_groups_and_replacements() {
     let w = World::new();
     w.ok("RX.SET d ID date '(?P<y>[0-9]{4})-([0-9]{2})(-[0-9]{2})?' ID word '[a-z]+'");
-    for place in [Place::Worker, Place::Lane, Place::Hard] {
-        let w = World { place, ..reopened(&w) };
+    for runs_on in [RunsOn::Worker, RunsOn::Lane, RunsOn::Hard] {
+        let w = World { runs_on, ..reopened(&w) };
         assert_eq!(
             line(&w, "RX.FINDALL d 'on 2026-11-21, 1999-01'"),
             "[[date 2026-11-21] [date 1999-01] [word on]]"
@@ -101,21 +101,25 @@ fn what_is_hard_leaves_the_worker_and_comes_back_with_the_same_result() {
     let rng = &mut fastrand::Rng::with_seed(11);
     let mut hard: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
     let easy = vec![b'x'; 200];
-    let serve = |text: &[u8], place| w.serve(&[b"RX.MATCH", &b"h"[..], text], place);
-    assert_eq!(serve(&easy, Place::Worker).map(|v| short(&v)), Ok("[]".into()));
-    assert_eq!(serve(&hard, Place::Worker), Err(Served::Lane), "a cache that is empty need not mean much");
+    let serve = |text: &[u8], runs_on| w.serve(&[b"RX.MATCH", &b"h"[..], text], runs_on);
+    assert_eq!(serve(&easy, RunsOn::Worker).map(|v| short(&v)), Ok("[]".into()));
+    assert_eq!(
+        serve(&hard, RunsOn::Worker),
+        Err(ServiceOutcome::Lane),
+        "a cache that is empty need not mean much"
+    );
     for _ in 0..40 {
         let text: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
-        assert!(serve(&text, Place::Worker).is_err());
+        assert!(serve(&text, RunsOn::Worker).is_err());
     }
-    assert_eq!(serve(&hard, Place::Worker), Err(Served::Hard));
-    assert_eq!(serve(&hard, Place::Hard).map(|v| short(&v)), Ok("[]".into()));
+    assert_eq!(serve(&hard, RunsOn::Worker), Err(ServiceOutcome::Hard));
+    assert_eq!(serve(&hard, RunsOn::Hard).map(|v| short(&v)), Ok("[]".into()));
     hard.extend_from_slice(b"c");
-    let found = serve(&hard, Place::Hard).map(|v| short(&v)).expect("done");
+    let found = serve(&hard, RunsOn::Hard).map(|v| short(&v)).expect("done");
     assert!(found == "[p]" || found == "[]", "{found}");
     let long = vec![b'x'; 600 << 10];
-    assert_eq!(serve(&long, Place::Worker), Err(Served::Lane));
-    assert_eq!(serve(&long, Place::Lane).map(|v| short(&v)), Ok("[]".into()));
+    assert_eq!(serve(&long, RunsOn::Worker), Err(ServiceOutcome::Lane));
+    assert_eq!(serve(&long, RunsOn::Lane).map(|v| short(&v)), Ok("[]".into()));
     assert!(number(&w, "RX.STATS h", "moved_to_hard_lane") >= 1);
     assert!(number(&w, "RX.STATS h", "moved_to_lane") >= 2);
     assert_eq!(number(&w, "RX.STATS h", "searches"), 4);
@@ -123,15 +127,15 @@ fn what_is_hard_leaves_the_worker_and_comes_back_with_the_same_result() {
     let mut hards = 0;
     for _ in 0..200 {
         let text: Vec<u8> = (0..16_384).map(|_| b"ab"[rng.usize(..2)]).collect();
-        hards += u32::from(serve(&text, Place::Worker) == Err(Served::Hard));
-        assert_eq!(serve(&easy, Place::Worker).map(|v| short(&v)), Ok("[]".into()));
+        hards += u32::from(serve(&text, RunsOn::Worker) == Err(ServiceOutcome::Hard));
+        assert_eq!(serve(&easy, RunsOn::Worker).map(|v| short(&v)), Ok("[]".into()));
     }
     assert!(hards > 150, "{hards}");
 }
 
 #[test]
 fn a_deadline_ends_a_search() {
-    let w = World { place: Place::Hard, ..World::new() };
+    let w = World { runs_on: RunsOn::Hard, ..World::new() };
     w.ok("RX.SET h ID p '[ab]*a[ab]{400}c' DEADLINE 1");
     let rng = &mut fastrand::Rng::with_seed(1);
     let hard: Vec<u8> = (0..1 << 20).map(|_| b"ab"[rng.usize(..2)]).collect();
@@ -234,9 +238,9 @@ fn whoever_has_most_caches_gives_them_up() {
     w.ok(&format!("RX.SET s{ids} MEMORY 4194304 DEADLINE 60000"));
     let rng = &mut fastrand::Rng::with_seed(4);
     let easy = vec![b'x'; 1000];
-    let match_at = |text: &[u8], place| w.serve(&[b"RX.MATCH", &b"s"[..], text], place);
+    let match_at = |text: &[u8], runs_on| w.serve(&[b"RX.MATCH", &b"s"[..], text], runs_on);
     for _ in 0..3 {
-        assert!(match_at(&easy, Place::Worker).is_ok());
+        assert!(match_at(&easy, RunsOn::Worker).is_ok());
     }
     let built = number(&w, "RX.STATS s", "states_built");
     // Another thread, as those of the hard lane are, needs more than there is; this one needs little.
@@ -244,7 +248,7 @@ fn whoever_has_most_caches_gives_them_up() {
         scope.spawn(|| {
             for _ in 0..4 {
                 let hard: Vec<u8> = (0..96 << 10).map(|_| b"ab"[rng.usize(..2)]).collect();
-                let budget = World { place: Place::Hard, ..reopened(&w) };
+                let budget = World { runs_on: RunsOn::Hard, ..reopened(&w) };
                 assert_eq!(short(&budget.run(&[b"RX.FINDALL", &b"s"[..], &hard])), "[]");
             }
         });
@@ -252,7 +256,7 @@ fn whoever_has_most_caches_gives_them_up() {
     assert!(number(&w, "RX.STATS s", "cache_evictions") > 0);
     let built_there = number(&w, "RX.STATS s", "states_built");
     assert!(built_there > built);
-    assert!(match_at(&easy, Place::Worker).is_ok());
+    assert!(match_at(&easy, RunsOn::Worker).is_ok());
     assert_eq!(number(&w, "RX.STATS s", "states_built"), built_there, "this thread has kept its states");
     let used = w.search.caches_bytes();
     assert!(used < 24 << 20, "{used}");

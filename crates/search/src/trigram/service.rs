@@ -5,7 +5,7 @@ use super::index::{INDEXED_BYTES_MAX, Index, Share};
 use crate::definitions::Words;
 use crate::error::{SearchError, lossy};
 use crate::follow::Scan;
-use crate::grep::{Held, hold};
+use crate::grep::{Haystack, hold};
 use crate::service::{Search, check_may_change};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Entry {
         prefix.starts_with(&self.index.prefix)
             && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
     }
-    fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], held: Held, now_ms: i64) {
+    fn put(&self, scratch: &mut Scratch, keyspace: &Keyspace, key: &[u8], held: Haystack, now_ms: i64) {
         let mut bytes = 0;
         let mut add = |text: &[u8]| {
             bytes += text.len();
@@ -55,16 +55,16 @@ impl Entry {
             }
         };
         let is_there = match held {
-            Held::Name => true,
-            Held::Text(text) => {
+            Haystack::Name => true,
+            Haystack::Text(text) => {
                 add(&text);
                 true
             }
-            Held::Fields(fields) => {
+            Haystack::Fields(fields) => {
                 fields.iter().for_each(|(_, text)| add(text));
                 true
             }
-            Held::Large => each_of_large(keyspace, key, now_ms, &mut add),
+            Haystack::Large => each_of_large(keyspace, key, now_ms, &mut add),
         };
         let grams = scratch.take().filter(|_| bytes <= INDEXED_BYTES_MAX);
         match is_there {
@@ -154,7 +154,7 @@ impl Trigrams {
         self.len.load(Relaxed)
     }
     /// Reads a key's value, which is what was `held` of it, into an index.
-    pub(crate) fn put(&self, entry: &Entry, keyspace: &Keyspace, key: &[u8], held: Held, now_ms: i64) {
+    pub(crate) fn put(&self, entry: &Entry, keyspace: &Keyspace, key: &[u8], held: Haystack, now_ms: i64) {
         let mut scratch = self.scratch.lock();
         let (scratch, share) = scratch.get_or_insert_with(|| (Box::default(), Share::of(self.bytes.clone())));
         entry.put(scratch, keyspace, key, held, now_ms);
@@ -330,7 +330,13 @@ mod tests {
     fn info_waits_for_no_lock_of_an_index() {
         let search = Search::new(Arc::new(Keyspace::new(8, 16, [1, 2, 3, 4])));
         let entry = Entry::new(Index::new(Vec::new(), None, search.trigrams.bytes.clone()));
-        search.trigrams.put(&entry, &search.keyspace, b"key", Held::Text("some text".as_bytes().into()), 0);
+        search.trigrams.put(
+            &entry,
+            &search.keyspace,
+            b"key",
+            Haystack::Text("some text".as_bytes().into()),
+            0,
+        );
         let before = (search.info(), search.indexes_bytes());
         assert!(before.1 > 0);
         let _held = (entry.index.hold(), entry.scan.lock(), search.follow.lock());

@@ -106,7 +106,7 @@ enum State {
     /// It runs on when its output has drained.
     Draining,
     /// It waits for a lane job.
-    Parked,
+    AwaitsWake,
     /// Its command waits for data, or until then, in monotonic microseconds.
     Blocked(Option<u64>),
     /// It sleeps until then, in monotonic microseconds.
@@ -226,9 +226,9 @@ impl Connection<'_> {
             Turn::Flush => State::Draining,
             Turn::Lane(job) => {
                 self.context.lanes.submit(job, self.wake.clone());
-                State::Parked
+                State::AwaitsWake
             }
-            Turn::Parked => State::Parked,
+            Turn::AwaitWake => State::AwaitsWake,
             Turn::Blocked { until_mono_us } => State::Blocked(until_mono_us),
             Turn::Sleep { until_mono_us } => State::Sleeping(until_mono_us),
             Turn::Close => match self.state {
@@ -248,7 +248,7 @@ impl Connection<'_> {
         match self.state {
             _ if self.ended => false,
             State::Reading => true,
-            State::Draining | State::Parked | State::Blocked(_) | State::Sleeping(_) => {
+            State::Draining | State::AwaitsWake | State::Blocked(_) | State::Sleeping(_) => {
                 self.session.wants_read()
             }
             State::Fed | State::Running | State::Closing(_) | State::Aborted(_) => false,
@@ -399,7 +399,7 @@ impl Connection<'_> {
             State::Closing(until) if until <= now_us => self.state = State::Aborted("killed"),
             State::Sleeping(until) if until <= now_us => self.run_turn(),
             State::Closing(_) | State::Sleeping(_) => {}
-            State::Parked if self.given_up_at_us.is_some_and(|until| until <= now_us) => {
+            State::AwaitsWake if self.given_up_at_us.is_some_and(|until| until <= now_us) => {
                 self.state = State::Aborted("peer closed");
             }
             _ if greets_too_long => self.state = State::Aborted("no TLS handshake in time"),
@@ -418,7 +418,7 @@ impl Connection<'_> {
     /// When the job that the session waits for is given up: while the client has ended its side, and nothing else came
     /// before that.
     fn give_up_deadline_us(&mut self) -> Option<u64> {
-        let is_left = self.ended && self.state == State::Parked && self.session.only_reads();
+        let is_left = self.ended && self.state == State::AwaitsWake && self.session.only_reads();
         self.given_up_at_us = is_left.then(|| {
             self.given_up_at_us.unwrap_or_else(|| self.context.clock.now().mono_us + HALF_CLOSED_US_MAX)
         });

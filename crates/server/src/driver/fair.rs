@@ -33,7 +33,7 @@ struct Line<T> {
 
 /// How a slot may be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(super) enum SlotKind {
     /// By anybody.
     Any,
     /// By who has none running: nobody of the user, or of the address.
@@ -55,12 +55,12 @@ impl<T> Fair<T> {
         self.waiting += 1;
     }
     /// The next job that may have the slot. It runs until [`Fair::ended`] is told.
-    pub(super) fn take(&mut self, slot: Slot) -> Option<(Owner, T)> {
+    pub(super) fn take(&mut self, slot: SlotKind) -> Option<(Owner, T)> {
         let of_user = |owner: &Owner| self.users.get(&owner.user).copied().unwrap_or(0);
         let waiting = self.lines.iter().filter_map(|(owner, line)| {
             let (arrival, _) = line.waiting.front()?;
             let place = (of_user(owner), line.running, *arrival);
-            (slot == Slot::Any || place.0 == 0 || place.1 == 0).then_some((place, owner))
+            (slot == SlotKind::Any || place.0 == 0 || place.1 == 0).then_some((place, owner))
         });
         let owner = waiting.min()?.1.clone();
         let line = self.lines.get_mut(&owner)?;
@@ -111,7 +111,7 @@ mod tests {
         fair.push(owner(1, "b"), 10);
         fair.push(owner(2, "a"), 20);
         fair.push(owner(2, "a"), 21);
-        let order: Vec<i32> = std::iter::from_fn(|| fair.take(Slot::Any).map(|(_, job)| job)).collect();
+        let order: Vec<i32> = std::iter::from_fn(|| fair.take(SlotKind::Any).map(|(_, job)| job)).collect();
         assert_eq!(order, [0, 20, 10, 21, 1, 2, 3, 4]);
         assert_eq!((fair.running(), fair.is_empty()), (8, true));
     }
@@ -120,14 +120,14 @@ mod tests {
     fn a_slot_is_kept_for_who_has_none_running() {
         let mut fair = Fair::default();
         (0..5).for_each(|i| fair.push(owner(1, "a"), i));
-        assert_eq!(fair.take(Slot::Any), Some((owner(1, "a"), 0)));
-        assert_eq!(fair.take(Slot::Kept), None);
+        assert_eq!(fair.take(SlotKind::Any), Some((owner(1, "a"), 0)));
+        assert_eq!(fair.take(SlotKind::Kept), None);
         fair.push(owner(1, "b"), 10);
-        assert_eq!(fair.take(Slot::Kept), Some((owner(1, "b"), 10)), "another address of the user");
+        assert_eq!(fair.take(SlotKind::Kept), Some((owner(1, "b"), 10)), "another address of the user");
         fair.push(owner(2, "a"), 20);
-        assert_eq!(fair.take(Slot::Kept), Some((owner(2, "a"), 20)), "another user");
+        assert_eq!(fair.take(SlotKind::Kept), Some((owner(2, "a"), 20)), "another user");
         fair.ended(&owner(1, "a"));
-        assert_eq!(fair.take(Slot::Kept), Some((owner(1, "a"), 1)));
+        assert_eq!(fair.take(SlotKind::Kept), Some((owner(1, "a"), 1)));
     }
 
     #[test]
@@ -137,13 +137,13 @@ mod tests {
         for i in 0..2_000 {
             fair.push(owner(rng.u64(..4), ["a", "b"][rng.usize(..2)]), i);
             if rng.bool() {
-                running.extend(fair.take(Slot::Any).map(|(owner, _)| owner));
+                running.extend(fair.take(SlotKind::Any).map(|(owner, _)| owner));
             }
             if rng.bool() && !running.is_empty() {
                 fair.ended(&running.swap_remove(rng.usize(..running.len())));
             }
         }
-        running.extend(std::iter::from_fn(|| fair.take(Slot::Any).map(|(owner, _)| owner)));
+        running.extend(std::iter::from_fn(|| fair.take(SlotKind::Any).map(|(owner, _)| owner)));
         assert_eq!(fair.running(), running.len());
         running.iter().for_each(|owner| fair.ended(owner));
         assert!(fair.lines.is_empty() && fair.users.is_empty() && fair.running() == 0 && fair.is_empty());

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use strand_commands::call::{LaneCall, Served};
+use strand_commands::call::{LaneCall, ServiceOutcome};
 use strand_commands::migrate;
 use strand_commands::spec::ServiceCommand;
 use strand_diag::history::Figure;
@@ -191,11 +191,11 @@ impl ServerHost {
 }
 
 impl Host for ServerHost {
-    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+    fn run_service(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
         match command {
             ServiceCommand::Migrate => {
                 migrate::run(call, &mut super::peer::connect);
-                Served::Done
+                ServiceOutcome::Done
             }
             _ => self.search.run(command, call),
         }

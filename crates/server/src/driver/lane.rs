@@ -16,7 +16,7 @@
 //! such wait of 9.7 ms was seen at nice 19.
 
 use super::clock::Clock;
-use super::fair::{Fair, Owner, Slot};
+use super::fair::{Fair, Owner, SlotKind};
 use super::wake::WakeCell;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -81,8 +81,8 @@ impl Queue {
             let running = jobs.heavy.running();
             let heavy_first = running < self.heavy_max.div_ceil(2);
             let slot = match heavy_first || (jobs.light.is_empty() && running < self.heavy_max) {
-                true => Some(Slot::Any),
-                false => (running < self.heavy_max + KEPT_SLOTS).then_some(Slot::Kept),
+                true => Some(SlotKind::Any),
+                false => (running < self.heavy_max + KEPT_SLOTS).then_some(SlotKind::Kept),
             };
             if let Some((owner, ticket)) = slot.and_then(|slot| jobs.heavy.take(slot)) {
                 return Some((ticket, Some(owner)));
@@ -100,7 +100,7 @@ impl Queue {
     fn take_hard(&self) -> Option<(Owner, Ticket)> {
         let mut jobs = self.jobs.lock();
         loop {
-            match jobs.hard.take(Slot::Any) {
+            match jobs.hard.take(SlotKind::Any) {
                 Some(next) => return Some(next),
                 None if jobs.closed => return None,
                 None => self.hard_came.wait(&mut jobs),

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
-use strand_commands::migrate::{Link, Lost, NotConnected, Target};
+use strand_commands::migrate::{Lost, NotConnected, PeerLink, Target};
 
 /// Bytes for which the timeout begins anew.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -11,7 +11,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Connects to `target`.
-pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn Link>, NotConnected> {
+pub(super) fn connect(target: &Target<'_>) -> Result<Box<dyn PeerLink>, NotConnected> {
     let nowhere = NotConnected::Nowhere;
     let host = std::str::from_utf8(target.host).map_err(|_| nowhere)?;
     let port = std::str::from_utf8(target.port).ok().and_then(|port| port.parse::<u16>().ok());
@@ -40,7 +40,7 @@ struct Peer {
     input: Vec<u8>,
 }
 
-impl Link for Peer {
+impl PeerLink for Peer {
     fn send(&mut self, bytes: &[u8]) -> Result<(), Lost> {
         for piece in bytes.chunks(PIECE_BYTES) {
             let deadline = Deadline::in_(self.timeout);

@@ -23,7 +23,7 @@ fn a_signal_lets_commands_in_flight_finish() {
         let (mut busy, mut half) = (server.connect(), server.connect());
         busy.send(&[command("DEBUG SLEEP 0.5"), command("ECHO last")].concat());
         half.send(b"*2\r\n$3\r\nGET\r\n");
-        // Served after the sleep was read.
+        // ServiceOutcome after the sleep was read.
         server.connect().call("PING", "+PONG\r\n");
         server.signal(signal);
         half.expect_end();

@@ -11,7 +11,7 @@ use crate::events::named;
 use crate::parse::{self, ExpiryUnit, Text};
 use crate::run::arg;
 use strand_keyspace::journal::Arg;
-use strand_keyspace::types::hash::DEADLINE_MS_MAX;
+use strand_keyspace::types::hash::EXPIRY_MS_MAX;
 use strand_keyspace::types::string::parse_int;
 use strand_keyspace::{Changed, Collection, HashValue, Settings};
 use strand_wire::args::Args;
@@ -140,7 +140,7 @@ fn try_expire(call: &mut Call<'_, '_>, unit: ExpiryUnit, command: &str) -> Resul
     if given < 0 {
         return Err(NEGATIVE.into());
     }
-    let at_ms = deadline(given, unit, now_ms, command)?;
+    let at_ms = expiry_at(given, unit, now_ms, command)?;
     let condition = Condition::of(args, 3).unwrap_or(Condition::None);
     let from = if condition == Condition::None { 3 } else { 4 };
     let fields = fields_from(args, from, 1, NOT_A_NUMBER_TO_EXPIRE)?;
@@ -208,7 +208,7 @@ fn expire_field(
     condition: Condition,
     settings: &Settings,
 ) -> i64 {
-    let Some(before_ms) = hash.deadline_ms(field) else { return NO_FIELD };
+    let Some(before_ms) = hash.expiry_ms(field) else { return NO_FIELD };
     if !condition.holds(before_ms, at_ms) {
         return CONDITION_FAILED;
     }
@@ -216,7 +216,7 @@ fn expire_field(
         hash.remove(field);
         return REMOVED;
     }
-    hash.set_deadline(field, Some(at_ms), settings);
+    hash.set_expiry(field, Some(at_ms), settings);
     DONE
 }
 
@@ -229,7 +229,7 @@ fn tell(call: &mut Call<'_, '_>, number: impl Fn(i64) -> i64) {
     read(call, |hash: Option<&HashValue>, reply| {
         reply.array(fields.len());
         for field in fields.iter() {
-            reply.int(match hash.and_then(|hash| hash.deadline_ms(field)) {
+            reply.int(match hash.and_then(|hash| hash.expiry_ms(field)) {
                 None => NO_FIELD,
                 Some(None) => NO_EXPIRY,
                 Some(Some(at_ms)) => number(at_ms),
@@ -246,10 +246,10 @@ fn seconds(ms: i64) -> i64 {
 fn persist(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
     let fields = fields_from(call.args, 2, 1, NOT_A_NUMBER)?;
-    codes_of(call, fields, |hash, field, settings| match hash.deadline_ms(field) {
+    codes_of(call, fields, |hash, field, settings| match hash.expiry_ms(field) {
         None => (NO_FIELD, false),
         Some(None) => (NO_EXPIRY, false),
-        Some(Some(_)) => (DONE, hash.set_deadline(field, None, settings)),
+        Some(Some(_)) => (DONE, hash.set_expiry(field, None, settings)),
     })?;
     Ok(())
 }
@@ -295,7 +295,7 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
     check_type(call)?;
     let options = Options::read(args, 2, false)?;
     let fields = fields_from(args, options.end, 1, NOT_A_NUMBER)?;
-    let at_ms = options.deadline_ms(args, now_ms, "hgetex")?;
+    let at_ms = options.expiry_ms(args, now_ms, "hgetex")?;
     let has_passed = at_ms.is_some_and(|at_ms| call.txn.has_passed(at_ms));
     if at_ms.is_none() && !options.persist {
         read(call, |hash: Option<&HashValue>, reply| {
@@ -310,10 +310,10 @@ fn get_and_expire(call: &mut Call<'_, '_>) -> Result<(), Text> {
         call.txn.call_next(named::HDEL);
     }
     let changed =
-        send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.deadline_ms(field)) {
+        send_and_change(call, fields, |hash, field, settings| match (at_ms, hash.expiry_ms(field)) {
             (_, None) | (None, Some(None)) => false,
             (Some(_), Some(_)) if has_passed => hash.remove(field),
-            (at_ms, Some(_)) => hash.set_deadline(field, at_ms, settings),
+            (at_ms, Some(_)) => hash.set_expiry(field, at_ms, settings),
         })?;
     if at_ms.is_some() {
         expires(call, at_ms.filter(|_| !has_passed), changed.into_iter());
@@ -331,7 +331,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
     check_type(call)?;
     let options = Options::read(args, 2, true)?;
     let pairs = fields_from(args, options.end, 2, NOT_A_NUMBER)?;
-    let at_ms = options.deadline_ms(args, now_ms, "hsetex")?;
+    let at_ms = options.expiry_ms(args, now_ms, "hsetex")?;
     let first = args.len() - pairs.len();
     let is_there = call.txn.db(call.db).peek(&call.keys[0]).is_some();
     if (options.nx && is_there) || (options.xx && !is_there) {
@@ -357,7 +357,7 @@ fn set_and_expire(call: &mut Call<'_, '_>) -> Result<bool, Text> {
                 _ => hash.set(field, value, settings),
             };
             if at_ms.is_some() {
-                hash.set_deadline(field, at_ms, settings);
+                hash.set_expiry(field, at_ms, settings);
             }
         }
         emptied = hash.is_empty();
@@ -422,25 +422,25 @@ impl Options {
         }
         Ok(o)
     }
-    fn deadline_ms(&self, args: Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, Text> {
+    fn expiry_ms(&self, args: Args<'_>, now_ms: i64, command: &str) -> Result<Option<i64>, Text> {
         let Some((unit, at)) = self.expiry else { return Ok(None) };
         let given = parse::integer(args.at(at))?;
         if given < 0 {
             return Err(errors::invalid_expire_time(command).into());
         }
-        deadline(given, unit, now_ms, command).map(Some)
+        expiry_at(given, unit, now_ms, command).map(Some)
     }
 }
 
 /// When `given` is, which is not negative, in unix milliseconds.
-fn deadline(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
+fn expiry_at(given: i64, unit: ExpiryUnit, now_ms: i64, command: &str) -> Result<i64, Text> {
     let at_ms = match unit {
         ExpiryUnit::Seconds => given.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)),
         ExpiryUnit::Millis => given.checked_add(now_ms),
         ExpiryUnit::UnixSeconds => given.checked_mul(1000),
         ExpiryUnit::UnixMillis => Some(given),
     };
-    let at_ms = at_ms.filter(|at_ms| *at_ms <= DEADLINE_MS_MAX);
+    let at_ms = at_ms.filter(|at_ms| *at_ms <= EXPIRY_MS_MAX);
     at_ms.ok_or_else(|| errors::invalid_expire_time(command).into())
 }
 

@@ -48,7 +48,7 @@ impl FoundAof {
 }
 
 /// Where a file is, of all that are loaded.
-struct Place<'a> {
+struct FileOfSet<'a> {
     name: &'a str,
     /// What `strand check aof` is to be given.
     checked: String,
@@ -131,7 +131,7 @@ impl Engine {
                 false => manifest_path(&self.config),
             };
             let (total, is_last) = (found.total_bytes, at + 1 == count);
-            let place = Place { name: &file.name, checked, before, total, is_last };
+            let place = FileOfSet { name: &file.name, checked, before, total, is_last };
             let (good_bytes, db) = self.load_file(&mut *source, &place, now)?;
             found.db = db;
             if std::mem::take(&mut found.is_outside) {
@@ -173,7 +173,7 @@ impl Engine {
     fn load_file(
         &self,
         mut source: &mut dyn Read,
-        place: &Place<'_>,
+        place: &FileOfSet<'_>,
         now: Now,
     ) -> Result<(u64, usize), String> {
         let name = place.name;
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
     /// The file ends too early.
-    fn look_at_cut(&self, place: &Place<'_>, in_multi: bool) -> Result<(), String> {
+    fn look_at_cut(&self, place: &FileOfSet<'_>, in_multi: bool) -> Result<(), String> {
         let name = place.name;
         if in_multi {
             self.host.log(&format!("Revert incomplete MULTI/EXEC transaction from AOF file {name}"));
@@ -263,7 +263,7 @@ impl Engine {
     }
 }
 
-fn damaged(place: &Place<'_>, offset: u64, why: &str) -> String {
+fn damaged(place: &FileOfSet<'_>, offset: u64, why: &str) -> String {
     format!(
         "Bad file format reading the append only file {name}: at offset {offset}: {why}. Nothing is changed. Make a copy of \
          {what}; `strand check aof {path}` tells what is good, `strand check aof --fix {path}` cuts off the rest",

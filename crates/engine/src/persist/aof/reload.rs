@@ -20,7 +20,7 @@ impl Engine {
         let mut held = self.persist.aof.writer.lock();
         let writer = held.as_mut().filter(|_| self.persist.aof.mode() == Mode::On);
         let writer = writer.ok_or_else(|| failed("DEBUG LOADAOF: there is no append-only file".into()))?;
-        let _hold = self.holds.announce(None);
+        let _long_lock = self.long_locks.announce(None);
         let tail = self.keyspace.switch_journal(false);
         let done = writer
             .write_until(self, tail, now)

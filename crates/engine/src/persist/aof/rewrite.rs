@@ -190,7 +190,7 @@ impl Engine {
             let found = self.open_aof_folder().map_err(io::Error::other)?;
             let names = Names::of(&self.config);
             let snapshot = {
-                let _hold = self.holds.announce(None);
+                let _long_lock = self.long_locks.announce(None);
                 self.take_snapshot(&mut self.keyspace.lock_all(0))
             };
             let FoundAof { folder, manifest: old, .. } = found;
@@ -240,7 +240,7 @@ impl Engine {
             let mut held = aof.writer.lock();
             let writer = held.as_mut().ok_or_else(|| io::Error::other("there is no append-only file"))?;
             let (snapshot, offset) = {
-                let _hold = self.holds.announce(None);
+                let _long_lock = self.long_locks.announce(None);
                 if !self.keyspace.journal().is_on() {
                     self.keyspace.switch_journal(true);
                 }
@@ -388,7 +388,7 @@ impl Engine {
                 self.look_at_gates();
                 aof.cancel.store(true, Relaxed);
                 {
-                    let _hold = self.holds.announce(None);
+                    let _long_lock = self.long_locks.announce(None);
                     self.keyspace.switch_journal(false);
                 }
                 if let Some(writer) = aof.writer.lock().take() {

@@ -26,7 +26,7 @@ const NOT_SAVED: &str =
 
 impl Session {
     pub(super) fn acl_whoami(&mut self) -> Outcome {
-        let user = self.user.clone();
+        let user = self.identity.user.clone();
         self.reply().bulk(user.name());
         DONE
     }

@@ -72,11 +72,11 @@ impl Session {
         DONE
     }
     pub(super) fn client_no_evict(&mut self, args: Args<'_>) -> Outcome {
-        self.no_evict = on_or_off(args, 2)?;
+        self.flags.no_evict = on_or_off(args, 2)?;
         self.ok()
     }
     pub(super) fn client_no_touch(&mut self, args: Args<'_>) -> Outcome {
-        self.no_touch = on_or_off(args, 2)?;
+        self.flags.no_touch = on_or_off(args, 2)?;
         self.ok()
     }
     pub(super) fn client_reply(&mut self, args: Args<'_>) -> Outcome {

@@ -109,7 +109,7 @@ impl Session {
         if self.client.tracked.mode().has(Mode::ON) {
             let prefixes = std::mem::take(&mut self.prefixes);
             self.engine.tracking.turn_off(&self.client, prefixes.iter().map(Vec::as_slice));
-            self.caching = false;
+            self.flags.caching = false;
             self.engine.look_who_listens();
             self.guard();
         }
@@ -130,7 +130,7 @@ impl Session {
         if !mode.has(wants) {
             return Err(error.into());
         }
-        self.caching = true;
+        self.flags.caching = true;
         self.ok()
     }
     /// `CLIENT GETREDIR`. Reply: the client that invalidations go to; 0 is this one, -1 is none.
@@ -144,7 +144,7 @@ impl Session {
     }
     /// `CLIENT TRACKINGINFO`. Reply: a map of flags, redirection and prefixes.
     pub(super) fn client_tracking_info(&mut self) -> Outcome {
-        let (mode, caching) = (self.client.tracked.mode(), self.caching);
+        let (mode, caching) = (self.client.tracked.mode(), self.flags.caching);
         let mut flags = vec![if mode.has(Mode::ON) { "on" } else { "off" }];
         for (flag, name, with_caching) in [
             (Mode::BCAST, "bcast", None),

@@ -92,7 +92,7 @@ impl Session {
         {
             return Ok(Next::Postpone(at_us));
         }
-        if !self.authenticated {
+        if !self.identity.authenticated {
             return Err(HELLO_NEEDS_AUTH.into());
         }
         if let Some(name) = name {

@@ -47,7 +47,7 @@ fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), 
         .ok()
         .filter(|db| *db < keyspace.databases())
         .ok_or("ERR Out of range database")?;
-    let (shape, volatile) = (keyspace.shape(db), keyspace.volatile_len(db));
+    let (shape, expiring) = (keyspace.shape(db), keyspace.expiring_len(db));
     let mut text = String::from("[Dictionary HT]\n");
     for (name, n) in [
         ("number of elements", shape.items),
@@ -60,7 +60,7 @@ fn tables(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), 
     ] {
         writeln!(text, " {name}: {n}").expect("a string takes everything");
     }
-    write!(text, "[Expires HT]\n number of elements: {volatile} (in the records)\n")
+    write!(text, "[Expires HT]\n number of elements: {expiring} (in the records)\n")
         .expect("a string takes everything");
     reply.verbatim("txt", text.as_bytes());
     Ok(())

@@ -262,7 +262,7 @@ pub(super) fn keyspace(f: &Facts<'_>, out: &mut String) {
     for (db, keys) in f.engine.keyspace.in_use() {
         if keys.all > 0 {
             let avg_ttl = keys.mean_ttl_ms(f.now.unix_ms());
-            let (all, expires, subexpiry) = (keys.all, keys.volatile, keys.mortal);
+            let (all, expires, subexpiry) = (keys.all, keys.expiring, keys.mortal);
             *out +=
                 &format!("db{db}:keys={all},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}\r\n");
         }

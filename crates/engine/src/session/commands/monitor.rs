@@ -37,7 +37,7 @@ impl Session {
     /// The command in hand is about to run: tells who watches, unless it did so before. EXEC is told of when it is done.
     #[cold]
     pub(in crate::session) fn tell_monitors(&mut self, spec: &CommandSpec, now: Now) {
-        if std::mem::replace(&mut self.is_told, true)
+        if std::mem::replace(&mut self.again.is_told, true)
             || matches!(spec.exec, Exec::Session(SessionCommand::Exec))
         {
             return;

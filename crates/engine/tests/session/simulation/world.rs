@@ -16,7 +16,7 @@ use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use strand_commands::call::{LaneCall, Served};
+use strand_commands::call::{LaneCall, ServiceOutcome};
 use strand_commands::spec::ServiceCommand;
 use strand_engine::{
     Config, CpuFacts, Engine, Host, LaneJob, MemoryFacts, Now, PeerInfo, ServerFacts, Session,
@@ -128,9 +128,9 @@ impl Signal for Count {
 }
 
 impl Host for SimHost {
-    fn run_service(&self, _command: ServiceCommand, call: &mut LaneCall<'_>) -> Served {
+    fn run_service(&self, _command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
         call.reply.error("ERR no services here");
-        Served::Done
+        ServiceOutcome::Done
     }
     fn memory(&self) -> MemoryFacts {
         MemoryFacts::default()
@@ -254,7 +254,7 @@ fn serve(
                 run_apart(shared, job, wire.clone());
                 Need::Wire { input, until_us: None }
             }
-            Turn::Parked => Need::Wire { input, until_us: None },
+            Turn::AwaitWake => Need::Wire { input, until_us: None },
             Turn::Blocked { until_mono_us } => Need::Wire { input, until_us: until_mono_us },
             Turn::Sleep { until_mono_us } => Need::Wire { input, until_us: Some(until_mono_us) },
             Turn::Close | Turn::Abort => return,

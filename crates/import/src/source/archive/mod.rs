@@ -301,7 +301,7 @@ impl Source for Archive {
             Bytes::Range { at, len } => Box::new(self.window.part(*at, *len).map_err(ReadError::Io)?),
             Bytes::Zipped(zipped) => zip::open(&self.window, zipped, &self.budget).map_err(ReadError::Io)?,
             Bytes::Unpacked(window) => Box::new(window.clone()),
-            Bytes::Held(bytes) => Box::new(Held(bytes.clone())),
+            Bytes::Held(bytes) => Box::new(InMemory(bytes.clone())),
         };
         Ok(Box::new(Tokened { object, token: member.token.clone() }))
     }
@@ -323,9 +323,9 @@ impl Object for Tokened {
 }
 
 /// Bytes in memory.
-struct Held(Rc<Vec<u8>>);
+struct InMemory(Rc<Vec<u8>>);
 
-impl Object for Held {
+impl Object for InMemory {
     fn stat(&self) -> io::Result<Stat> {
         Ok(Stat { size: self.0.len() as u64, token: Vec::new(), is_young: false })
     }

@@ -1,7 +1,7 @@
 //! The parts of a zip in memory, by name: what office files are made of.
 
 use super::bytes::{Budget, Window};
-use super::{Held, zip};
+use super::{InMemory, zip};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::rc::Rc;
@@ -18,7 +18,8 @@ pub(crate) struct Parts {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn unzipped(bytes: &[u8], bytes_max: u64) -> Result<Parts, String> {
-    let window = Window::whole(Rc::new(Held(Rc::new(bytes.to_vec())))).map_err(|error| error.to_string())?;
+    let window =
+        Window::whole(Rc::new(InMemory(Rc::new(bytes.to_vec())))).map_err(|error| error.to_string())?;
     let budget = Rc::new(Budget::of(bytes_max));
     let members = zip::members(&window, &budget).map_err(|error| error.to_string())?;
     let named = members.into_iter().map(|m| (String::from_utf8_lossy(&m.name).into_owned(), m));

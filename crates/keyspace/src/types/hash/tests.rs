@@ -1,4 +1,4 @@
-//! Hashes against plain maps: fields, values, deadlines.
+//! Hashes against plain maps: fields, values, expiries.
 
 use super::*;
 use proptest::prelude::*;
@@ -171,7 +171,7 @@ fn a_big_hash_moves_a_segment_at_most_and_shrinks() {
     let fields = table_of(&hash);
     let (shape, grown_bytes) = (fields.shape(), hash.heap_bytes());
     assert_eq!(shape.items, 100_000);
-    assert!(shape.moved_max <= crate::segmented::SEGMENT_ITEMS_MAX, "{shape:?}");
+    assert!(shape.moved_max <= crate::extendible::SEGMENT_ITEMS_MAX, "{shape:?}");
     assert!(grown_bytes / 100_000 < 60, "{grown_bytes}");
     for i in 100..100_000u32 {
         assert!(hash.remove(&i.to_le_bytes()));
@@ -179,7 +179,7 @@ fn a_big_hash_moves_a_segment_at_most_and_shrinks() {
     let fields = table_of(&hash);
     assert!(fields.shape().segments <= 4, "{:?}", fields.shape());
     assert!(hash.heap_bytes() < grown_bytes / 50, "{} of {grown_bytes}", hash.heap_bytes());
-    assert!(fields.shape().moved_max <= crate::segmented::SEGMENT_ITEMS_MAX);
+    assert!(fields.shape().moved_max <= crate::extendible::SEGMENT_ITEMS_MAX);
 }
 #[test]
 fn random_fields_are_as_likely_as_each_other() {
@@ -225,7 +225,7 @@ fn a_large_hash_is_freed_in_pieces() {
     HashValue::new().into_pieces(&mut |_| panic!("a packed hash is freed quickly"));
 }
 
-/// A hash with deadlines does what a map of values and deadlines does.
+/// A hash with expiries does what a map of values and expiries does.
 #[test]
 fn fields_expire() {
     let mut rng = fastrand::Rng::with_seed(5);
@@ -244,29 +244,29 @@ fn fields_expire() {
                 1 => {
                     let at = now_ms + rng.i64(1..2_000);
                     let there = twin.get_mut(&field).map(|entry| entry.1 = Some(at)).is_some();
-                    assert_eq!(hash.set_deadline(&field, Some(at), &settings), there);
+                    assert_eq!(hash.set_expiry(&field, Some(at), &settings), there);
                 }
                 2 => {
                     let there = twin.get_mut(&field).map(|entry| entry.1 = None).is_some();
-                    assert_eq!(hash.set_deadline(&field, None, &settings), there);
+                    assert_eq!(hash.set_expiry(&field, None, &settings), there);
                 }
                 3 => assert_eq!(hash.remove(&field), twin.remove(&field).is_some()),
                 4 => {
-                    let deadline_ms = twin.get(&field).and_then(|(_, deadline_ms)| *deadline_ms);
-                    twin.insert(field.clone(), (value.clone(), deadline_ms));
+                    let expiry_ms = twin.get(&field).and_then(|(_, expiry_ms)| *expiry_ms);
+                    twin.insert(field.clone(), (value.clone(), expiry_ms));
                     hash.update(&field, &*value, &settings);
                 }
                 _ => {
                     now_ms += rng.i64(0..if i % 50 == 0 { 3_000 } else { 20 });
                     let before = twin.len();
-                    twin.retain(|_, (_, deadline_ms)| deadline_ms.is_none_or(|at| at > now_ms));
+                    twin.retain(|_, (_, expiry_ms)| expiry_ms.is_none_or(|at| at > now_ms));
                     assert_eq!(hash.expire(now_ms, None), before - twin.len());
                 }
             }
             assert_eq!(hash.len(), twin.len());
-            let next_ms = twin.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
-            assert!(hash.next_deadline_ms() <= next_ms.unwrap_or(i64::MAX));
-            assert_eq!(hash.deadline_ms(&field), twin.get(&field).map(|(_, deadline_ms)| *deadline_ms));
+            let next_ms = twin.values().filter_map(|(_, expiry_ms)| *expiry_ms).min();
+            assert!(hash.next_expiry_ms() <= next_ms.unwrap_or(i64::MAX));
+            assert_eq!(hash.expiry_ms(&field), twin.get(&field).map(|(_, expiry_ms)| *expiry_ms));
             if i % 64 == 0 {
                 let values: BTreeMap<_, _> = twin.iter().map(|(f, (v, _))| (f.clone(), v.clone())).collect();
                 assert_eq!(pairs(&hash), values);
@@ -293,17 +293,17 @@ fn many_fields_may_expire_together() {
     let mut hash = HashValue::new();
     for i in 0..10_000u32 {
         hash.set(&i.to_le_bytes(), b"v", &settings);
-        hash.set_deadline(&i.to_le_bytes(), Some(100 + i64::from(i == 7)), &settings);
+        hash.set_expiry(&i.to_le_bytes(), Some(100 + i64::from(i == 7)), &settings);
     }
     assert_eq!((hash.expire(99, None), hash.len()), (0, 10_000));
     let snapshot = hash.clone();
     assert_eq!((hash.expire(100, None), hash.len()), (9_999, 1));
-    assert_eq!(hash.next_deadline_ms(), 100, "some are still to be removed");
+    assert_eq!(hash.next_expiry_ms(), 100, "some are still to be removed");
     assert_eq!(hash.iter().count(), 1);
     for _ in 0..100 {
         hash.expire(100, None);
     }
-    assert_eq!((hash.len(), hash.next_deadline_ms()), (1, 101));
+    assert_eq!((hash.len(), hash.next_expiry_ms()), (1, 101));
     assert!(hash.heap_bytes() < snapshot.heap_bytes() / 100);
     hash.expire(101, None);
     assert!(hash.is_empty());

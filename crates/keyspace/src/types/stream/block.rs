@@ -23,7 +23,7 @@ pub(super) struct Block {
 
 /// Where an entry lies in its block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct EntryRange {
     /// Its flags.
     at: usize,
     flags: i64,
@@ -40,11 +40,11 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     list: &'a [u8],
-    place: Place,
+    place: EntryRange,
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(block: &'a Block, place: Place) -> Entry<'a> {
+    pub(super) fn new(block: &'a Block, place: EntryRange) -> Entry<'a> {
         Entry { list: &block.list, place }
     }
     /// Its ID.
@@ -61,7 +61,7 @@ impl<'a> Entry<'a> {
     }
     /// Fields and values in the order in which they were given.
     pub fn pairs(&self) -> impl Iterator<Item = (Item<'a>, Item<'a>)> + use<'a> {
-        let (list, Place { flags, values, mut fields, pairs, .. }) = (self.list, self.place);
+        let (list, EntryRange { flags, values, mut fields, pairs, .. }) = (self.list, self.place);
         let mut at = values;
         let take = move |from: &mut usize| {
             let (item, next) = listpack::read(list, *from)?;
@@ -161,7 +161,7 @@ impl Block {
         end.int(ENTRY_HEAD_ITEMS + number + if same { 0 } else { number + 1 });
     }
     /// Marks these entries deleted, which are not.
-    pub(super) fn delete(&mut self, places: &[Place]) {
+    pub(super) fn delete(&mut self, places: &[EntryRange]) {
         let (live, dead) = (self.live() as i64, self.dead() as i64);
         let many = places.len() as i64;
         // From the back: the counts in front may change their sizes, flags do not.
@@ -174,12 +174,12 @@ impl Block {
         listpack::replace_int(&mut self.list, HEAD_BYTES, live - many);
     }
     /// The entry `id`, unless it is deleted.
-    pub(super) fn find(&self, master: Id, id: Id) -> Option<Place> {
+    pub(super) fn find(&self, master: Id, id: Id) -> Option<EntryRange> {
         let mut all = self.ascend(master).filter(|place| !place.is_deleted());
         all.find(|place| place.id >= id).filter(|place| place.id == id)
     }
     /// All entries from the first, deleted ones too.
-    pub(super) fn ascend(&self, master: Id) -> impl Iterator<Item = Place> + use<'_> {
+    pub(super) fn ascend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut at = self.first().unwrap_or(usize::MAX);
         std::iter::from_fn(move || {
             let (place, next) = self.place(master, at)?;
@@ -188,7 +188,7 @@ impl Block {
         })
     }
     /// All entries from the last, deleted ones too.
-    pub(super) fn descend(&self, master: Id) -> impl Iterator<Item = Place> + use<'_> {
+    pub(super) fn descend(&self, master: Id) -> impl Iterator<Item = EntryRange> + use<'_> {
         let mut end = listpack::end(&self.list);
         std::iter::from_fn(move || {
             let at = self.back_to_flags(listpack::before(&self.list, end)?)?;
@@ -220,7 +220,7 @@ impl Block {
         Some(at)
     }
     /// The entry whose flags are at `at`, and where the next one is.
-    fn place(&self, master: Id, at: usize) -> Option<(Place, usize)> {
+    fn place(&self, master: Id, at: usize) -> Option<(EntryRange, usize)> {
         let (master_pairs, fields) = self.master()?;
         let (flags, next) = listpack::int(&self.list, at)?;
         let (ms, next) = listpack::int(&self.list, next)?;
@@ -239,7 +239,7 @@ impl Block {
         }
         let id = Id::new(master.ms.wrapping_add(ms as u64), master.seq.wrapping_add(seq as u64));
         let (_, next) = listpack::int(&self.list, end)?;
-        Some((Place { at, flags, id, pairs, values, fields }, next))
+        Some((EntryRange { at, flags, id, pairs, values, fields }, next))
     }
     /// From the number of items in front, at `at`, to the flags; `None` at the master's end.
     fn back_to_flags(&self, mut at: usize) -> Option<usize> {
@@ -265,7 +265,7 @@ impl Block {
     }
 }
 
-impl Place {
+impl EntryRange {
     pub(super) fn is_deleted(&self) -> bool {
         self.flags & DELETED != 0
     }

@@ -3,7 +3,7 @@
 //! Blocks are cut and removed where redis-server cuts and removes its nodes, since approximate trimming removes whole
 //! blocks and clients see how many entries that were.
 
-use super::block::{Block, Entry, Place};
+use super::block::{Block, Entry, EntryRange};
 use super::id::Id;
 use super::map::SharedMap;
 use crate::Settings;
@@ -197,8 +197,8 @@ impl Entries {
             None => nodes + 1,
             Some(root) => {
                 nodes += leaf(shared_before) + usize::from(root > 0);
-                let stretches = parting.windows(2).filter(|w| w[1] - w[0] > 1).count();
-                nodes + parting.len() + stretches
+                let ranges = parting.windows(2).filter(|w| w[1] - w[0] > 1).count();
+                nodes + parting.len() + ranges
             }
         }
     }
@@ -348,7 +348,7 @@ impl Entries {
     fn trim_block(&mut self, master: Id, trim: Trim) -> u64 {
         let len = self.len;
         let deleted = self.change_block(master, |block| {
-            let mut places: Vec<Place> = Vec::new();
+            let mut places: Vec<EntryRange> = Vec::new();
             for place in block.ascend(master) {
                 let done = match trim {
                     Trim::MaxLen(max) => len - places.len() as u64 <= max,
@@ -374,7 +374,10 @@ impl Entries {
 }
 
 /// The entries at these places that are not deleted.
-fn live<'a>(block: &'a Block, places: impl Iterator<Item = Place> + 'a) -> impl Iterator<Item = Entry<'a>> {
+fn live<'a>(
+    block: &'a Block,
+    places: impl Iterator<Item = EntryRange> + 'a,
+) -> impl Iterator<Item = Entry<'a>> {
     places.filter(|place| !place.is_deleted()).map(|place| Entry::new(block, place))
 }
 

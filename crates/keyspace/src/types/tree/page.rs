@@ -10,7 +10,7 @@
 //!
 //! Leaves out: what the strings mean, and how large a page may get (the tree decides).
 
-use crate::segmented::class_bytes;
+use crate::extendible::class_bytes;
 use std::ops::Range;
 
 const HEAD_BYTES: usize = 16;

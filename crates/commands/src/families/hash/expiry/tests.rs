@@ -1,4 +1,4 @@
-//! Fields that expire: the transcripts and payloads of redis-server, and what the keyspace makes of deadlines.
+//! Fields that expire: the transcripts and payloads of redis-server, and what the keyspace makes of expiries.
 
 use crate::fixture::Fixture;
 use crate::serial::digest::ValueDigest;
@@ -147,7 +147,7 @@ fn an_expired_field_is_gone_for_every_command() {
     f.advance_ms(10);
     f.script(&[("EXISTS h", ":0|"), ("HLEN h", ":0|")]);
     assert_eq!(f.keyspace.len(0), 0);
-    assert_eq!((f.keyspace.volatile_len(0), f.keyspace.in_use()[&0].mortal), (0, 0));
+    assert_eq!((f.keyspace.expiring_len(0), f.keyspace.in_use()[&0].mortal), (0, 0));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn active_expiry_removes_fields_and_keys() {
         f.run(&format!("HPEXPIRE h{i} {} FIELDS 1 a", 10 + i % 2 * 10));
         f.run(&format!("PEXPIRE h{i} {}", if i < 4 { 15 } else { 1000 }));
     }
-    assert_eq!((f.keyspace.volatile_len(0), f.keyspace.in_use()[&0].mortal), (20, 20));
+    assert_eq!((f.keyspace.expiring_len(0), f.keyspace.in_use()[&0].mortal), (20, 20));
     f.advance_ms(10);
     f.keyspace.expire_slice(f.now_ms, usize::MAX);
     assert_eq!((f.keyspace.len(0), f.keyspace.in_use()[&0].mortal), (20, 10));
@@ -168,10 +168,10 @@ fn active_expiry_removes_fields_and_keys() {
     f.advance_ms(5);
     f.keyspace.expire_slice(f.now_ms, usize::MAX);
     assert_eq!((f.keyspace.len(0), f.keyspace.in_use()[&0].mortal), (16, 0));
-    assert_eq!(f.keyspace.volatile_len(0), 16);
+    assert_eq!(f.keyspace.expiring_len(0), 16);
     f.advance_ms(1000);
     f.keyspace.expire_slice(f.now_ms, usize::MAX);
-    assert_eq!((f.keyspace.len(0), f.keyspace.volatile_len(0)), (0, 0));
+    assert_eq!((f.keyspace.len(0), f.keyspace.expiring_len(0)), (0, 0));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn fields_are_read_and_written_with_their_expiry() {
 }
 
 #[test]
-fn deadlines_travel_with_the_value() {
+fn expiries_travel_with_the_value() {
     let mut f = Fixture::new();
     f.script(&[
         ("HSET h a 1 b 2", ":2|"),
@@ -251,7 +251,7 @@ fn a_watched_key_changes_when_a_field_expires() {
     assert!(flag.load(Relaxed));
 }
 
-/// Payloads of redis-server in both forms of hashes with deadlines: the value has the digest that redis-server gave it, here and
+/// Payloads of redis-server in both forms of hashes with expiries: the value has the digest that redis-server gave it, here and
 /// after it was dumped and restored once more.
 #[test]
 fn payloads_of_redis_are_restored() {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | flags | 1 | always |
 //! | use ([`crate::usage`]) | 3 | `USE` |
-//! | deadline, unix ms, little-endian | 8 | `DEADLINE` |
+//! | expiry, unix ms, little-endian | 8 | `EXPIRY` |
 //! | length of the key, 7 bits a byte, low ones first | 1-2 | always |
 //! | key | | always; empty when it lies outside |
 //! | value: an integer, little-endian | 8 | kind `INT` |
@@ -26,12 +26,12 @@ const OUTSIDE: u8 = 2;
 const EDITED: u8 = 1 << 2;
 const KEY_OUTSIDE: u8 = 1 << 3;
 const USE: u8 = 1 << 4;
-const DEADLINE: u8 = 1 << 5;
+const EXPIRY: u8 = 1 << 5;
 /// Of an entry that is garbage: it keeps its length, so that the heap can be gone through in order.
 const DEAD: u8 = 1 << 6;
 
 const USE_BYTES: usize = 3;
-const DEADLINE_BYTES: usize = 8;
+const EXPIRY_BYTES: usize = 8;
 const INT_BYTES: usize = 8;
 const NUMBER_BYTES: usize = 4;
 
@@ -43,7 +43,7 @@ pub(super) enum Body<'a> {
     /// At most [`INLINE_BYTES_MAX`] bytes, and whether a command changed them in place.
     Bytes(&'a [u8], bool),
     /// The number of an outside value, and whether that has the key too.
-    Outside(u32, bool),
+    OffHeap(u32, bool),
 }
 
 /// Everything that is written of an item.
@@ -54,7 +54,7 @@ pub(super) struct Written<'a> {
     /// 24 bits of use, for tables that count it.
     pub(super) used: Option<u32>,
     /// `i64::MAX` when it never expires.
-    pub(super) deadline_ms: i64,
+    pub(super) expiry_ms: i64,
     pub(super) body: Body<'a>,
 }
 
@@ -63,10 +63,9 @@ impl Written<'_> {
         let kind = match self.body {
             Body::Int(_) => INT,
             Body::Bytes(_, edited) => BYTES | if edited { EDITED } else { 0 },
-            Body::Outside(_, with_key) => OUTSIDE | if with_key { KEY_OUTSIDE } else { 0 },
+            Body::OffHeap(_, with_key) => OUTSIDE | if with_key { KEY_OUTSIDE } else { 0 },
         };
-        kind | if self.used.is_some() { USE } else { 0 }
-            | if self.deadline_ms != i64::MAX { DEADLINE } else { 0 }
+        kind | if self.used.is_some() { USE } else { 0 } | if self.expiry_ms != i64::MAX { EXPIRY } else { 0 }
     }
     /// Appends it.
     #[inline]
@@ -75,11 +74,11 @@ impl Written<'_> {
         if let Some(used) = self.used {
             heap.extend_from_slice(&used.to_le_bytes()[..USE_BYTES]);
         }
-        if self.deadline_ms != i64::MAX {
-            heap.extend_from_slice(&self.deadline_ms.to_le_bytes());
+        if self.expiry_ms != i64::MAX {
+            heap.extend_from_slice(&self.expiry_ms.to_le_bytes());
         }
         match self.body {
-            Body::Outside(_, true) => push_len(heap, 0),
+            Body::OffHeap(_, true) => push_len(heap, 0),
             _ => {
                 push_len(heap, self.key.len());
                 heap.extend_from_slice(self.key);
@@ -87,7 +86,7 @@ impl Written<'_> {
         }
         match self.body {
             Body::Int(n) => heap.extend_from_slice(&n.to_le_bytes()),
-            Body::Outside(number, _) => heap.extend_from_slice(&number.to_le_bytes()),
+            Body::OffHeap(number, _) => heap.extend_from_slice(&number.to_le_bytes()),
             Body::Bytes(bytes, _) => {
                 push_len(heap, bytes.len());
                 heap.extend_from_slice(bytes);
@@ -102,13 +101,13 @@ impl Written<'_> {
             Body::Bytes(bytes, _) => bytes.len(),
             _ => INT_BYTES,
         };
-        1 + USE_BYTES + DEADLINE_BYTES + LENGTHS_BYTES + self.key.len().min(INLINE_BYTES_MAX) + body
+        1 + USE_BYTES + EXPIRY_BYTES + LENGTHS_BYTES + self.key.len().min(INLINE_BYTES_MAX) + body
     }
 }
 
 /// Where the parts of an entry lie in its heap.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct EntryLayout {
     flags: u8,
     start: usize,
     key_start: usize,
@@ -117,10 +116,10 @@ pub(super) struct Place {
     end: usize,
 }
 
-impl Place {
+impl EntryLayout {
     /// Reads the entry that begins at `start`.
     #[inline]
-    pub(super) fn of(heap: &[u8], start: usize) -> Place {
+    pub(super) fn of(heap: &[u8], start: usize) -> EntryLayout {
         let flags = heap[start];
         let key = sized(heap, start + head_bytes(flags));
         let value = match flags & KIND {
@@ -128,7 +127,7 @@ impl Place {
             OUTSIDE => key.end..key.end + NUMBER_BYTES,
             _ => sized(heap, key.end),
         };
-        Place {
+        EntryLayout {
             flags,
             start,
             key_start: key.start,
@@ -158,18 +157,18 @@ impl Place {
         let value = &heap[self.value()];
         match self.flags & KIND {
             INT => Body::Int(i64::from_le_bytes(fixed(value))),
-            OUTSIDE => Body::Outside(u32::from_le_bytes(fixed(value)), self.flags & KEY_OUTSIDE != 0),
+            OUTSIDE => Body::OffHeap(u32::from_le_bytes(fixed(value)), self.flags & KEY_OUTSIDE != 0),
             _ => Body::Bytes(value, self.flags & EDITED != 0),
         }
     }
     /// Its expiry in unix milliseconds; `i64::MAX` when never.
     #[inline]
-    pub(super) fn deadline_ms(&self, heap: &[u8]) -> i64 {
-        if self.flags & DEADLINE == 0 {
+    pub(super) fn expiry_ms(&self, heap: &[u8]) -> i64 {
+        if self.flags & EXPIRY == 0 {
             return i64::MAX;
         }
-        let at = self.start + head_bytes(self.flags) - DEADLINE_BYTES;
-        i64::from_le_bytes(fixed(&heap[at..at + DEADLINE_BYTES]))
+        let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
+        i64::from_le_bytes(fixed(&heap[at..at + EXPIRY_BYTES]))
     }
     /// Its 24 bits of use; 0 where none are kept.
     #[inline]
@@ -223,14 +222,14 @@ impl Place {
         if let Some(used) = new.used {
             self.set_used(heap, used);
         }
-        if new.deadline_ms != i64::MAX {
-            let at = self.start + head_bytes(self.flags) - DEADLINE_BYTES;
-            heap[at..at + DEADLINE_BYTES].copy_from_slice(&new.deadline_ms.to_le_bytes());
+        if new.expiry_ms != i64::MAX {
+            let at = self.start + head_bytes(self.flags) - EXPIRY_BYTES;
+            heap[at..at + EXPIRY_BYTES].copy_from_slice(&new.expiry_ms.to_le_bytes());
         }
         let value = &mut heap[self.value()];
         match new.body {
             Body::Int(n) => value.copy_from_slice(&n.to_le_bytes()),
-            Body::Outside(number, _) => value.copy_from_slice(&number.to_le_bytes()),
+            Body::OffHeap(number, _) => value.copy_from_slice(&number.to_le_bytes()),
             Body::Bytes(bytes, _) => value.copy_from_slice(bytes),
         }
         true
@@ -252,7 +251,7 @@ pub(super) fn key_is(heap: &[u8], start: usize, key: &[u8]) -> Option<bool> {
 #[inline]
 fn head_bytes(flags: u8) -> usize {
     let with = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
-    1 + with(USE, USE_BYTES) + with(DEADLINE, DEADLINE_BYTES)
+    1 + with(USE, USE_BYTES) + with(EXPIRY, EXPIRY_BYTES)
 }
 fn push_len(heap: &mut Vec<u8>, len: usize) {
     debug_assert!(len <= INLINE_BYTES_MAX);
@@ -291,24 +290,24 @@ mod tests {
             Body::Bytes(&long[..127], true),
             Body::Bytes(&long[..128], false),
             Body::Bytes(&long, false),
-            Body::Outside(7, false),
-            Body::Outside(u32::MAX, true),
+            Body::OffHeap(7, false),
+            Body::OffHeap(u32::MAX, true),
         ];
         let mut heap = vec![0xaa; 3];
         for key in [&b""[..], b"key", &long[..128], &long] {
             for used in [None, Some(0xabcdef)] {
-                for deadline_ms in [i64::MAX, i64::MIN, 5] {
+                for expiry_ms in [i64::MAX, i64::MIN, 5] {
                     for body in bodies {
-                        let new = Written { key, used, deadline_ms, body };
+                        let new = Written { key, used, expiry_ms, body };
                         let start = heap.len();
                         new.push(&mut heap);
                         assert!(heap.len() - start <= new.room());
-                        let place = Place::of(&heap, start);
+                        let place = EntryLayout::of(&heap, start);
                         assert_eq!(place.range(), start..heap.len());
                         assert_eq!(place.body(&heap), body);
-                        assert_eq!(place.deadline_ms(&heap), deadline_ms);
+                        assert_eq!(place.expiry_ms(&heap), expiry_ms);
                         assert_eq!(place.used(&heap), used.unwrap_or(0));
-                        let inline = !matches!(body, Body::Outside(_, true));
+                        let inline = !matches!(body, Body::OffHeap(_, true));
                         assert_eq!(key_is(&heap, start, key), inline.then_some(true));
                         assert_eq!(key_is(&heap, start, b"other"), inline.then_some(false));
                         assert_eq!(&heap[place.key()], if inline { key } else { b"" });
@@ -320,26 +319,26 @@ mod tests {
 
     #[test]
     fn only_what_fits_is_overwritten() {
-        let new = |body, deadline_ms| Written { key: b"k", used: Some(1), deadline_ms, body };
+        let new = |body, expiry_ms| Written { key: b"k", used: Some(1), expiry_ms, body };
         let mut heap = Vec::new();
         new(Body::Bytes(b"abc", false), 9).push(&mut heap);
         let before = heap.clone();
-        let place = Place::of(&heap, 0);
+        let place = EntryLayout::of(&heap, 0);
         for other in [
             new(Body::Bytes(b"ab", false), 9),
             new(Body::Bytes(b"abc", false), i64::MAX),
             new(Body::Int(1), 9),
-            new(Body::Outside(1, false), 9),
+            new(Body::OffHeap(1, false), 9),
         ] {
             assert!(!place.overwrite(&mut heap, &other));
             assert_eq!(heap, before);
         }
         assert!(place.overwrite(&mut heap, &Written { used: Some(2), ..new(Body::Bytes(b"xyz", true), 10) }));
-        let place = Place::of(&heap, 0);
-        assert_eq!((place.body(&heap), place.deadline_ms(&heap)), (Body::Bytes(b"xyz", true), 10));
+        let place = EntryLayout::of(&heap, 0);
+        assert_eq!((place.body(&heap), place.expiry_ms(&heap)), (Body::Bytes(b"xyz", true), 10));
         assert_eq!(place.used(&heap), 2);
         place.set_used(&mut heap, 0x123456);
-        assert_eq!(Place::of(&heap, 0).used(&heap), 0x123456);
+        assert_eq!(EntryLayout::of(&heap, 0).used(&heap), 0x123456);
         assert_eq!(key_is(&heap, 0, b"k"), Some(true));
     }
 }

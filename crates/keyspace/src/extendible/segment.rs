@@ -4,7 +4,7 @@
 //! there is no room left and an eighth is garbage, the live entries are copied to a fresh heap: so a segment's memory
 //! stays near what is in it whatever was written before, and nothing larger than a segment is ever copied.
 
-use super::entry::{self, Body, INLINE_BYTES_MAX, Place, Written};
+use super::entry::{self, Body, EntryLayout, INLINE_BYTES_MAX, Written};
 use super::spread;
 use crate::types::Bytes;
 use hashbrown::HashTable;
@@ -25,12 +25,12 @@ const GAPS_MIN: usize = 64;
 const MOSTLY_GARBAGE_BYTES_MIN: usize = 1024;
 
 /// What a table can hold of values that do not lie in its heaps.
-pub(crate) trait Outlying: Clone {
+pub(crate) trait OffHeap: Clone {
     /// Bytes of heap behind it. Costs nothing that grows with it.
     fn heap_bytes(&self) -> usize;
-    /// When the item expires as a whole, where its place holds this deadline: a part of the value may expire before.
-    fn key_deadline_ms(&self, deadline_ms: i64) -> i64 {
-        deadline_ms
+    /// When the item expires as a whole, where its place holds this expiry: a part of the value may expire before.
+    fn key_expiry_ms(&self, expiry_ms: i64) -> i64 {
+        expiry_ms
     }
     /// An integer whose key is too long for the heap.
     fn from_int(n: i64) -> Self;
@@ -46,7 +46,7 @@ pub(crate) enum Payload<'a, V> {
     /// Bytes, and whether a command changed them in place.
     Bytes(&'a [u8], bool),
     /// Anything else.
-    Outside(V),
+    OffHeap(V),
 }
 
 /// A value in a table.
@@ -57,7 +57,7 @@ pub(crate) enum Content<'a, V> {
     /// Bytes, and whether a command changed them in place.
     Bytes(&'a [u8], bool),
     /// Anything else.
-    Outside(&'a V),
+    OffHeap(&'a V),
 }
 
 /// An item on its way into a table.
@@ -67,14 +67,14 @@ pub(crate) struct New<'a, V> {
     /// 24 bits of use, for tables that count it.
     pub(crate) used: Option<u32>,
     /// `i64::MAX` when it never expires.
-    pub(crate) deadline_ms: i64,
+    pub(crate) expiry_ms: i64,
     pub(crate) payload: Payload<'a, V>,
 }
 
 /// An item in a table.
 pub(crate) struct Item<'a, V> {
     segment: &'a Segment<V>,
-    place: Place,
+    place: EntryLayout,
 }
 
 impl<V> Clone for Item<'_, V> {
@@ -88,7 +88,7 @@ impl<'a, V> Item<'a, V> {
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
         match self.place.body(&self.segment.heap) {
-            Body::Outside(number, true) => self.segment.outside[number as usize].key(),
+            Body::OffHeap(number, true) => self.segment.outside[number as usize].key(),
             _ => &self.segment.heap[self.place.key()],
         }
     }
@@ -97,14 +97,14 @@ impl<'a, V> Item<'a, V> {
         match self.place.body(&self.segment.heap) {
             Body::Int(n) => Content::Int(n),
             Body::Bytes(bytes, edited) => Content::Bytes(bytes, edited),
-            Body::Outside(number, _) => Content::Outside(self.segment.outside[number as usize].value()),
+            Body::OffHeap(number, _) => Content::OffHeap(self.segment.outside[number as usize].value()),
         }
     }
     /// The key; a long one may be shared.
     pub(crate) fn key_bytes(&self) -> Bytes<'a> {
         match self.place.body(&self.segment.heap) {
-            Body::Outside(number, true) => match &self.segment.outside[number as usize] {
-                Outside::Keyed(keyed) => Bytes::Shared(&keyed.key),
+            Body::OffHeap(number, true) => match &self.segment.outside[number as usize] {
+                OffHeapSlot::Keyed(keyed) => Bytes::Shared(&keyed.key),
                 _ => Bytes::Slice(&[]),
             },
             _ => Bytes::Slice(&self.segment.heap[self.place.key()]),
@@ -112,8 +112,8 @@ impl<'a, V> Item<'a, V> {
     }
     /// When it expires (unix milliseconds); `i64::MAX` when never.
     #[inline]
-    pub(crate) fn deadline_ms(&self) -> i64 {
-        self.place.deadline_ms(&self.segment.heap)
+    pub(crate) fn expiry_ms(&self) -> i64 {
+        self.place.expiry_ms(&self.segment.heap)
     }
     /// Its 24 bits of use.
     #[inline]
@@ -132,30 +132,30 @@ impl<'a, V> Item<'a, V> {
     #[inline]
     pub(crate) fn position(&self, position_of: impl Fn(&[u8]) -> u64) -> u64 {
         match self.place.body(&self.segment.heap) {
-            Body::Outside(number, true) => self.segment.outside[number as usize].position(),
+            Body::OffHeap(number, true) => self.segment.outside[number as usize].position(),
             _ => position_of(&self.segment.heap[self.place.key()]),
         }
     }
     /// Asks for the memory of its outside value; true when there is one.
     #[inline]
     pub(crate) fn prefetch_outside(&self) -> bool {
-        let Body::Outside(number, _) = self.place.body(&self.segment.heap) else { return false };
+        let Body::OffHeap(number, _) = self.place.body(&self.segment.heap) else { return false };
         if let Some(place) = self.segment.outside.get(number as usize) {
-            prefetch(place, size_of::<Outside<V>>());
+            prefetch(place, size_of::<OffHeapSlot<V>>());
         }
         true
     }
     /// Bytes of its key, when that lies outside.
     pub(crate) fn outside_key_bytes(&self) -> usize {
         match self.place.body(&self.segment.heap) {
-            Body::Outside(_, true) => self.key().len(),
+            Body::OffHeap(_, true) => self.key().len(),
             _ => 0,
         }
     }
-    /// True when [`Item::content`] is [`Content::Outside`].
+    /// True when [`Item::content`] is [`Content::OffHeap`].
     #[cfg(test)]
     pub(crate) fn is_outside(&self) -> bool {
-        matches!(self.place.body(&self.segment.heap), Body::Outside(..))
+        matches!(self.place.body(&self.segment.heap), Body::OffHeap(..))
     }
 }
 
@@ -181,7 +181,7 @@ impl Handle {
 
 /// A place in the list of outside values.
 #[derive(Clone, Debug)]
-enum Outside<V> {
+enum OffHeapSlot<V> {
     Free,
     Value(V),
     Keyed(Box<Keyed<V>>),
@@ -196,48 +196,48 @@ struct Keyed<V> {
     value: V,
 }
 
-impl<V> Outside<V> {
+impl<V> OffHeapSlot<V> {
     fn key(&self) -> &[u8] {
         match self {
-            Outside::Keyed(keyed) => &keyed.key,
+            OffHeapSlot::Keyed(keyed) => &keyed.key,
             _ => &[],
         }
     }
     fn position(&self) -> u64 {
         match self {
-            Outside::Keyed(keyed) => keyed.position,
+            OffHeapSlot::Keyed(keyed) => keyed.position,
             _ => unreachable!("asked of long keys only"),
         }
     }
     fn value(&self) -> &V {
         match self {
-            Outside::Value(value) => value,
-            Outside::Keyed(keyed) => &keyed.value,
-            Outside::Free => unreachable!("an entry's number is in use"),
+            OffHeapSlot::Value(value) => value,
+            OffHeapSlot::Keyed(keyed) => &keyed.value,
+            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
         }
     }
     fn into_value(self) -> Option<V> {
         match self {
-            Outside::Free => None,
-            Outside::Value(value) => Some(value),
-            Outside::Keyed(keyed) => Some(keyed.value),
+            OffHeapSlot::Free => None,
+            OffHeapSlot::Value(value) => Some(value),
+            OffHeapSlot::Keyed(keyed) => Some(keyed.value),
         }
     }
     fn value_mut(&mut self) -> &mut V {
         match self {
-            Outside::Value(value) => value,
-            Outside::Keyed(keyed) => &mut keyed.value,
-            Outside::Free => unreachable!("an entry's number is in use"),
+            OffHeapSlot::Value(value) => value,
+            OffHeapSlot::Keyed(keyed) => &mut keyed.value,
+            OffHeapSlot::Free => unreachable!("an entry's number is in use"),
         }
     }
     fn heap_bytes(&self) -> usize
     where
-        V: Outlying,
+        V: OffHeap,
     {
         match self {
-            Outside::Free => 0,
-            Outside::Value(value) => value.heap_bytes(),
-            Outside::Keyed(keyed) => {
+            OffHeapSlot::Free => 0,
+            OffHeapSlot::Value(value) => value.heap_bytes(),
+            OffHeapSlot::Keyed(keyed) => {
                 size_of::<Keyed<V>>() + HEADER_BYTES + keyed.key.len() + keyed.value.heap_bytes()
             }
         }
@@ -249,7 +249,7 @@ impl<V> Outside<V> {
 pub(crate) struct Segment<V> {
     pub(super) table: HashTable<Handle>,
     heap: Vec<u8>,
-    outside: Vec<Outside<V>>,
+    outside: Vec<OffHeapSlot<V>>,
     /// Free places in `outside`.
     free: Vec<u32>,
     /// Bytes of the heap that belong to no entry.
@@ -261,12 +261,12 @@ pub(crate) struct Segment<V> {
     /// Its first position.
     pub(super) start: u64,
     /// No item here expires before this. Lowered at once, raised when the segment is walked.
-    pub(super) deadline_ms: i64,
+    pub(super) expiry_ms: i64,
     /// How many bits after the base bits all its positions share.
     pub(super) depth: u8,
 }
 
-impl<V: Outlying> Segment<V> {
+impl<V: OffHeap> Segment<V> {
     pub(super) fn new(start: u64, depth: u8) -> Segment<V> {
         let mut segment = Segment {
             table: HashTable::new(),
@@ -277,7 +277,7 @@ impl<V: Outlying> Segment<V> {
             outside_bytes: 0,
             bytes: 0,
             start,
-            deadline_ms: i64::MAX,
+            expiry_ms: i64::MAX,
             depth,
         };
         segment.recount();
@@ -324,7 +324,7 @@ impl<V: Outlying> Segment<V> {
     /// The item whose entry begins at `start`.
     #[inline]
     pub(super) fn item(&self, start: usize) -> Item<'_, V> {
-        Item { segment: self, place: Place::of(&self.heap, start) }
+        Item { segment: self, place: EntryLayout::of(&self.heap, start) }
     }
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_, V>> {
         self.places().map(|place| Item { segment: self, place })
@@ -335,11 +335,11 @@ impl<V: Outlying> Segment<V> {
     }
     /// The items' entries, in the order in which they lie in the heap: a core has the next cache line fetched before it
     /// is wanted. In the table's order each would be a miss of its own.
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = EntryLayout> {
         let mut at = 0;
         std::iter::from_fn(move || {
             while at < self.heap.len() {
-                let place = Place::of(&self.heap, at);
+                let place = EntryLayout::of(&self.heap, at);
                 at = place.range().end;
                 if !place.is_dead() {
                     return Some(place);
@@ -352,7 +352,7 @@ impl<V: Outlying> Segment<V> {
     pub(super) fn insert(&mut self, new: New<'_, V>, position: u64, position_of: impl Fn(&[u8]) -> u64) {
         let long = new.key.len() > self.inline_bytes_max();
         let body = self.settle(long.then_some((new.key, position)), new.payload);
-        let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
+        let written = Written { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
         self.reserve(written.room());
         let handle = Handle::new(self.heap.len());
         written.push(&mut self.heap);
@@ -360,22 +360,22 @@ impl<V: Outlying> Segment<V> {
     }
     /// Replaces what is known of the item in `bucket`, whose key this is; the outside value that it had.
     pub(super) fn replace(&mut self, bucket: usize, new: New<'_, V>) -> Option<V> {
-        let place = Place::of(&self.heap, self.start_of(bucket));
+        let place = EntryLayout::of(&self.heap, self.start_of(bucket));
         let (body, former) = match (place.body(&self.heap), new.payload) {
-            (Body::Outside(number, with_key), payload)
-                if with_key || matches!(payload, Payload::Outside(_)) =>
+            (Body::OffHeap(number, with_key), payload)
+                if with_key || matches!(payload, Payload::OffHeap(_)) =>
             {
                 let value = outlying(payload);
                 let former = self.change_place(number, |place| std::mem::replace(place, value));
-                (Body::Outside(number, with_key), Some(former))
+                (Body::OffHeap(number, with_key), Some(former))
             }
-            (Body::Outside(number, _), payload) => {
+            (Body::OffHeap(number, _), payload) => {
                 let former = self.vacate(number).into_value();
                 (self.settle(None, payload), former)
             }
             (_, payload) => (self.settle(None, payload), None),
         };
-        let written = Written { key: new.key, used: new.used, deadline_ms: new.deadline_ms, body };
+        let written = Written { key: new.key, used: new.used, expiry_ms: new.expiry_ms, body };
         self.rewrite(bucket, &place, &written);
         self.close_gaps();
         former
@@ -407,10 +407,10 @@ impl<V: Outlying> Segment<V> {
         self.table = table;
         for handle in taken {
             match self.discard(handle) {
-                Outside::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
+                OffHeapSlot::Keyed(keyed) => gone(&keyed.key, keyed.position, Some(keyed.value)),
                 other => {
                     // What is discarded lies in the heap until that is tidied.
-                    let key = &self.heap[Place::of(&self.heap, handle.start()).key()];
+                    let key = &self.heap[EntryLayout::of(&self.heap, handle.start()).key()];
                     gone(key, position_of(key), other.into_value());
                 }
             }
@@ -419,30 +419,30 @@ impl<V: Outlying> Segment<V> {
     }
     /// Lets `change` have the outside value of the item in `bucket`, if it has one.
     pub(super) fn change_outside<R>(&mut self, bucket: usize, change: impl FnOnce(&mut V) -> R) -> Option<R> {
-        match Place::of(&self.heap, self.start_of(bucket)).body(&self.heap) {
-            Body::Outside(number, _) => Some(self.change_place(number, change)),
+        match EntryLayout::of(&self.heap, self.start_of(bucket)).body(&self.heap) {
+            Body::OffHeap(number, _) => Some(self.change_place(number, change)),
             _ => None,
         }
     }
     /// Sets the use of the item that begins at `start`.
     #[inline]
     pub(super) fn set_used(&mut self, start: usize, used: u32) {
-        Place::of(&self.heap, start).set_used(&mut self.heap, used);
+        EntryLayout::of(&self.heap, start).set_used(&mut self.heap, used);
     }
-    /// Sets the deadline of the item in `bucket`, whose key this is.
-    pub(super) fn set_deadline(&mut self, bucket: usize, key: &[u8], deadline_ms: i64) {
-        let place = Place::of(&self.heap, self.start_of(bucket));
+    /// Sets the expiry of the item in `bucket`, whose key this is.
+    pub(super) fn set_expiry(&mut self, bucket: usize, key: &[u8], expiry_ms: i64) {
+        let place = EntryLayout::of(&self.heap, self.start_of(bucket));
         let used = place.counts_use().then(|| place.used(&self.heap));
         let mut copy = [0; INLINE_BYTES_MAX];
         let body = match place.body(&self.heap) {
             Body::Int(n) => Body::Int(n),
-            Body::Outside(number, with_key) => Body::Outside(number, with_key),
+            Body::OffHeap(number, with_key) => Body::OffHeap(number, with_key),
             Body::Bytes(bytes, edited) => {
                 copy[..bytes.len()].copy_from_slice(bytes);
                 Body::Bytes(&copy[..bytes.len()], edited)
             }
         };
-        self.rewrite(bucket, &place, &Written { key, used, deadline_ms, body });
+        self.rewrite(bucket, &place, &Written { key, used, expiry_ms, body });
     }
     /// Makes room for so many bytes of entries.
     pub(super) fn reserve(&mut self, bytes: usize) {
@@ -482,16 +482,16 @@ impl<V: Outlying> Segment<V> {
         position: u64,
         position_of: impl Fn(&[u8]) -> u64,
     ) {
-        let place = Place::of(&other.heap, start);
+        let place = EntryLayout::of(&other.heap, start);
         let entry = &other.heap[place.range()];
         self.reserve(entry.len());
         let handle = Handle::new(self.heap.len());
         self.heap.extend_from_slice(entry);
-        self.deadline_ms = self.deadline_ms.min(place.deadline_ms(&other.heap));
-        if let Body::Outside(number, _) = place.body(&other.heap) {
-            let value = std::mem::replace(&mut other.outside[number as usize], Outside::Free);
+        self.expiry_ms = self.expiry_ms.min(place.expiry_ms(&other.heap));
+        if let Body::OffHeap(number, _) = place.body(&other.heap) {
+            let value = std::mem::replace(&mut other.outside[number as usize], OffHeapSlot::Free);
             let number = self.place_outside(value);
-            Place::of(&self.heap, handle.start()).set_number(&mut self.heap, number);
+            EntryLayout::of(&self.heap, handle.start()).set_number(&mut self.heap, number);
         }
         self.add(handle, position, position_of);
     }
@@ -526,13 +526,13 @@ impl<V: Outlying> Segment<V> {
     }
     /// Writes what is known of the item in `bucket`, which lies at `place`: there, if it fits.
     #[inline]
-    fn rewrite(&mut self, bucket: usize, place: &Place, written: &Written<'_>) {
+    fn rewrite(&mut self, bucket: usize, place: &EntryLayout, written: &Written<'_>) {
         if place.overwrite(&mut self.heap, written) {
             return;
         }
         self.reserve(written.room());
         // Making room may have moved it.
-        let former = Place::of(&self.heap, self.start_of(bucket));
+        let former = EntryLayout::of(&self.heap, self.start_of(bucket));
         self.bury(&former);
         let handle = Handle::new(self.heap.len());
         written.push(&mut self.heap);
@@ -555,16 +555,16 @@ impl<V: Outlying> Segment<V> {
             payload => {
                 let value = outlying(payload);
                 let place = match long_key {
-                    None => Outside::Value(value),
+                    None => OffHeapSlot::Value(value),
                     Some((key, position)) => {
-                        Outside::Keyed(Box::new(Keyed { key: key.into(), position, value }))
+                        OffHeapSlot::Keyed(Box::new(Keyed { key: key.into(), position, value }))
                     }
                 };
-                Body::Outside(self.place_outside(place), long_key.is_some())
+                Body::OffHeap(self.place_outside(place), long_key.is_some())
             }
         }
     }
-    fn place_outside(&mut self, place: Outside<V>) -> u32 {
+    fn place_outside(&mut self, place: OffHeapSlot<V>) -> u32 {
         let bytes = place.heap_bytes();
         self.outside_bytes += bytes;
         self.bytes += bytes;
@@ -595,22 +595,22 @@ impl<V: Outlying> Segment<V> {
     }
     /// Makes garbage of an entry.
     #[inline]
-    fn bury(&mut self, place: &Place) {
+    fn bury(&mut self, place: &EntryLayout) {
         place.bury(&mut self.heap);
         self.garbage += place.range().len();
     }
     /// Forgets the entry of a handle that is not in the table any more; what lay outside.
-    fn discard(&mut self, handle: Handle) -> Outside<V> {
-        let place = Place::of(&self.heap, handle.start());
+    fn discard(&mut self, handle: Handle) -> OffHeapSlot<V> {
+        let place = EntryLayout::of(&self.heap, handle.start());
         self.bury(&place);
         match place.body(&self.heap) {
-            Body::Outside(number, _) => self.vacate(number),
-            _ => Outside::Free,
+            Body::OffHeap(number, _) => self.vacate(number),
+            _ => OffHeapSlot::Free,
         }
     }
     /// Frees a place among the outside values; what was there.
-    fn vacate(&mut self, number: u32) -> Outside<V> {
-        let place = std::mem::replace(&mut self.outside[number as usize], Outside::Free);
+    fn vacate(&mut self, number: u32) -> OffHeapSlot<V> {
+        let place = std::mem::replace(&mut self.outside[number as usize], OffHeapSlot::Free);
         let bytes = place.heap_bytes();
         self.outside_bytes -= bytes;
         self.bytes -= bytes;
@@ -654,7 +654,7 @@ impl<V: Outlying> Segment<V> {
     fn compact(&mut self, bytes: usize) {
         let mut heap = Vec::with_capacity(class_bytes(self.live_bytes() + bytes));
         for handle in &mut self.table {
-            let range = Place::of(&self.heap, handle.start()).range();
+            let range = EntryLayout::of(&self.heap, handle.start()).range();
             *handle = Handle::new(heap.len());
             heap.extend_from_slice(&self.heap[range]);
         }
@@ -664,10 +664,10 @@ impl<V: Outlying> Segment<V> {
     fn renumber(&mut self) {
         let mut kept = Vec::with_capacity(self.outside.len() - self.free.len());
         for handle in &self.table {
-            let place = Place::of(&self.heap, handle.start());
-            if let Body::Outside(number, _) = place.body(&self.heap) {
+            let place = EntryLayout::of(&self.heap, handle.start());
+            if let Body::OffHeap(number, _) = place.body(&self.heap) {
                 place.set_number(&mut self.heap, kept.len() as u32);
-                kept.push(std::mem::replace(&mut self.outside[number as usize], Outside::Free));
+                kept.push(std::mem::replace(&mut self.outside[number as usize], OffHeapSlot::Free));
             }
         }
         (self.outside, self.free) = (kept, Vec::new());
@@ -679,7 +679,7 @@ impl<V: Outlying> Segment<V> {
             + size_of::<usize>()
             + self.table.allocation_size()
             + self.heap.capacity()
-            + self.outside.capacity() * size_of::<Outside<V>>()
+            + self.outside.capacity() * size_of::<OffHeapSlot<V>>()
             + self.free.capacity() * size_of::<u32>()
             + self.outside_bytes;
     }
@@ -692,7 +692,7 @@ impl<V: Outlying> Segment<V> {
         assert!(self.places().map(|place| place.range().start).eq(starts));
         let outside = self.items().filter(Item::is_outside).count();
         assert_eq!(outside + self.free.len(), self.outside.len());
-        assert_eq!(self.outside_bytes, self.outside.iter().map(Outside::heap_bytes).sum::<usize>());
+        assert_eq!(self.outside_bytes, self.outside.iter().map(OffHeapSlot::heap_bytes).sum::<usize>());
         let mut recounted = self.clone();
         recounted.heap.reserve_exact(self.heap.capacity() - self.heap.len());
         recounted.outside.reserve_exact(self.outside.capacity() - self.outside.len());
@@ -703,11 +703,11 @@ impl<V: Outlying> Segment<V> {
 }
 
 /// The form of a value that lies outside.
-fn outlying<V: Outlying>(payload: Payload<'_, V>) -> V {
+fn outlying<V: OffHeap>(payload: Payload<'_, V>) -> V {
     match payload {
         Payload::Int(n) => V::from_int(n),
         Payload::Bytes(bytes, edited) => V::from_bytes(bytes, edited),
-        Payload::Outside(value) => value,
+        Payload::OffHeap(value) => value,
     }
 }
 

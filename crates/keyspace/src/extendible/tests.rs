@@ -18,7 +18,7 @@ impl Positions for Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Large(Vec<u8>);
 
-impl Outlying for Large {
+impl OffHeap for Large {
     fn heap_bytes(&self) -> usize {
         self.0.len()
     }
@@ -31,7 +31,7 @@ impl Outlying for Large {
     }
 }
 
-type Tested = Segmented<Large, Told>;
+type Tested = ExtendibleTable<Large, Told>;
 
 /// A position, a number and how many bytes more: a key.
 fn key(position: u64, number: u32, more: usize) -> Vec<u8> {
@@ -47,7 +47,7 @@ fn spread_out(rng: &mut fastrand::Rng) -> u64 {
 fn payload(value: &[u8]) -> Payload<'_, Large> {
     match value {
         [b'#', n @ ..] => Payload::Int(n.len() as i64),
-        [b'@', ..] => Payload::Outside(Large(value.to_vec())),
+        [b'@', ..] => Payload::OffHeap(Large(value.to_vec())),
         _ => Payload::Bytes(value, false),
     }
 }
@@ -55,7 +55,7 @@ fn stored(content: Content<'_, Large>) -> Vec<u8> {
     match content {
         Content::Int(n) => [b"#".to_vec(), vec![b'1'; n as usize]].concat(),
         Content::Bytes(bytes, _) => bytes.to_vec(),
-        Content::Outside(Large(bytes)) => bytes.clone(),
+        Content::OffHeap(Large(bytes)) => bytes.clone(),
     }
 }
 fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
@@ -66,9 +66,9 @@ fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
         _ => vec![b'v'; len],
     }
 }
-fn put(table: &mut Tested, key: &[u8], value: &[u8], deadline_ms: i64) {
+fn put(table: &mut Tested, key: &[u8], value: &[u8], expiry_ms: i64) {
     let position = Told.position(key);
-    let new = New { key, used: Some(7), deadline_ms, payload: payload(value) };
+    let new = New { key, used: Some(7), expiry_ms, payload: payload(value) };
     match table.locate(position, key) {
         Some(at) => drop(table.replace(at, new)),
         None => table.insert_new(position, new),
@@ -105,10 +105,10 @@ impl Tested {
             assert_eq!(segment.start % size, 0);
             for item in segment.items() {
                 assert!((segment.start..segment.start + size).contains(&Told.position(item.key())));
-                assert!(segment.deadline_ms <= item.deadline_ms());
+                assert!(segment.expiry_ms <= item.expiry_ms());
                 assert_eq!(item.used(), 7);
             }
-            assert!(self.deadline_ms <= segment.deadline_ms);
+            assert!(self.expiry_ms <= segment.expiry_ms);
         }
         assert_eq!(entries, self.directory.len());
     }
@@ -235,12 +235,12 @@ fn expiry_opens_only_segments_with_something_due() {
     let mut table = Tested::new(0, Told);
     let mut due: BTreeMap<i64, usize> = BTreeMap::new();
     for number in 0..20_000 {
-        let deadline_ms = if number % 10 == 0 { i64::MAX } else { rng.i64(1..1000) };
-        *due.entry(deadline_ms).or_default() += 1;
+        let expiry_ms = if number % 10 == 0 { i64::MAX } else { rng.i64(1..1000) };
+        *due.entry(expiry_ms).or_default() += 1;
         let new = key(spread_out(&mut rng), number, 0);
-        put(&mut table, &new, &value(&mut rng), if number % 2 == 0 { deadline_ms } else { i64::MAX });
+        put(&mut table, &new, &value(&mut rng), if number % 2 == 0 { expiry_ms } else { i64::MAX });
         let at = table.locate(Told.position(&new), &new).expect("just inserted");
-        table.set_deadline(at, &new, deadline_ms);
+        table.set_expiry(at, &new, expiry_ms);
     }
     for now_ms in [0, 1, 10, 500, 998, 999, 1000] {
         let mut expired = 0;
@@ -252,9 +252,9 @@ fn expiry_opens_only_segments_with_something_due() {
         assert_eq!(expired, due.values().sum::<usize>(), "at {now_ms}");
         due = later;
         table.check();
-        assert!(table.iter().all(|i| i.deadline_ms() > now_ms));
-        // Now that it was walked to the end, nothing is due before the earliest deadline that is left.
-        assert_eq!(table.deadline_ms(), *due.keys().next().expect("some never expire"));
+        assert!(table.iter().all(|i| i.expiry_ms() > now_ms));
+        // Now that it was walked to the end, nothing is due before the earliest expiry that is left.
+        assert_eq!(table.expiry_ms(), *due.keys().next().expect("some never expire"));
         assert_eq!(
             table.expire_step(0, now_ms, &mut |_, _, _| panic!("nothing is due"), &mut Vec::new()),
             (0, None)
@@ -346,11 +346,11 @@ impl Positions for Weighed {
 #[test]
 fn long_keys_are_hashed_by_who_brings_them_only() {
     let hashed = Weighed(Default::default());
-    let mut table: Segmented<Large, _> = Segmented::new(0, hashed.clone());
+    let mut table: ExtendibleTable<Large, _> = ExtendibleTable::new(0, hashed.clone());
     let mut rng = fastrand::Rng::with_seed(7);
     let keys: Vec<_> = (0..5000).map(|number| key(spread_out(&mut rng), number, 1000)).collect();
     for key in &keys {
-        let new = New { key, used: None, deadline_ms: 1, payload: Payload::Int(1) };
+        let new = New { key, used: None, expiry_ms: 1, payload: Payload::Int(1) };
         table.insert_new(Told.position(key), new);
     }
     let mut seen = 0;

@@ -1,8 +1,9 @@
-//! Room for a command at the memory limit: [`Engine::make_room`] before it, [`Engine::watch_memory`] in the background.
+//! [`Admission`] of commands at the memory limit: [`Engine::admit`] before a command, [`Engine::watch_memory`] in the
+//! background.
 //!
-//! A command that may need memory first makes up for what others added: it evicts a few records, so many that nobody
-//! waits long, and runs even if that was not enough. The background goes on with it. Where writers are faster than that
-//! all the same, they are made to wait, one by one: so the limit is passed by little, and nobody else notices.
+//! A command that may need memory first evicts a few records. The number is small, so that no client waits long, and the
+//! command runs even when more would be needed. The background goes on evicting. Writers that are faster than the
+//! background wait, one by one. So memory passes the limit by little, and clients that only read notice nothing.
 
 use crate::config::Opt;
 use crate::memory::{Charge, Ledger, Purpose, Shares};
@@ -20,12 +21,12 @@ const RECORDS_PER_COMMAND: usize = 16;
 const RECORDS_PER_COMMAND_MAX: usize = 1024;
 /// Records of a slice in the background.
 const RECORDS_PER_SLICE: usize = 256;
-/// Writes of one worker between two looks at the data's size: so many bytes at most ...
+/// A worker looks at the data's size again after it wrote this many bytes ...
 const SPARE_BYTES_MAX: i64 = 64 << 10;
-/// ... and each counts for so many at least.
+/// ... and each write counts as at least this many.
 const WRITE_BYTES_MIN: i64 = SPARE_BYTES_MAX / 32;
-/// A command with so many bytes of arguments has the allocator asked before it runs: they have been received, and may be
-/// over the limit by themselves.
+/// Before a command with arguments of this size the allocator is asked: the arguments are received already, and may pass
+/// the limit by themselves.
 const HUGE_BYTES_MIN: usize = 1 << 20;
 /// Over the limit by this part of it, or by [`OVER_BYTES_MIN`] if that is more, writers wait for the eviction.
 const OVER_PART: u64 = 32;
@@ -35,9 +36,9 @@ const OVER_BYTES_MIN: u64 = 16 << 20;
 const WAIT_US: u64 = 1000;
 /// Eviction goes on to this part below the limit, so that not every write meets it ...
 const SLACK_PART: u64 = 512;
-/// ... or so many bytes, if that is less.
+/// ... or to this many bytes below it, if that is nearer.
 const SLACK_BYTES_MAX: u64 = 256 << 10;
-/// Copies of what a worker keeps for itself.
+/// Copies of [`WorkerMemory`] for workers.
 const SLOTS: usize = 16;
 
 /// Pause of the background where there is no limit, or it is far, in microseconds.
@@ -47,78 +48,80 @@ const PAUSE_NEAR_US: u64 = 10_000;
 /// While it is over.
 const PAUSE_OVER_US: u64 = 500;
 
-/// Big values that are freed together; between two such pieces the thread that frees lets others have the processor.
+/// Big values that are freed together. After each such piece the freeing thread yields the processor.
 const RECLAIM_VALUES: usize = 8;
 
-/// What a worker keeps for itself: its own cache lines.
+/// What a worker may still write, and its evictor; on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Desk {
+pub(crate) struct WorkerMemory {
     /// What may still be written before the next look at the data's size.
     spare_bytes: AtomicI64,
     evictor: Mutex<Evictor>,
 }
 
-/// The desks of all workers, and one more for the background.
-pub(crate) fn desks(seed: u64) -> Box<[Desk]> {
-    let desk = |i| Desk { spare_bytes: 0.into(), evictor: Mutex::new(Evictor::new(seed ^ i)) };
-    (0..=SLOTS as u64).map(desk).collect()
+/// One for each worker, and one more for the background.
+pub(crate) fn worker_memories(seed: u64) -> Box<[WorkerMemory]> {
+    let memory = |i| WorkerMemory { spare_bytes: 0.into(), evictor: Mutex::new(Evictor::new(seed ^ i)) };
+    (0..=SLOTS as u64).map(memory).collect()
 }
 
 /// Whether a command that may need memory can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Admission {
     /// Yes.
-    Enough,
+    Granted,
     /// Not now: it is far over the limit, and eviction is under way.
     Later {
         /// Look again then, on the clock of [`Now::mono_us`].
         at_us: u64,
     },
     /// No: nothing can be evicted.
-    None,
+    Refused,
 }
 
 impl Engine {
-    /// Sees to it that a command with `bytes` of arguments has room. Call it while [`crate::memory::Memory::is_limited`].
-    pub(crate) fn make_room(&self, worker: usize, bytes: usize, now: Now) -> Room {
-        let desk = &self.desks[worker % SLOTS];
-        // Two workers may share a desk and lose one of two writes: the next look makes it good.
-        let left = desk.spare_bytes.load(Relaxed).saturating_sub((bytes as i64).max(WRITE_BYTES_MIN));
+    /// Decides whether a command with `bytes` of arguments can run; evicts where needed. Call this while
+    /// [`crate::memory::Memory::is_limited`].
+    pub(crate) fn admit(&self, worker: usize, bytes: usize, now: Now) -> Admission {
+        let worker_memory = &self.worker_memories[worker % SLOTS];
+        // Two workers may share a copy and lose one of two changes; the next look at the data's size corrects that.
+        let left =
+            worker_memory.spare_bytes.load(Relaxed).saturating_sub((bytes as i64).max(WRITE_BYTES_MIN));
         if left >= 0 {
-            desk.spare_bytes.store(left, Relaxed);
-            return Room::Enough;
+            worker_memory.spare_bytes.store(left, Relaxed);
+            return Admission::Granted;
         }
         if bytes >= HUGE_BYTES_MIN {
             self.look_at_memory();
         }
-        self.look_for_room(desk, now)
+        self.admit_slow(worker_memory, now)
     }
     #[cold]
-    fn look_for_room(&self, desk: &Desk, now: Now) -> Room {
+    fn admit_slow(&self, worker_memory: &WorkerMemory, now: Now) -> Admission {
         let mut data_bytes = self.keyspace.data_bytes() as u64;
         let over = self.memory.over_bytes(data_bytes);
         if over > 0 {
-            let Some(policy) = self.eviction_policy() else { return Room::None };
-            // Somebody else at this desk is at it.
-            if let Some(mut evictor) = desk.evictor.try_lock() {
+            let Some(policy) = self.eviction_policy() else { return Admission::Refused };
+            // Otherwise another worker evicts with this copy.
+            if let Some(mut evictor) = worker_memory.evictor.try_lock() {
                 let records_max = records_per_command(self.config.number(Opt::MaxMemoryEvictionTenacity));
                 let wanted = over + slack(self.memory.limit_bytes());
                 let done = self.evict(&mut evictor, policy, records_max, wanted, now);
                 self.reclaim();
                 if done.none_left && done.records == 0 && self.garbage_bytes() == 0 {
-                    return Room::None;
+                    return Admission::Refused;
                 }
             }
             data_bytes = self.keyspace.data_bytes() as u64;
             let over = self.memory.over_bytes(data_bytes);
             if over > OVER_BYTES_MIN.max(self.memory.limit_bytes() / OVER_PART) {
-                return Room::Later { at_us: now.mono_us + WAIT_US };
+                return Admission::Later { at_us: now.mono_us + WAIT_US };
             }
         }
         let share = self.memory.spare_bytes(data_bytes) / (2 * self.facts.workers.max(1) as i64);
-        desk.spare_bytes.store(share.min(SPARE_BYTES_MAX), Relaxed);
-        Room::Enough
+        worker_memory.spare_bytes.store(share.min(SPARE_BYTES_MAX), Relaxed);
+        Admission::Granted
     }
     /// Background work at the memory limit: asks the allocator, evicts a slice when it is over. Call it from one thread,
     /// again after the microseconds that it returns.
@@ -143,7 +146,7 @@ impl Engine {
             return PAUSE_NEAR_US;
         }
         let Some(policy) = self.eviction_policy() else { return PAUSE_NEAR_US };
-        let mut evictor = self.desks[SLOTS].evictor.lock();
+        let mut evictor = self.worker_memories[SLOTS].evictor.lock();
         let wanted = over + slack(limit);
         let done = self.evict(&mut evictor, policy, RECORDS_PER_SLICE, wanted, now);
         self.reclaim();
@@ -168,7 +171,7 @@ impl Engine {
     fn evict_clients(&self) -> bool {
         let bytes_max = match self.config.number(Opt::MaxMemoryClients) {
             0 => return false,
-            // A part of what is no limit is none.
+            // Without a limit a percentage of it is no limit either.
             percent @ ..0 => match self.memory.limit_bytes() {
                 0 => return false,
                 limit => (u128::from(limit) * u128::from(percent.unsigned_abs()) / 100) as u64,
@@ -179,13 +182,13 @@ impl Engine {
         self.stats.add(0, Stat::ClientEvictions, evicted as u64);
         true
     }
-    /// What the workers took for spare is not any more.
+    /// Makes each worker look at the data's size before its next write.
     pub(crate) fn forget_spare(&self) {
-        self.desks.iter().for_each(|desk| desk.spare_bytes.store(0, Relaxed));
+        self.worker_memories.iter().for_each(|worker_memory| worker_memory.spare_bytes.store(0, Relaxed));
     }
     /// Asks the allocator what it has given out.
     pub(crate) fn look_at_memory(&self) {
-        // The data's size first: what is written between the two counts twice, and never not at all.
+        // The data's size first: what is written between the two counts twice. In the other order it would count nowhere.
         let data_bytes = self.keyspace.data_bytes() as u64;
         let garbage_bytes = self.garbage_bytes();
         self.memory.look(self.host.allocated_bytes(), data_bytes, garbage_bytes);
@@ -251,7 +254,7 @@ impl Engine {
     /// `maxmemory-policy`; `None` for noeviction.
     fn eviction_policy(&self) -> Option<Policy> {
         let samples = self.config.number(Opt::MaxMemorySamples) as usize;
-        let of = |volatile_only, order| Some(Policy { volatile_only, order, samples });
+        let of = |expiring_only, order| Some(Policy { expiring_only, order, samples });
         match self.config.choice(Opt::MaxMemoryPolicy) {
             "volatile-lru" => of(true, Order::LeastRecent),
             "volatile-lfu" => of(true, Order::LeastFrequent),
@@ -271,7 +274,7 @@ fn slack(limit_bytes: u64) -> u64 {
 }
 
 /// `maxmemory-eviction-tenacity`: in Redis a time (linear to 500 us at 10, from there 15 % more for each step); here the
-/// records that fit in about such a time, and never so many that others would notice.
+/// records that fit in about that time, up to a number that other clients do not notice.
 fn records_per_command(tenacity: i64) -> usize {
     let records = match tenacity {
         0..=10 => RECORDS_PER_COMMAND as f64 * tenacity as f64 / 10.0,

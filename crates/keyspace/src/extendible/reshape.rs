@@ -1,11 +1,11 @@
-//! How a [`Segmented`] table grows and shrinks: one segment at a time.
+//! How a [`ExtendibleTable`] table grows and shrinks: one segment at a time.
 
 use super::*;
 
 /// A last segment of at most this many buckets is left as it is when items go.
 const SHRUNK_BUCKETS_MIN: usize = 8;
 
-impl<V: Outlying, P: Positions> Segmented<V, P> {
+impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// The segment for an item at `position`, with room for one more (or one whose table may still grow).
     #[inline]
     pub(super) fn room_for(&mut self, position: u64) -> usize {
@@ -138,7 +138,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
                 let position = buddy.item(start).position(|key| positions.position(key));
                 segment.adopt(buddy, start, position, |key| positions.position(key));
             }
-            segment.deadline_ms = segment.deadline_ms.min(buddy.deadline_ms);
+            segment.expiry_ms = segment.expiry_ms.min(buddy.expiry_ms);
             segment.table.len()
         });
         self.label(kept);
@@ -157,7 +157,8 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     fn shrink_last(&mut self) {
         if self.len == 0 {
             let moved_max = self.moved_max;
-            *self = Segmented { moved_max, ..Segmented::new(self.base_bits, self.positions.clone()) };
+            *self =
+                ExtendibleTable { moved_max, ..ExtendibleTable::new(self.base_bits, self.positions.clone()) };
             return;
         }
         let table = &self.segments[0].table;

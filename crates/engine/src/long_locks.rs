@@ -1,12 +1,13 @@
-//! [`Holds`]: shards that are held for long, and the sessions that wait for one of them.
+//! [`LongLocks`]: shards that stay locked for long, and the sessions that wait for one of them.
 //!
-//! Whoever holds a shard for a bounded short time (all commands on workers, every slice on the lane) says nothing, and
-//! whoever needs it then waits at its lock. A call that has to hold shards for long announces that here first: sessions
-//! that need one of them are put aside, are woken when it ends and try again; their workers serve others meanwhile. A
-//! command pays one look at a number for this, which is zero but for such calls.
+//! Most code locks a shard for microseconds: each command on a worker, each slice on the lane. That code announces
+//! nothing, and other threads wait at the shard's lock. A call that locks shards for long announces a long lock here
+//! before it locks them. A session that needs one of these shards is put aside; its worker serves other sessions, and the
+//! session is woken and tries again when the long lock ends. A command pays one load of a counter for this. The counter
+//! is zero while no long lock is announced.
 //!
-//! Announced holds do not overlap where they meet, and between one and the next the sessions that waited for the first
-//! have their turn: a loop of such calls slows others down and does not starve them.
+//! Two long locks on one shard are never announced at a time. Between two of them each session that waited for the first
+//! one runs once. A loop of such calls slows other clients down and does not starve them.
 
 use crate::{Signal, Wake};
 use parking_lot::Mutex;
@@ -15,18 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::Relaxed, fence};
 use strand_commands::call;
 
-/// A hold waits this long at most for the sessions that the last one kept waiting; only a worker that stands still is as slow.
+/// A long lock waits at most this long for the sessions that the last one kept waiting. Only a worker that stands still
+/// takes as long.
 const TURN_US_MAX: u64 = 20_000;
 
-/// A job that waits for a script looks this often whether anybody still waits for its reply.
+/// A job that waits for a script looks at this interval whether a client still waits for the job's reply.
 const LOOK_EVERY_US: u64 = 50_000;
 
-/// The long holds of one server.
-pub(crate) struct Holds {
+/// The long locks of one server.
+pub(crate) struct LongLocks {
     /// How many are announced.
     count: AtomicUsize,
     state: Mutex<State>,
-    /// One ended, or the sessions that were woken have all run.
+    /// Told when a long lock ends, and when all sessions that were woken have run.
     changed: Box<dyn Signal>,
 }
 
@@ -34,38 +36,38 @@ pub(crate) struct Holds {
 struct State {
     next: u64,
     held: BTreeMap<u64, Shards>,
-    /// Who has them, where that is known.
+    /// What holds a long lock, by its id, where a name is known.
     holders: BTreeMap<u64, Arc<str>>,
-    /// Those of scripts that have run for long; true: of a function.
+    /// Long locks of scripts that have run for long, by id; true: of a function.
     busy: BTreeMap<u64, bool>,
-    /// By client: one that looks again while it waits is there once.
+    /// By client, so that a client that looks again is there once.
     waiting: BTreeMap<u64, Waiting>,
     /// Clients that were woken and have not run since.
     woken: BTreeSet<u64>,
 }
 
-/// A client that waits, and the hold that it met first.
+/// A client that waits, and the long lock that it met first.
 struct Waiting {
     wake: Arc<dyn Wake>,
     hold: u64,
 }
 
-/// Announces holds under a name.
-pub(crate) struct HoldsOf<'h, N> {
-    pub(crate) holds: &'h Holds,
-    /// Makes the name: only for holds that are announced.
+/// Announces long locks under a name.
+pub(crate) struct LongLocksOf<'h, N> {
+    pub(crate) long_locks: &'h LongLocks,
+    /// Makes the name; called for each long lock that is announced.
     pub(crate) name: N,
 }
 
-impl<N: Fn() -> String> call::Holds for HoldsOf<'_, N> {
-    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::Hold + '_> {
-        let hold = self.holds.announce(shards);
-        self.holds.state.lock().holders.insert(hold.id, (self.name)().into());
+impl<N: Fn() -> String> call::LongLocks for LongLocksOf<'_, N> {
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::LongLock + '_> {
+        let hold = self.long_locks.announce(shards);
+        self.long_locks.state.lock().holders.insert(hold.id, (self.name)().into());
         Box::new(hold)
     }
 }
 
-/// The shards of a hold, ascending; `None`: all.
+/// The shards of a long lock, ascending; `None`: all.
 struct Shards(Option<Vec<usize>>);
 
 impl Shards {
@@ -77,32 +79,33 @@ impl Shards {
     }
 }
 
-/// An announced hold; ends when dropped, which comes after the shards are let go.
-pub(crate) struct Hold<'h> {
-    holds: &'h Holds,
+/// An announced long lock. It ends when it is dropped; unlock the shards before.
+pub(crate) struct LongLock<'h> {
+    long_locks: &'h LongLocks,
     id: u64,
 }
 
-impl call::Hold for Hold<'_> {}
+impl call::LongLock for LongLock<'_> {}
 
-impl call::Holds for Holds {
-    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::Hold + '_> {
+impl call::LongLocks for LongLocks {
+    fn begin(&self, shards: Option<Vec<usize>>) -> Box<dyn call::LongLock + '_> {
         Box::new(self.announce(shards))
     }
 }
 
-impl Holds {
-    /// None yet. Who has to wait on a helper thread waits at `changed`.
-    pub(crate) fn new(changed: Box<dyn Signal>) -> Holds {
-        Holds { count: AtomicUsize::new(0), state: Mutex::default(), changed }
+impl LongLocks {
+    /// Begins without a long lock. Helper threads that wait for one wait at `changed`.
+    pub(crate) fn new(changed: Box<dyn Signal>) -> LongLocks {
+        LongLocks { count: AtomicUsize::new(0), state: Mutex::default(), changed }
     }
-    /// True while there is one.
+    /// True while a long lock is announced.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Relaxed) != 0
     }
-    /// Announces one on `shards` (`None`: on all), after those that it meets; lock the shards after that.
-    pub(crate) fn announce(&self, mut shards: Option<Vec<usize>>) -> Hold<'_> {
+    /// Announces a long lock on `shards` (`None`: on all). First waits for the end of each long lock on one of them. Lock
+    /// the shards after this call.
+    pub(crate) fn announce(&self, mut shards: Option<Vec<usize>>) -> LongLock<'_> {
         if let Some(shards) = &mut shards {
             shards.sort_unstable();
             shards.dedup();
@@ -127,12 +130,12 @@ impl Holds {
         state.held.insert(id, Shards(shards));
         self.count.store(state.held.len(), Relaxed);
         drop(state);
-        // Whoever finds a shard taken by this hold finds the hold: see `meets`.
+        // A thread that finds a shard locked by this caller also finds the long lock: see `meets`.
         fence(Ordering::SeqCst);
-        Hold { holds: self, id }
+        LongLock { long_locks: self, id }
     }
-    /// True when one of `shards` (`None`: of all) is held for long; `client` is then woken when a hold ends. Asking and
-    /// waiting are one step, so no end is missed.
+    /// True when a long lock is on one of `shards` (`None`: on any). Then `client` is woken when a long lock ends. The look
+    /// and the entry are one step, so that no end is missed.
     pub(crate) fn wait(&self, shards: Option<&[usize]>, client: u64, wake: &Arc<dyn Wake>) -> bool {
         let mut state = self.state.lock();
         let met = state.held.iter().find(|(_, held)| held.meets(shards)).map(|(id, _)| *id);
@@ -141,18 +144,18 @@ impl Holds {
         }
         met.is_some()
     }
-    /// Who has what `client` waits for, where that is known.
+    /// What holds the shard that `client` waits for, where a name is known.
     pub(crate) fn holder_for(&self, client: u64) -> Option<Arc<str>> {
         let state = self.state.lock();
         state.holders.get(&state.waiting.get(&client)?.hold).cloned()
     }
-    /// The hold of exactly these shards (`None`: of as many as there are) is a script's that has run for long: whoever waits
-    /// for it is told from now on.
+    /// Says that the long lock of exactly these shards (`None`: of all) belongs to a script that has run for long. Clients
+    /// that wait for it are answered BUSY from now on.
     pub(crate) fn call_busy(&self, shards: Option<&[usize]>, is_function: bool) {
         let mut state = self.state.lock();
         let is_it = |held: &&u64| match (&state.held[*held].0, shards) {
             (Some(held), Some(shards)) => held == shards,
-            // Of those who hold everything there is one at a time, and nobody beside it.
+            // A long lock on all shards is the only one.
             _ => true,
         };
         let Some(id) = state.held.keys().find(is_it).copied() else { return };
@@ -162,8 +165,8 @@ impl Holds {
         waiting.values().for_each(|waiting| waiting.wake.wake());
         self.changed.tell();
     }
-    /// For a job: waits while one of `shards` (`None`: of all) is held for long, unless by a script that has run for long;
-    /// then whether that is a function. `goes_on` is asked now and then.
+    /// For a job: waits while a long lock is on one of `shards` (`None`: on any). Ends early for a script that has run for
+    /// long; then says whether the script is a function. `goes_on` is called now and then.
     pub(crate) fn await_or_busy(&self, shards: Option<&[usize]>, goes_on: impl Fn() -> bool) -> Option<bool> {
         let mut state = self.state.lock();
         loop {
@@ -180,12 +183,12 @@ impl Holds {
             state = self.state.lock();
         }
     }
-    /// True when one of `shards` (`None`: of all) is held by such a script; whether that is a function.
+    /// `Some` when a script that has run for long holds one of `shards` (`None`: any); says whether it is a function.
     pub(crate) fn is_busy(&self, shards: Option<&[usize]>) -> Option<bool> {
         let state = self.state.lock();
         state.busy.iter().find(|(id, _)| state.held[*id].meets(shards)).map(|(_, is_function)| *is_function)
     }
-    /// The same for a client that found one of `shards` taken.
+    /// [`LongLocks::wait`] for a client that found one of `shards` locked.
     #[cold]
     pub(crate) fn wait_for_taken(&self, shards: &[usize], client: u64, wake: &Arc<dyn Wake>) -> bool {
         fence(Ordering::SeqCst);
@@ -205,18 +208,18 @@ impl Holds {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for LongLock<'_> {
     fn drop(&mut self) {
-        let mut state = self.holds.state.lock();
+        let mut state = self.long_locks.state.lock();
         state.held.remove(&self.id);
         state.busy.remove(&self.id);
         state.holders.remove(&self.id);
-        self.holds.count.store(state.held.len(), Relaxed);
+        self.long_locks.count.store(state.held.len(), Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
         state.woken.extend(waiting.keys());
         drop(state);
         waiting.values().for_each(|waiting| waiting.wake.wake());
-        self.holds.changed.tell();
+        self.long_locks.changed.tell();
     }
 }
 
@@ -250,67 +253,67 @@ mod tests {
             self.1.notify_all();
         }
     }
-    fn holds() -> Holds {
-        Holds::new(Box::<Changes>::default())
+    fn long_locks() -> LongLocks {
+        LongLocks::new(Box::<Changes>::default())
     }
 
     #[test]
-    fn who_needs_a_held_shard_is_woken_when_it_ends_and_only_he_waits() {
-        let holds = holds();
+    fn a_client_waits_for_a_shard_with_a_long_lock_and_is_woken_at_its_end() {
+        let long_locks = long_locks();
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
-        assert!(!holds.any() && !holds.wait(None, 1, &wake));
-        let (first, second) = (holds.announce(Some(vec![5, 2, 5])), holds.announce(Some(vec![9])));
-        assert!(holds.any());
-        assert!(!holds.wait(Some(&[1, 3, 8]), 1, &wake));
+        assert!(!long_locks.any() && !long_locks.wait(None, 1, &wake));
+        let (first, second) = (long_locks.announce(Some(vec![5, 2, 5])), long_locks.announce(Some(vec![9])));
+        assert!(long_locks.any());
+        assert!(!long_locks.wait(Some(&[1, 3, 8]), 1, &wake));
         assert!(
-            holds.wait(Some(&[1, 2]), 1, &wake)
-                && holds.wait(Some(&[9]), 1, &wake)
-                && holds.wait(None, 2, &wake)
+            long_locks.wait(Some(&[1, 2]), 1, &wake)
+                && long_locks.wait(Some(&[9]), 1, &wake)
+                && long_locks.wait(None, 2, &wake)
         );
         drop(first);
         assert_eq!(count.0.load(Relaxed), 2, "each client once");
-        assert!(!holds.wait(Some(&[2]), 1, &wake) && holds.wait(Some(&[9]), 1, &wake));
+        assert!(!long_locks.wait(Some(&[2]), 1, &wake) && long_locks.wait(Some(&[9]), 1, &wake));
         drop(second);
         assert_eq!(count.0.load(Relaxed), 3);
-        assert!(!holds.any());
+        assert!(!long_locks.any());
     }
 
     #[test]
     fn who_waits_for_a_busy_script_is_woken_and_told() {
-        let holds = holds();
+        let long_locks = long_locks();
         let count = Arc::new(Count::default());
         let wake: Arc<dyn Wake> = count.clone();
-        let (script, _other) = (holds.announce(Some(vec![1, 2])), holds.announce(Some(vec![7])));
-        assert!(holds.wait(Some(&[2]), 1, &wake) && holds.is_busy(Some(&[2])).is_none());
-        holds.call_busy(Some(&[1, 2]), true);
-        assert_eq!((count.0.load(Relaxed), holds.is_busy(Some(&[2]))), (1, Some(true)));
-        assert_eq!((holds.is_busy(Some(&[7])), holds.is_busy(None)), (None, Some(true)));
+        let (script, _other) = (long_locks.announce(Some(vec![1, 2])), long_locks.announce(Some(vec![7])));
+        assert!(long_locks.wait(Some(&[2]), 1, &wake) && long_locks.is_busy(Some(&[2])).is_none());
+        long_locks.call_busy(Some(&[1, 2]), true);
+        assert_eq!((count.0.load(Relaxed), long_locks.is_busy(Some(&[2]))), (1, Some(true)));
+        assert_eq!((long_locks.is_busy(Some(&[7])), long_locks.is_busy(None)), (None, Some(true)));
         drop(script);
-        assert!(holds.is_busy(None).is_none());
+        assert!(long_locks.is_busy(None).is_none());
     }
 
     #[test]
-    fn a_panic_ends_a_hold() {
-        let holds = holds();
-        let held = std::panic::AssertUnwindSafe(&holds);
+    fn a_panic_ends_a_long_lock() {
+        let long_locks = long_locks();
+        let held = std::panic::AssertUnwindSafe(&long_locks);
         let ended = std::panic::catch_unwind(|| {
-            let _hold = held.announce(Some(vec![1]));
+            let _long_lock = held.announce(Some(vec![1]));
             panic!("on purpose");
         });
-        assert!(ended.is_err() && !holds.any());
+        assert!(ended.is_err() && !long_locks.any());
     }
 
-    /// Begins a hold of shard 1 on a thread of its own; what comes through is that it has begun, and it ends when told.
+    /// Announces a long lock on shard 1 on another thread.
     fn begun_elsewhere<'s>(
         scope: &'s std::thread::Scope<'s, '_>,
-        holds: &'s Holds,
+        long_locks: &'s LongLocks,
         order: &'s Mutex<Vec<&'static str>>,
     ) -> std::thread::ScopedJoinHandle<'s, ()> {
         let begins = std::sync::mpsc::channel();
         let handle = scope.spawn(move || {
             begins.0.send(()).expect("somebody listens");
-            let _hold = holds.announce(Some(vec![1]));
+            let _long_lock = long_locks.announce(Some(vec![1]));
             order.lock().push("second");
         });
         begins.1.recv().expect("it begins");
@@ -318,24 +321,27 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_waits_for_the_one_that_it_meets_and_for_those_who_waited_for_that() {
-        let (holds, order) = (holds(), Mutex::new(Vec::new()));
+    fn a_long_lock_waits_for_the_one_that_it_meets_and_for_the_clients_of_that_one() {
+        let (long_locks, order) = (long_locks(), Mutex::new(Vec::new()));
         let wake: Arc<dyn Wake> = Arc::new(Count::default());
         std::thread::scope(|scope| {
-            let first = holds.announce(Some(vec![0, 1]));
-            assert!(holds.wait(Some(&[0]), 7, &wake) && holds.wait(Some(&[1]), 8, &wake));
-            let _elsewhere = holds.announce(Some(vec![2]));
-            let second = begun_elsewhere(scope, &holds, &order);
+            let first = long_locks.announce(Some(vec![0, 1]));
+            assert!(long_locks.wait(Some(&[0]), 7, &wake) && long_locks.wait(Some(&[1]), 8, &wake));
+            let _elsewhere = long_locks.announce(Some(vec![2]));
+            let second = begun_elsewhere(scope, &long_locks, &order);
             order.lock().push("first");
             drop(first);
-            assert!(!holds.wait(Some(&[0]), 7, &wake), "the second is not announced before the two have run");
-            holds.has_run(7);
-            assert!(!holds.wait(Some(&[1]), 8, &wake));
+            assert!(
+                !long_locks.wait(Some(&[0]), 7, &wake),
+                "the second is not announced before the two have run"
+            );
+            long_locks.has_run(7);
+            assert!(!long_locks.wait(Some(&[1]), 8, &wake));
             order.lock().push("run");
-            holds.forget(8);
+            long_locks.forget(8);
             second.join().expect("it ends");
         });
         assert_eq!(order.into_inner(), ["first", "run", "second"]);
-        assert!(!holds.any());
+        assert!(!long_locks.any());
     }
 }

@@ -1,4 +1,4 @@
-//! [`Segmented`]: an extendible hash: a directory over small tables ([`Segment`]), split one at a time when full.
+//! [`ExtendibleTable`]: an extendible hash: a directory over small tables ([`Segment`]), split one at a time when full.
 //!
 //! A key's place is its *position*: the top [`POSITION_BITS`] of its hash. The first bits of a position choose the
 //! segment (after `base_bits` that are the same for all items of one table: the shard), so segments lie in hash order,
@@ -19,7 +19,7 @@ mod tests;
 mod walk;
 
 pub(crate) use entry::INLINE_BYTES_MAX;
-pub(crate) use segment::{Content, Item, New, Outlying, Payload, Segment, class_bytes};
+pub(crate) use segment::{Content, Item, New, OffHeap, Payload, Segment, class_bytes};
 
 use smallvec::SmallVec;
 use strand_chain::{CACHE_LINE_BYTES, prefetch};
@@ -67,7 +67,7 @@ pub(crate) struct At {
 
 /// The table.
 #[derive(Clone, Debug)]
-pub(crate) struct Segmented<V, P> {
+pub(crate) struct ExtendibleTable<V, P> {
     positions: P,
     /// Index of a segment for each value of the `depth` bits after the base bits; empty while there is one segment.
     directory: Vec<u32>,
@@ -76,7 +76,7 @@ pub(crate) struct Segmented<V, P> {
     /// Of the segments, with all that they hold.
     segments_bytes: usize,
     /// No item expires before this.
-    deadline_ms: i64,
+    expiry_ms: i64,
     /// `POSITION_BITS - base_bits - depth`: right shift of a position to its directory index.
     shift: u8,
     base_bits: u8,
@@ -134,16 +134,16 @@ fn spread(position: u64) -> u64 {
     position << (64 - 7 - SEGMENT_BUCKETS.trailing_zeros()) | position
 }
 
-impl<V: Outlying, P: Positions> Segmented<V, P> {
+impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// Empty, without an allocation; all positions that it will see share their first `base_bits` bits.
-    pub(crate) fn new(base_bits: u8, positions: P) -> Segmented<V, P> {
-        Segmented {
+    pub(crate) fn new(base_bits: u8, positions: P) -> ExtendibleTable<V, P> {
+        ExtendibleTable {
             positions,
             directory: Vec::new(),
             segments: SmallVec::new(),
             len: 0,
             segments_bytes: 0,
-            deadline_ms: i64::MAX,
+            expiry_ms: i64::MAX,
             shift: POSITION_BITS as u8 - base_bits,
             base_bits,
             depth: 0,
@@ -180,7 +180,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         2 + 4 * self.segments.len()
     }
     /// True when both have the very same segments: one is an unchanged clone of the other.
-    pub(crate) fn shares_all_with(&self, other: &Segmented<V, P>) -> bool {
+    pub(crate) fn shares_all_with(&self, other: &ExtendibleTable<V, P>) -> bool {
         self.segments.len() == other.segments.len()
             && self.segments.iter().zip(&other.segments).all(|(a, b)| Arc::ptr_eq(a, b))
     }
@@ -271,15 +271,15 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         self.counted(at.segment as usize, |segment| segment.change_outside(at.bucket as usize, change))
     }
     /// Sets when the item there, whose key this is, expires (`i64::MAX`: never). It has moved after that.
-    pub(crate) fn set_deadline(&mut self, at: At, key: &[u8], deadline_ms: i64) {
+    pub(crate) fn set_expiry(&mut self, at: At, key: &[u8], expiry_ms: i64) {
         let i = at.segment as usize;
-        self.counted(i, |segment| segment.set_deadline(at.bucket as usize, key, deadline_ms));
-        self.lower_deadline(i, deadline_ms);
+        self.counted(i, |segment| segment.set_expiry(at.bucket as usize, key, expiry_ms));
+        self.lower_expiry(i, expiry_ms);
     }
     /// Adds an item, whose position that is and whose key is not in the table.
     pub(crate) fn insert_new(&mut self, position: u64, new: New<'_, V>) {
         let i = self.room_for(position);
-        self.lower_deadline(i, new.deadline_ms);
+        self.lower_expiry(i, new.expiry_ms);
         let items = self.segments[i].table.len();
         if items == self.segments[i].table.capacity() {
             self.moved_max = self.moved_max.max(items as u32);
@@ -297,7 +297,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     /// Replaces the item there, which has the same key; the outside value that it had. It has moved after that.
     pub(crate) fn replace(&mut self, at: At, new: New<'_, V>) -> Option<V> {
         let i = at.segment as usize;
-        self.lower_deadline(i, new.deadline_ms);
+        self.lower_expiry(i, new.expiry_ms);
         self.counted(i, |segment| segment.replace(at.bucket as usize, new))
     }
     /// Removes the item there; the outside value that it had.
@@ -356,10 +356,10 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
         result
     }
     #[inline]
-    fn lower_deadline(&mut self, i: usize, deadline_ms: i64) {
-        if deadline_ms < self.segments[i].deadline_ms {
-            self.segment_mut(i).deadline_ms = deadline_ms;
-            self.deadline_ms = self.deadline_ms.min(deadline_ms);
+    fn lower_expiry(&mut self, i: usize, expiry_ms: i64) {
+        if expiry_ms < self.segments[i].expiry_ms {
+            self.segment_mut(i).expiry_ms = expiry_ms;
+            self.expiry_ms = self.expiry_ms.min(expiry_ms);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Walking a [`Segmented`] table in hash order, a segment at a time: scans, expiry, random items.
+//! Walking a [`ExtendibleTable`] table in hash order, a segment at a time: scans, expiry, random items.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const DRAWS_MAX: usize = 64;
 /// Buckets tried in a segment before its items are counted through instead.
 const BUCKETS_TRIED_MAX: usize = 64;
 
-impl<V: Outlying, P: Positions> Segmented<V, P> {
+impl<V: OffHeap, P: Positions> ExtendibleTable<V, P> {
     /// Visits at most one segment's items, in no order: those from position `from` on, the first `items_max` by position
     /// and those at the same position as the last of them. Returns how many, and where to go on (`None`: at the end).
     pub(crate) fn scan_step(
@@ -41,21 +41,21 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     }
     /// No item expires before this (unix milliseconds).
     #[inline]
-    pub(crate) fn deadline_ms(&self) -> i64 {
-        self.deadline_ms
+    pub(crate) fn expiry_ms(&self) -> i64 {
+        self.expiry_ms
     }
-    /// When no item of the segment at `from` has a deadline: where the next one begins (`None`: at the end).
-    pub(crate) fn without_deadline(&self, from: u64) -> Option<Option<u64>> {
+    /// When no item of the segment at `from` has an expiry: where the next one begins (`None`: at the end).
+    pub(crate) fn without_expiry(&self, from: u64) -> Option<Option<u64>> {
         let Some(i) = self.segment_of(from) else { return Some(None) };
         let segment = &self.segments[i];
-        (segment.deadline_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
+        (segment.expiry_ms == i64::MAX).then(|| self.inside(segment.start + self.range_of(segment)))
     }
-    /// The bound of the segment at `from` follows its items: worth it when a visit met no deadline there.
-    pub(crate) fn raise_deadline_at(&mut self, from: u64) {
+    /// The bound of the segment at `from` follows its items: worth it when a visit met no expiry there.
+    pub(crate) fn raise_expiry_at(&mut self, from: u64) {
         let Some(i) = self.segment_of(from) else { return };
-        let deadline_ms = self.segments[i].items().map(|item| item.deadline_ms()).min().unwrap_or(i64::MAX);
-        if deadline_ms > self.segments[i].deadline_ms {
-            self.segment_mut(i).deadline_ms = deadline_ms;
+        let expiry_ms = self.segments[i].items().map(|item| item.expiry_ms()).min().unwrap_or(i64::MAX);
+        if expiry_ms > self.segments[i].expiry_ms {
+            self.segment_mut(i).expiry_ms = expiry_ms;
         }
     }
     /// Finds the first segment from position `from` on in which something may have expired at `now_ms`, and removes what
@@ -73,7 +73,7 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             let Some(i) = self.segment_of(position) else { return (0, None) };
             let end = self.segments[i].start + self.range_of(&self.segments[i]);
             next = self.inside(end);
-            if self.segments[i].deadline_ms > now_ms {
+            if self.segments[i].expiry_ms > now_ms {
                 continue;
             }
             let (mut looked_at, mut removed, mut rest_ms) = (0, 0, i64::MAX);
@@ -81,16 +81,16 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
             self.counted(i, |segment| {
                 let due = |item: &Item<'_, V>| {
                     looked_at += 1;
-                    let deadline_ms = item.deadline_ms();
-                    let mut due = deadline_ms <= now_ms;
+                    let expiry_ms = item.expiry_ms();
+                    let mut due = expiry_ms <= now_ms;
                     if due
-                        && let Content::Outside(value) = item.content()
-                        && value.key_deadline_ms(deadline_ms) > now_ms
+                        && let Content::OffHeap(value) = item.content()
+                        && value.key_expiry_ms(expiry_ms) > now_ms
                     {
                         in_part.push(item.key().to_vec());
                         due = false;
                     }
-                    rest_ms = if due { rest_ms } else { rest_ms.min(deadline_ms) };
+                    rest_ms = if due { rest_ms } else { rest_ms.min(expiry_ms) };
                     due
                 };
                 let position_of = |key: &[u8]| positions.position(key);
@@ -98,16 +98,16 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
                     removed += 1;
                     gone(key, position, value);
                 });
-                segment.deadline_ms = rest_ms;
+                segment.expiry_ms = rest_ms;
             });
             self.len -= removed;
             self.shrink(i);
             if next.is_none() {
-                self.raise_deadline();
+                self.raise_expiry();
             }
             return (looked_at, next);
         }
-        self.raise_deadline();
+        self.raise_expiry();
         (0, None)
     }
     /// A random item, each as likely as any other.
@@ -140,8 +140,8 @@ impl<V: Outlying, P: Positions> Segmented<V, P> {
     }
 
     /// At the end of a walk: the table's bound follows those of its segments.
-    fn raise_deadline(&mut self) {
-        self.deadline_ms = self.segments.iter().map(|s| s.deadline_ms).min().unwrap_or(i64::MAX);
+    fn raise_expiry(&mut self) {
+        self.expiry_ms = self.segments.iter().map(|s| s.expiry_ms).min().unwrap_or(i64::MAX);
     }
     fn range_of(&self, segment: &Segment<V>) -> u64 {
         1 << (POSITION_BITS - u32::from(self.base_bits + segment.depth))
