@@ -428,6 +428,8 @@ mod tests {
         let mut both = Joined::new(asks, answers, watch, |_| None);
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut both).poll(&mut cx).is_pending(), "the session rested");
-        assert_eq!(Pin::new(&mut both).poll(&mut cx), Poll::Ready("asked"));
+        // A turn also ends when its time is over, which a busy machine may need more than once.
+        let end = (0..1000).map(|_| Pin::new(&mut both).poll(&mut cx)).find(Poll::is_ready);
+        assert_eq!(end, Some(Poll::Ready("asked")));
     }
 }
