@@ -83,7 +83,7 @@ hostile: release ## every command with every hostile shape of its arguments, aga
 miri: ## the unsafe code of chain under Miri (needs a nightly toolchain with it)
 	MIRIFLAGS=-Zmiri-strict-provenance $(CARGO) +nightly miri test -p strand-chain
 
-pages: ## write docs/commands.md and docs/configuration.md anew from their tables
+pages: ## write docs/commands.md, docs/configuration.md and docs/benchmarks.md anew from their tables and figures
 	STRAND_WRITE_PAGES=1 $(CARGO) test --workspace --quiet --lib -- page_of
 
 docs: ## rustdoc with warnings denied

@@ -14,6 +14,7 @@ impl Machine {
     pub fn here(strand: &Path) -> Machine {
         Machine(vec![
             ("date", date()),
+            ("commit", first_line_of(Command::new("git").args(["rev-parse", "--short", "HEAD"]))),
             ("cpu", cpu_model()),
             ("cores", std::thread::available_parallelism().map_or(0, |n| n.get()).to_string()),
             ("memory_mb", memory_mb()),
@@ -75,7 +76,11 @@ fn memory_mb() -> String {
 }
 
 fn first_line(program: &Path, option: &str) -> String {
-    let output = Command::new(program).arg(option).output();
+    first_line_of(Command::new(program).arg(option))
+}
+
+fn first_line_of(command: &mut Command) -> String {
+    let output = command.output();
     let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("unknown").trim().to_string()
 }

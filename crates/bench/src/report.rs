@@ -86,17 +86,19 @@ impl Report {
         out
     }
 
-    /// A JSON object: the title and the rows, whose cells are texts and whose figures are numbers.
+    /// A JSON object: the title, the columns' names, and the rows. A row's cells are texts, its figures numbers.
     pub fn json(&self) -> String {
         let object = |row: &Row| {
             let names = self.columns.iter().map(String::as_str).chain(["reproduce"]);
             let values = row.cells.iter().map(String::as_str).chain([row.reproduce.as_str()]);
             let texts = names.zip(values).map(|(n, v)| format!("{}:{}", quote(n), quote(v)));
             let numbers = row.figures.iter().map(|(n, v)| format!("{}:{}", quote(n), number(*v)));
-            format!("{{{}}}", texts.chain(numbers).collect::<Vec<_>>().join(","))
+            let (texts, numbers): (Vec<_>, Vec<_>) = (texts.collect(), numbers.collect());
+            format!("{{{},\"figures\":{{{}}}}}", texts.join(","), numbers.join(","))
         };
         let rows = self.rows.iter().map(object).collect::<Vec<_>>().join(",\n");
-        format!("{{\"title\":{},\"rows\":[{rows}]}}", quote(&self.title))
+        let columns = self.columns.iter().map(|c| quote(c)).collect::<Vec<_>>().join(",");
+        format!("{{\"title\":{},\"columns\":[{columns}],\"rows\":[{rows}]}}", quote(&self.title))
     }
 }
 
@@ -174,8 +176,9 @@ mod tests {
         assert!(report.table().contains("| say \"hi\" | 1.5   |"), "{}", report.table());
         assert_eq!(
             report.json(),
-            "{\"title\":\"T\",\"rows\":[{\"what\":\"say \\\"hi\\\"\",\"ratio\":\"1.5\",\"reproduce\":\"make x\",\
-             \"ratio_exact\":1.5,\"none\":null}]}"
+            "{\"title\":\"T\",\"columns\":[\"what\",\"ratio\"],\
+             \"rows\":[{\"what\":\"say \\\"hi\\\"\",\"ratio\":\"1.5\",\"reproduce\":\"make x\",\
+             \"figures\":{\"ratio_exact\":1.5,\"none\":null}}]}"
         );
     }
 
