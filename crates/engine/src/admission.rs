@@ -127,7 +127,8 @@ impl Engine {
     /// again after the microseconds that it returns.
     pub fn watch_memory(&self, now: Now) -> u64 {
         self.look_at_memory();
-        let pause_us = match self.evict_clients() {
+        self.pace_clients(now);
+        let pause_us = match self.evict_clients() || self.headroom.is_near() {
             true => PAUSE_NEAR_US,
             false => PAUSE_FAR_US,
         };

@@ -3,6 +3,7 @@
 //! Each session owns an [`Arc<Client>`] and writes its moving fields once a turn, relaxed; names change rarely and are
 //! behind a lock. The registry itself is locked only when a client comes, goes or is asked for.
 
+use crate::headroom::Pace;
 use crate::pubsub::{Frame, Inbox};
 use crate::session::Ticket;
 use crate::stats::CommandIds;
@@ -33,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) watches: AtomicBool,
     /// How it is told of keys that change.
     pub(crate) tracked: Tracked,
+    /// How fast it may make memory grow.
+    pub(crate) pace: Pace,
 }
 
 /// What a client says about itself.
@@ -100,6 +103,7 @@ impl Client {
             inbox: Inbox::default(),
             watches: false.into(),
             tracked: Tracked::default(),
+            pace: Pace::default(),
         }
     }
     /// A client without a connection, for what a file says: its id is 0, and nobody finds it.

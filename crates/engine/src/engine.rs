@@ -5,6 +5,7 @@ use crate::admission::{WorkerMemory, worker_memories};
 use crate::clients::Clients;
 use crate::config::Opt;
 use crate::diag::Diag;
+use crate::headroom::Headroom;
 use crate::importers::Importers;
 use crate::long_locks::LongLocks;
 use crate::memory::Memory;
@@ -59,6 +60,7 @@ pub struct Engine {
     /// DEBUG PAUSE-CRON.
     pub(crate) cron_paused: AtomicBool,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) headroom: Arc<Headroom>,
     pub(crate) scripts: Scripts,
     pub(crate) worker_memories: Box<[WorkerMemory]>,
     /// DEBUG SET-ACTIVE-EXPIRE.
@@ -96,6 +98,7 @@ impl Engine {
             cron_paused: false.into(),
             scripts: Scripts::new(memory.clone()),
             memory,
+            headroom: Arc::default(),
             worker_memories: worker_memories(facts.run_id_seed),
             config,
             keyspace,

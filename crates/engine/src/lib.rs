@@ -14,6 +14,7 @@ pub mod config;
 mod diag;
 mod engine;
 mod folder;
+mod headroom;
 mod host;
 mod importers;
 mod long_locks;

@@ -7,7 +7,7 @@
 
 use crate::MemoryFacts;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// The error of a command that may need memory when there is none.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -127,6 +127,10 @@ pub(crate) struct Memory {
     configured_bytes: AtomicU64,
     /// What may be used while the system is about to run out of memory; 0 otherwise.
     ceiling_bytes: AtomicU64,
+    /// Clients are slowed or looked at, see [`crate::headroom`].
+    is_paced: AtomicBool,
+    /// There is a limit, or clients are slowed.
+    is_watched: AtomicBool,
     /// The data may grow to this until the limit is reached. Negative: even without any data it would be over.
     data_bytes_max: AtomicI64,
     used_bytes: AtomicU64,
@@ -149,6 +153,8 @@ impl Memory {
             limit_bytes: 0.into(),
             configured_bytes: 0.into(),
             ceiling_bytes: 0.into(),
+            is_paced: false.into(),
+            is_watched: false.into(),
             data_bytes_max: i64::MAX.into(),
             used_bytes: startup_bytes.into(),
             peak_bytes: startup_bytes.into(),
@@ -164,6 +170,16 @@ impl Memory {
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.limit_bytes.load(Relaxed) != 0
+    }
+    /// True while commands that may need memory must pass a gate: for a limit, or because clients are slowed.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
+    }
+    /// Clients are slowed, or looked at, from now on, or no more.
+    pub(crate) fn watch(&self, on: bool) {
+        self.is_paced.store(on, Relaxed);
+        self.choose_limit();
     }
     /// `maxmemory`, or the ceiling where that is less; 0 is no limit.
     pub(crate) fn limit_bytes(&self) -> u64 {
@@ -191,6 +207,7 @@ impl Memory {
         let limits = [self.configured_bytes(), self.ceiling_bytes()];
         let least = limits.into_iter().filter(|bytes| *bytes > 0).min();
         self.limit_bytes.store(least.unwrap_or(0), Relaxed);
+        self.is_watched.store(least.is_some() || self.is_paced.load(Relaxed), Relaxed);
     }
     /// How far over the limit it is while the data is `data_bytes`.
     #[inline]

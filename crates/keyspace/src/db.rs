@@ -57,6 +57,11 @@ impl Db<'_, '_> {
         };
         self.record(key, at)
     }
+    /// What the record takes, 0 without one. It is no look-up that anybody is told of.
+    pub fn heap_bytes_at(&mut self, key: &Key<'_>) -> usize {
+        let at = self.locate(key);
+        at.and_then(|at| self.record(key, at)).map_or(0, |record| record.heap_bytes())
+    }
     /// Sets key to value with that expiry (`None`: no expiry); true when it replaces a record. What it replaces is freed
     /// when the shards are let go, or by a helper thread when it is big.
     pub fn insert(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {

@@ -126,7 +126,7 @@ impl Diag {
         (!known.is_empty()).then(|| known.iter().sum::<f32>() / known.len() as f32)
     }
     /// The newest value of a series.
-    fn newest(&self, name: &str) -> Option<f32> {
+    pub(crate) fn newest(&self, name: &str) -> Option<f32> {
         let recorder = self.recorder.lock();
         let history = recorder.history();
         let at = history.series().iter().position(|series| series.name == name)?;
@@ -137,7 +137,9 @@ impl Diag {
 impl Engine {
     /// Does what can be done by itself: with every sample.
     pub(super) fn act(&self, now: Now) {
+        self.look_at_headroom();
         self.keep_within_group(now);
+        self.look_at_disk(now);
         let diag = &self.diag;
         let pressed = diag.newest("pressure.memory").is_some_and(|share| share >= PRESSURE_ACTS);
         let full = self.group_is_full().is_some();
@@ -205,6 +207,9 @@ impl Engine {
         if alerts & crate::persist::FAILURES != 0 {
             reasons
                 .push("writes are refused: a snapshot or the append-only file could not be written".into());
+        }
+        if self.diag.is_disk_last() {
+            reasons.push("the disk that keeps the data is full but for a rest".into());
         }
         reasons
     }
@@ -293,6 +298,15 @@ impl Engine {
                 "Look for what grows (memory.* in the history, DIAG MEMORY); move other programs away",
             );
         }
+        let slowed = self.slowed_clients();
+        if slowed > 0 {
+            add(
+                "memory-growth",
+                Level::Warning,
+                format!("{slowed} clients made memory grow fastest near its end, and are slowed"),
+                "See the actions for who they are; raise the limit, set maxmemory below it, or remove data",
+            );
+        }
         let clients = self.clients.len() as u64;
         let held = ledger.share(crate::memory::Purpose::Clients);
         if clients > 0 && held / clients > 200 << 10 {
@@ -312,7 +326,7 @@ impl Engine {
         {
             found.push(Finding {
                 rule: "disk-space",
-                level: Level::Warning,
+                level: if self.diag.is_disk_last() { Level::Alert } else { Level::Warning },
                 what: format!("{free:.0} of {size:.0} bytes are free where the data is kept"),
                 todo: "Make room: snapshots and the append-only file are written beside the old ones".into(),
             });

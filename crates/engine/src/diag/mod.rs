@@ -4,6 +4,7 @@
 //! [`store`] keeps the coarser rows on the disk, [`hot`] the keys that are used most.
 //! Nothing here runs on a worker, and no command costs more for it.
 
+mod disk;
 pub(crate) mod doctor;
 mod figures;
 pub(crate) mod hot;
@@ -13,6 +14,7 @@ pub(crate) mod stuck;
 
 use crate::config::Opt;
 use crate::{Engine, Now};
+use disk::DiskSpace;
 use doctor::Acts;
 use figures::Latencies;
 use hot::HotKeys;
@@ -37,6 +39,8 @@ pub(crate) struct Diag {
     pub(crate) stuck: Stuck,
     /// The keys that are used most.
     pub(crate) hot: HotKeys,
+    /// What is free where the data is kept.
+    disk: DiskSpace,
     store: Mutex<Option<Store>>,
     /// What the history holds, as of the last sample.
     bytes: AtomicU64,
@@ -76,7 +80,9 @@ impl Engine {
             let grown = recorder.record(at, &figures);
             let latencies = diag.latencies.lock().bytes();
             diag.bytes.store((recorder.history().bytes() + latencies) as u64, Relaxed);
-            if let Some(store) = &mut *diag.store.lock() {
+            if let Some(store) = &mut *diag.store.lock()
+                && !diag.is_disk_low()
+            {
                 store.keep(recorder.history(), grown, &*self.host);
             }
         }

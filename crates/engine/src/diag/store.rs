@@ -53,6 +53,10 @@ impl Store {
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
+    /// The disk is needed for other things, or was: rows are missing, so that only a new file is whole.
+    pub(super) fn stand_aside(&mut self) {
+        self.file = None;
+    }
     /// Levels have grown by a row.
     pub(super) fn keep(&mut self, history: &History, grown: [bool; LEVELS], host: &dyn Host) {
         if !grown[1..].contains(&true) {

@@ -88,6 +88,8 @@ struct State {
     /// How long it took; -1: there was none.
     last_took_s: i64,
     last_kept_bytes: usize,
+    /// The length of the last file; 0: none was written.
+    last_bytes: u64,
     saves: u64,
     running: Option<Running>,
     /// BGSAVE is to begin as soon as it can.
@@ -128,6 +130,7 @@ impl Persist {
                 last_ok: true,
                 last_took_s: -1,
                 last_kept_bytes: 0,
+                last_bytes: 0,
                 saves: 0,
                 running: None,
                 scheduled: false,
@@ -185,6 +188,13 @@ impl Persist {
     /// LASTSAVE.
     pub(crate) fn last_save_s(&self) -> i64 {
         self.state.lock().last_save_s
+    }
+    /// What the next snapshot takes of the disk, as far as the last one tells, or the file that was loaded.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        match self.state.lock().last_bytes {
+            0 => self.loading.total_bytes.load(Relaxed),
+            bytes => bytes,
+        }
     }
     /// Bytes that a snapshot keeps beside the data.
     pub(crate) fn kept_bytes(&self) -> u64 {

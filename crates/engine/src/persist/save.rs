@@ -25,6 +25,8 @@ const NO_SAVE: &str = "ERR";
 enum Ended {
     Done {
         keys: u64,
+        /// The file's length.
+        bytes: u64,
         /// [`strand_keyspace::Keyspace::changes`] at its moment.
         changes: u64,
     },
@@ -56,6 +58,23 @@ impl Ended {
             Ended::Done { .. } => Ok(()),
             Ended::Cancelled | Ended::Failed(_) => Err(NO_SAVE),
         }
+    }
+}
+
+/// Counts what is written.
+struct Counted<'w> {
+    out: &'w mut dyn io::Write,
+    bytes: u64,
+}
+
+impl io::Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.out.write(bytes)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -234,10 +253,19 @@ impl Engine {
             // As in redis-server an empty name is nothing that could be written.
             true => Ended::Failed("dbfilename is empty".into()),
             false => {
+                if running.background
+                    && let Err(why) = self.disk_has(self.persist.snapshot_bytes())
+                {
+                    // The last blocks are left to the append-only file.
+                    return self.end_run(&name, Ended::Failed(why), &running, now);
+                }
                 let write = || self.write_snapshot(&name, &running, moment);
                 catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| Ended::Failed("it panicked".into()))
             }
         };
+        self.end_run(&name, ended, &running, now)
+    }
+    fn end_run(&self, name: &str, ended: Ended, running: &Running, now: Now) -> Ended {
         let text = match (&ended, running.background) {
             (Ended::Done { keys, .. }, true) => {
                 format!("Background saving terminated with success: {keys} keys in {name}")
@@ -256,7 +284,7 @@ impl Engine {
     fn write_snapshot(&self, name: &str, running: &Running, moment: Moment) -> Ended {
         let config = &self.config;
         let flag = |option| config.number(option) != 0;
-        let (mut keys, mut changes) = (0, 0);
+        let (mut keys, mut bytes, mut changes) = (0, 0, 0);
         let definitions = self.host.definitions(running.began.unix_ms());
         let commands: Vec<Vec<u8>> = definitions.iter().map(|words| system::encode_command(words)).collect();
         let wrote = self.host.replace_file(name, flag(Opt::RdbSaveIncrementalFsync), &mut |out| {
@@ -282,11 +310,13 @@ impl Engine {
                 pause: &|| self.host.yield_now(),
                 progress: &self.save_progress(running),
             };
-            keys = save(snapshot, &saving, out)?;
+            let mut out = Counted { out, bytes: 0 };
+            keys = save(snapshot, &saving, &mut out)?;
+            bytes = out.bytes;
             Ok(())
         });
         match wrote {
-            Ok(()) => Ended::Done { keys, changes },
+            Ok(()) => Ended::Done { keys, bytes, changes },
             Err(_) if running.cancel.load(Relaxed) => Ended::Cancelled,
             Err(why) => Ended::Failed(why),
         }
@@ -317,7 +347,8 @@ impl Engine {
             state.last_took_s = now.unix_s() - running.began.unix_s();
         }
         match ended {
-            Ended::Done { changes, .. } => {
+            Ended::Done { changes, bytes, .. } => {
+                state.last_bytes = *bytes;
                 (state.saved_changes, state.last_save_s, state.last_ok) = (*changes, now.unix_s(), true);
             }
             Ended::Failed(_) if background => state.last_ok = false,

@@ -75,6 +75,15 @@ impl Session {
             return Some(Next::Stop(Turn::Sleep { until_mono_us }));
         }
         // After the pause, which freezes the data: nothing is evicted then, and nothing is denied, as in redis-server.
+        if flags.has(Flags::DENYOOM) && self.engine.memory.is_watched() {
+            let bytes = self.frame_bytes.saturating_sub(self.input.len());
+            if self.engine.headroom.is_near()
+                && let Some(until_mono_us) = self.client.pace.ask(bytes as u64, now.mono_us)
+            {
+                self.postpone(On::Memory, now);
+                return Some(Next::Stop(Turn::Sleep { until_mono_us }));
+            }
+        }
         if flags.has(Flags::DENYOOM) && self.engine.memory.is_limited() {
             let bytes = self.frame_bytes.saturating_sub(self.input.len());
             match self.engine.admit(self.slot(), bytes, now) {

@@ -7,6 +7,7 @@ use super::waits::{Postponed, Waits};
 use super::{Session, State, commands, script};
 use crate::acl::{Rights, User};
 use crate::clients::Client;
+use crate::headroom::Reservation;
 use crate::long_locks::LongLocksOf;
 use crate::memory::{Charge, Purpose};
 use crate::monitors::Caller;
@@ -69,6 +70,8 @@ pub struct LaneJob {
     /// When it left its session, on the clock of [`Now`] in nanoseconds, and what it had waited for until then.
     pub(super) left_ns: u64,
     pub(super) postponed: Option<Box<Postponed>>,
+    /// Memory that is promised to it.
+    pub(super) reservation: Option<Reservation>,
 }
 
 /// True when the command matches keys or elements against a pattern that may take long.
@@ -454,6 +457,7 @@ impl Session {
             script: self.leaving_script.take(),
             left_ns: self.engine.host.mono_ns(),
             postponed: self.postponed.take(),
+            reservation: None,
         })
     }
     /// The same of one whose check is part of the job.

@@ -12,6 +12,7 @@ mod gates;
 mod lane;
 mod laps;
 mod multi;
+mod needs;
 mod permit;
 mod run;
 mod samples;

@@ -313,7 +313,7 @@ impl Session {
             || self.engine.long_locks.any()
             || self.engine.pubsub.is_congested()
             || self.engine.persist.alerts() != 0
-            || (self.engine.memory.is_limited() && spec.flags.has(Flags::DENYOOM));
+            || (self.engine.memory.is_watched() && spec.flags.has(Flags::DENYOOM));
         if gated && let Some(next) = self.gate(&found, now) {
             return next;
         }
@@ -330,11 +330,11 @@ impl Session {
                 self.postpone(On::Shard, now);
                 return Next::Stop(Turn::AwaitWake);
             }
-            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             if ran == Ran::TooLong {
                 self.laps.take_back();
-                return Next::Stop(Turn::Lane(self.park(spec)));
+                return self.send_to_lane(spec, now);
             }
+            self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
             // Nothing follows: the turn's last reading of the clock is made while the arguments are there.
             if alone || self.input.is_empty() {
                 self.lap_ends(spec, now);
@@ -417,8 +417,7 @@ impl Session {
                 }
             }
             Exec::Walk(_) | Exec::Heavy(_) | Exec::Service(_) => {
-                self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
-                return Next::Stop(Turn::Lane(self.park(spec)));
+                return self.send_to_lane(spec, now);
             }
             Exec::Container => unreachable!("resolve rejects a container without subcommand"),
         }

@@ -90,6 +90,10 @@ impl Session {
         }
     }
     /// A command that was parked has run, or goes to a helper thread.
+    /// How long the command in hand has been parked.
+    pub(super) fn postponed_us(&self, now: Now) -> u64 {
+        self.postponed.as_ref().map_or(0, |postponed| now.mono_us.saturating_sub(postponed.since_us))
+    }
     #[cold]
     pub(super) fn was_parked(&mut self, now: Now) {
         if matches!(self.state, State::Postponed) {

@@ -143,7 +143,8 @@ fn what_the_system_says_becomes_advice_and_pressure_makes_the_server_act() {
         seconds(&mut server, 1);
         assert!(rules(&mut peer, &server).contains(&rule.to_string()), "{rule}");
     }
-    assert_eq!(json(&mut peer, &server, "DIAG DOCTOR")["actions"], Value::Array(Vec::new()));
+    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    assert!(told["actions"].as_array().is_some_and(|acts| acts.iter().all(|a| a["rule"] == "disk-pressure")));
     say(&mut server, &[("pressure.memory", 0.4, true)]);
     let told = json(&mut peer, &server, "DIAG DOCTOR");
     assert_eq!(find(&told["findings"], "rule", "memory-pressure")["level"], "alert");

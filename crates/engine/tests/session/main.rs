@@ -16,6 +16,7 @@ mod loading;
 mod long;
 mod memory;
 mod pack4;
+mod pressure;
 mod pubsub;
 mod server;
 mod simulation;

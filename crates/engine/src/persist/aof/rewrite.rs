@@ -355,7 +355,17 @@ impl Engine {
         if !status.scheduled && !has_grown && aof.mode() != Mode::Begins {
             return;
         }
+        let base_bytes = status.rewritten_bytes;
+        let may_wait = has_grown && !status.scheduled;
         drop(status);
+        if may_wait && let Err(why) = self.disk_has(base_bytes) {
+            // The last blocks are left to the file itself. It is looked at again later, as after a failure.
+            let mut status = aof.status.lock();
+            (status.last_rewrite_ok, status.failures) = (false, status.failures + 1);
+            status.last_try_s = now.unix_s();
+            drop(status);
+            return self.host.log(&format!("Can't rewrite append only file in background: {why}"));
+        }
         if has_grown {
             self.host.log(&format!("Starting automatic rewriting of AOF on {growth}% growth"));
         }

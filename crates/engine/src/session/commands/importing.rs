@@ -1,13 +1,28 @@
 //! IMPORT.VERSION HOLD, REPORT and STATUS.
 
-use super::{DONE, Outcome, SYNTAX, Session};
+use super::{DONE, Next, Outcome, SYNTAX, Session};
+use crate::Now;
+use crate::headroom::{Admitted, IMPORT_BYTES, refusal};
 use crate::importers::REPORT_BYTES_MAX;
+use crate::session::waits::On;
 use strand_wire::args::Args;
 
 impl Session {
-    /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset.
-    pub(super) fn import_version_hold(&mut self, args: Args<'_>) -> Outcome {
+    /// `IMPORT.VERSION HOLD dataset`. Reply: 1, or 0 when another connection holds the dataset; OOM where the memory is not
+    /// there that an import needs to begin.
+    pub(super) fn import_version_hold(&mut self, args: Args<'_>, now: Now) -> Outcome {
         let engine = self.engine.clone();
+        match engine.admit_work(IMPORT_BYTES, self.postponed_us(now), now) {
+            // It is not kept: what an import brings counts as it comes.
+            Admitted::Now(_) => {}
+            Admitted::Later { at_us } => {
+                self.postpone(On::Memory, now);
+                return Ok(Next::Postpone(at_us));
+            }
+            Admitted::Refused { missing_bytes } => {
+                return Err(refusal("an import", IMPORT_BYTES, missing_bytes).into());
+            }
+        }
         let is_held = engine.importers.hold(&engine.clients, self.db, args.at(2), self.client.id);
         self.reply().int(i64::from(is_held));
         DONE

@@ -223,7 +223,7 @@ impl Session {
             C::Wait => self.wait(args),
             C::WaitAof => self.wait_aof(args),
             C::Watch => self.watch(args, now),
-            C::ImportVersionHold => self.import_version_hold(args),
+            C::ImportVersionHold => self.import_version_hold(args, now),
             C::ImportVersionReport => self.import_version_report(args),
             C::ImportVersionStatus => self.import_version_status(args),
             C::Info => self.info(args, now),

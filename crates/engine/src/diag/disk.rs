@@ -1,0 +1,84 @@
+//! Disk pressure: what stops first while little is free where the data is kept.
+//!
+//! First what is only useful: the history stays in memory. Then what would not fit: a snapshot or a rewrite that needs more than is
+//! free is not begun, so that it does not take the last blocks from the append-only file; it counts as failed. At last
+//! readiness says so, while the server goes on. What a write to the disk meets is told by [`crate::persist`].
+
+use super::Diag;
+use crate::{Engine, Now};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Little is free below this share of the disk, if that is less than [`LOW_BYTES`], too.
+const LOW_SHARE: f64 = 0.05;
+const LOW_BYTES: u64 = 1 << 30;
+/// Next to nothing is free below this share and [`LAST_BYTES`].
+const LAST_SHARE: f64 = 0.01;
+const LAST_BYTES: u64 = 128 << 20;
+
+/// What was known at the last sample.
+#[derive(Debug)]
+pub(super) struct DiskSpace {
+    /// `u64::MAX`: unknown.
+    free_bytes: AtomicU64,
+    is_low: AtomicBool,
+    is_last: AtomicBool,
+}
+
+impl Default for DiskSpace {
+    fn default() -> DiskSpace {
+        DiskSpace { free_bytes: u64::MAX.into(), is_low: false.into(), is_last: false.into() }
+    }
+}
+
+impl Diag {
+    /// True while little is free: what is only useful is not written.
+    pub(super) fn is_disk_low(&self) -> bool {
+        self.disk.is_low.load(Relaxed)
+    }
+    /// True while next to nothing is free.
+    pub(super) fn is_disk_last(&self) -> bool {
+        self.disk.is_last.load(Relaxed)
+    }
+}
+
+impl Engine {
+    /// Takes down what is free, and acts when that is another level: with every sample.
+    pub(super) fn look_at_disk(&self, now: Now) {
+        let newest = |name| self.diag.newest(name).map(f64::from);
+        let Some((free, size)) = newest("disk.free").zip(newest("disk.size")).filter(|(_, size)| *size > 0.0)
+        else {
+            return;
+        };
+        let disk = &self.diag.disk;
+        disk.free_bytes.store(free as u64, Relaxed);
+        let is_below = |share: f64, bytes: u64| free < size * share && free < bytes as f64;
+        disk.is_last.store(is_below(LAST_SHARE, LAST_BYTES), Relaxed);
+        let is_low = is_below(LOW_SHARE, LOW_BYTES);
+        if disk.is_low.swap(is_low, Relaxed) == is_low {
+            return;
+        }
+        let did = match is_low {
+            true => format!("{free:.0} of {size:.0} bytes are free on the disk: the history stays in memory"),
+            false => "the disk has room again: the history is written there".into(),
+        };
+        if let Some(store) = &mut *self.diag.store.lock() {
+            store.stand_aside();
+        }
+        self.host.log(&did);
+        self.diag.acts.note(now.unix_s(), "disk-pressure", did);
+    }
+    /// Whether the disk has room for a file of some `bytes` beside those that are there.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(crate) fn disk_has(&self, bytes: u64) -> Result<(), String> {
+        let free = self.diag.disk.free_bytes.load(Relaxed);
+        match bytes.checked_sub(free).filter(|missing| *missing > 0) {
+            None => Ok(()),
+            Some(missing) => {
+                let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+                Err(format!("it would need {} MB of the disk, waiting for {} MB", mb(bytes), mb(missing)))
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! [`Headroom`]: how much memory the process can still take before the kernel ends it, and who has to wait for that.
+//!
+//! The hard limits are the control group's and the machine's; `maxmemory` is a limit of choice, with rules of its own in
+//! [`crate::admission`]. A sample a second tells what is free; in between the allocator's own sum tells what was added.
+//! Where nothing is known, everything is admitted, and nobody pays more than a load.
+//!
+//! Work that may take much (a reply of a large collection, an index, an import) says its need before it begins. It is admitted
+//! with a [`Reservation`], waits for the end of other work, or is refused. Clients that make memory grow fastest are slowed
+//! while little is free.
+
+use crate::clients::Client;
+use crate::{Engine, Now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Work that needs less than this is always admitted: so much changes nothing.
+pub(crate) const WORK_BYTES_MIN: u64 = 4 << 20;
+/// What an import needs to begin: some documents in flight, and their replies.
+pub(crate) const IMPORT_BYTES: u64 = 32 << 20;
+/// Of all memory, this part is never given to work: replies, sockets and the kernel need some.
+const KEPT_PART: u64 = 32;
+/// How long work waits for other work, before it is refused.
+const WORK_WAIT_US: u64 = 30_000_000;
+/// How long work waits until it asks again.
+const WORK_RETRY_US: u64 = 20_000;
+
+/// Clients are slowed while less than this percentage is free, and no more when [`CALM_PERCENT`] is.
+const NEAR_PERCENT: u64 = 10;
+const CALM_PERCENT: u64 = 12;
+/// A client that added less than this since the last look is not slowed.
+const GROWTH_BYTES_MIN: u64 = 256 << 10;
+/// Time between two looks at the growth.
+const LOOK_US: u64 = 100_000;
+/// Clients that are slowed may together fill what is free in so many seconds.
+const HORIZON_S: u64 = 20;
+/// A slowed client may write so much a second at least: nobody is stopped.
+const RATE_BYTES_MIN: u64 = 64 << 10;
+/// A slowed client waits so long at most, however much it wrote at once.
+const SLOWED_US_MAX: u64 = 1_000_000;
+
+/// What is free, and what of it is promised.
+#[derive(Debug, Default)]
+pub(crate) struct Headroom {
+    /// All memory that the process may have: the control group's limit, or the machine's memory; 0 is unknown.
+    size_bytes: AtomicU64,
+    /// What was free at the last sample, and what the allocator had given out then.
+    free_bytes: AtomicU64,
+    allocated_bytes: AtomicU64,
+    /// What is promised to work that runs.
+    reserved_bytes: AtomicU64,
+    /// Clients are being slowed, or looked at.
+    is_near: AtomicBool,
+    looked_us: AtomicU64,
+}
+
+/// Memory that is promised to work for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    headroom: Arc<Headroom>,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.headroom.reserved_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Whether work may begin.
+#[derive(Debug)]
+pub(crate) enum Admitted {
+    /// Yes; keep this until it ends.
+    Now(Option<Reservation>),
+    /// Other work will give back enough: ask again then, on the clock of [`Now::mono_us`].
+    Later {
+        /// See above.
+        at_us: u64,
+    },
+    /// No: so many bytes are missing.
+    Refused {
+        /// See above.
+        missing_bytes: u64,
+    },
+}
+
+/// How fast one client may make memory grow.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// What its commands brought since the last look.
+    grown_bytes: AtomicU64,
+    /// What it may bring a second; 0: as much as it likes.
+    bytes_per_s: AtomicU64,
+    /// When it may write again.
+    free_at_us: AtomicU64,
+}
+
+impl Pace {
+    /// A command with `bytes` of arguments wants to run. `Some`: not before that time.
+    pub(crate) fn ask(&self, bytes: u64, now_us: u64) -> Option<u64> {
+        let rate = self.bytes_per_s.load(Relaxed);
+        let free_at_us = self.free_at_us.load(Relaxed);
+        if rate > 0 && now_us < free_at_us {
+            return Some(free_at_us);
+        }
+        self.grown_bytes.fetch_add(bytes, Relaxed);
+        if rate > 0 {
+            let costs_us = (u128::from(bytes) * 1_000_000 / u128::from(rate)).min(u128::from(SLOWED_US_MAX));
+            // A client that wrote nothing for a while has saved up nothing.
+            self.free_at_us.store(now_us + costs_us as u64, Relaxed);
+        }
+        None
+    }
+    fn is_slowed(&self) -> bool {
+        self.bytes_per_s.load(Relaxed) > 0
+    }
+}
+
+impl Headroom {
+    /// Takes down what is free; `size_bytes` of 0 is unknown.
+    pub(crate) fn look(&self, size_bytes: u64, free_bytes: u64, allocated_bytes: u64) {
+        self.free_bytes.store(free_bytes, Relaxed);
+        self.allocated_bytes.store(allocated_bytes, Relaxed);
+        self.size_bytes.store(size_bytes, Relaxed);
+    }
+    /// True while the limits of the system are known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.size_bytes.load(Relaxed) > 0
+    }
+    /// True while clients are being slowed, or looked at.
+    pub(crate) fn is_near(&self) -> bool {
+        self.is_near.load(Relaxed)
+    }
+    /// What is free now, while the allocator has given out `allocated_bytes`.
+    fn free_now(&self, allocated_bytes: u64) -> u64 {
+        let then = self.allocated_bytes.load(Relaxed);
+        let free = self.free_bytes.load(Relaxed).saturating_add(then.saturating_sub(allocated_bytes));
+        free.saturating_sub(allocated_bytes.saturating_sub(then)).min(self.size_bytes.load(Relaxed))
+    }
+    /// Whether work that needs `bytes`, and has waited for `waited_us`, may begin.
+    pub(crate) fn admit(
+        self: &Arc<Headroom>,
+        bytes: u64,
+        allocated_bytes: u64,
+        waited_us: u64,
+        now: Now,
+    ) -> Admitted {
+        let size_bytes = self.size_bytes.load(Relaxed);
+        if size_bytes == 0 || bytes < WORK_BYTES_MIN {
+            return Admitted::Now(None);
+        }
+        // The promise comes first: of two that ask at once, one sees the other.
+        let others = self.reserved_bytes.fetch_add(bytes, Relaxed);
+        let reservation = Reservation { headroom: self.clone(), bytes };
+        let free = self.free_now(allocated_bytes).saturating_sub(size_bytes / KEPT_PART);
+        match free.saturating_sub(others) {
+            left if bytes <= left => Admitted::Now(Some(reservation)),
+            _ if bytes <= free && waited_us < WORK_WAIT_US => {
+                Admitted::Later { at_us: now.mono_us + WORK_RETRY_US }
+            }
+            left => Admitted::Refused { missing_bytes: bytes - left },
+        }
+    }
+}
+
+/// What refused work is told.
+pub(crate) fn refusal(what: &str, bytes: u64, missing_bytes: u64) -> String {
+    let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+    format!("OOM {what} would need {} MB, waiting for {} MB", mb(bytes), mb(missing_bytes))
+}
+
+impl Engine {
+    /// Takes down how near the limits of the system are: with every sample.
+    pub(crate) fn look_at_headroom(&self) {
+        let newest = |name| self.diag.newest(name).map(|bytes| bytes as u64);
+        let group = newest("cgroup.memory.limit").zip(newest("cgroup.memory.used"));
+        let group =
+            group.filter(|(limit, _)| *limit > 0).map(|(limit, used)| (limit, limit.saturating_sub(used)));
+        let memory = self.host.memory();
+        let machine = newest("host.memory.available")
+            .filter(|_| memory.system_bytes > 0)
+            .map(|free| (memory.system_bytes, free.min(memory.system_bytes)));
+        // The nearer limit counts.
+        let (size, free) = group.into_iter().chain(machine).min_by_key(|(_, free)| *free).unwrap_or_default();
+        self.headroom.look(size, free, memory.used_bytes);
+    }
+    /// Whether work that needs `bytes` may begin.
+    pub(crate) fn admit_work(&self, bytes: u64, waited_us: u64, now: Now) -> Admitted {
+        if bytes < WORK_BYTES_MIN || !self.headroom.is_known() {
+            return Admitted::Now(None);
+        }
+        self.headroom.admit(bytes, self.host.allocated_bytes(), waited_us, now)
+    }
+    /// Slows the clients that make memory grow fastest while little is free. In the background, some ten times a second.
+    pub(crate) fn pace_clients(&self, now: Now) {
+        let headroom = &self.headroom;
+        let size = headroom.size_bytes.load(Relaxed);
+        let free = if size == 0 { 0 } else { headroom.free_now(self.host.allocated_bytes()) };
+        if !headroom.is_near() {
+            if size > 0 && free < size / 100 * NEAR_PERCENT {
+                // From here on it is counted who brings how much.
+                headroom.is_near.store(true, Relaxed);
+                headroom.looked_us.store(now.mono_us, Relaxed);
+                self.memory.watch(true);
+                self.clients.all().iter().for_each(|client| client.pace.grown_bytes.store(0, Relaxed));
+            }
+            return;
+        }
+        if size == 0 || free >= size / 100 * CALM_PERCENT {
+            self.stop_pacing(now);
+            return;
+        }
+        if now.mono_us < headroom.looked_us.load(Relaxed) + LOOK_US {
+            return;
+        }
+        headroom.looked_us.store(now.mono_us, Relaxed);
+        self.choose_slowed(free, now);
+    }
+    fn choose_slowed(&self, free_bytes: u64, now: Now) {
+        let grown = |client: Arc<Client>| (client.pace.grown_bytes.swap(0, Relaxed), client);
+        let mut all: Vec<_> = self.clients.all().into_iter().map(grown).collect();
+        let total: u64 = all.iter().map(|(bytes, _)| bytes).sum();
+        all.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let (mut slowed, mut covered) = (Vec::new(), 0);
+        for (bytes, client) in all {
+            // The fastest, until half of the growth is theirs; who is slowed stays so.
+            let is_fast = bytes >= GROWTH_BYTES_MIN && covered * 2 < total;
+            covered += bytes;
+            if is_fast || client.pace.is_slowed() {
+                slowed.push((bytes, client));
+            }
+        }
+        let rate = (free_bytes / HORIZON_S / slowed.len().max(1) as u64).max(RATE_BYTES_MIN);
+        for (bytes, client) in slowed {
+            if client.pace.bytes_per_s.swap(rate, Relaxed) == 0 {
+                let did = format!(
+                    "client {} ({}) made memory grow by {bytes} bytes in a moment and is slowed to {rate} bytes a second",
+                    client.id, client.peer.addr
+                );
+                self.host.log(&did);
+                self.diag.acts.note(now.unix_s(), "memory-growth", did);
+            }
+        }
+    }
+    fn stop_pacing(&self, now: Now) {
+        let slowed = self.slowed_clients();
+        self.headroom.is_near.store(false, Relaxed);
+        self.memory.watch(false);
+        for client in self.clients.all() {
+            client.pace.bytes_per_s.store(0, Relaxed);
+            client.pace.free_at_us.store(0, Relaxed);
+        }
+        if slowed > 0 {
+            let did = format!("memory has room again: {slowed} clients are slowed no more");
+            self.host.log(&did);
+            self.diag.acts.note(now.unix_s(), "memory-growth", did);
+        }
+    }
+    /// Clients that are slowed now.
+    pub(crate) fn slowed_clients(&self) -> usize {
+        if !self.headroom.is_near() {
+            return 0;
+        }
+        self.clients.all().iter().filter(|client| client.pace.is_slowed()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    fn at(mono_us: u64) -> Now {
+        Now { unix_us: 0, mono_us }
+    }
+
+    #[test]
+    fn work_is_admitted_waits_or_is_refused() {
+        let headroom = Arc::new(Headroom::default());
+        assert!(matches!(headroom.admit(1 << 50, 0, 0, at(0)), Admitted::Now(None)), "nothing is known");
+        headroom.look(320 * MB, 110 * MB, 50 * MB);
+        assert!(matches!(headroom.admit(MB, 50 * MB, 0, at(0)), Admitted::Now(None)), "it is little");
+        let Admitted::Now(Some(first)) = headroom.admit(60 * MB, 50 * MB, 0, at(0)) else {
+            panic!("it fits")
+        };
+        // A part of 320 MB is kept: 40 MB are left of 100 MB, and 60 MB come back.
+        let Admitted::Later { at_us } = headroom.admit(70 * MB, 50 * MB, 0, at(7)) else {
+            panic!("it waits")
+        };
+        assert_eq!(at_us, 7 + WORK_RETRY_US);
+        let refused = |bytes, allocated, waited_us| match headroom.admit(bytes, allocated, waited_us, at(0)) {
+            Admitted::Refused { missing_bytes } => missing_bytes / MB,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(150 * MB, 50 * MB, 0), 110, "more than all that is free");
+        assert_eq!(refused(70 * MB, 50 * MB, WORK_WAIT_US), 30, "it has waited for long");
+        drop(first);
+        assert_eq!(headroom.reserved_bytes.load(Relaxed), 0, "who was refused has nothing");
+        assert!(matches!(headroom.admit(70 * MB, 50 * MB, 0, at(0)), Admitted::Now(Some(_))));
+        // The allocator has given out 50 MB more since the sample, or got 20 MB back.
+        assert_eq!(refused(70 * MB, 100 * MB, 0), 20);
+        assert!(matches!(headroom.admit(120 * MB, 30 * MB, 0, at(0)), Admitted::Now(Some(_))));
+        assert_eq!(
+            refusal("hgetall", 70 * MB, 20 * MB - 5),
+            "OOM hgetall would need 70 MB, waiting for 20 MB"
+        );
+    }
+
+    #[test]
+    fn a_slowed_client_waits_for_what_it_wrote_and_never_for_long() {
+        let pace = Pace::default();
+        assert_eq!(pace.ask(1 << 40, 10), None, "nobody is slowed");
+        assert_eq!(pace.grown_bytes.load(Relaxed), 1 << 40);
+        pace.bytes_per_s.store(1_000_000, Relaxed);
+        assert_eq!(pace.ask(5_000, 100), None, "what was written before does not count");
+        assert_eq!((pace.ask(1, 200), pace.ask(1, 5_099)), (Some(5_100), Some(5_100)));
+        assert_eq!(pace.ask(u64::MAX >> 8, 5_100), None);
+        assert_eq!(pace.ask(1, 5_101), Some(5_100 + SLOWED_US_MAX));
+        pace.bytes_per_s.store(0, Relaxed);
+        assert_eq!(pace.ask(1, 5_102), None, "it is slowed no more");
+    }
+}

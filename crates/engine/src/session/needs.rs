@@ -1,0 +1,76 @@
+//! What a command on its way to a helper thread may take of memory: a job that would not fit waits, or is refused.
+//!
+//! Only work that makes something is asked: what reads builds a reply, what may run out of memory stores a result, an index
+//! holds texts once more. What removes is never kept from it. The sizes are estimates of what is looked up in a moment.
+
+use super::run::Next;
+use super::waits::On;
+use super::{Session, Turn};
+use crate::Now;
+use crate::headroom::{Admitted, refusal};
+use strand_commands::long;
+use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
+use strand_keyspace::Key;
+
+/// Keys of a command whose values are looked at; the others count as the mean of these.
+const KEYS_LOOKED_AT: usize = 128;
+/// A reply that names every key: its name, and what the protocol adds.
+const KEY_REPLY_BYTES: u64 = 48;
+/// What a writer of an index holds at least.
+const INDEX_BYTES_MIN: u64 = 32 << 20;
+/// An index of all data takes up to this part of what the data take (indexes of mail: 0.2 to 0.45 of the data).
+const INDEX_PART: u64 = 2;
+
+impl Session {
+    /// The command in hand goes to a helper thread, once what it may take fits into memory.
+    pub(super) fn send_to_lane(&mut self, spec: &'static CommandSpec, now: Now) -> Next {
+        let mut reservation = None;
+        if self.engine.headroom.is_known() {
+            let bytes = self.needed_bytes(spec, now);
+            match self.engine.admit_work(bytes, self.postponed_us(now), now) {
+                Admitted::Now(promised) => reservation = promised,
+                Admitted::Later { at_us: until_mono_us } => {
+                    self.postpone(On::Memory, now);
+                    return Next::Stop(Turn::Sleep { until_mono_us });
+                }
+                Admitted::Refused { missing_bytes } => {
+                    let name = self.engine.stats.ids.name(self.last_command).replace('|', " ");
+                    return self.reject(spec, refusal(&name, bytes, missing_bytes).as_bytes());
+                }
+            }
+        }
+        self.tally.call(self.last_command, self.client.peer.worker, &self.engine.stats);
+        let mut job = self.park(spec);
+        job.reservation = reservation;
+        Next::Stop(Turn::Lane(job))
+    }
+    /// An estimate of what the command in hand takes while it runs, without its arguments; 0 for what makes nothing.
+    fn needed_bytes(&self, spec: &'static CommandSpec, now: Now) -> u64 {
+        let keyspace = &*self.engine.keyspace;
+        match spec.exec {
+            Exec::Service(ServiceCommand::FtCreate | ServiceCommand::RxIndexCreate) => {
+                INDEX_BYTES_MIN + keyspace.data_bytes() as u64 / INDEX_PART
+            }
+            Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
+                keyspace.len(self.db) as u64 * KEY_REPLY_BYTES
+            }
+            exec if exec.on_keys().is_some() && makes(spec) => {
+                let keys = long::keys(spec, self.argv.args(), keyspace);
+                let looked_at = &keys[..keys.len().min(KEYS_LOOKED_AT)];
+                // What somebody holds for long is not waited for; it counts as nothing.
+                let bytes = |key: &Key<'_>| {
+                    let txn = keyspace.try_lock(&[key.hash], now.unix_ms());
+                    txn.map_or(0, |mut txn| txn.db(self.db).heap_bytes_at(key) as u64)
+                };
+                let sum: u64 = looked_at.iter().map(bytes).sum();
+                (u128::from(sum) * keys.len() as u128 / looked_at.len().max(1) as u128) as u64
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// True for commands that build a reply of what they read, or store what they make.
+fn makes(spec: &CommandSpec) -> bool {
+    spec.flags.has(Flags::READONLY) || spec.flags.has(Flags::DENYOOM)
+}

@@ -1,0 +1,190 @@
+//! What the server does by itself when memory or the disk comes to its end: work waits or is refused, clients are slowed, what is
+//! only useful steps aside.
+
+use crate::disk::Disk;
+use crate::fixture::{Peer, Server, Stop};
+use crate::history::{json, seconds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use strand_diag::history::Figure;
+
+const MB: f64 = 1048576.0;
+
+/// The system says these from now on, and a sample is taken.
+fn say(server: &mut Server, figures: &[(&'static str, f64)]) {
+    *server.figures.lock() =
+        figures.iter().map(|(name, value)| Figure::gauge(*name, "bytes", *value)).collect();
+    seconds(server, 1);
+}
+
+/// So much of the control group's memory is free.
+fn free(server: &mut Server, free_mb: f64, limit_mb: f64) {
+    let used = (limit_mb - free_mb) * MB;
+    say(server, &[("cgroup.memory.limit", limit_mb * MB), ("cgroup.memory.used", used)]);
+}
+
+/// A hash of some 10 MB.
+fn fill(server: &Server, peer: &mut Peer, key: &str) {
+    let value = "v".repeat(2_000);
+    for part in 0..50 {
+        let fields: String = (0..100).map(|i| format!(" f{part}-{i} {value}")).collect();
+        assert_eq!(peer.run(server, &format!("HSET {key}{fields}")), ":100|");
+    }
+}
+
+fn has_rule(peer: &mut Peer, server: &Server, list: &str, rule: &str) -> bool {
+    let told = json(peer, server, "DIAG DOCTOR");
+    told[list].as_array().expect("an array").iter().any(|row| row["rule"] == rule)
+}
+
+#[test]
+fn work_that_would_not_fit_is_refused_and_what_removes_is_not() {
+    let mut server = Server::new();
+    let mut peer = server.connect();
+    fill(&server, &mut peer, "h");
+    // Nothing is known, then enough is free.
+    assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
+    free(&mut server, 100.0, 320.0);
+    assert!(peer.run(&server, "HGETALL h").len() > 10_000_000);
+    free(&mut server, 14.0, 320.0);
+    let told = peer.run(&server, "HGETALL h");
+    assert!(told.starts_with("-OOM hgetall would need 1") && told.contains(" MB, waiting for "), "{told}");
+    let told = peer.run(&server, "FT.CREATE i ON HASH SCHEMA t TEXT");
+    assert!(told.starts_with("-OOM ft.create would need "), "{told}");
+    let told = peer.run(&server, "IMPORT.VERSION HOLD mail");
+    assert_eq!(told, "-OOM an import would need 32 MB, waiting for 28 MB|");
+    assert!(peer.run(&server, "INFO errorstats").contains("errorstat_OOM:count=3|"));
+    assert!(peer.run(&server, "INFO commandstats").contains("cmdstat_hgetall:calls=2,"));
+    // What is small, and what frees memory, goes on.
+    peer.script(
+        &server,
+        &[("HGET h nosuch", "$-1|"), ("SET k v", "+OK|"), ("KEYS k", "*1|$1|k|"), ("DEL h", ":1|")],
+    );
+    free(&mut server, 100.0, 320.0);
+    peer.script(&server, &[("IMPORT.VERSION HOLD mail", ":1|")]);
+}
+
+#[test]
+fn work_waits_for_other_work_to_end() {
+    let mut server = Server::with("slowlog-log-slower-than 500000");
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    fill(&server, &mut peer, "h");
+    free(&mut server, 28.0, 320.0);
+    // One reply fits, two do not.
+    peer.hold_jobs = true;
+    assert_eq!(peer.run(&server, "HGETALL h"), "");
+    other.feed(b"HGETALL h\r\n", usize::MAX);
+    assert!(matches!(other.drive(&server), Stop::Sleep(_)));
+    server.advance_ms(1_000);
+    assert!(matches!(other.drive(&server), Stop::Sleep(_)), "it waits on");
+    let job = peer.job.take().expect("it is held");
+    peer.session.lane_done(job.run(server.now, &|| {}));
+    peer.drive(&server);
+    assert!(peer.replies().len() > 10_000_000);
+    server.advance_ms(1_000);
+    // The host's clock is another than the one that sessions are told; it is far ahead.
+    server.step_us.store(1_000_000_000, Relaxed);
+    other.drive(&server);
+    server.step_us.store(0, Relaxed);
+    assert!(other.replies().len() > 10_000_000);
+    // It is told what the command has waited for.
+    peer.hold_jobs = false;
+    let log = json(&mut peer, &server, "DIAG SLOWLOG");
+    let waited = log["waited"].as_array().expect("an array").iter().find(|row| row["args"][0] == "HGETALL");
+    let waited = waited.unwrap_or_else(|| panic!("{log}"));
+    assert_eq!(waited["parked_on"], "memory");
+    assert!(waited["parked_us"].as_u64() >= Some(2_000_000), "{waited}");
+}
+
+#[test]
+fn work_that_waited_for_long_is_refused() {
+    let mut server = Server::new();
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    fill(&server, &mut peer, "h");
+    free(&mut server, 28.0, 320.0);
+    peer.hold_jobs = true;
+    assert_eq!(peer.run(&server, "HGETALL h"), "");
+    other.feed(b"HGETALL h\r\n", usize::MAX);
+    assert!(matches!(other.drive(&server), Stop::Sleep(_)));
+    server.advance_ms(31_000);
+    other.drive(&server);
+    let told = other.replies();
+    assert!(told.starts_with("-OOM hgetall would need "), "{told}");
+}
+
+#[test]
+fn who_makes_memory_grow_fastest_is_slowed_near_its_end() {
+    let mut server = Server::new();
+    let (mut fast, mut slow, mut admin) = (server.connect(), server.connect(), server.connect());
+    let big = format!("SET k {}", "x".repeat(600_000));
+    let look = |server: &mut Server| {
+        server.advance_ms(150);
+        server.engine.watch_memory(server.now);
+    };
+    free(&mut server, 500.0, 1_000.0);
+    look(&mut server);
+    assert_eq!(fast.run(&server, &big), "+OK|");
+    look(&mut server);
+    assert!(!has_rule(&mut admin, &server, "findings", "memory-growth"), "half is free");
+    // Nearly nothing is free: who writes is looked at, then slowed.
+    free(&mut server, 60.0, 1_000.0);
+    look(&mut server);
+    assert_eq!((fast.run(&server, &big), slow.run(&server, "SET a 1")), ("+OK|".into(), "+OK|".into()));
+    look(&mut server);
+    assert!(has_rule(&mut admin, &server, "findings", "memory-growth"));
+    assert!(has_rule(&mut admin, &server, "actions", "memory-growth"));
+    assert_eq!(fast.run(&server, &big), "+OK|", "then it waits for what it wrote");
+    fast.feed(&crate::fixture::command(&big), usize::MAX);
+    let Stop::Sleep(until_us) = fast.drive(&server) else { panic!("it is slowed") };
+    assert!((1..=1_000_000).contains(&(until_us - server.now.mono_us)));
+    // Others are not, and neither is who reads.
+    (0..100).for_each(|i| assert_eq!(slow.run(&server, &format!("SET a:{i} 1")), "+OK|"));
+    assert_eq!(slow.run(&server, "GET a"), "$1|1|");
+    server.advance_ms(1_000);
+    fast.drive(&server);
+    assert_eq!(fast.replies(), "+OK|", "nobody is stopped");
+    // There is room again.
+    free(&mut server, 500.0, 1_000.0);
+    look(&mut server);
+    assert!(!has_rule(&mut admin, &server, "findings", "memory-growth"));
+    (0..5).for_each(|_| assert_eq!(fast.run(&server, &big), "+OK|"));
+}
+
+#[test]
+fn a_disk_without_room_keeps_what_matters() {
+    let disk = Disk::default();
+    let text = "appendfsync everysec\nauto-aof-rewrite-min-size 1\nauto-aof-rewrite-percentage 1";
+    let mut server = Server::on_disk(text, Arc::new(disk.clone())).expect("it is whole");
+    server.engine.open_history();
+    let mut peer = server.connect();
+    let roomy = [("disk.free", 1e11), ("disk.size", 1e12)];
+    let full = [("disk.free", 10.0), ("disk.size", 1e12)];
+    say(&mut server, &roomy);
+    assert!(server.engine.unready().is_empty());
+    say(&mut server, &full);
+    assert!(has_rule(&mut peer, &server, "actions", "disk-pressure"));
+    assert!(server.engine.unready()[0].contains("full"), "{:?}", server.engine.unready());
+    let told = json(&mut peer, &server, "DIAG DOCTOR");
+    assert_eq!(
+        (&told["findings"][0]["rule"], &told["findings"][0]["level"]),
+        (&"disk-space".into(), &"alert".into())
+    );
+    // The history does not even try to write.
+    disk.set_room(Some(0));
+    seconds(&mut server, 40);
+    assert!(!has_rule(&mut peer, &server, "findings", "history-disk"));
+    disk.set_room(None);
+    // A rewrite would not fit: it is not begun. Writes go on.
+    peer.run(&server, "SET a 1");
+    server.engine.write_aof(true);
+    server.engine.tick(server.now);
+    assert!(peer.run(&server, "INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    assert_eq!(peer.run(&server, "SET a 2"), "+OK|");
+    say(&mut server, &roomy);
+    assert!(server.engine.unready().is_empty());
+    seconds(&mut server, 60);
+    server.engine.write_aof(true);
+    server.engine.tick(server.now);
+    assert!(peer.run(&server, "INFO persistence").contains("aof_last_bgrewrite_status:ok"));
+    assert!(server.used_bytes.load(Relaxed) > 0);
+}
