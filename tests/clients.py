@@ -269,6 +269,20 @@ def client_commands(strand):
     assert r.time()[0] > 1_600_000_000
 
 
+@check
+def slow_log_with_and_without_phases(strand):
+    for protocol in (2, 3):
+        r = strand.client(protocol=protocol)
+        r.config_set("slowlog-log-slower-than", 0)
+        r.set("slow", "one")
+        entry = next(e for e in r.slowlog_get(20) if e["command"].startswith("SET slow"))
+        assert entry["client_address"] and entry["duration"] >= 0, entry
+        rows = r.execute_command("SLOWLOG GET", 20, "PHASES")
+        assert len(rows) == 20 or len(rows) == r.slowlog_len(), rows
+        r.config_set("slowlog-log-slower-than", 10000)
+        r.slowlog_reset()
+
+
 def heard(subscriber, count, wait_s=20):
     """So many messages, within a bounded time."""
     found, deadline = [], time.monotonic() + wait_s

@@ -21,10 +21,15 @@ pub(crate) const ARG_BYTES_MAX: usize = 128;
 /// Commands that are kept because they waited for long.
 const WAITED_MAX: usize = 128;
 
+/// Of the newest, so many may still have replies on their way.
+const FLUSHING_LOOKED_AT: usize = 64;
+
 /// One slow command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
+    /// Who called it.
+    pub(crate) client: u64,
     /// Its place among all that were kept, in either list.
     pub(crate) seq: u64,
     pub(crate) unix_s: i64,
@@ -36,6 +41,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// What it waited for before it ran.
     pub(crate) waits: Waits,
+    /// Microseconds that its replies waited for the client to take them, so far.
+    pub(crate) flushing_us: AtomicU64,
 }
 
 /// All of them, the newest first.
@@ -91,7 +98,20 @@ impl SlowLog {
         let (unix_us, seq) = (now.unix_us, self.seq.fetch_add(1, Relaxed));
         let unix_s = now.unix_s();
         let addr = client.peer.addr.clone();
-        entries.push_front(Arc::new(Entry { id, seq, unix_s, unix_us, took_us, args, addr, name, waits }));
+        let (client, flushing_us) = (client.id, AtomicU64::new(0));
+        entries.push_front(Arc::new(Entry {
+            id,
+            client,
+            seq,
+            unix_s,
+            unix_us,
+            took_us,
+            args,
+            addr,
+            name,
+            waits,
+            flushing_us,
+        }));
         entries.truncate(config.number(Opt::SlowlogMaxLen) as usize);
     }
     /// A command of `client` has waited for long.
@@ -100,10 +120,20 @@ impl SlowLog {
         let (addr, name) = (client.peer.addr.clone(), client.texts().name);
         let (args, waits) = (shown(args), waits.clone());
         let (unix_s, unix_us, seq) = (now.unix_s(), now.unix_us, self.seq.fetch_add(1, Relaxed));
-        let entry = Entry { id: client.id, seq, unix_s, unix_us, took_us: 0, args, addr, name, waits };
+        let (id, took_us, flushing_us) = (client.id, 0, AtomicU64::new(0));
+        let entry =
+            Entry { id, client: id, seq, unix_s, unix_us, took_us, args, addr, name, waits, flushing_us };
         let mut waited = self.waited.lock();
         waited.push_front(Arc::new(entry));
         waited.truncate(WAITED_MAX);
+    }
+    /// A client has taken its replies, `took_us` after the socket was full: that is the newest slow command's of this client.
+    pub(crate) fn note_flushing(&self, client: u64, took_us: u64) {
+        let entries = self.entries.lock();
+        let newest = entries.0.iter().take(FLUSHING_LOOKED_AT).find(|entry| entry.client == client);
+        if let Some(entry) = newest {
+            entry.flushing_us.fetch_add(took_us, Relaxed);
+        }
     }
     /// The newest commands that waited for long.
     pub(crate) fn waited(&self) -> Vec<Arc<Entry>> {

@@ -357,7 +357,7 @@ pub(crate) static SERVER: &[CommandSpec] = &[
                 "Lists the newest slow commands.",
             )
             .flags(&[F::ADMIN, F::LOADING, F::STALE])
-            .args(&[Arg::integer("count").optional()])
+            .args(&[Arg::integer("count").optional(), Arg::word("phases", "PHASES").optional()])
             .history(&[("4.0.0", "The address and the name of the client.")])
             .tips(&["request_policy:all_nodes", "nondeterministic_output"])
             .exec(Exec::Session(S::SlowlogGet)),

@@ -6,6 +6,7 @@
 
 use super::{Session, State};
 use crate::clients::Client;
+use crate::timing::Event;
 use crate::{Engine, Now};
 use std::sync::Arc;
 use strand_commands::spec::{CommandSpec, Flags};
@@ -89,11 +90,11 @@ impl Session {
             self.sample.next = 0;
         }
     }
-    /// A command that was parked has run, or goes to a helper thread.
     /// How long the command in hand has been parked.
     pub(super) fn postponed_us(&self, now: Now) -> u64 {
         self.postponed.as_ref().map_or(0, |postponed| now.mono_us.saturating_sub(postponed.since_us))
     }
+    /// A command that was parked has run, or goes to a helper thread.
     #[cold]
     pub(super) fn was_parked(&mut self, now: Now) {
         if matches!(self.state, State::Postponed) {
@@ -127,13 +128,18 @@ impl Engine {
         now: Now,
         waits: &Waits,
     ) {
+        for (event, us) in [(Event::CommandQueued, waits.queued_us), (Event::CommandParked, waits.parked_us)]
+        {
+            self.stats.events.note(event, us, now.unix_s());
+        }
         let long = waits.queued_us.max(waits.parked_us);
         if self.slow_log.is_slow(long) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
             self.slow_log.note_wait(client, args, now, waits);
         }
     }
-    /// A socket has taken what it would not take for so long: from the driver.
-    pub fn flushed(&self, took_us: u64) {
+    /// The socket of `client` has taken what it would not take for so long: from the driver.
+    pub fn flushed(&self, client: u64, took_us: u64) {
         self.stats.flushing.add(took_us * 1000, 1);
+        self.slow_log.note_flushing(client, took_us);
     }
 }

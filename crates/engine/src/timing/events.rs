@@ -14,6 +14,10 @@ pub(crate) enum Event {
     Command,
     /// One that is.
     FastCommand,
+    /// What a command waited for a helper thread.
+    CommandQueued,
+    /// What a command waited for somebody else: a shard, a pause, memory.
+    CommandParked,
     /// A slice of active expiry.
     ExpireCycle,
     /// Making room under `maxmemory`.
@@ -32,9 +36,11 @@ pub(crate) enum Event {
 
 impl Event {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Event; 9] = [
+    pub(crate) const ALL: [Event; 11] = [
         Event::Command,
         Event::FastCommand,
+        Event::CommandQueued,
+        Event::CommandParked,
         Event::ExpireCycle,
         Event::EvictionCycle,
         Event::AofWrite,
@@ -49,6 +55,8 @@ impl Event {
         match self {
             Event::Command => "command",
             Event::FastCommand => "fast-command",
+            Event::CommandQueued => "command-queued",
+            Event::CommandParked => "command-parked",
             Event::ExpireCycle => "expire-cycle",
             Event::EvictionCycle => "eviction-cycle",
             Event::AofWrite => "aof-write",

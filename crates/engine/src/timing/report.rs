@@ -103,6 +103,12 @@ fn advice(event: Event, slow_us: Option<u64>) -> &'static str {
         Event::ExpireCycle => {
             "Expired keys are removed in slices. A lower active-expire-effort makes these smaller."
         }
+        Event::CommandQueued => {
+            "Long commands wait for a helper thread: there are more of them than cores. DIAG SLOWLOG names them."
+        }
+        Event::CommandParked => {
+            "Commands wait for a shard that a long command holds, for memory, for a pause. DIAG SLOWLOG names who held what."
+        }
         Event::EvictionCycle => {
             "More is written than evicted. A lower maxmemory-eviction-tenacity lets a command evict less; a higher \
              maxmemory gives it less to do."

@@ -153,15 +153,46 @@ fn long_events_are_kept_by_their_kind() {
         &server,
         &[
             ("GET k", "$-1|"),
-            ("LATENCY LATEST", "*2|*4|$7|command|:1700000000|:7|:7|*4|$12|fast-command|:1700000000|:7|:7|"),
+            (
+                "LATENCY LATEST",
+                "*3|*4|$7|command|:1700000000|:7|:7|*4|$12|fast-command|:1700000000|:7|:7|\
+             *4|$14|command-queued|:1700000000|:7|:7|",
+            ),
             ("LATENCY HISTORY command", "*1|*2|:1700000000|:7|"),
             ("LATENCY HISTORY nosuch", "*0|"),
             ("LATENCY GRAPH expire-cycle", "-ERR No samples available for event 'expire-cycle'|"),
             ("LATENCY RESET nosuch", ":0|"),
             ("LATENCY RESET fast-command nosuch", ":1|"),
-            ("LATENCY RESET", ":1|"),
+            ("LATENCY RESET", ":2|"),
             ("LATENCY RESET", ":0|"),
         ],
     );
     assert!(peer.run(&server, "LATENCY DOCTOR").contains("Nothing has taken 7 ms"));
+}
+
+#[test]
+fn phases_stand_behind_what_redis_has() {
+    let mut server = Server::with("slowlog-log-slower-than 500000\nlatency-monitor-threshold 100");
+    let (mut admin, mut peer) = (server.connect(), server.connect());
+    assert_eq!(admin.run(&server, "CLIENT PAUSE 2000 WRITE"), "+OK|");
+    assert_eq!(peer.run(&server, "SET k v"), "", "it is paused");
+    server.advance_ms(2_500);
+    server.step_us.store(600_000, Relaxed);
+    peer.drive(&server);
+    server.step_us.store(0, Relaxed);
+    assert_eq!(peer.replies(), "+OK|");
+    // Then its socket was full for a while.
+    server.engine.flushed(peer.session.id(), 1_234);
+    let plain = "*6|:0|:1700000002|:600000|*3|$3|SET|$1|k|$1|v|$15|127.0.0.1:40002|$0||";
+    assert_eq!(admin.run(&server, "SLOWLOG GET 1"), format!("*1|{plain}"));
+    let phases = "$6|queued|:0|$6|parked|:2500000|$9|executing|:600000|$8|flushing|:1234|$9|parked-on|$5|pause|$7|held-by|";
+    let with = plain.replacen("*6|", "*7|", 1);
+    assert_eq!(admin.run(&server, "SLOWLOG GET 1 PHASES"), format!("*1|{with}*12|{phases}$-1|"));
+    admin.run(&server, "HELLO 3");
+    assert_eq!(admin.run(&server, "SLOWLOG GET -1 phases"), format!("*1|{with}%6|{phases}_|"));
+    let wrong = "-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.|";
+    admin.script(&server, &[("SLOWLOG GET 1 WHAT", wrong), ("SLOWLOG GET 1 PHASES x", wrong)]);
+    // LATENCY knows of the wait.
+    assert!(admin.run(&server, "LATENCY LATEST").contains("$14|command-parked|:1700000002|:2500|:2500|"));
+    assert!(admin.run(&server, "LATENCY DOCTOR").contains("command-parked"));
 }

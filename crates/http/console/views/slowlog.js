@@ -1,4 +1,4 @@
-import { command } from "../api.js";
+import { asMap, command } from "../api.js";
 import { button, card, confirm, field, h, put, table, toast } from "../dom.js";
 import { day, micros, shown } from "../format.js";
 
@@ -18,14 +18,14 @@ export const slowlog = {
     let last = "";
     const load = async () => {
       try {
-        const rows = await command(["SLOWLOG", "GET", String(ENTRIES)]);
+        const rows = await command(["SLOWLOG", "GET", String(ENTRIES), "PHASES"]);
         const text = JSON.stringify(rows);
         if (text === last) return;
         last = text;
         put(box, table([
           { name: "When", class: "nowrap", cell: (r) => day(r[1] * 1000) }, { name: "It took", class: "num", cell: (r) => micros(r[2]) },
           { name: "Command", cell: (r) => r[3].map((word, i) => [i ? " " : "", i ? shown(word, { max: 120 }) : h("b", { class: "mono" }, shown(word, { max: 40 }))]) },
-          ...(rows.some((r) => Array.isArray(r[6])) ? [{ name: "Phases", class: "nowrap", cell: (r) => phases(r[6] ?? []) }] : []),
+          { name: "It waited for", cell: (r) => phases(asMap(r[6])) },
           { name: "Client", class: "nowrap", cell: (r) => [shown(r[4], { max: 60 }), r[5] ? [" ", shown(r[5], { max: 40 })] : ""] },
         ], rows, { caption: "Slow commands", empty: ["Nothing was slow", "No command took longer than slowlog-log-slower-than microseconds."] }));
       } catch (e) { failed(box, e); }
@@ -34,9 +34,11 @@ export const slowlog = {
   },
 };
 
-/** Pairs of a phase and its microseconds. */
-function phases(list) {
+/** What a command waited for, before it ran and after. */
+function phases(of) {
   const parts = [];
-  for (let i = 0; i + 1 < list.length; i += 2) parts.push(`${list[i]} ${micros(list[i + 1])}`);
-  return parts.join(", ") || "–";
+  if (of.queued > 0) parts.push(`a helper thread ${micros(of.queued)}`);
+  if (of.parked > 0) parts.push(`${of["parked-on"]} ${micros(of.parked)}`, of["held-by"] && ["(", shown(of["held-by"], { max: 80 }), ")"]);
+  if (of.flushing > 0) parts.push(`its client to read ${micros(of.flushing)}`);
+  return parts.length ? parts.filter(Boolean).flatMap((part, i) => (i ? [" ", part] : [part])).flat() : "–";
 }

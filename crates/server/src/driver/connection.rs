@@ -330,7 +330,7 @@ impl Connection<'_> {
         match (self.session.output().is_empty(), self.stuck_since_us) {
             (false, 0) => self.stuck_since_us = now_us,
             (true, since_us) if since_us > 0 => {
-                self.context.engine.flushed(now_us.saturating_sub(since_us));
+                self.context.engine.flushed(self.session.id(), now_us.saturating_sub(since_us));
                 self.stuck_since_us = 0;
             }
             _ => {}

@@ -7,6 +7,7 @@ use crate::timing::Spread;
 use crate::{Engine, Now, ProfileAsk};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use strand_diag::sketch::{By, Row};
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -68,6 +69,7 @@ fn entry(engine: &Engine, entry: &Entry) -> Value {
         "parked_on": entry.waits.on,
         "held_by": entry.waits.holder.as_deref(),
         "executing_us": entry.took_us,
+        "flushing_us": entry.flushing_us.load(Relaxed),
     })
 }
 

@@ -2,6 +2,8 @@
 
 use super::{DONE, Next, Outcome, Session};
 use crate::Engine;
+use crate::slowlog::Entry;
+use std::sync::atomic::Ordering::Relaxed;
 use strand_commands::introspect;
 use strand_keyspace::types::string::parse_int;
 use strand_wire::args::Args;
@@ -15,11 +17,11 @@ const GET_AT_ONCE_MAX: usize = 128;
 impl Session {
     pub(super) fn slowlog_get(&mut self, args: Args<'_>) -> Outcome {
         let engine = self.engine.clone();
-        let count = count(args)?;
-        if count.min(engine.slow_log.len()) > GET_AT_ONCE_MAX {
+        let wanted = wanted(args)?;
+        if wanted.count.min(engine.slow_log.len()) > GET_AT_ONCE_MAX {
             return Ok(Next::Detach);
         }
-        write(&engine, count, &mut self.reply());
+        write(&engine, &wanted, &mut self.reply());
         DONE
     }
     pub(super) fn slowlog_len(&mut self) -> Outcome {
@@ -39,28 +41,37 @@ impl Session {
 
 /// SLOWLOG GET on a helper thread.
 pub(super) fn get(engine: &Engine, args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Vec<u8>> {
-    write(engine, count(args)?, reply);
+    write(engine, &wanted(args)?, reply);
     Ok(())
 }
 
-fn count(args: Args<'_>) -> Result<usize, Vec<u8>> {
-    if args.len() > 3 {
+/// What GET is to show.
+struct Wanted {
+    count: usize,
+    /// Each entry has its phases as a seventh member.
+    phases: bool,
+}
+
+fn wanted(args: Args<'_>) -> Result<Wanted, Vec<u8>> {
+    let phases = args.len() == 4 && args.is(3, "PHASES");
+    if args.len() > 3 && !phases {
         let head: &[u8] = b"ERR unknown subcommand or wrong number of arguments for '";
         return Err([head, args.at(1), b"'. Try SLOWLOG HELP."].concat());
     }
-    match args.get(2).map(parse_int) {
-        None => Ok(GET_DEFAULT),
-        Some(Some(-1)) => Ok(usize::MAX),
-        Some(Some(n @ 0..)) => Ok(n as usize),
-        Some(_) => Err("ERR count should be greater than or equal to -1".into()),
-    }
+    let count = match args.get(2).map(parse_int) {
+        None => GET_DEFAULT,
+        Some(Some(-1)) => usize::MAX,
+        Some(Some(n @ 0..)) => n as usize,
+        Some(_) => return Err("ERR count should be greater than or equal to -1".into()),
+    };
+    Ok(Wanted { count, phases })
 }
 
-fn write(engine: &Engine, count: usize, reply: &mut Reply<'_>) {
-    let entries = engine.slow_log.newest(count);
+fn write(engine: &Engine, wanted: &Wanted, reply: &mut Reply<'_>) {
+    let entries = engine.slow_log.newest(wanted.count);
     reply.array(entries.len());
     for entry in entries {
-        reply.array(6);
+        reply.array(if wanted.phases { 7 } else { 6 });
         reply.int(entry.id as i64);
         reply.int(entry.unix_s);
         reply.int(entry.took_us as i64);
@@ -68,13 +79,39 @@ fn write(engine: &Engine, count: usize, reply: &mut Reply<'_>) {
         entry.args.iter().for_each(|arg| reply.bulk(arg));
         reply.bulk(entry.addr.as_bytes());
         reply.bulk(entry.name.as_bytes());
+        if wanted.phases {
+            write_phases(&entry, reply);
+        }
+    }
+}
+
+/// What the command waited for and took, in microseconds: a map, in RESP2 a list of names and values.
+fn write_phases(entry: &Entry, reply: &mut Reply<'_>) {
+    let waits = &entry.waits;
+    reply.map(6);
+    for (name, us) in [
+        ("queued", waits.queued_us),
+        ("parked", waits.parked_us),
+        ("executing", entry.took_us),
+        ("flushing", entry.flushing_us.load(Relaxed)),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.int(us as i64);
+    }
+    for (name, text) in [("parked-on", waits.on), ("held-by", waits.holder.as_deref())] {
+        reply.bulk(name.as_bytes());
+        match text {
+            Some(text) => reply.bulk(text.as_bytes()),
+            None => reply.null(),
+        }
     }
 }
 
 const HELP: &[&str] = &[
-    "GET [<count>]",
+    "GET [<count> [PHASES]]",
     "    Return the newest slow commands (10 unless a count is given; -1: all), each as",
-    "    id, Unix time, microseconds, arguments, client's address, client's name.",
+    "    id, Unix time, microseconds, arguments, client's address, client's name. With PHASES",
+    "    also how long it was queued, parked (on what, held by whom), executing, flushing.",
     "LEN",
     "    Return how many slow commands are kept.",
     "RESET",
