@@ -6,7 +6,7 @@ VENV_PYTHON = .venv/bin/python
 # A workspace of its own: PyO3 is no part of the server.
 BINDINGS = bindings/python/Cargo.toml
 
-.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release
+.PHONY: help run test test-real lint bench versus cliffs scaling durable kills hostile http foolscap fuzz sequences simulation miri pages docs setup bindings release package
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,9 @@ test-real: setup release ## clients of the JVM (needs java and mvn); test suites
 	$(VENV_PYTHON) tests/real/run.py target/debug/strand --jvm
 	$(VENV_PYTHON) tests/real/suites.py target/release/strand
 	scripts/real.sh target/release/strand
+
+package: release ## target/package/strand.deb, tried: man pages, completions, service, alert rules, dashboard
+	scripts/package.sh target/release/strand
 
 lint: ## format, clippy with warnings denied, tidy rules
 	$(CARGO) fmt --all --check

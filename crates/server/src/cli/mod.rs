@@ -13,6 +13,7 @@ pub mod filters;
 pub mod import;
 pub mod jobs;
 pub mod json;
+mod pages;
 pub mod profile;
 pub mod remote;
 pub mod serve;
@@ -56,12 +57,20 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Read a data file to its end and say what is in it, or where it is damaged
     Check(check::CheckArgs),
+    /// Print the script that makes a shell complete this command
+    Completions(pages::CompletionsArgs),
+    /// Write the man pages of this command and its subcommands to a folder
+    Man(pages::ManArgs),
+}
+
+/// The whole grammar, with the table of options in the help of `serve`.
+fn grammar() -> clap::Command {
+    Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()))
 }
 
 /// Reads the command line; prints help, version or what is wrong, and exits, where that is all there is to do.
 pub fn parse() -> Cli {
-    let grammar = Cli::command().mut_subcommand("serve", |serve| serve.after_help(serve::options_help()));
-    let matches = grammar.get_matches();
+    let matches = grammar().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
 }
 
@@ -77,5 +86,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Profile(args) => profile::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),
+        Command::Completions(args) => pages::completions(args),
+        Command::Man(args) => pages::man(args),
     }
 }

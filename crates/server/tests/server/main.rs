@@ -24,6 +24,7 @@ mod introspection;
 mod linearizable;
 mod measuring;
 mod migrate;
+mod monitoring;
 mod neighbours;
 mod pack4;
 mod peers;

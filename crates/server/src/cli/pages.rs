@@ -1,0 +1,64 @@
+//! `strand completions` and `strand man`: what a package installs beside the program, made from the command line's own grammar.
+
+use super::grammar;
+use clap::Args;
+use clap_complete::Shell;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The arguments of `strand completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell that is to complete `strand`
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// The arguments of `strand man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The folder that the pages are written to
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+}
+
+/// Prints a script.
+pub fn completions(args: CompletionsArgs) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut grammar(), "strand", &mut text);
+    ended(io::stdout().write_all(&text))
+}
+
+/// Writes `strand.1` and a page for each subcommand.
+pub fn man(args: ManArgs) -> ExitCode {
+    ended(write_all(&args.folder))
+}
+
+fn write_all(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    // Fills in what subcommands take over from the command.
+    let mut whole = grammar().disable_help_subcommand(true);
+    whole.build();
+    write_page(folder, &whole, "strand")?;
+    for sub in whole.get_subcommands() {
+        write_page(folder, sub, &format!("strand-{}", sub.get_name()))?;
+    }
+    Ok(())
+}
+
+fn write_page(folder: &Path, command: &clap::Command, name: &str) -> io::Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).manual("Strand").render(&mut page)?;
+    std::fs::write(folder.join(format!("{name}.1")), page)
+}
+
+fn ended(outcome: io::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("strand: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# make package: the Debian package of a built strand, with man pages, completions and the service, in target/package; it is unpacked
+# and tried. Needs dpkg-deb; with promtool and systemd-analyze the monitoring rules and the service are checked, too.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+strand=$(realpath "${1:-target/release/strand}")
+out=${CARGO_TARGET_DIR:-target}/package
+root=$out/root
+rm -rf "$out"
+mkdir -p "$root/DEBIAN" "$root"/usr/{bin,lib/systemd/system,share/man/man1,share/doc/strand/monitoring} "$root/etc/strand" \
+    "$root"/usr/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
+
+install -m 0755 "$strand" "$root/usr/bin/strand"
+# Function names stay, for profiles; the tables of lines are large and go.
+strip --strip-debug "$root/usr/bin/strand"
+"$strand" man "$root/usr/share/man/man1"
+gzip -9n "$root"/usr/share/man/man1/*.1
+"$strand" completions bash >"$root/usr/share/bash-completion/completions/strand"
+"$strand" completions zsh >"$root/usr/share/zsh/vendor-completions/_strand"
+"$strand" completions fish >"$root/usr/share/fish/vendor_completions.d/strand.fish"
+install -m 0644 packaging/strand.service "$root/usr/lib/systemd/system/"
+install -m 0644 packaging/strand.conf "$root/etc/strand/"
+install -m 0644 packaging/monitoring/* "$root/usr/share/doc/strand/monitoring/"
+install -m 0644 README.md docs/*.md "$root/usr/share/doc/strand/"
+{ cat LICENSE; printf '\n\nuPlot, which is part of the console:\n\n'; cat crates/http/console/uplot.LICENSE; } >"$root/usr/share/doc/strand/copyright"
+
+version=$("$strand" --version | awk '{ print $2 }')
+libc=$(objdump -T "$strand" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2)
+size=$(du -sk "$root" | cut -f1)
+sed "s/@VERSION@/$version/;s/@ARCH@/$(dpkg --print-architecture)/;s/@SIZE@/$size/;s/@DEPENDS@/libc6 (>= $libc), libgcc-s1/" \
+    packaging/debian/control >"$root/DEBIAN/control"
+echo /etc/strand/strand.conf >"$root/DEBIAN/conffiles"
+install -m 0755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
+dpkg-deb --root-owner-group --build "$root" "$out/strand.deb" >/dev/null
+rm -rf "$root"
+
+# What was built is tried: unpacked, asked, served from.
+tried=$out/tried
+dpkg-deb --extract "$out/strand.deb" "$tried"
+test "$("$tried/usr/bin/strand" --version)" = "strand $version"
+bash -n "$tried/usr/share/bash-completion/completions/strand"
+for page in "$tried"/usr/share/man/man1/*.gz; do
+    if command -v man >/dev/null; then man --warnings -l "$page" 2>"$out/man.log" >/dev/null; test ! -s "$out/man.log" || { cat "$out/man.log"; exit 1; }; fi
+done
+if command -v systemd-analyze >/dev/null; then
+    sed "s#/usr/bin/strand#$(realpath "$tried")/usr/bin/strand#" packaging/strand.service >"$out/strand.service"
+    systemd-analyze verify --man=no "$(realpath "$out")/strand.service" >"$out/verify.log" 2>&1 || true
+    # Other units of the machine are not ours to judge.
+    if grep 'strand.service' "$out/verify.log"; then exit 1; fi
+fi
+if command -v promtool >/dev/null; then
+    promtool check rules --lint=all packaging/monitoring/alerts.yml
+    promtool test rules packaging/monitoring/alerts.test.yml
+fi
+python3 -m json.tool packaging/monitoring/dashboard.json >/dev/null
+mkdir "$out/data"
+sed 's/^port .*/port 0/;s/^http-port .*/http-port 0/' "$tried/etc/strand/strand.conf" >"$out/strand.conf"
+"$tried/usr/bin/strand" serve "$out/strand.conf" --dir "$out/data" >"$out/log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+for _ in $(seq 600); do grep -q 'Ready to accept connections' "$out/log" && break; kill -0 $server; sleep 0.1; done
+port=$(grep -oE '127\.0\.0\.1:[0-9]+' "$out/log" | head -1 | cut -d: -f2)
+test "$("$tried/usr/bin/strand" cli -p "$port" set packaged yes)" = OK
+kill -TERM $server
+wait $server
+trap - EXIT
+rm -rf "$tried" "$out"/{data,strand.conf,strand.service,verify.log,man.log,log}
+ls -l "$out/strand.deb"
