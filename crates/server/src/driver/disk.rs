@@ -11,10 +11,15 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use strand_engine::{OpenedFile, WriteFile};
 
-/// After so many bytes what is written goes to the disk, where that is asked for: as in redis-server.
+/// Bytes after which what is written goes to the disk, where that is asked for: as in redis-server.
 const SYNC_BYTES: usize = 4 << 20;
+/// Syncs that may wait while writing goes on. Records that clients change are kept until they are written, so a writer that
+/// stood still for each sync would keep more of them: one sync of many took a second on a disk with nothing else to do.
+const SYNCS_AHEAD_MAX: usize = 16;
 /// Of a file that is read, so much is asked for at a time.
 const READ_BYTES: usize = 1 << 20;
 /// Temporary files end so; what a killed server left is removed by the next.
@@ -35,18 +40,35 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
         .rand_bytes(RANDOM_CHARS)
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
         .tempfile_in(folder)?;
-    let mut synced = Synced { file: temporary.as_file_mut(), in_parts, unsynced_bytes: 0 };
-    write(&mut synced)?;
+    if in_parts {
+        write_and_sync(temporary.as_file(), write)?;
+    } else {
+        write(temporary.as_file_mut())?;
+    }
     temporary.as_file().sync_all()?;
     temporary.persist(folder.join(name)).map_err(|e| e.error)?;
     // The new name must be on the disk too.
     File::open(folder)?.sync_all()
 }
 
-/// A file that goes to the disk while it is written.
+/// Writes a file; a thread brings it to the disk meanwhile.
+fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
+    thread::scope(|scope| {
+        let (ask, asked) = mpsc::sync_channel(SYNCS_AHEAD_MAX);
+        let sync = move || asked.iter().try_for_each(|()| file.sync_data());
+        let syncs = thread::Builder::new().name("save-sync".into()).spawn_scoped(scope, sync)?;
+        let mut synced = Synced { file, ask, unsynced_bytes: 0 };
+        let wrote = write(&mut synced);
+        drop(synced);
+        // The reason of a write that failed may be a sync that failed before it.
+        syncs.join().expect("a sync does not panic").and(wrote)
+    })
+}
+
+/// A file that another thread brings to the disk while it is written.
 struct Synced<'f> {
-    file: &'f mut File,
-    in_parts: bool,
+    file: &'f File,
+    ask: mpsc::SyncSender<()>,
     unsynced_bytes: usize,
 }
 
@@ -54,8 +76,8 @@ impl Write for Synced<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let wrote = self.file.write(bytes)?;
         self.unsynced_bytes += wrote;
-        if self.in_parts && self.unsynced_bytes >= SYNC_BYTES {
-            self.file.sync_data()?;
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.ask.send(()).map_err(|_| io::Error::other("the file cannot be brought to the disk"))?;
             self.unsynced_bytes = 0;
         }
         Ok(wrote)
