@@ -1,6 +1,7 @@
-//! RX.GREP with and without a trigram index, over real mails where they are (`../shared/data` beside the repository, or
-//! STRAND_DATA), repeated to so many megabytes: `cargo bench -p strand-search --bench grep -- 300`; as a test over a few.
-//! A second number is how many rare words are looked for, each as it is and with NOCASE.
+//! RX.GREP with and without a trigram index. The texts are real mails if `../shared/data` beside the repository (or
+//! STRAND_DATA) has them, repeated up to a number of megabytes: `cargo bench -p strand-search --bench grep -- 300`.
+//! As a test it uses a few texts. A second number sets how many rare words are searched, each with and without
+//! NOCASE.
 
 mod common;
 
@@ -13,12 +14,12 @@ use strand_keyspace::{Keyspace, Str, Value};
 use strand_search::Search;
 use strand_wire::client::Value as Reply;
 
-/// A pattern is selective when no more than one value in so many matches.
+/// A pattern is selective when at most one value in this many matches.
 const SELECTIVE: usize = 500;
-/// Without the mails, so many made ones.
+/// Number of generated texts when there are no mails.
 const MADE: usize = 500;
 
-/// The mails, or as many texts of their shape.
+/// The mails, or generated texts of similar shape.
 fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let data = std::env::var_os("STRAND_DATA").map_or(root, PathBuf::from);
@@ -52,7 +53,7 @@ fn mails(is_bench: bool) -> (Vec<Vec<u8>>, &'static str) {
     ((0..MADE).map(|_| text()).collect(), "made texts (the mails are not there)")
 }
 
-/// `n` of the words that one or two of the texts have.
+/// `n` of the words that occur in one or two texts.
 fn rare_words(texts: &[Vec<u8>], n: usize) -> Vec<String> {
     let mut counts = std::collections::BTreeMap::<&[u8], usize>::new();
     for text in texts {
@@ -89,7 +90,7 @@ fn main() {
     }
     println!("{n} values of {} {what}, {} MB", texts.len(), bytes >> 20);
 
-    // What is in one or two of the texts. Then what is in many, or whose parts are.
+    // First words of one or two texts. Then patterns that match, or whose parts match, many texts.
     let words = rare_words(&texts, words);
     let mut patterns: Vec<String> = words.iter().map(|w| format!("{w}[a-z]{{0,3}}\\b")).collect();
     patterns.extend(words.iter().map(|w| format!("(?i){w}")));

@@ -1,6 +1,6 @@
-//! What following costs: bulk indexing, the first search after a write, searches with nothing to follow, RX.GREP.
+//! The cost of following: bulk indexing, the first search after a write, searches with nothing to follow, RX.GREP.
 //!
-//! `cargo bench -p strand-search -- 200000` takes that many documents; as a test it runs with a few.
+//! `cargo bench -p strand-search -- 200000` uses that many documents. As a test it uses a few.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use strand_keyspace::{HashValue, Keyspace, Value};
 use strand_search::Search;
 
-/// A document of a mail's shape: some 60 words out of 20,000, few of them frequent.
+/// A document shaped like a mail: about 60 words out of 20,000, few of them frequent.
 fn put(keyspace: &Keyspace, i: usize, rng: &mut fastrand::Rng) {
     let mut words = |n: usize| {
         (0..n).map(|_| format!("word{}", (20_000f64.powf(rng.f64())) as u64)).collect::<Vec<_>>().join(" ")

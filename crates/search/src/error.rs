@@ -1,4 +1,4 @@
-//! [`SearchError`]: everything that can be wrong with a search command, with RediSearch's texts where it has one.
+//! [`SearchError`]: all errors of the search commands, with RediSearch's texts where RediSearch has one.
 
 use crate::regex::Halt;
 use crate::regex::budget::ANSWER_BYTES_MAX;
@@ -8,13 +8,13 @@ use strand_commands::call::ServiceOutcome;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// FT.CREATE of a name that is taken.
+    /// FT.CREATE with the name of an existing index.
     #[error("Index already exists")]
     IndexExists,
-    /// FT.INFO and FT.DROPINDEX of a name that is not there.
+    /// FT.INFO or FT.DROPINDEX with an unknown index name.
     #[error("Unknown index name")]
     UnknownIndex,
-    /// FT.SEARCH of a name that is not there.
+    /// FT.SEARCH with an unknown index name.
     #[error("{0}: no such index")]
     NoSuchIndex(String),
     /// More indexes than [`crate::INDEXES_MAX`].
@@ -23,15 +23,15 @@ pub enum SearchError {
     /// More prefixes than all indexes together may have.
     #[error("Too many prefixes: at most {0} are allowed in all indexes")]
     TooManyPrefixes(usize),
-    /// A query that does not parse: a byte offset into the query and the token there.
+    /// A query that does not parse. Names the byte offset and the token there.
     #[error("Syntax error at offset {offset} near {near}")]
     Syntax {
         /// Byte offset into the query.
         offset: usize,
-        /// The token that does not fit, or the last one when the query ends too early.
+        /// The token that does not fit, or the last token when the query ends too early.
         near: String,
     },
-    /// A part of the query language that is not here.
+    /// A part of the query language that Strand does not support.
     #[error("{what} is not supported, at offset {offset} of the query")]
     NotInQueries {
         /// Its name.
@@ -39,17 +39,17 @@ pub enum SearchError {
         /// Byte offset into the query.
         offset: usize,
     },
-    /// A query over one of its limits.
+    /// A query that exceeds one of its limits.
     #[error("{what} exceeds maximum of {max}, at offset {offset} of the query")]
     QueryLimit {
-        /// What there is too much of.
+        /// What the query has too many of.
         what: &'static str,
         /// The limit.
         max: usize,
         /// Byte offset into the query.
         offset: usize,
     },
-    /// A `@field` that the schema does not have, or has as another type.
+    /// A `@field` that the schema lacks or declares with another type.
     #[error("Unknown field at offset {offset} near {field}")]
     UnknownField {
         /// Byte offset into the query.
@@ -57,7 +57,7 @@ pub enum SearchError {
         /// The name as given.
         field: String,
     },
-    /// A field used as a type that it is not.
+    /// A field used with a type that it does not have.
     #[error("Expected a {expected} field at offset {offset} near {field}")]
     FieldType {
         /// TEXT, TAG or NUMERIC.
@@ -70,7 +70,7 @@ pub enum SearchError {
     /// `$name` without a value in PARAMS.
     #[error("No such parameter `{0}`")]
     NoSuchParameter(String),
-    /// An option or field type that RediSearch has and Strand has not.
+    /// An option or a field type that RediSearch has and Strand lacks.
     #[error("`{0}` is not supported")]
     NotSupported(String),
     /// An option's arguments do not parse.
@@ -81,19 +81,20 @@ pub enum SearchError {
         /// RediSearch's reason.
         why: &'static str,
     },
-    /// A request would hold more than it may, in bytes.
+    /// The request would need more memory than allowed, in bytes.
     #[error("ERR The request would hold more than {0} bytes: ask for less of it")]
     RequestTooLarge(u64),
-    /// A name, or a key under a prefix, that the user's patterns do not allow.
+    /// The user's key patterns do not allow this name, or keys under this prefix.
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     NoKeyPermission,
-    /// What tells of all documents of an index, or ends it, by who may not read all of them.
+    /// The command reveals figures of all documents of an index, or drops the index, and the user may not read all
+    /// of them.
     #[error("NOPERM User does not have the required permissions to query the index")]
     NoIndexPermission,
     /// TIMEOUT has passed.
     #[error("Timeout limit was reached")]
     Timeout,
-    /// The client is gone or the server stops; nobody reads this.
+    /// The client is gone or the server stops. No client reads this error.
     #[error("Cancelled")]
     Cancelled,
     /// A pattern that does not compile: where and why.
@@ -104,23 +105,23 @@ pub enum SearchError {
         /// The parser's reason.
         why: String,
     },
-    /// It has to be done elsewhere; nothing is written yet, and nobody reads this.
+    /// The command must run on another thread. Nothing is written yet, and no client reads this error.
     #[error("ERR it runs elsewhere")]
     Elsewhere(ServiceOutcome),
-    /// Any other refusal, in its own words.
+    /// Any other refusal. The text is the whole error.
     #[error("{0}")]
     Refused(String),
-    /// The index library failed: our fault, not the client's.
+    /// The index library failed. The server is at fault, not the client.
     #[error("ERR The index failed: {0}")]
     Index(String),
 }
 
 impl SearchError {
-    /// An option that needs an argument and has none, or whose argument does not convert.
+    /// The error for an option without its argument, or with an argument that does not convert.
     pub(crate) fn bad(name: &'static str, why: &'static str) -> SearchError {
         SearchError::BadArguments { name, why }
     }
-    /// Any other refusal.
+    /// Any other refusal, with its whole text.
     pub(crate) fn refused(text: impl Into<String>) -> SearchError {
         SearchError::Refused(text.into())
     }
@@ -159,7 +160,7 @@ pub(crate) const NOT_CONVERTIBLE: &str = "Could not convert argument to expected
 /// RediSearch's reason when an argument is outside its bounds.
 pub(crate) const OUT_OF_BOUNDS: &str = "Value is outside acceptable bounds";
 
-/// Bytes of a client as text, for error messages and for text fields: what is not UTF-8 becomes U+FFFD.
+/// A client's bytes as text, for error messages and for text fields. Invalid UTF-8 becomes U+FFFD.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

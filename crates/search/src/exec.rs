@@ -1,9 +1,11 @@
-//! FT.SEARCH: catch up, plan, walk the matches of every segment, keep the best, write the reply.
+//! FT.SEARCH: brings the index up to date, plans the query, walks the matches of every segment, keeps the best and
+//! writes the reply.
 //!
-//! Every match is counted (the total is exact) and the best `offset + count` are kept in a heap for each segment, so
-//! memory is bounded by the page asked for. Within a segment the order is decided by column values and by the ordinals
-//! of keys and strings, which sort as the strings do; only the ones that are kept are resolved to bytes, to merge the
-//! segments. Ties go by key, so a page is the same however the segments lie.
+//! Every match is counted, so the total is exact. A heap per segment keeps the best `offset + count` matches, so
+//! the page bounds the memory. Within a segment, matches are ordered by column values and by the ordinals of keys
+//! and strings, which sort like the strings. Only the kept matches are resolved to bytes, which the merge of the
+//! segments compares. Equal values are ordered by key, so a page does not depend on how the documents are spread
+//! over segments.
 
 use crate::error::SearchError;
 use crate::index::{EXPIRE, Index, KEY, SORT_VALUE_BYTES_MAX, number_column, sort_column};
@@ -26,11 +28,11 @@ use tantivy::fastfield::Column;
 use tantivy::query::{BooleanQuery, EnableScoring, Occur, Query};
 use tantivy::{DocId, DocSet, Score, Searcher, SegmentReader, TERMINATED, f64_to_u64, u64_to_f64};
 
-/// The score of every result, for a user who may not read all of an index.
+/// The score of every result when the user may not read every document of the index.
 const CONSTANT_SCORE: Score = 1.0;
-/// Steps of looking at a match.
+/// Steps of visiting a match.
 const MATCH_STEPS: usize = 2;
-/// Of a match whose sort value is read from its hash.
+/// Steps of visiting a match whose sort value is read from its hash.
 const HASH_STEPS: usize = 64;
 
 /// One result.
@@ -42,7 +44,7 @@ pub(crate) struct Hit {
 }
 
 impl Hit {
-    /// What it holds.
+    /// Memory of the result, in bytes.
     fn bytes(&self) -> usize {
         let sort = if let SortValue::Text(text) = &self.sort { text.len() } else { 0 };
         size_of::<Hit>() + self.key.len() + sort
@@ -52,13 +54,13 @@ impl Hit {
 /// What a result is sorted by.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SortValue {
-    /// Its score.
+    /// The score.
     Score,
     /// A number.
     Number(f64),
     /// A text.
     Text(Vec<u8>),
-    /// It does not have the field: last in either direction.
+    /// The document lacks the field. Missing values come last in both directions.
     Missing,
 }
 
@@ -115,12 +117,12 @@ pub(crate) fn search(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sea
     reply::write(&search.keyspace, &options, total, page, &meter, call)
 }
 
-/// True when the user may read every key that an index follows: then its figures are no secret.
+/// True when the user may read every key that the index follows. The index's figures are then no secret.
 pub(crate) fn may_read_all(index: &Index, call: &LaneCall<'_>) -> bool {
     index.schema.prefixes.iter().all(|prefix| call.may_read_all(prefix))
 }
 
-/// Hands the keys of all documents to `take`, `slice` of them at a time, until `take` is false.
+/// Passes the keys of all documents to `take`, `slice` of them at a time, until `take` returns false.
 pub(crate) fn each_slice_of_keys(
     searcher: &Searcher,
     slice: usize,
@@ -152,25 +154,25 @@ struct Scan<'a> {
     keyspace: &'a Keyspace,
     index: &'a Index,
     sort: Option<SortBy>,
-    /// Best results to keep.
+    /// Number of best results to keep.
     keep: usize,
     with_scores: bool,
     now_ms: i64,
     meter: &'a Arc<Meter>,
-    /// What is not for the user's eyes is neither returned nor counted.
+    /// Documents that the user may not read are neither returned nor counted.
     rights: Option<&'a dyn KeyRights>,
-    /// BM25 counts words of all documents, so scores would tell of those that the user may not read.
+    /// BM25 counts words of all documents. Real scores would reveal words of documents that the user may not read.
     scores_are_constant: bool,
 }
 
-/// A candidate within a segment: less is better.
+/// A candidate within a segment. The smallest candidate is the best.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     /// Missing values come last.
     missing: bool,
-    /// Order-preserving image of the value; turned round for descending order.
+    /// The value as an integer with the same order, inverted for descending order.
     rank: u64,
-    /// The key's ordinal.
+    /// Ordinal of the key.
     key_ord: u64,
     doc: DocId,
     score: Score,
@@ -203,12 +205,12 @@ enum Source {
     Score,
     Number(Column<f64>),
     Text(Option<StrColumn>),
-    /// The field is not SORTABLE: its values are read from the hashes.
+    /// The field is not SORTABLE. Its values are read from the hashes.
     Hashes,
 }
 
 impl Scan<'_> {
-    /// The number of matches and the best of them, best first.
+    /// Returns the number of matches and the best matches, best first.
     fn run(&self, searcher: &Searcher, query: &dyn Query) -> Result<(usize, Vec<Hit>), SearchError> {
         let scoring = match self.with_scores && !self.scores_are_constant {
             true => EnableScoring::enabled_from_searcher(searcher),
@@ -249,7 +251,7 @@ impl Scan<'_> {
         Ok((total, best))
     }
 
-    /// Calls `visit` for each live match and returns their number.
+    /// Calls `visit` for each live match. Returns the number of live matches.
     fn walk(
         &self,
         reader: &SegmentReader,
@@ -277,7 +279,7 @@ impl Scan<'_> {
             }
             doc = scorer.advance();
         }
-        // Scorers end early when the request is over.
+        // A scorer also ends when the request was stopped, so ask.
         self.meter.check()?;
         Ok(total)
     }
@@ -311,7 +313,8 @@ impl Scan<'_> {
             return Ok(());
         }
         let value = match source {
-            // Scores are not negative, so their bits sort as they do; the highest is best.
+            // Scores are never negative, so their bits sort like the scores. The inversion puts the highest score
+            // first.
             Source::Score => Some(!u64::from(score.max(0.0).to_bits())),
             Source::Number(column) => column.first(doc).map(f64_to_u64),
             Source::Text(column) => column.as_ref().and_then(|c| c.ords().first(doc)),
@@ -399,7 +402,7 @@ impl Scan<'_> {
     }
 }
 
-/// The order of results: by value, then by key.
+/// Orders two results by value, then by key.
 fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
     let turn = |o: Ordering| if descending { o.reverse() } else { o };
     let by_value = match (&a.sort, &b.sort) {
@@ -409,13 +412,13 @@ fn compare(a: &Hit, b: &Hit, descending: bool) -> Ordering {
         (SortValue::Missing, SortValue::Missing) => Ordering::Equal,
         (SortValue::Missing, _) => Ordering::Greater,
         (_, SortValue::Missing) => Ordering::Less,
-        // One sort has values of one kind.
+        // All values of one sort have the same kind.
         _ => Ordering::Equal,
     };
     by_value.then_with(|| a.key.cmp(&b.key))
 }
 
-/// A result in a heap whose top is the worst one, with the direction it is compared in.
+/// A result and the sort direction. The top of a heap of these is the worst result.
 struct Ranked(Hit, bool);
 
 impl PartialEq for Ranked {

@@ -1,11 +1,13 @@
-//! Following the keyspace: touched keys are read again and put into the indexes, so that a search sees every write
-//! that was acknowledged before it.
+//! Follows the keyspace: reads touched keys again and updates the indexes, so a search sees every write that was
+//! acknowledged before it.
 //!
-//! A write notes its key in its shard while it holds the shard's lock, so before its reply. A search first takes the
-//! notes of all shards under one lock of ours ([`Search::drain`]), and whoever held that lock before has put what it
-//! took into the writers; then it commits the index it reads. So nothing acknowledged can be missing. Keys are read in
-//! slices of [`READ_KEYS_MAX`] under their shard's lock; values that lie in blobs of their own are shared, not copied.
-//! A new index first scans the keyspace, a slice at a time, under the same lock.
+//! A write notes its key in the shard while it holds the shard's lock, before its reply is sent. A search takes the
+//! notes of all shards under the *follow lock* ([`Search::drain`]). A thread that held the follow lock earlier has
+//! already passed its notes to the writers. The search then commits the index that it reads, so no acknowledged
+//! write is missing.
+//!
+//! Keys are read in slices of [`READ_KEYS_MAX`] under their shard's lock. Values in blobs are shared, not copied. A
+//! new index first scans the keyspace, a slice at a time, under the follow lock.
 
 use crate::error::SearchError;
 use crate::grep::hold;
@@ -18,45 +20,45 @@ use strand_chain::Blob;
 use strand_keyspace::types::Bytes;
 use strand_keyspace::{Key, RecordRef, ScanCursor, ValueRef};
 
-/// Keys read under one hold of a shard's lock.
+/// Keys read under one lock of a shard.
 const READ_KEYS_MAX: usize = 64;
-/// Records visited by one slice of a new index's first scan (one hold of a shard's lock).
+/// Records visited by one slice of a first scan, under one lock of a shard.
 const SCAN_RECORDS: usize = 128;
-/// Slices of a first scan that are done before our own lock is given to others.
+/// Slices of a first scan before the follow lock is released for other threads.
 const SCAN_SLICES: usize = 16;
-/// How long the background scans for new indexes at a time.
+/// Longest time that one background tick spends on first scans.
 const TICK_SCAN: Duration = Duration::from_millis(20);
-/// Keys that the background drain takes at a time.
+/// Keys drained by one background tick.
 const TICK_KEYS_MAX: usize = 20_000;
-/// How long changes wait for a search before the background commits them.
+/// After this many milliseconds the background commits changes that no search has committed.
 const COMMIT_INTERVAL_MS: i64 = 1000;
 
-/// The state of following; whoever holds its lock is the one that drains.
+/// The state behind the follow lock. The thread that holds the lock drains the shards.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
-    /// Where the background drain goes on.
+    /// The shard at which the background drain continues.
     next_shard: usize,
 }
 
-/// How far an index's first scan is.
+/// Progress of an index's first scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
-    /// Going on from here; keys visited so far.
+    /// The cursor to continue from, and the number of keys visited so far.
     At(ScanCursor, usize),
     /// All keys are in the index.
     Done,
 }
 
 impl Search {
-    /// Takes the touched keys of all shards into the writers.
+    /// Passes the touched keys of all shards to the writers.
     pub(crate) fn drain(&self, now_ms: i64) {
         let mut follow = self.follow.lock();
         self.drain_held(&mut follow, now_ms, usize::MAX);
     }
 
-    /// As [`Search::drain`] for who holds the lock: stops after about `keys_max` keys.
+    /// [`Search::drain`] for a caller that holds the follow lock. Stops after about `keys_max` keys.
     pub(crate) fn drain_held(&self, follow: &mut Follow, now_ms: i64, keys_max: usize) {
-        // Before the shards are asked: a flush while this runs is left for the next time.
+        // Read before the shards: a flush during the drain is left to the next drain.
         let flushes = self.keyspace.flushes();
         let shards = self.keyspace.shards();
         let mut indexes = self.entries();
@@ -70,7 +72,7 @@ impl Search {
             follow.next_shard = (shard + 1) % shards;
             let touched = self.keyspace.take_touched(shard);
             if touched.flushed {
-                // As in RediSearch: an emptied database has no indexes.
+                // RediSearch also drops the indexes of an emptied database.
                 self.drop_all();
                 indexes.clear();
             }
@@ -85,15 +87,15 @@ impl Search {
         self.flushes_seen.store(flushes, Relaxed);
     }
 
-    /// Drops the indexes of a flushed database. All that a command needs which reads no index: it does not wait for keys
-    /// to be indexed, or for another index to be committed.
+    /// Drops the indexes of a flushed database. Enough for a command that reads no index: such a command does not
+    /// wait for keys to be indexed or for another index to be committed.
     pub(crate) fn notice_flush(&self, now_ms: i64) {
         if self.keyspace.flushes() != self.flushes_seen.load(Relaxed) {
             self.drain(now_ms);
         }
     }
 
-    /// Brings `entry` up to date: its first scan is finished, all acknowledged writes are visible.
+    /// Brings `entry` up to date: finishes its first scan and makes all acknowledged writes visible.
     pub(crate) fn catch_up(
         &self,
         entry: &Entry,
@@ -110,14 +112,14 @@ impl Search {
             if cancelled() {
                 return Err(SearchError::Cancelled);
             }
-            // Others (and the background) get their turn between slices.
+            // Let other threads and the background take the lock between slices.
             std::thread::yield_now();
         }
         entry.index.refresh(now_ms)
     }
 
-    /// The background's share: a bounded drain, a part of each first scan, commits of what waited long. Does nothing
-    /// where a search is at it already.
+    /// The background's work: a bounded drain, a part of each first scan, and commits of old changes. Does nothing
+    /// while a search holds the follow lock.
     pub(crate) fn tick_follow(&self, now_ms: i64) {
         let (entries, trigrams) = (self.entries(), self.trigrams.entries());
         if entries.is_empty() && trigrams.is_empty() {
@@ -128,7 +130,7 @@ impl Search {
             self.renew_worn();
         }
         let start = Instant::now();
-        // Those that the drain left in place; a new one has its turn at the next tick.
+        // The indexes that existed before the drain. A new index is scanned at the next tick.
         for entry in &trigrams {
             while start.elapsed() < TICK_SCAN {
                 match self.follow.try_lock() {
@@ -146,13 +148,13 @@ impl Search {
                     None => break,
                 };
             }
-            // A failure is remembered by the index, and the next search builds it again.
+            // The index remembers a failure, and the next search rebuilds the index.
             let _ = entry.index.refresh_if_old(now_ms, COMMIT_INTERVAL_MS);
         }
     }
 
-    /// Some slices of the first scan. The caller holds the lock of following: a record read here cannot overwrite a
-    /// newer one that a drain puts in.
+    /// Runs some slices of a first scan. The caller holds the follow lock, so a record read here cannot overwrite a
+    /// newer one from a drain.
     fn scan_slices(&self, entry: &Entry, now_ms: i64) -> Scan {
         let mut scan = entry.scan.lock();
         for _ in 0..SCAN_SLICES {
@@ -174,7 +176,7 @@ impl Search {
         *scan
     }
 
-    /// Reads `keys` of one shard and brings them into every index that follows them.
+    /// Reads `keys` of one shard and updates every text index that follows them.
     fn index_keys(&self, entries: &[Arc<Entry>], shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         for slice in keys.chunks(READ_KEYS_MAX) {
             let mut jobs: Vec<(&Index, Key<'_>, Option<Source>)> = Vec::with_capacity(slice.len());
@@ -200,7 +202,7 @@ impl Search {
 }
 
 impl Search {
-    /// Reads `keys` of one shard into every trigram index that covers them.
+    /// Reads `keys` of one shard and updates every trigram index that covers them.
     fn trigram_keys(&self, shard: usize, keys: &[Vec<u8>], now_ms: i64) {
         let entries = self.trigrams.entries();
         for slice in keys.chunks(READ_KEYS_MAX) {
@@ -225,14 +227,14 @@ impl Search {
     }
 }
 
-/// What `record` holds for `index`; `None` when it is no hash.
+/// Reads the fields that `index` needs from `record`; `None` when the record is not a hash.
 fn read(index: &Index, record: RecordRef<'_>) -> Option<Source> {
     let ValueRef::Hash(hash) = record.value() else { return None };
     let values = index.schema.fields.iter().map(|f| hash.get(&f.identifier).map(to_blob)).collect();
     Some(Source { expire_at_ms: record.expire_at_ms(), values })
 }
 
-/// Shares a blob, copies a slice of a packed value.
+/// Shares the bytes of a blob and copies the bytes of a packed value.
 pub(crate) fn to_blob(bytes: Bytes<'_>) -> Blob {
     match bytes {
         Bytes::Slice(s) => Blob::from(s),

@@ -1,17 +1,18 @@
-//! `RX.GREP KEYS|VALUES pattern [PREFIX p] [FIELD f] [LIMIT n] [NOCASE] [WITHVALUES]`: a regular expression over the
-//! session's database, in time linear in its bytes.
+//! `RX.GREP KEYS|VALUES pattern [PREFIX p] [FIELD f] [LIMIT n] [NOCASE] [WITHVALUES]`: searches the session's
+//! database with a regular expression, in time linear in the bytes read.
 //!
-//! KEYS looks at the names of keys, VALUES at strings, the field values of hashes and streams, elements of lists and
-//! members of sets and sorted sets, with FIELD at that field of hashes alone. The reply is an array of keys, each once, in
-//! no order. With WITHVALUES (VALUES only) it is an array of rows `[key, field, line]`: the first
-//! match found in that key, its field (null for a string) and the line in which the match ends, cut to
-//! [`LINE_BYTES_MAX`] around it. Without LIMIT all matches are returned, up to [`MATCHES_MAX`] and
-//! [`MATCH_BYTES_MAX`]; past those the command is refused, not cut short.
+//! KEYS searches the names of keys. VALUES searches strings, field values of hashes and streams, elements of lists,
+//! and members of sets and sorted sets. VALUES with FIELD searches only that field of hashes. The reply is an array
+//! of keys, unordered and without duplicates. With WITHVALUES (VALUES only) the reply is an array of rows `[key,
+//! field, line]`: the first match found in the key, its field (null for a string), and the line in which the match
+//! ends, cut to [`LINE_BYTES_MAX`] around the end. Without LIMIT the command returns all matches up to
+//! [`MATCHES_MAX`] and [`MATCH_BYTES_MAX`]. Above these limits the command fails; it never returns a truncated
+//! result.
 //!
-//! The keyspace is walked in slices: under a shard's lock a slice's values are shared or copied out, the matching
-//! happens after it. Where a trigram index covers the search (database 0, VALUES, its prefix and field) and the pattern
-//! says which trigrams a text must have, only the keys that the index finds are looked at; it is brought up to date first,
-//! so that both ways see every write acknowledged before. Text is bytes, in the pattern (`\xFF`) and in the data.
+//! The keyspace is walked in slices. A slice's values are shared or copied under the shard's lock and matched after
+//! it. A trigram index serves the search if it covers it (database 0, VALUES, the prefix and the field) and the
+//! pattern requires trigrams. Then only the keys that the index finds are read. The index is brought up to date
+//! first, so both ways see every acknowledged write. Text is bytes, in the pattern (`\xFF`) and in the data.
 
 use crate::error::{SearchError, lossy};
 use crate::follow::to_blob;
@@ -32,21 +33,22 @@ pub(crate) const MATCHES_MAX: usize = 1_000_000;
 pub(crate) const MATCH_BYTES_MAX: usize = 256 << 20;
 /// Longest part of a line that is returned, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
-/// Records visited under one hold of a shard's lock.
+/// Records visited under one lock of a shard.
 const SLICE_RECORDS: usize = 64;
-/// Keys that an index found whose records are asked for together.
+/// Keys found by an index whose records are prefetched together.
 const SLICE_FOUND: usize = 16;
-/// For each key that an index found, so much of a full DFA is worth its time to build, in bytes; this at least.
+/// With an index, the full DFA may have this many bytes for each key found, but always [`DFA_BYTES_MIN`]: a larger
+/// one costs more to build than it saves.
 const DFA_BYTES_PER_FOUND: usize = 64;
 const DFA_BYTES_MIN: usize = 16 << 10;
-/// Fields of a hash read under one hold of its shard's lock; a larger hash is read in several.
+/// Fields of a hash read under one lock of its shard. A larger hash is read in slices.
 const SLICE_FIELDS: usize = 64;
 
-/// What all greps went through, for INFO.
+/// Counters of all greps, for INFO.
 #[derive(Debug, Default)]
 pub(crate) struct Grep {
     pub(crate) greps: AtomicU64,
-    /// Those that an index served.
+    /// Greps that an index served.
     pub(crate) indexed: AtomicU64,
     pub(crate) searches: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -54,11 +56,11 @@ pub(crate) struct Grep {
     pub(crate) give_ups: AtomicU64,
     pub(crate) quits: AtomicU64,
     pub(crate) resets: AtomicU64,
-    /// Held by the caches of those that are running.
+    /// Bytes of the caches of running greps.
     pub(crate) cache_bytes: AtomicU64,
 }
 
-/// One grep's part of [`Grep::cache_bytes`], while it runs.
+/// The part of [`Grep::cache_bytes`] that belongs to one running grep.
 struct CacheShare<'a> {
     all: &'a AtomicU64,
     bytes: u64,
@@ -108,16 +110,16 @@ struct Row {
     line: Vec<u8>,
 }
 
-/// A key's data outside its shard's lock.
+/// A key's data, copied or shared out of its shard's lock.
 pub(crate) enum Haystack {
     Name,
     Text(Blob),
     Fields(Vec<(Option<Blob>, Blob)>),
-    /// A collection too large to be taken out at once.
+    /// A collection too large to copy at once.
     Large,
 }
 
-/// The documents of an index that may match.
+/// The documents that an index found, and the index.
 struct Found {
     entry: Arc<Entry>,
     ids: Vec<u32>,
@@ -152,7 +154,7 @@ pub(crate) fn run(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     Ok(())
 }
 
-/// The rows of the reply; what is held for it is let go.
+/// Returns the rows of the reply and frees everything else.
 fn walk(
     keyspace: &Keyspace,
     totals: &Grep,
@@ -170,7 +172,7 @@ fn walk(
         pattern,
         matcher: Matcher::default(),
         caches: CacheShare { all: &totals.cache_bytes, bytes: 0 },
-        // Asked between slices, when no shard is held.
+        // Called between slices, while no shard is locked.
         cancelled: &|| {
             call.pause();
             call.cancelled()
@@ -190,7 +192,8 @@ fn walk(
     result.map(|()| walk.rows)
 }
 
-/// Asks the index that serves a request, up to date, if there is one and the pattern needs a trigram.
+/// Finds candidates with an up-to-date index; `None` when no index covers the request or the pattern requires no
+/// trigram.
 fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) -> Option<Found> {
     if !request.values || call.db != 0 || search.trigrams.len() == 0 {
         return None;
@@ -199,7 +202,7 @@ fn find(search: &Search, request: &Request, pattern: &Hir, call: &LaneCall<'_>) 
     let covering = || search.trigrams.covering(&request.prefix, request.field.as_deref());
     covering()?;
     search.drain(call.now_ms);
-    // A flush that the drain has met makes another of it, which is not whole yet.
+    // If the drain met a flush, the index was replaced by an incomplete one.
     let entry = covering()?;
     Some(Found { ids: entry.index.candidates(&query), entry })
 }
@@ -253,7 +256,7 @@ struct Walk<'a> {
     request: &'a Request,
     db: usize,
     now_ms: i64,
-    /// Whether the user may know of a key.
+    /// True when the user may read the key.
     may_read: &'a dyn Fn(&[u8]) -> bool,
     pattern: &'a Pattern,
     matcher: Matcher,
@@ -261,7 +264,7 @@ struct Walk<'a> {
     cancelled: &'a dyn Fn() -> bool,
     rows: Vec<Row>,
     row_bytes: usize,
-    /// Keys reported: a scan may come by a key twice while the table grows.
+    /// Keys already reported. A scan may visit a key twice while the table grows.
     seen: HashSet<Vec<u8>>,
 }
 
@@ -298,7 +301,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The same over the keys that an index has found.
+    /// Searches only the keys that an index found.
     fn run_found(&mut self, found: &Found) -> Result<(), SearchError> {
         for ids in found.ids.chunks(SLICE_FOUND) {
             self.caches.set(self.matcher.cache_bytes() as u64);
@@ -368,7 +371,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// True when one of them matched and was reported.
+    /// Returns true when a field matched and was reported.
     fn look_at_fields(&mut self, key: &[u8], fields: Vec<(Option<Blob>, Blob)>) -> Result<bool, SearchError> {
         for (field, value) in fields {
             if let Some(end) = self.find(&value)? {
@@ -406,7 +409,7 @@ impl Walk<'_> {
     }
 }
 
-/// Takes a record's data out of the lock: what has a blob of its own is shared. `None`: it has nothing in that field.
+/// Takes a record's data out of the lock. A value in a blob is shared. `None`: the record lacks the field.
 pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haystack> {
     Some(match (record.value(), field) {
         (ValueRef::Str(s), None) => Haystack::Text(s.to_blob()),
@@ -425,7 +428,7 @@ pub(crate) fn hold(record: RecordRef<'_>, field: Option<&[u8]>) -> Option<Haysta
     })
 }
 
-/// The line of `text` in which a match that ends at `end` ends, cut to [`LINE_BYTES_MAX`] around that place.
+/// The line in which the match that ends at byte `end` of `text` ends, cut to [`LINE_BYTES_MAX`] around `end`.
 fn line_at(text: &[u8], end: usize) -> &[u8] {
     let last = end.saturating_sub(1).min(text.len());
     let start = memchr::memrchr(b'\n', &text[..last]).map_or(0, |i| i + 1);

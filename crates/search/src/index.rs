@@ -1,9 +1,10 @@
-//! [`Index`]: one text index: its schema, its tantivy segments in memory, its one writer.
+//! [`Index`]: one text index with its schema, its tantivy segments in memory and its single writer.
 //!
-//! A document per key. `key` finds and names it, `expire` (a column) hides it once its time has passed; each schema
-//! field is up to three tantivy fields: exact words or tags, stems, and a column to sort by. Nothing is stored: values
-//! are read from the keyspace when a result is written. Changes are buffered by [`Index::put`] and [`Index::delete`],
-//! and become visible with [`Index::refresh`], which a search calls first: commit on read.
+//! Each key is one document. The column `key` identifies it, and the column `expire` hides it after its expiry
+//! time. A schema field becomes up to three tantivy fields: exact words or tags, stems, and a column for sorting.
+//! The index stores no values; they are read from the keyspace when a result is written. [`Index::put`] and
+//! [`Index::delete`] buffer changes. [`Index::refresh`] makes them visible, and a search calls it first: commit on
+//! read.
 
 use crate::error::{SearchError, lossy};
 use crate::schema::{FieldKind, Schema, parse_number};
@@ -21,17 +22,18 @@ use tantivy::schema::{
 };
 use tantivy::{IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, TantivyDocument, Term};
 
-/// Memory of an index's writer, in bytes: a full buffer becomes a segment (not yet visible).
+/// Memory of an index's writer, in bytes. A full buffer becomes a segment that is not visible yet.
 pub(crate) const WRITER_BYTES_MAX: usize = 32 << 20;
-/// Longest key that is indexed, in bytes: tantivy's terms end at 64 KiB.
+/// Longest key that is indexed, in bytes. A tantivy term has at most 64 KiB.
 pub(crate) const INDEXED_KEY_BYTES_MAX: usize = 60 * 1024;
-/// Longest value that is kept to sort by, in bytes; a longer one is cut.
+/// Longest value kept for sorting, in bytes. A longer value is truncated.
 pub(crate) const SORT_VALUE_BYTES_MAX: usize = 4096;
-/// Longest part of a TEXT or TAG value that is indexed, in bytes: what follows is not found.
+/// Longest indexed part of a TEXT or TAG value, in bytes. Searches do not find the rest.
 pub(crate) const INDEXED_VALUE_BYTES_MAX: usize = 16 << 20;
-/// Most bytes of documents that wait for the writer's thread: then it is waited for. (Its own queue counts documents.)
+/// Most bytes of documents queued for the writer's thread; above it the caller waits. tantivy's own queue limits
+/// only the number of documents.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// A segment with more than this share of deleted documents is rewritten.
+/// A segment is rewritten when more than this share of its documents is deleted.
 const DELETED_SHARE_MAX: f32 = 0.3;
 
 /// Name of the column with the keys.
@@ -39,7 +41,7 @@ pub(crate) const KEY: &str = "key";
 /// Name of the column with the expiry times (unix milliseconds).
 pub(crate) const EXPIRE: &str = "expire";
 
-/// The tantivy fields of the schema's fields, by their number.
+/// The tantivy fields for each schema field, by the field's number.
 #[derive(Debug)]
 pub(crate) struct Fields {
     pub(crate) key: Field,
@@ -51,20 +53,20 @@ pub(crate) struct Fields {
     sorts: Vec<Option<Field>>,
 }
 
-/// Name of the numeric column of a field.
+/// Name of a field's numeric column.
 pub(crate) fn number_column(field: usize) -> String {
     format!("n{field}")
 }
-/// Name of the column that a SORTABLE text or tag field is sorted by.
+/// Name of the column that sorts by a SORTABLE text or tag field.
 pub(crate) fn sort_column(field: usize) -> String {
     format!("s{field}")
 }
 
-/// What a key's hash holds for one index: read under the shard's lock, indexed after it.
+/// The values of one hash that an index needs: read under the shard's lock, indexed after it.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) expire_at_ms: Option<i64>,
-    /// The values of the schema's fields, in order.
+    /// The values of the schema's fields, in the order of the schema.
     pub(crate) values: Vec<Option<Blob>>,
 }
 
@@ -81,12 +83,12 @@ pub(crate) struct Index {
     pub(crate) counts: Counts,
 }
 
-/// What FT.INFO counts.
+/// Counters for FT.INFO.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Documents that could not be indexed.
     pub(crate) failures: AtomicU64,
-    /// Searches of this index and looks at it.
+    /// Uses of this index by FT.SEARCH and FT.INFO.
     pub(crate) uses: AtomicU64,
     /// Documents added since the start.
     pub(crate) added: AtomicU64,
@@ -98,12 +100,12 @@ pub(crate) struct Counts {
 
 struct Writer {
     tantivy: IndexWriter,
-    /// Fingerprints (128 bits) of the keys in the index: a key that is not here needs no delete, which would be looked
-    /// up in every segment.
+    /// 128-bit fingerprints of the indexed keys. A key that is missing here needs no delete, which would cost a
+    /// lookup in every segment.
     indexed: HashSet<u128>,
     uncommitted: usize,
     committed_at_ms: i64,
-    /// Bytes given to the writer's thread since it was last waited for.
+    /// Bytes queued for the writer's thread since the index last waited for it.
     queued_bytes: usize,
 }
 
@@ -112,7 +114,7 @@ impl Index {
     pub(crate) fn new(name: Vec<u8>, schema: Schema) -> Result<Index, SearchError> {
         let (tantivy_schema, fields) = build_fields(&schema);
         let directory = RamDirectory::create();
-        // Documents store nothing, so a thread to compress them would only cost its start at every commit.
+        // Documents store nothing. A compression thread would only add its start-up cost to every commit.
         let settings =
             IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = tantivy::Index::create(directory.clone(), tantivy_schema, settings)?;
@@ -124,8 +126,8 @@ impl Index {
             .num_merge_threads(1)
             .build();
         let tantivy: IndexWriter = index.writer_with_options(options)?;
-        // Every commit on read leaves a small segment: merging them by size keeps their number logarithmic, and
-        // rewriting segments with many deletes keeps memory in line with the live documents.
+        // Every commit on read leaves a small segment. Merging by size keeps the number of segments logarithmic.
+        // Rewriting segments with many deletes keeps memory proportional to the live documents.
         let mut merges = LogMergePolicy::default();
         merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
         tantivy.set_merge_policy(Box::new(merges));
@@ -153,10 +155,10 @@ impl Index {
         })
     }
 
-    /// Puts the document of `key` in the place of what the index has; one that has no field, or a number that is none,
-    /// leaves the index.
+    /// Replaces the document of `key`. A document without any schema field, or with an invalid number, is removed
+    /// from the index.
     ///
-    /// A failure of the library is remembered: see [`Index::has_failed`].
+    /// A failure of the library is remembered, see [`Index::has_failed`].
     pub(crate) fn put(&self, key: &Key<'_>, source: &Source) {
         let document = match self.document(key.bytes, source) {
             Ok(Some(document)) => document,
@@ -193,7 +195,7 @@ impl Index {
         }
     }
 
-    /// True when the library failed to take a document: the index lacks it from now on and has to be built again.
+    /// True when the library failed to take a document. The index lacks the document and must be rebuilt.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -202,7 +204,7 @@ impl Index {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Makes all changes so far visible to [`Index::searcher`]. Costs nothing when there are none.
+    /// Makes all changes so far visible to [`Index::searcher`]. Does nothing when there are no changes.
     pub(crate) fn refresh(&self, now_ms: i64) -> Result<(), SearchError> {
         let mut writer = self.writer.lock();
         if writer.uncommitted > 0 {
@@ -220,7 +222,8 @@ impl Index {
         Ok(())
     }
 
-    /// [`Index::refresh`], when the last one is at least `interval_ms` ago and nobody else is at it.
+    /// Calls [`Index::refresh`] when the last refresh is at least `interval_ms` old and no other thread is
+    /// refreshing.
     pub(crate) fn refresh_if_old(&self, now_ms: i64, interval_ms: i64) -> Result<(), SearchError> {
         let due = match self.writer.try_lock() {
             Some(w) => w.uncommitted > 0 && now_ms.saturating_sub(w.committed_at_ms) >= interval_ms,
@@ -229,7 +232,7 @@ impl Index {
         if due { self.refresh(now_ms) } else { Ok(()) }
     }
 
-    /// The documents visible now.
+    /// A searcher over the documents visible now.
     pub(crate) fn searcher(&self) -> Searcher {
         self.reader.searcher()
     }
@@ -293,7 +296,7 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// A value does not fit its field: the document is not indexed.
+/// A value does not fit its field, so the document is not indexed.
 struct Unindexable;
 
 /// The values of a tag field.
@@ -301,7 +304,7 @@ fn tags(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     text.split(separator as char).map(str::trim).filter(|t| !t.is_empty())
 }
 
-/// What a SORTABLE field is sorted by.
+/// The value by which a SORTABLE field sorts.
 fn sort_value(text: &str, unnormalized: bool) -> String {
     let mut value = String::new();
     for c in text.chars() {
@@ -353,7 +356,7 @@ fn build_fields(schema: &Schema) -> (tantivy::schema::Schema, Fields) {
                 );
             }
             FieldKind::Numeric => {
-                // A column alone: ranges scan it, sorting reads it.
+                // Only a column: ranges scan it and sorting reads it.
                 numbers =
                     Some(builder.add_f64_field(&number_column(i), NumericOptions::default().set_fast()));
             }

@@ -1,4 +1,5 @@
-//! FT.INFO, with RediSearch's names in its order (only those that mean something here), and our lines of INFO.
+//! FT.INFO, with RediSearch's names in RediSearch's order (only the names that apply to Strand), and the search
+//! lines of INFO.
 
 use crate::error::lossy;
 use crate::follow::Scan;
@@ -116,7 +117,7 @@ fn number(reply: &mut Reply<'_>, name: &str, value: f64) {
     reply.double(value);
 }
 
-/// Our lines of INFO.
+/// The lines of INFO about search.
 pub(crate) fn lines(search: &Search) -> Vec<(String, String)> {
     let entries = search.entries();
     let sum = |f: fn(&Entry) -> u64| entries.iter().map(|e| f(e)).sum::<u64>();

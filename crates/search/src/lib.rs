@@ -1,11 +1,12 @@
-//! Search: the `FT.*` commands over a text index, and `RX.*`: sets of patterns, and `RX.GREP` over keys and values.
+//! Text and regex search: the `FT.*` commands over text indexes, the `RX.*` commands over sets of patterns, and
+//! `RX.GREP` over keys and values.
 //!
-//! [`Search`] is the whole service: it holds the indexes, follows the keyspace's touched keys (so that a search sees
-//! every write acknowledged before it), and runs the commands, each on a helper thread; a short text is searched with a
-//! set of patterns on the worker.
+//! [`Search`] is the service. It holds the indexes and follows the touched keys of the keyspace, so a search sees
+//! every write that was acknowledged before it. Each command runs on a helper thread. Matching a short text against
+//! a set of patterns runs on the worker.
 //!
-//! **Invariant:** knows neither the engine nor sessions; it is reached as a job and by keyspace events, never from the
-//! hot path of keys, and holds a shard's lock only for a bounded slice of records.
+//! **Invariant:** this crate knows neither the engine nor sessions. Jobs and keyspace events reach it; the hot path
+//! of keys never does. It locks a shard only for a bounded slice of records.
 
 mod definitions;
 mod error;

@@ -1,10 +1,11 @@
-//! [`Meter`]: what one request may hold and do, counted before it holds and while it does.
+//! [`Meter`]: the memory and work limits of one request.
 //!
-//! Whatever a request makes the server hold (a planned query, a set of documents, results) is added to its meter first, and
-//! refused where that is too much; the bytes of all meters are in [`crate::Search::caches_bytes`] as long as they are held.
-//! Whatever goes through data counts its steps, and every [`STEPS_PER_LOOK`] of them the meter looks at the clock and at
-//! whether anybody waits, and lets others have the processor. A meter is shared with the scorers of a query, which end early
-//! when it is over: who walks them asks [`Meter::check`] before the result is believed.
+//! Memory that a request needs (a planned query, a set of documents, results) is added to its meter before it is
+//! allocated, and refused above [`REQUEST_BYTES_MAX`]. [`crate::Search::caches_bytes`] includes the held bytes of
+//! all meters. Code that walks data counts its steps. Every [`STEPS_PER_LOOK`] steps the meter checks the deadline,
+//! checks whether the client still waits, and yields the processor. The scorers of a query share the meter and end
+//! early once the request must stop. The caller that walks them must then call [`Meter::check`] before it uses the
+//! result.
 
 use crate::error::SearchError;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -13,19 +14,19 @@ use std::time::Instant;
 
 /// Most bytes that one request holds at a time.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 256 << 20;
-/// Steps between two looks at whether to go on. A step is a document passed, a position read, a byte of a dictionary's
-/// terms: 5 to 50 ns each.
+/// Steps between two checks of the deadline and of the client. A step is a document passed, a position read or a
+/// byte of a dictionary's terms: 5 to 50 ns each.
 pub(crate) const STEPS_PER_LOOK: u64 = 4096;
 
 /// Why a request must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Over {
-    /// Nobody waits for it any more.
+    /// The client no longer waits.
     Cancelled = 1,
-    /// Its TIMEOUT has passed.
+    /// The request's TIMEOUT has passed.
     Timeout = 2,
-    /// It would hold more than [`REQUEST_BYTES_MAX`].
+    /// The request would hold more than [`REQUEST_BYTES_MAX`].
     Memory = 3,
 }
 
@@ -39,24 +40,24 @@ impl From<Over> for SearchError {
     }
 }
 
-/// Counts for one request.
+/// Counters of one request.
 #[derive(Debug)]
 pub(crate) struct Meter {
     cancel: Arc<AtomicBool>,
     deadline: OnceLock<Instant>,
-    /// Bytes held for all requests, ...
+    /// Bytes held by all requests together.
     all_bytes: Arc<AtomicU64>,
-    /// ... and for this one.
+    /// Bytes held by this request.
     bytes: AtomicU64,
     steps: AtomicU64,
-    /// Steps at which it looks next.
+    /// Step count at which the next check is due.
     look_at: AtomicU64,
-    /// An [`Over`], or 0.
+    /// Why the request must stop, as an [`Over`], or 0.
     over: AtomicU8,
 }
 
 impl Meter {
-    /// Of a request that ends when `cancel` is set; what it holds is added to `all_bytes`.
+    /// A meter for a request that stops when `cancel` is set. The bytes that it holds are added to `all_bytes`.
     pub(crate) fn new(cancel: &Arc<AtomicBool>, all_bytes: &Arc<AtomicU64>) -> Arc<Meter> {
         Arc::new(Meter {
             cancel: cancel.clone(),
@@ -68,12 +69,12 @@ impl Meter {
             over: AtomicU8::new(0),
         })
     }
-    /// From now on it ends at `deadline` too. The first one counts.
+    /// Sets the deadline. A later call has no effect.
     pub(crate) fn end_at(&self, deadline: Instant) {
-        // Who sets it twice keeps the first.
+        // `set` fails when a deadline is set already.
         let _ = self.deadline.set(deadline);
     }
-    /// Before `bytes` are allocated.
+    /// Counts `bytes` before they are allocated.
     pub(crate) fn hold(&self, bytes: usize) -> Result<(), Over> {
         self.check()?;
         if self.bytes.load(Relaxed).saturating_add(bytes as u64) > REQUEST_BYTES_MAX {
@@ -83,20 +84,20 @@ impl Meter {
         self.all_bytes.fetch_add(bytes as u64, Relaxed);
         Ok(())
     }
-    /// After `bytes` that were held are free again.
+    /// Counts `bytes` as freed.
     pub(crate) fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes as u64, Relaxed);
         self.all_bytes.fetch_sub(bytes as u64, Relaxed);
     }
-    /// Before or after `steps` of work.
+    /// Counts `steps` of work, done or about to be done.
     #[inline]
     pub(crate) fn step(&self, steps: usize) -> Result<(), Over> {
-        // One thread works for a request, so a load and a store will do.
+        // Only one thread works for a request, so a load and a store are enough.
         let all = self.steps.load(Relaxed) + steps as u64;
         self.steps.store(all, Relaxed);
         if all >= self.look_at.load(Relaxed) { self.look() } else { self.check() }
     }
-    /// Why it is over, if it is.
+    /// Fails with the reason when the request must stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Over> {
         match self.over.load(Relaxed) {
@@ -106,7 +107,7 @@ impl Meter {
             _ => Err(Over::Memory),
         }
     }
-    /// Looks at once.
+    /// Checks the deadline and the client now.
     #[cold]
     pub(crate) fn look(&self) -> Result<(), Over> {
         self.look_at.store(self.steps.load(Relaxed) + STEPS_PER_LOOK, Relaxed);
@@ -132,7 +133,7 @@ impl Drop for Meter {
     }
 }
 
-/// Bytes that are held of a meter until this is dropped.
+/// Bytes counted by a meter until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Holding {
     meter: Arc<Meter>,
@@ -140,7 +141,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Holds `bytes`.
+    /// Counts `bytes`.
     pub(crate) fn new(meter: &Arc<Meter>, bytes: usize) -> Result<Holding, Over> {
         meter.hold(bytes)?;
         Ok(Holding { meter: meter.clone(), bytes })

@@ -1,4 +1,4 @@
-//! [`Options`]: the arguments of FT.SEARCH behind the query.
+//! [`Options`]: the arguments of FT.SEARCH after the query.
 
 use crate::error::{OUT_OF_BOUNDS, SearchError, lossy};
 use crate::query::Limit;
@@ -9,15 +9,15 @@ use strand_wire::args::Args;
 
 /// Largest offset and largest number of results: RediSearch's MAXSEARCHRESULTS.
 pub(crate) const RESULTS_MAX: usize = 1_000_000;
-/// Most different fields of RETURN.
+/// Most distinct fields of RETURN.
 pub(crate) const RETURN_FIELDS_MAX: usize = 1024;
-/// Most values and names of PARAMS.
+/// Most names and values of PARAMS, counted together.
 const PARAMS_MAX: usize = 2 * 4096;
 /// Most FILTERs.
 const FILTERS_MAX: usize = 256;
 /// Results without LIMIT.
 const RESULTS_DEFAULT: usize = 10;
-/// The query dialects that are understood (as one: 3 and 4 differ for JSON only).
+/// The accepted query dialects. All mean dialect 2: dialects 3 and 4 differ only for JSON.
 const DIALECTS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Options that RediSearch knows and Strand refuses.
@@ -36,7 +36,7 @@ const REFUSED: [&str; 12] = [
     "WITHCURSOR",
 ];
 
-/// What to return and how.
+/// Which results to return, and in which form.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
     pub(crate) no_content: bool,
@@ -52,12 +52,12 @@ pub(crate) struct Options<'a> {
     pub(crate) keys: Option<Vec<&'a [u8]>>,
     pub(crate) in_fields: Option<Vec<usize>>,
     pub(crate) filters: Vec<(usize, Limit, Limit)>,
-    /// Milliseconds; 0: none.
+    /// TIMEOUT in milliseconds; 0: none.
     timeout_ms: u64,
     pub(crate) params: HashMap<&'a [u8], &'a [u8]>,
 }
 
-/// A field to return: the hash's field and its name in the reply.
+/// A field to return: its name in the hash and its name in the reply.
 pub(crate) type Returned = (Vec<u8>, Vec<u8>);
 
 /// SORTBY: a field of the schema.
@@ -100,7 +100,7 @@ impl<'a> Options<'a> {
                 b"LIMIT" => o.parse_limit(&mut at)?,
                 b"INKEYS" => o.keys = Some(at.list("INKEYS", RESULTS_MAX)?),
                 b"INFIELDS" => {
-                    // A name that is no field matches nothing, as in RediSearch.
+                    // An unknown field name matches nothing, as in RediSearch.
                     let names = at.list("INFIELDS", FIELDS_MAX)?;
                     let is_text = |f: &usize| {
                         matches!(schema.fields[*f].kind, FieldKind::Text { .. })
@@ -159,7 +159,7 @@ impl<'a> Options<'a> {
         Ok(o)
     }
 
-    /// TIMEOUT, when there is one.
+    /// The TIMEOUT, if given.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms))
     }
@@ -217,7 +217,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The fields of RETURN, each once by what it is and how it is shown.
+/// The fields of RETURN, without duplicates of the same field and reply name.
 fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, SearchError> {
     let list = at.list("RETURN", usize::MAX)?;
     let (mut fields, mut i) = (Vec::new(), 0);
@@ -239,7 +239,7 @@ fn parse_return(at: &mut Cursor<'_>, schema: &Schema) -> Result<Vec<Returned>, S
         if seen.len() > RETURN_FIELDS_MAX {
             return Err(SearchError::bad("RETURN", OUT_OF_BOUNDS));
         }
-        // A name of the schema means the hash's field behind it; any other is a hash's field itself.
+        // A name of the schema selects the hash field behind it. Any other name is a hash field.
         let source = schema.field(name).map_or(name, |f| &schema.fields[f].identifier);
         fields.push((source.to_vec(), shown.to_vec()));
     }

@@ -1,7 +1,8 @@
-//! The reply of FT.SEARCH: RediSearch's flat array in RESP2, its map in RESP3.
+//! The reply of FT.SEARCH: RediSearch's flat array in RESP2 and its map in RESP3.
 //!
-//! Documents are loaded one by one as they are written, so no more than one is held beside the reply, and nobody waits
-//! longer than for one when the client goes. How many there are is known at the end, so the results are written aside.
+//! Documents are loaded one at a time while the reply is written. So only one document is in memory beside the
+//! reply, and cancelling takes no longer than loading one document. The number of results is known only at the end,
+//! so the results are written to a separate buffer.
 
 use crate::error::SearchError;
 use crate::exec::{Hit, SortValue};
@@ -13,9 +14,9 @@ use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Collection, HashValue, Keyspace, ValueRef};
 use strand_wire::reply::{Protocol, Reply};
 
-/// A hash of more fields is not copied under its shard's lock: a clone of it shares its segments.
+/// A hash with more fields is not copied under its shard's lock. It is cloned, and the clone shares its segments.
 const COPIED_FIELDS_MAX: usize = 64;
-/// Steps of loading a document, beside those of its fields.
+/// Steps of loading a document, without its fields.
 const LOAD_STEPS: usize = 64;
 /// Steps of writing a field.
 const FIELD_STEPS: usize = 8;
@@ -24,14 +25,14 @@ const FIELD_STEPS: usize = 8;
 enum Document {
     /// As (name, value).
     Fields(Vec<(Blob, Blob)>),
-    /// All of a large hash.
+    /// All fields of a large hash.
     Large(HashValue),
 }
 
-/// Reads the documents of `page` and writes the reply. A document that went away since the search is left out.
+/// Reads the documents of `page` and writes the reply. Documents deleted since the search are left out.
 ///
 /// # Errors
-/// When the request is over. Nothing is written then.
+/// When the request must stop. Nothing is written then.
 pub(crate) fn write(
     keyspace: &Keyspace,
     options: &Options<'_>,
@@ -58,7 +59,7 @@ pub(crate) fn write(
         }
         written += 1;
         if part.is_over() {
-            // Nobody will read the rest.
+            // The reply is over its limit, so no client will read the rest.
             break;
         }
     }
@@ -150,7 +151,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Writes names and values. Where the reply may not grow any more the rest is left out: it is not sent.
+    /// Writes names and values. Stops when the reply is at its limit: such a reply is not sent.
     fn fields(&self, document: &Document, reply: &mut Reply<'_>) -> Result<(), SearchError> {
         match document {
             Document::Fields(fields) => {
@@ -191,7 +192,7 @@ fn bulk(reply: &mut Reply<'_>, bytes: Bytes<'_>) {
     }
 }
 
-/// `#` and a number, `$` and a text, or null.
+/// Writes the sort key: `#` and a number, `$` and a text, or null.
 fn sort_key(hit: &Hit, reply: &mut Reply<'_>) {
     match &hit.sort {
         SortValue::Number(n) => reply.bulk(format!("#{n}").as_bytes()),

@@ -1,7 +1,7 @@
-//! [`Schema`]: what FT.CREATE declares, parsed from its arguments.
+//! [`Schema`]: the arguments of FT.CREATE, parsed.
 //!
-//! What RediSearch has and Strand has not (other field types, JSON, filters, phonetics ...) is refused by name, so that
-//! nobody believes in an option that does nothing.
+//! Features of RediSearch that Strand lacks (other field types, JSON, filters, phonetics ...) are refused by name,
+//! so an option is never silently ignored.
 
 use crate::error::{NO_ARGUMENT, NOT_CONVERTIBLE, OUT_OF_BOUNDS, SearchError, lossy};
 use crate::tokenizer::STOP_WORDS;
@@ -35,57 +35,57 @@ const REFUSED: [&str; 10] = [
 /// Field options that RediSearch knows and Strand refuses.
 const REFUSED_FIELD: [&str; 4] = ["PHONETIC", "WITHSUFFIXTRIE", "INDEXEMPTY", "INDEXMISSING"];
 
-/// What an index indexes.
+/// The definition of an index.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
-    /// Keys that start with one of these; one empty prefix: all keys. As they were given.
+    /// The index follows keys that start with one of these prefixes, as given. One empty prefix: all keys.
     pub(crate) prefixes: Vec<Vec<u8>>,
-    /// The same for asking about a key.
+    /// The prefixes in the form that tests a key.
     follows: PrefixSet,
-    /// Multiplies every score.
+    /// Factor of every score.
     pub(crate) score: f64,
-    /// Words that are not indexed.
+    /// Words that the index skips.
     pub(crate) stop_words: Arc<HashSet<String>>,
-    /// STOPWORDS was given (FT.INFO shows them then).
+    /// The words of STOPWORDS, if given. FT.INFO shows them.
     pub(crate) own_stop_words: Option<Vec<String>>,
-    /// SKIPINITIALSCAN was not given.
+    /// False when SKIPINITIALSCAN was given.
     pub(crate) initial_scan: bool,
-    /// The fields in order.
+    /// The fields in the order given.
     pub(crate) fields: Vec<FieldSpec>,
 }
 
 /// One field of the schema.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldSpec {
-    /// The hash's field.
+    /// The field's name in the hash.
     pub(crate) identifier: Vec<u8>,
-    /// Its name in queries.
+    /// The field's name in queries.
     pub(crate) attribute: Vec<u8>,
-    /// Its type.
+    /// The field's type.
     pub(crate) kind: FieldKind,
-    /// A column to sort by is kept.
+    /// True when the index keeps a column for sorting.
     pub(crate) sortable: bool,
-    /// The column keeps the value as it is.
+    /// True when that column keeps the value unchanged.
     pub(crate) unnormalized: bool,
-    /// Only sorted by, never searched.
+    /// The field is for sorting only, never searched.
     pub(crate) no_index: bool,
 }
 
-/// A field's type with its own options.
+/// A field's type and the type's options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FieldKind {
-    /// Words.
+    /// Text, indexed as words.
     Text {
-        /// Multiplies the score of a match.
+        /// Factor of the score of a match.
         weight: f64,
-        /// Only exact words.
+        /// True when only exact words are indexed.
         no_stem: bool,
     },
-    /// Whole values from a list.
+    /// A list of values, each indexed whole.
     Tag {
-        /// What parts the values.
+        /// The byte between two values.
         separator: u8,
-        /// Values are not lower-cased.
+        /// True when values are not lower-cased.
         case_sensitive: bool,
     },
     /// A number.
@@ -152,7 +152,7 @@ impl Schema {
             } else if at.takes("SKIPINITIALSCAN") {
                 schema.initial_scan = false;
             } else if at.takes("MAXTEXTFIELDS") || at.takes("NOHL") {
-                // Hints about RediSearch's own encoding: nothing to do, nothing lost.
+                // Hints for RediSearch's own encoding. Strand needs none, so they have no effect.
             } else {
                 return Err(match at.peek() {
                     None => SearchError::refused("No schema found"),
@@ -165,11 +165,11 @@ impl Schema {
         schema.follows = PrefixSet::new(schema.prefixes.iter().map(Vec::as_slice).collect());
         Ok(schema)
     }
-    /// The field that queries call `name`.
+    /// The number of the field that queries call `name`.
     pub(crate) fn field(&self, name: &[u8]) -> Option<usize> {
         self.fields.iter().position(|f| f.attribute == name)
     }
-    /// True when `key` is one this index follows.
+    /// True when the index follows `key`.
     pub(crate) fn follows(&self, key: &[u8]) -> bool {
         self.follows.covers(key)
     }
@@ -265,35 +265,35 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
     list.iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes()))
 }
 
-/// A walk over arguments, with RediSearch's complaints.
+/// A walk over arguments that reports RediSearch's errors.
 pub(crate) struct Cursor<'a> {
     pub(crate) args: Args<'a>,
     pub(crate) at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// The argument here.
+    /// The current argument.
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.args.get(self.at)
     }
-    /// Steps over `word` if it is here.
+    /// Skips the current argument if it is `word`.
     pub(crate) fn takes(&mut self, word: &str) -> bool {
         let yes = self.args.is(self.at, word);
         self.at += usize::from(yes);
         yes
     }
-    /// The argument of option `name`.
+    /// Takes the argument of option `name`.
     pub(crate) fn word(&mut self, name: &'static str) -> Result<&'a [u8], SearchError> {
         let word = self.peek().ok_or(SearchError::bad(name, NO_ARGUMENT))?;
         self.at += 1;
         Ok(word)
     }
-    /// A float.
+    /// Takes a floating-point number.
     pub(crate) fn number(&mut self, name: &'static str) -> Result<f64, SearchError> {
         let word = self.word(name)?;
         parse_number(word).ok_or(SearchError::bad(name, NOT_CONVERTIBLE))
     }
-    /// An integer of at least 0.
+    /// Takes an integer that is not negative.
     pub(crate) fn count(&mut self, name: &'static str) -> Result<usize, SearchError> {
         let word = self.word(name)?;
         let n: i64 = std::str::from_utf8(word)
@@ -302,7 +302,7 @@ impl<'a> Cursor<'a> {
             .ok_or(SearchError::bad(name, NOT_CONVERTIBLE))?;
         usize::try_from(n).map_err(|_| SearchError::bad(name, OUT_OF_BOUNDS))
     }
-    /// A count and that many arguments.
+    /// Takes a count and that many arguments.
     pub(crate) fn list(&mut self, name: &'static str, max: usize) -> Result<Vec<&'a [u8]>, SearchError> {
         let n = self.count(name)?;
         if n > max {
@@ -317,7 +317,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A number as NUMERIC fields and ranges take it; NaN is none.
+/// Parses a number as NUMERIC fields and ranges accept it. NaN is not accepted.
 pub(crate) fn parse_number(bytes: &[u8]) -> Option<f64> {
     let x: f64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
     (!x.is_nan()).then_some(x)

@@ -17,18 +17,19 @@ use strand_commands::spec::ServiceCommand;
 use strand_keyspace::{Keyspace, TRACKED_PREFIXES_MAX, ValueRef};
 use strand_wire::reply::Reply;
 
-/// Most indexes at a time: each has a writer thread, a merge thread and its buffers.
+/// Most text indexes. Each has a writer thread, a merge thread and their buffers.
 pub const INDEXES_MAX: usize = 64;
 
-/// Most prefixes of all text indexes together: what is tracked, without one for each trigram index.
+/// Most prefixes of all text indexes together. The keyspace tracks a limited number, and each trigram index needs
+/// one.
 pub(crate) const PREFIXES_IN_ALL_MAX: usize = TRACKED_PREFIXES_MAX - trigram::INDEXES_MAX;
 /// Longest name of a text index, in bytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// Keys that FT.DROPINDEX DD removes between two looks at whether it was cancelled.
+/// Keys that FT.DROPINDEX DD deletes between two checks for cancellation.
 const DELETE_KEYS_SLICE: usize = 256;
 
-/// The service behind `FT.*` and `RX.*`: made once, shared by all helper threads.
+/// The service behind `FT.*` and `RX.*`. Created once and shared by all helper threads.
 #[derive(Debug)]
 pub struct Search {
     pub(crate) keyspace: Arc<Keyspace>,
@@ -38,18 +39,18 @@ pub struct Search {
     pub(crate) regexes: rx::Registry,
     pub(crate) streams: rx::Streams,
     pub(crate) trigrams: Trigrams,
-    /// Bytes held by the requests that run, see [`crate::meter::Meter`].
+    /// Bytes held by running requests, see [`crate::meter::Meter`].
     pub(crate) requests_bytes: Arc<AtomicU64>,
-    /// [`Keyspace::flushes`] before the last round of all shards.
+    /// [`Keyspace::flushes`] as read before the last drain of all shards.
     pub(crate) flushes_seen: AtomicU64,
 }
 
-/// An index and how far its first scan is.
+/// A text index and the progress of its first scan.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) index: Index,
     pub(crate) scan: Mutex<Scan>,
-    /// The FT.CREATE that made it.
+    /// The FT.CREATE command that created it.
     definition: Words,
 }
 
@@ -69,7 +70,8 @@ impl Search {
         })
     }
 
-    /// Runs one command and writes its reply, unless it is to be run elsewhere. Blocks where `call.runs_on` is no worker.
+    /// Runs one command. Writes its reply, or returns the place where the command must run. May block unless
+    /// `call.runs_on` is a worker.
     pub fn run(&self, command: ServiceCommand, call: &mut LaneCall<'_>) -> ServiceOutcome {
         let result = match command {
             ServiceCommand::FtCreate => self.create(call),
@@ -96,7 +98,7 @@ impl Search {
             ServiceCommand::RxIndexInfo => trigram::info(self, call),
             ServiceCommand::RxIndexList => trigram::list(self, call),
         };
-        // An error is only ever found before the reply is begun.
+        // An error is always found before the first byte of the reply is written.
         match result {
             Ok(()) => ServiceOutcome::Done,
             Err(SearchError::Elsewhere(place)) => place,
@@ -107,12 +109,12 @@ impl Search {
         }
     }
 
-    /// A client is gone: what was kept for it goes too.
+    /// Frees everything kept for a client that has disconnected.
     pub fn client_gone(&self, client: u64) {
         self.streams.client_gone(client);
     }
 
-    /// The background's share of the work, some milliseconds at most: call it about ten times a second on a helper
+    /// Runs the background work, for some milliseconds at most. Call it about ten times a second on a helper
     /// thread. `now_ms` is unix milliseconds.
     pub fn tick(&self, now_ms: i64) {
         self.tick_follow(now_ms);
@@ -120,20 +122,20 @@ impl Search {
         self.streams.tick();
     }
 
-    /// Lines for INFO: name and value.
+    /// The lines of INFO: name and value.
     pub fn info(&self) -> Vec<(String, String)> {
         info::lines(self)
     }
 
-    /// Bytes of all indexes: their segments and sets of keys.
+    /// Bytes of all indexes: segments and sets of keys.
     pub fn indexes_bytes(&self) -> u64 {
         let texts = self.entries();
         let texts = texts.iter().map(|e| (e.index.segment_bytes() + e.index.key_set_bytes()) as u64);
         texts.sum::<u64>() + self.trigrams.bytes()
     }
 
-    /// Bytes of compiled sets of patterns, of their caches, of streams, and of what the requests that run hold: planned
-    /// queries, results, caches.
+    /// Bytes of compiled patterns, their caches, streams, and the memory of running requests (planned queries,
+    /// results, caches).
     pub fn caches_bytes(&self) -> u64 {
         self.requests_bytes.load(Ordering::Relaxed)
             + self.grep.cache_bytes.load(Ordering::Relaxed)
@@ -141,7 +143,7 @@ impl Search {
             + self.streams.bytes()
     }
 
-    /// All indexes, by name.
+    /// All text indexes, sorted by name.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()
     }
@@ -149,7 +151,7 @@ impl Search {
     pub(crate) fn entry(&self, name: &[u8]) -> Option<Arc<Entry>> {
         self.indexes.read().get(name).cloned()
     }
-    /// As [`Search::entry`]; an index whose library failed is first replaced by an empty one that scans anew.
+    /// [`Search::entry`], but an index whose library failed is first replaced by an empty one that scans again.
     pub(crate) fn sound_entry(&self, name: &[u8]) -> Result<Option<Arc<Entry>>, SearchError> {
         let Some(entry) = self.entry(name) else { return Ok(None) };
         if !entry.index.has_failed() {
@@ -161,14 +163,14 @@ impl Search {
         let _follow = self.follow.lock();
         let mut indexes = self.indexes.write();
         Ok(indexes.get_mut(name).map(|now| {
-            // Another search may have done the same meanwhile.
+            // Another search may have replaced it already.
             if Arc::ptr_eq(now, &entry) {
                 *now = fresh;
             }
             now.clone()
         }))
     }
-    /// Forgets every text index, and has the trigram indexes begin anew: database 0 was emptied or swapped.
+    /// Drops every text index and empties the trigram indexes. Called when database 0 was emptied or swapped.
     pub(crate) fn drop_all(&self) {
         let dropped = std::mem::take(&mut *self.indexes.write());
         self.trigrams.begin_anew();
@@ -205,7 +207,7 @@ impl Search {
             return Err(SearchError::Refused(text));
         }
         let schema = {
-            // An index that exists is reported before a schema that does not parse, as in RediSearch.
+            // An existing index is reported before a schema that does not parse, as in RediSearch.
             self.notice_flush(call.now_ms);
             if self.entry(name).is_some() {
                 return Err(SearchError::IndexExists);
@@ -233,7 +235,7 @@ impl Search {
             let definition = words(call.args);
             indexes.insert(name.to_vec(), Arc::new(Entry { index, scan: Mutex::new(scan), definition }));
         }
-        // Tracking begins before the scan does, so a write in between is seen by one of them.
+        // Tracking starts before the scan, so either of them sees a write in between.
         self.track();
         call.reply.ok();
         Ok(())
@@ -260,7 +262,7 @@ impl Search {
         {
             let _follow = self.follow.lock();
             let mut indexes = self.indexes.write();
-            // Somebody may have dropped it, and created it again, meanwhile.
+            // Another client may have dropped and recreated the index meanwhile.
             if indexes.get(name).is_some_and(|e| Arc::ptr_eq(e, &entry)) {
                 indexes.remove(name);
             }
@@ -280,7 +282,7 @@ impl Search {
         Ok(())
     }
 
-    /// Deletes the hashes at `keys`. Of what the user may not write the index goes and the data stays.
+    /// Deletes the hashes at `keys`. A hash that the user may not write is kept.
     fn delete_hashes(&self, call: &LaneCall<'_>, keys: &[Vec<u8>]) {
         for key in keys.iter().filter(|key| call.may_write(key)) {
             let key = self.keyspace.key(key);
@@ -315,7 +317,7 @@ impl Search {
         Ok(())
     }
 
-    /// Tells the keyspace which keys to note.
+    /// Sets the prefixes of the keys that the keyspace must note.
     pub(crate) fn track(&self) {
         let mut prefixes: Vec<Vec<u8>> =
             self.entries().iter().flat_map(|e| e.index.schema.prefixes.iter().cloned()).collect();
@@ -324,7 +326,7 @@ impl Search {
     }
 }
 
-/// An arity error of a command whose row promises at least `at_least` arguments.
+/// The arity error of a command whose table row promises at least `at_least` arguments.
 pub(crate) fn check_arity(call: &LaneCall<'_>, at_least: usize) -> Result<(), SearchError> {
     if call.args.len() < at_least {
         let name = lossy(call.args.at(0)).to_lowercase();
@@ -333,18 +335,18 @@ pub(crate) fn check_arity(call: &LaneCall<'_>, at_least: usize) -> Result<(), Se
     Ok(())
 }
 
-/// Refuses a name of a set or an index that the user may not change, as if it were a key.
+/// Refuses the name of a set or an index that the user may not change. Names are checked like keys.
 ///
 /// # Errors
-/// That.
+/// When the user may not change it.
 pub(crate) fn check_may_change(call: &LaneCall<'_>, name: &[u8]) -> Result<(), SearchError> {
     if call.may_write(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
 }
 
-/// Refuses a name of a set that the user may not use, as if it were a key.
+/// Refuses the name of a set that the user may not use. Names are checked like keys.
 ///
 /// # Errors
-/// That.
+/// When the user may not use it.
 pub(crate) fn check_may_use(call: &LaneCall<'_>, name: &[u8]) -> Result<(), SearchError> {
     if call.may_read(name) { Ok(()) } else { Err(SearchError::NoKeyPermission) }
 }

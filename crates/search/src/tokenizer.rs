@@ -1,9 +1,11 @@
-//! Words of a text: how TEXT fields and query terms are split, lower-cased, cleaned of stop words and stemmed.
+//! Splits a text into words, lower-cases them, removes stop words and stems them. Used for TEXT fields and for
+//! query terms.
 //!
-//! [`Words`] splits; [`TextTokenizer`] is the form that tantivy drives, once for the exact words of a field and once
-//! for their stems (in a field of its own, so that prefixes and phrases see exact words only). Separators are
-//! RediSearch's (ASCII punctuation but the underscore, and white space) and the typographic ones of Unicode; a
-//! backslash in front of one makes it part of the word. A stop word takes no position, as in RediSearch.
+//! [`Words`] splits a text. [`TextTokenizer`] adapts it to tantivy, which runs it twice: for a field's exact words,
+//! and for their stems in a second field. Prefixes and phrases therefore see exact words only. Separators are
+//! RediSearch's (ASCII punctuation except the underscore, and white space) and the typographic separators of
+//! Unicode. A backslash before a separator makes it part of the word. A stop word takes no position, as in
+//! RediSearch.
 
 use frostem::{Algorithm, Stemmer};
 use std::collections::HashSet;
@@ -17,7 +19,7 @@ pub(crate) const STOP_WORDS: [&str; 33] = [
     "was", "will", "with",
 ];
 
-/// True for what parts words.
+/// True for a character that separates words.
 pub(crate) fn is_separator(c: char) -> bool {
     match c {
         '_' => false,
@@ -29,7 +31,7 @@ pub(crate) fn is_separator(c: char) -> bool {
     }
 }
 
-/// The words of a text, lower-cased, one after the other into one buffer.
+/// The lower-cased words of a text. Each word is written into the caller's buffer.
 pub(crate) struct Words<'t> {
     text: &'t str,
     at: usize,
@@ -39,7 +41,7 @@ impl<'t> Words<'t> {
     pub(crate) fn new(text: &'t str) -> Words<'t> {
         Words { text, at: 0 }
     }
-    /// Writes the next word into `word`; its byte range in the text, or `None` at the end.
+    /// Writes the next word into `word` and returns its byte range in the text; `None` at the end.
     pub(crate) fn next_into(&mut self, word: &mut String) -> Option<(usize, usize)> {
         word.clear();
         let mut start = None;
@@ -98,7 +100,7 @@ impl Tokenizer for TextTokenizer {
     }
 }
 
-/// The words of one text as tantivy takes them.
+/// The words of one text, in the form that tantivy reads.
 pub(crate) struct TextStream<'a> {
     words: Words<'a>,
     stop_words: &'a HashSet<String>,

@@ -1,4 +1,4 @@
-//! Commands of the service, as a helper thread runs them.
+//! Runs commands of the service as a helper thread does.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,10 +13,10 @@ use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::reply::{Protocol, Reply};
 
-/// The time at which everything happens, in Unix milliseconds.
+/// The fixed time of all commands, in Unix milliseconds.
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
-/// Runs a command: how long it took, and its reply, which is no error.
+/// Runs a command. Returns its duration and its reply, which must not be an error.
 pub fn run(keyspace: &Keyspace, search: &Search, line: &[&str]) -> (Duration, Value) {
     let argv = Argv::from_slices(line);
     let Ok(Exec::Service(command)) = dispatch::resolve(argv.args()).map(|f| f.spec.exec) else {

@@ -3,7 +3,7 @@
 use super::AffixKind;
 use tantivy_fst::Automaton;
 
-/// The automaton (Knuth, Morris and Pratt): a state is the number of bytes of the text matched so far.
+/// A Knuth-Morris-Pratt automaton. A state is the number of text bytes matched so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Affix {
     kind: AffixKind,
@@ -12,7 +12,7 @@ pub(crate) struct Affix {
     fallback: Vec<u32>,
 }
 
-/// The state that nothing leads out of.
+/// The state that can no longer match.
 const DEAD: u32 = u32::MAX;
 
 impl Affix {

@@ -1,8 +1,8 @@
-//! [`TermsQuery`]: documents with any of the terms that a walk over a field's dictionary finds.
+//! [`TermsQuery`]: the documents that contain any of the terms which a walk over a field's dictionary finds.
 //!
-//! The terms' documents are united in a bit set, so the cost is that of the terms that match (a prefix) or of one walk over
-//! the dictionary (a suffix, an infix), and no bound on the number of terms is needed. Bytes of terms, documents and the
-//! bit set are counted by the request's [`Meter`]; nothing but the bit set outlives the walk. The score is 1.
+//! A bit set unites the documents of these terms. A prefix costs as much as its matching terms; a suffix or infix
+//! costs one walk over the dictionary. So the number of terms needs no limit. The request's [`Meter`] counts the
+//! bytes of terms, documents and the bit set. Only the bit set outlives the walk. The score is 1.
 
 use super::affix::Affix;
 use super::fuzzy::Fuzzy;
@@ -19,7 +19,7 @@ use tantivy::termdict::TermDictionary;
 use tantivy::{BitSet, DocId, InvertedIndexReader, Score, SegmentReader, TantivyError};
 use tantivy_fst::Automaton;
 
-/// Documents with any of some terms of a field.
+/// The documents that contain any of some terms of a field.
 #[derive(Clone, Debug)]
 pub(crate) struct TermsQuery {
     field: Field,
@@ -27,14 +27,14 @@ pub(crate) struct TermsQuery {
     meter: Arc<Meter>,
 }
 
-/// Which terms.
+/// Selects the terms.
 #[derive(Clone, Debug)]
 pub(crate) enum Terms {
-    /// Those with a text at the beginning, at the end or anywhere.
+    /// Terms with a text at the beginning, at the end or anywhere.
     Affix(Arc<Affix>),
-    /// Those within a distance of a word.
+    /// Terms within an edit distance of a word.
     Fuzzy(Arc<Fuzzy>),
-    /// These.
+    /// The listed terms.
     Listed(Arc<[Box<[u8]>]>),
 }
 
@@ -43,7 +43,7 @@ impl TermsQuery {
         TermsQuery { field, terms, meter: meter.clone() }
     }
 
-    /// The documents of a segment; `None` when the meter is over.
+    /// The matching documents of a segment; `None` when the request must stop.
     fn documents(&self, reader: &SegmentReader) -> tantivy::Result<Option<(BitSet, Holding)>> {
         let max_doc = reader.max_doc();
         if self.meter.step(OPEN_STEPS + max_doc as usize / 64).is_err() {
@@ -126,8 +126,8 @@ impl United<'_> {
     }
 }
 
-/// An automaton that counts the bytes it is shown, and wants no more when its meter is over: a walk that finds no term
-/// does not return before its end.
+/// An automaton that counts the bytes it reads and stops when its request must stop. Without it, a walk that finds
+/// no term would return only at the end of the dictionary.
 struct Counted<'a, A> {
     automaton: &'a A,
     meter: &'a Meter,
@@ -135,7 +135,7 @@ struct Counted<'a, A> {
     is_over: Cell<bool>,
 }
 
-/// Bytes that it counts by itself before it tells the meter.
+/// Bytes counted locally before the meter is updated.
 const OWN_STEPS: usize = 256;
 
 impl<A: Automaton> Automaton for Counted<'_, A> {

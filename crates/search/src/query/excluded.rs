@@ -1,13 +1,13 @@
 //! [`Excluded`]: a wrapper that makes any query safe to exclude.
 //!
-//! tantivy 0.27 asks an excluded scorer about documents that may lie before the one it is at, which its phrase scorer
-//! asserts against (and its intersections do not promise to answer). This scorer knows its own position and answers
-//! such a question by itself.
+//! tantivy 0.27 asks an excluded scorer about documents before its current position. tantivy's phrase scorer
+//! asserts that this never happens, and its intersections do not promise an answer. This scorer knows its own
+//! position and answers such a question itself.
 
 use tantivy::query::{EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::{DocId, DocSet, Score, SeekDangerResult, SegmentReader};
 
-/// A query that is used as `MustNot`.
+/// A query used as `MustNot`.
 #[derive(Debug)]
 pub(crate) struct Excluded(pub(crate) Box<dyn Query>);
 

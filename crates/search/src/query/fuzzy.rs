@@ -1,8 +1,8 @@
 //! [`Fuzzy`]: the automaton for terms within an edit distance of a word.
 //!
-//! A state is the band of the edit distance's table that lies within the distance of the diagonal, five numbers at most,
-//! and is computed anew for each character. A table of all states, which the library builds, has some 30 kB for each
-//! character of the word; this has the word.
+//! A state is one row of the edit distance table, limited to the band around the diagonal: at most five numbers. It
+//! is computed again for each character. The library instead builds a table of all states, about 30 kB per
+//! character of the word; this automaton stores only the word.
 
 use super::FUZZY_DISTANCE_MAX;
 use tantivy_fst::Automaton;
@@ -10,22 +10,22 @@ use tantivy_fst::Automaton;
 /// Width of the band.
 const BAND: usize = 2 * FUZZY_DISTANCE_MAX + 1;
 
-/// Terms that become the word by at most `distance` characters inserted, left out or exchanged.
+/// Accepts terms that become the word by at most `distance` insertions, deletions or substitutions of characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Fuzzy {
     word: Vec<char>,
     distance: u8,
 }
 
-/// How far a term is.
+/// The state after some characters of a term.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// Characters of the term that are passed.
+    /// Characters of the term read so far.
     passed: u32,
-    /// `band[d]`: the distance between these and the first `passed + d - FUZZY_DISTANCE_MAX` characters of the word; one
-    /// more than what is allowed stands for anything more.
+    /// `band[d]`: the distance between the characters read and the first `passed + d - FUZZY_DISTANCE_MAX`
+    /// characters of the word. All distances above the allowed one are stored as the allowed distance plus one.
     band: [u8; BAND],
-    /// The character that has begun, and how many bytes of it are missing.
+    /// The incomplete current character, and the number of bytes it still lacks.
     begun: u32,
     missing: u8,
 }
@@ -38,11 +38,11 @@ impl Fuzzy {
     pub(super) fn bytes(word_bytes: usize) -> usize {
         word_bytes * size_of::<char>() + size_of::<Fuzzy>()
     }
-    /// The place in the word that `band[d]` is about, when there is one.
+    /// The position in the word for `band[d]`, if it exists.
     fn place(&self, passed: u32, d: usize) -> Option<usize> {
         (passed as usize + d).checked_sub(FUZZY_DISTANCE_MAX).filter(|place| *place <= self.word.len())
     }
-    /// The state behind one more character; `None`: no character at all (bytes that are no UTF-8).
+    /// The state after one more character. `None` stands for invalid UTF-8.
     fn pass(&self, state: &State, c: Option<char>) -> State {
         let too_far = self.distance + 1;
         let mut next =
@@ -66,7 +66,7 @@ impl Automaton for Fuzzy {
     fn start(&self) -> State {
         let mut band = [self.distance + 1; BAND];
         for (d, n) in band.iter_mut().enumerate() {
-            // The first characters of the word, all left out.
+            // The cost of deleting the first characters of the word.
             if let Some(place) = self.place(0, d) {
                 *n = (place as u8).min(self.distance + 1);
             }
@@ -114,7 +114,7 @@ mod tests {
         fuzzy.is_match(&state)
     }
 
-    /// The whole table.
+    /// The edit distance, computed with the full table.
     fn distance(a: &str, b: &str) -> usize {
         let b: Vec<char> = b.chars().collect();
         let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,8 +1,9 @@
-//! [`Metered`]: a wrapper that has the leaves of a query count what they do.
+//! [`Metered`]: a wrapper that counts the steps of a query's leaves.
 //!
-//! tantivy's scorers go on until they find a document, which for an intersection, an exclusion or a range may mean passing
-//! every document of a segment. Each leaf counts its steps here, and ends when its request's [`Meter`] is over: whatever
-//! is made of leaves then ends soon after. The result is then not whole, and whoever walks it asks the meter.
+//! A tantivy scorer continues until it finds a document. For an intersection, an exclusion or a range, that may
+//! mean passing every document of a segment. Here each leaf counts its steps and ends when its request's [`Meter`]
+//! says so, and every query built of such leaves ends soon after. The result is then incomplete, so the caller must
+//! ask the meter.
 
 use super::plan::Boxed;
 use crate::meter::{Holding, Meter};
@@ -10,11 +11,11 @@ use std::sync::Arc;
 use tantivy::query::{EmptyScorer, EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::{DocId, DocSet, Score, SeekDangerResult, SegmentReader, TERMINATED, TantivyError};
 
-/// What opening a leaf in a segment counts as, in steps: a look into the dictionary, and a block read.
+/// Steps for opening a leaf in a segment: one dictionary lookup and one block read.
 pub(super) const OPEN_STEPS: usize = 64;
-/// Steps that a leaf counts by itself before it tells its meter.
+/// Steps that a leaf counts locally before it updates its meter.
 const OWN_STEPS: u32 = 256;
-/// A column's scan passes so many documents in the time of a step.
+/// Documents that the scan of a column passes in the time of one step.
 const COLUMN_DOCS_PER_STEP: usize = 8;
 
 /// A leaf of a query that counts its steps.
@@ -22,16 +23,16 @@ const COLUMN_DOCS_PER_STEP: usize = 8;
 pub(super) struct Metered {
     query: Boxed,
     meter: Arc<Meter>,
-    /// It goes through a column, whose cost no document shows.
+    /// True for the scan of a column: it passes documents without returning them.
     scans_column: bool,
 }
 
 impl Metered {
-    /// A leaf that has a list of documents.
+    /// Wraps a leaf with a list of documents.
     pub(super) fn list(query: Boxed, meter: &Arc<Meter>) -> Boxed {
         Box::new(Metered { query, meter: meter.clone(), scans_column: false })
     }
-    /// A leaf that goes through a column.
+    /// Wraps a leaf that scans a column.
     pub(super) fn column(query: Boxed, meter: &Arc<Meter>) -> Boxed {
         Box::new(Metered { query, meter: meter.clone(), scans_column: true })
     }
@@ -70,23 +71,23 @@ impl Weight for MeteredWeight {
     }
 }
 
-/// The error that ends the preparation of a query whose meter is over; nobody reads it.
+/// The error that ends the preparation of a stopped query. No client reads it.
 pub(super) fn ended() -> TantivyError {
     TantivyError::InternalError("the request is over".into())
 }
 
-/// A scorer that counts its steps, and ends when its meter is over.
+/// A scorer that counts its steps and ends when its request must stop.
 pub(super) struct MeteredScorer {
     scorer: Box<dyn Scorer>,
     meter: Arc<Meter>,
     left: u32,
     is_over: bool,
-    /// What the scorer holds.
+    /// The memory of the scorer.
     _holding: Option<Holding>,
 }
 
 impl MeteredScorer {
-    /// Wraps `scorer`, for which `holding` is held as long as it is there.
+    /// Wraps `scorer`. `holding` is released with the wrapper.
     pub(super) fn over(
         scorer: Box<dyn Scorer>,
         meter: &Arc<Meter>,
@@ -95,7 +96,7 @@ impl MeteredScorer {
         let meter = meter.clone();
         Box::new(MeteredScorer { scorer, meter, left: OWN_STEPS, is_over: false, _holding: holding })
     }
-    /// Counts one step; false when it is over.
+    /// Counts one step. Returns false when the request must stop.
     #[inline]
     fn goes_on(&mut self) -> bool {
         self.left -= 1;

@@ -1,4 +1,5 @@
-//! The query language (RediSearch's, DIALECT 2): text to [`Node`] ([`parser`]), [`Node`] to a tantivy query ([`plan`]).
+//! The query language (RediSearch's DIALECT 2). [`parser`] turns text into a [`Node`], and [`plan`] turns a
+//! [`Node`] into a tantivy query.
 
 mod affix;
 pub(crate) mod dictionary;
@@ -9,34 +10,34 @@ pub(crate) mod parser;
 mod phrase;
 pub(crate) mod plan;
 
-/// Longest query, in bytes; the values of its parameters count as often as they stand in it.
+/// Longest query, in bytes. The value of a parameter counts once for each use.
 pub(crate) const QUERY_BYTES_MAX: usize = 64 * 1024;
 /// Deepest nesting of a query.
 pub(crate) const QUERY_DEPTH_MAX: usize = 64;
 /// Most nodes of a query, each word of a phrase and of a parameter included.
 pub(crate) const QUERY_NODES_MAX: usize = 4096;
-/// Shortest prefix, suffix or infix that is looked for, in characters; a shorter one matches nothing, as in RediSearch.
+/// Shortest prefix, suffix or infix, in characters. A shorter one matches nothing, as in RediSearch.
 pub(crate) const AFFIX_CHARS_MIN: usize = 2;
 /// Largest distance of a fuzzy term.
 pub(crate) const FUZZY_DISTANCE_MAX: usize = 2;
 
 /// Longest fuzzy term, in bytes.
 pub(crate) const FUZZY_BYTES_MAX: usize = 64;
-/// Most lookups that a query may become: a word is one for each field it is looked for in, and one more for its stem.
+/// Most lookups of a query. A word needs one for each searched field, and one more for its stem.
 pub(crate) const LOOKUPS_MAX: usize = 16_384;
-/// What a prefix, suffix, infix or fuzzy term counts as: it walks the dictionary and holds a bit for each document of a
-/// segment.
+/// Lookups that a prefix, suffix, infix or fuzzy term counts as. It walks the dictionary and holds one bit for each
+/// document of a segment.
 pub(crate) const AFFIX_LOOKUPS: usize = 256;
-/// What a range counts as: it goes through a column.
+/// Lookups that a range counts as. It scans a column.
 pub(crate) const RANGE_LOOKUPS: usize = 16;
-/// Most bytes that a query holds when it is planned and opened, without what it finds.
+/// Most bytes of a planned and opened query, without its results.
 pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a lookup, planned and opened in a segment: its clause, its part of the score, its block of documents.
+/// Bytes of a planned and opened lookup: its clause, its part of the score and its block of documents.
 pub(crate) const LOOKUP_BYTES: usize = 4 * 1024;
-/// Bytes of a union of clauses: what it knows of the next 4,096 documents.
+/// Bytes of a union of clauses: its state for the next 4,096 documents.
 pub(crate) const UNION_BYTES: usize = 20 * 1024;
 
-/// A query as it was written.
+/// A query as written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
     /// `*`
@@ -49,15 +50,15 @@ pub(crate) enum Node {
     Affix(AffixKind, String),
     /// `%word%`, `%%word%%`
     Fuzzy(u8, String),
-    /// All of them.
+    /// All of these match.
     And(Vec<Node>),
-    /// One of them.
+    /// At least one of these matches.
     Or(Vec<Node>),
     /// `-x`
     Not(Box<Node>),
-    /// `~x`: counts for the score only.
+    /// `~x`: affects only the score.
     Optional(Box<Node>),
-    /// `@a|b:x`: text in these fields.
+    /// `@a|b:x`: `x` in these fields.
     In(Vec<FieldName>, Box<Node>),
     /// `@t:{a|b}`
     Tag(FieldName, Vec<TagValue>),
@@ -76,14 +77,14 @@ pub(crate) enum AffixKind {
     Infix,
 }
 
-/// A field's name and where it stands in the query.
+/// A field's name and its position in the query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldName {
     pub(crate) name: String,
     pub(crate) offset: usize,
 }
 
-/// One value between the braces of a tag.
+/// One value between the braces of a tag query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TagValue {
     /// The whole value.
@@ -95,8 +96,8 @@ pub(crate) enum TagValue {
 /// One end of a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
-    /// The number; infinite for none.
+    /// The number; infinite when the range has no limit on this side.
     pub(crate) value: f64,
-    /// `(`: without the number itself.
+    /// `(`: the range excludes the number itself.
     pub(crate) exclusive: bool,
 }

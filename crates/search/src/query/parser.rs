@@ -7,7 +7,7 @@
 //! atom  := '*' | '(' or ')' | word | word'*' | '*'word | '*'word'*' | '%'word'%' | '"' words '"' | '$'name
 //!        | '@'name('|'name)* ':' ( unary | '{' tag ('|' tag)* '}' | '[' limit limit ']' )
 //! ```
-//! Punctuation that means nothing here parts words, as in a text. Length, depth and number of nodes are limited.
+//! Other punctuation separates words, as in a text. Length, depth and number of nodes are limited.
 
 use super::*;
 use crate::error::SearchError;
@@ -15,10 +15,10 @@ use crate::schema::parse_number;
 use crate::tokenizer::is_separator;
 use std::collections::HashMap;
 
-/// Parses a query; `params` are the values of PARAMS.
+/// Parses a query. `params` are the values of PARAMS.
 ///
 /// # Errors
-/// With the byte offset and the token that does not fit.
+/// The byte offset and the token that does not fit.
 pub(crate) fn parse(query: &str, params: &HashMap<&[u8], &[u8]>) -> Result<Node, SearchError> {
     if query.len() > QUERY_BYTES_MAX {
         return Err(SearchError::QueryLimit {
@@ -42,12 +42,12 @@ pub(crate) fn parse(query: &str, params: &HashMap<&[u8], &[u8]>) -> Result<Node,
 struct Parser<'q> {
     text: &'q str,
     at: usize,
-    /// The last token read, as a byte range: what an error at the end of the query names.
+    /// Byte range of the last token. An error at the end of the query names it.
     last: (usize, usize),
     nodes: usize,
     depth: usize,
     params: &'q HashMap<&'q [u8], &'q [u8]>,
-    /// Bytes of the values of parameters so far.
+    /// Bytes of all parameter values used so far.
     param_bytes: usize,
 }
 
@@ -129,7 +129,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `@a|b:` and what it applies to.
+    /// Parses `@a|b:` and the expression it applies to.
     fn field(&mut self) -> Result<Node, SearchError> {
         let mut names = Vec::new();
         self.token(1);
@@ -157,7 +157,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Tags and ranges take one field.
+    /// The only name in `names`. Tags and ranges take a single field.
     fn only(&self, mut names: Vec<FieldName>) -> Result<FieldName, SearchError> {
         if names.len() > 1 {
             return Err(self.unexpected());
@@ -180,7 +180,7 @@ impl Parser<'_> {
         Ok(Node::Tag(name, values))
     }
 
-    /// One value up to an unescaped `|` or `}`; blanks around it do not count.
+    /// Parses one value up to an unescaped `|` or `}`. Blanks around it are ignored.
     fn tag_value(&mut self) -> Result<TagValue, SearchError> {
         self.blanks();
         let start = self.at;
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 break;
             }
             if open_after && !c.is_whitespace() {
-                // A star in the middle: it would have to be escaped.
+                // A star in the middle must be escaped.
                 self.at = start + i;
                 return Err(self.unexpected());
             }
@@ -315,7 +315,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A quoted phrase, when its closing quote is there. Escapes stay for the tokenizer, but that of the quote.
+    /// Parses a quoted phrase if its closing quote exists. Escapes are left to the tokenizer, except an escaped
+    /// quote.
     fn try_phrase(&mut self, quote: char) -> Option<Node> {
         let mut text = String::new();
         let mut chars = self.rest().char_indices().skip(1);
@@ -332,7 +333,7 @@ impl Parser<'_> {
         None
     }
 
-    /// The value of `$name`.
+    /// The value of the parameter `$name`.
     fn param(&mut self) -> Result<String, SearchError> {
         self.token(1);
         let len = self.rest().find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest().len());
@@ -356,7 +357,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// The word that begins right here, with its escapes resolved to `\c` pairs for the tokenizer.
+    /// Parses the word that starts exactly here. Escapes become `\c` pairs for the tokenizer.
     fn glued_word(&mut self) -> Result<Option<String>, SearchError> {
         let mut word = String::new();
         let mut len = 0;
@@ -382,7 +383,7 @@ impl Parser<'_> {
         Ok(Some(word))
     }
 
-    /// Steps over `c` when it stands right here.
+    /// Skips `c` if it is the next character.
     fn glued(&mut self, c: char) -> bool {
         let yes = self.rest().starts_with(c);
         if yes {
@@ -403,18 +404,18 @@ impl Parser<'_> {
         if self.takes(c) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// The next character that means something.
+    /// The next significant character.
     fn peek(&mut self) -> Option<char> {
         self.skip();
         self.rest().chars().next()
     }
 
-    /// Steps over white space and over punctuation that only parts words.
+    /// Skips white space and punctuation that only separates words.
     fn skip(&mut self) {
         while let Some(c) = self.rest().chars().next() {
             let means = match c {
                 '=' => self.rest().starts_with("=>"),
-                // An apostrophe without a partner is punctuation.
+                // An apostrophe without a second one is punctuation.
                 '\'' => self.rest()[1..].contains('\''),
                 '\\' => self.rest().len() > 1,
                 _ => "\"()[]{}|-~*%@:;$".contains(c) || !is_separator(c),
@@ -434,7 +435,7 @@ impl Parser<'_> {
         &self.text[self.at..]
     }
 
-    /// Steps over a token of `len` bytes.
+    /// Skips a token of `len` bytes.
     fn token(&mut self, len: usize) {
         self.last = (self.at, self.at + len);
         self.at += len;
@@ -464,7 +465,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The error about the token here, or about the last one when there is none.
+    /// The error for the current token, or for the last token at the end of the query.
     fn unexpected(&self) -> SearchError {
         let rest = self.rest().trim_start();
         let offset = self.text.len() - rest.len();

@@ -1,4 +1,4 @@
-//! Tests of the parser: a table of queries and their trees, of errors and their offsets, and that nothing panics.
+//! Tests of the parser: queries with their trees, errors with their offsets, and random input that must not panic.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn params() -> HashMap<&'static [u8], &'static [u8]> {
     HashMap::from([(&b"w"[..], &b"word"[..]), (b"n", b"7"), (b"bad", b"x y")])
 }
 
-/// A tree in a short form: `(and a b)`, `(or a b)`, `(not a)`, `(opt a)`, `(in f a)`.
+/// A tree in short form: `(and a b)`, `(or a b)`, `(not a)`, `(opt a)`, `(in f a)`.
 fn show(node: &Node) -> String {
     let list = |name: &str, nodes: &[Node]| {
         format!("({name} {})", nodes.iter().map(show).collect::<Vec<_>>().join(" "))

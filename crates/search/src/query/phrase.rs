@@ -1,9 +1,9 @@
-//! [`PhraseQuery`]: words one behind the other, counted by the positions that are read.
+//! [`PhraseQuery`]: words in sequence. The request's meter counts the positions that are read.
 //!
-//! The library's own reads all positions of all words of a document between two documents: with thousands of words and a
-//! document of millions of positions that takes minutes, and nothing in it can be stopped. Here each word's positions are
-//! counted before they are read, the word that the document has least often comes first, and a word that stands in the
-//! phrase many times has one list of documents. Scores are the library's (BM25 of the phrase).
+//! tantivy's own phrase query reads all positions of all words of a document in one step. With thousands of words
+//! and a document of millions of positions this takes minutes and cannot be stopped. Here each word's positions are
+//! counted before they are read, the document's rarest word comes first, and a word that occurs several times in
+//! the phrase has one list of documents. Scores equal tantivy's (BM25 of the phrase).
 
 use super::metered::{MeteredScorer, OPEN_STEPS, ended};
 use crate::meter::{Holding, Meter};
@@ -14,24 +14,24 @@ use tantivy::query::{Bm25Weight, EmptyScorer, EnableScoring, Explanation, Query,
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocId, DocSet, Score, SegmentReader, TERMINATED, TantivyError, Term};
 
-/// Bytes of a list of documents that is being read, with its positions: blocks of 128, decoded.
+/// Bytes of an open list of documents with positions: decoded blocks of 128.
 pub(super) const POSTINGS_BYTES: usize = 3 * 1024;
 /// Bytes of a position.
 const POSITION_BYTES: usize = size_of::<u32>();
 
-/// Documents that have some words one behind the other in a field.
+/// Documents that contain some words in sequence in one field.
 #[derive(Clone, Debug)]
 pub(super) struct PhraseQuery {
     field: Field,
-    /// The different words, ...
+    /// The distinct words.
     words: Arc<[String]>,
-    /// ... and for each place of the phrase which of them stands there.
+    /// The word at each place of the phrase, as an index into `words`.
     places: Arc<[u32]>,
     meter: Arc<Meter>,
 }
 
 impl PhraseQuery {
-    /// The phrase of `words`, one at least, in `field`.
+    /// The phrase of `words`, at least one, in `field`.
     pub(super) fn new(field: Field, words: &[String], meter: &Arc<Meter>) -> PhraseQuery {
         let mut different: Vec<String> = words.to_vec();
         different.sort_unstable();
@@ -40,7 +40,7 @@ impl PhraseQuery {
         let places = words.iter().map(place).collect();
         PhraseQuery { field, words: different.into(), places, meter: meter.clone() }
     }
-    /// The same phrase in another field.
+    /// This phrase in another field.
     pub(super) fn within(&self, field: Field) -> PhraseQuery {
         PhraseQuery { field, ..self.clone() }
     }
@@ -65,7 +65,7 @@ impl Query for PhraseQuery {
 
 struct PhraseWeight {
     phrase: PhraseQuery,
-    /// `None`: scores are not asked for.
+    /// `None` when scores are not needed.
     similarity: Option<Bm25Weight>,
 }
 
@@ -111,7 +111,7 @@ impl Weight for PhraseWeight {
     }
 }
 
-/// Positions of one document, held of a meter.
+/// The positions of one document, counted by a meter.
 #[derive(Default)]
 struct Positions {
     all: Vec<u32>,
@@ -119,11 +119,11 @@ struct Positions {
 }
 
 impl Positions {
-    /// Makes room for `n`; false when that is too much.
+    /// Makes room for `n` positions. Returns false when the request has no memory left.
     fn make_room(&mut self, n: usize, meter: &Arc<Meter>) -> bool {
         self.all.clear();
         if self.all.capacity() < n {
-            // What was there goes before there is more.
+            // Free the old positions before allocating more.
             (self.all, self.holding) = (Vec::new(), None);
             let Ok(holding) = Holding::new(meter, n * POSITION_BYTES) else { return false };
             (self.all, self.holding) = (Vec::with_capacity(n), Some(holding));
@@ -133,26 +133,26 @@ impl Positions {
 }
 
 struct PhraseScorer {
-    /// One for each word.
+    /// The list of documents of each word.
     lists: Vec<SegmentPostings>,
-    /// Their numbers, the shortest list first.
+    /// The numbers of the words, shortest list first.
     by_length: Vec<usize>,
     places: Arc<[u32]>,
-    /// Places in the order in which a document is asked about them.
+    /// The order in which the places of the phrase are checked in a document.
     order: Vec<u32>,
     meter: Arc<Meter>,
     similarity: Option<Bm25Weight>,
     norms: Option<FieldNormReader>,
     doc: DocId,
-    /// How often the phrase stands in `doc`; where scores are not asked for, at least once.
+    /// Number of occurrences of the phrase in `doc`. Without scores, any number of at least 1.
     count: u32,
-    /// Where the phrase may begin, and the positions of one word.
+    /// Possible starts of the phrase, and the positions of one word.
     starts: Positions,
     read: Positions,
 }
 
 impl PhraseScorer {
-    /// The first document from `target` on that has the phrase.
+    /// The first document from `target` on that contains the phrase.
     fn find(&mut self, mut target: DocId) -> DocId {
         'documents: while target < TERMINATED {
             if self.meter.step(self.by_length.len()).is_err() {
@@ -175,7 +175,7 @@ impl PhraseScorer {
         TERMINATED
     }
 
-    /// How often the phrase stands in the document that all lists are at.
+    /// Number of occurrences of the phrase in the current document of all lists.
     fn count_here(&mut self) -> u32 {
         let PhraseScorer { lists, places, order, meter, starts, read, .. } = self;
         if meter.step(places.len()).is_err() {
@@ -193,7 +193,7 @@ impl PhraseScorer {
                 return 0;
             }
             list.positions(&mut positions.all);
-            // A word that stands before its place in the phrase begins none.
+            // A word that lies before its place in the phrase starts no phrase.
             if n == 0 {
                 positions.all.retain(|at| at >= place);
                 positions.all.iter_mut().for_each(|at| *at -= place);
@@ -208,7 +208,7 @@ impl PhraseScorer {
     }
 }
 
-/// Keeps those of `starts` behind which, at a distance of `place`, one of `positions` is; both ascend.
+/// Keeps the `starts` for which `start + place` is in `positions`. Both lists ascend.
 fn keep_common(starts: &mut Vec<u32>, positions: &[u32], place: u32) {
     let mut at = 0;
     starts.retain(|start| {
@@ -238,7 +238,7 @@ impl DocSet for PhraseScorer {
     }
     fn size_hint(&self) -> u32 {
         let rarest = self.by_length.first().map_or(0, |list| self.lists[*list].doc_freq());
-        // As the library has it: of the documents with all words few have them in a row.
+        // tantivy's estimate: few of the documents with all words have them in sequence.
         rarest / (10 * self.places.len() as u32)
     }
     fn cost(&self) -> u64 {

@@ -1,8 +1,8 @@
-//! [`Planner`]: a parsed query and a schema to a tantivy query.
+//! [`Planner`]: turns a parsed query and a schema into a tantivy query.
 //!
-//! A word is looked for by its stem (and scores higher where it stands exactly), or exactly with VERBATIM, in quotes
-//! and in NOSTEM fields. Stop words drop out of the query as they do from the index. Words, lookups and bytes are counted
-//! before a clause is made, and planning ends at the limit.
+//! A word is searched by its stem, and scores higher where it occurs exactly. With VERBATIM, in quotes and in
+//! NOSTEM fields it is searched exactly. Stop words are dropped from the query as from the index. Words, lookups
+//! and bytes are counted before a clause is created, and planning stops at the limit.
 
 use super::affix::Affix;
 use super::dictionary::{Terms, TermsQuery};
@@ -28,23 +28,23 @@ use tantivy::query::{
 };
 use tantivy::schema::{Field, IndexRecordOption};
 
-/// What a query is planned against.
+/// The inputs of planning a query.
 pub(crate) struct Planner<'a> {
     pub(crate) schema: &'a Schema,
     pub(crate) fields: &'a Fields,
-    /// VERBATIM: no stems.
+    /// VERBATIM: do not stem.
     pub(crate) verbatim: bool,
-    /// NOSTOPWORDS: stop words stay in the query.
+    /// NOSTOPWORDS: keep stop words in the query.
     pub(crate) keep_stop_words: bool,
-    /// INFIELDS: where words without a `@field` are looked for.
+    /// INFIELDS: the fields searched for words without a `@field`.
     pub(crate) in_fields: Option<Vec<usize>>,
-    /// The request's.
+    /// The request's meter.
     pub(crate) meter: &'a Arc<Meter>,
-    /// What is planned so far.
+    /// The size of the plan so far.
     pub(crate) planned: Planned,
 }
 
-/// What a query has become so far.
+/// The size of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Planned {
     words: Cell<usize>,
@@ -56,7 +56,7 @@ pub(crate) struct Planned {
 pub(crate) type Boxed = Box<dyn Query>;
 
 impl Planner<'_> {
-    /// The whole query; one of stop words only matches nothing.
+    /// Plans the whole query. A query of only stop words matches nothing.
     ///
     /// # Errors
     /// For unknown fields and fields of another type, with their offset.
@@ -67,10 +67,10 @@ impl Planner<'_> {
         };
         Ok(self.node(node, &text_fields)?.unwrap_or_else(|| Box::new(EmptyQuery)))
     }
-    /// FILTER: a numeric range on a field by its number.
+    /// FILTER: a numeric range on the field with number `field`.
     ///
     /// # Errors
-    /// When the query is over its limits.
+    /// When the query exceeds its limits.
     pub(crate) fn filter(&self, field: usize, min: Limit, max: Limit) -> Result<Boxed, SearchError> {
         self.spend(RANGE_LOOKUPS, LOOKUP_BYTES)?;
         Ok(match self.fields.numbers[field] {
@@ -81,10 +81,10 @@ impl Planner<'_> {
             None => Box::new(EmptyQuery),
         })
     }
-    /// INKEYS: documents with these keys.
+    /// INKEYS: the documents of these keys.
     ///
     /// # Errors
-    /// When they are too many bytes.
+    /// When the keys have too many bytes.
     pub(crate) fn keys(&self, keys: &[&[u8]]) -> Result<Boxed, SearchError> {
         let bytes = keys.iter().map(|key| size_of::<Box<[u8]>>() + key.len()).sum();
         self.meter.hold(bytes)?;
@@ -93,7 +93,7 @@ impl Planner<'_> {
         Ok(Box::new(ConstScoreQuery::new(Box::new(keys), 0.0)))
     }
 
-    /// Before clauses of so many lookups and bytes are made.
+    /// Counts `lookups` and `bytes` of clauses before they are created.
     fn spend(&self, lookups: usize, bytes: usize) -> Result<(), SearchError> {
         let Planned { lookups: all_lookups, bytes: all_bytes, .. } = &self.planned;
         all_lookups.set(all_lookups.get().saturating_add(lookups));
@@ -108,7 +108,7 @@ impl Planner<'_> {
         Ok(self.meter.hold(bytes)?)
     }
 
-    /// `None`: nothing but stop words.
+    /// Plans a node. `None`: it has only stop words.
     fn node(&self, node: &Node, fields: &[usize]) -> Result<Option<Boxed>, SearchError> {
         Ok(match node {
             Node::All => Some(Box::new(AllQuery)),
@@ -196,7 +196,7 @@ impl Planner<'_> {
         Ok(field)
     }
 
-    /// Calls `each` for the words of a piece of the query as the index has them.
+    /// Calls `each` for the words of a part of the query, in the form that the index stores.
     fn each_word(
         &self,
         text: &str,
@@ -241,7 +241,7 @@ impl Planner<'_> {
         Metered::list(Box::new(TermQuery::new(term, option)), self.meter)
     }
 
-    /// The field of exact words of a TEXT field by its number.
+    /// The tantivy field with the exact words of TEXT field number `field`.
     fn text_field(&self, field: usize) -> Field {
         self.fields.words[field].expect("a text field")
     }
@@ -263,13 +263,13 @@ impl Planner<'_> {
         self.each(fields, |f| Box::new(phrase.within(self.text_field(f)))).map(Some)
     }
 
-    /// The documents with any of some terms in each text field.
+    /// The documents with any of some terms in any of the text fields.
     fn terms(&self, terms: Terms, fields: &[usize]) -> Result<Boxed, SearchError> {
         self.spend(fields.len().saturating_mul(AFFIX_LOOKUPS), fields.len().saturating_mul(LOOKUP_BYTES))?;
         self.each(fields, |f| Box::new(TermsQuery::new(self.text_field(f), terms.clone(), self.meter)))
     }
 
-    /// The union of one query for each text field, weighted.
+    /// The weighted union of one query for each text field.
     fn each(&self, fields: &[usize], query: impl Fn(usize) -> Boxed) -> Result<Boxed, SearchError> {
         let any = fields.iter().map(|f| match self.schema.fields[*f].kind {
             FieldKind::Text { weight, .. } if weight != 1.0 => {
@@ -323,7 +323,7 @@ impl Planner<'_> {
     }
 }
 
-/// Clauses of one conjunction; one without a positive clause starts from all documents.
+/// Combines the clauses of one conjunction. Without a positive clause it starts from all documents.
 fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
     if clauses.is_empty() {
         return None;
@@ -344,7 +344,7 @@ fn combine(mut clauses: Vec<(Occur, Boxed)>) -> Option<Boxed> {
 
 fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {
     let bound = |l: Limit| {
-        // -0.0 sorts before 0.0 in the column; to a user they are one number, and the index holds no -0.0.
+        // In a column, -0.0 sorts before 0.0. For a user they are equal, and the index contains no -0.0.
         let term = Term::from_field_f64(field, l.value + 0.0);
         if l.exclusive { Bound::Excluded(term) } else { Bound::Included(term) }
     };
@@ -354,14 +354,14 @@ fn range(field: tantivy::schema::Field, min: Limit, max: Limit) -> Boxed {
     Box::new(RangeQuery::new(bound(min), bound(max)))
 }
 
-/// A word of the query with its escapes resolved, lower-cased: for what does not go through the tokenizer.
+/// A word of the query, unescaped and lower-cased, for values that bypass the tokenizer.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     literal_case(text).chars().for_each(|c| push_lower(&mut out, c));
     out
 }
 
-/// As [`literal`], in its own case.
+/// [`literal`] without lower-casing.
 fn literal_case(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();

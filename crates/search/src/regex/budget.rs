@@ -1,64 +1,67 @@
-//! [`Budget`]: where a command runs and how much its searches may do there, all together; [`Halt`]: why one stopped.
+//! [`Budget`]: the place where a command runs and the total work that its searches may do there. [`Halt`]: the
+//! reason why a search stopped.
 //!
-//! What a text costs is not known before: a lazy DFA passes most at a nanosecond a byte, and some at a microsecond for
-//! each state that it has to build. So a search begins where it is (on a worker, when its text is short), counts what it
-//! does, and goes elsewhere when that is too much. It is counted, not timed: the same command on the same caches always
-//! ends in the same place.
+//! The cost of a text is not known beforehand. A lazy DFA passes most texts at a nanosecond per byte, but needs
+//! about a microsecond for each state that it must build. So a search starts on the current thread (on a worker
+//! when its text is short), counts its work, and moves to another thread when the work exceeds the budget. Work is
+//! counted, not timed: the same command on the same caches always stops at the same place.
 
 use std::cell::Cell;
 use std::time::Instant;
 use strand_commands::call::RunsOn;
 
-/// Building a lazy DFA's state costs about this, and this for each state of the NFA, in nanoseconds.
+/// Approximate cost of building a lazy DFA's state: this, plus [`BUILD_STATE_NS`] for each state of the NFA, in
+/// nanoseconds.
 const BUILD_NS: u64 = 500;
 const BUILD_STATE_NS: u64 = 10;
-/// The simulation costs about this for each state of the NFA and byte, at worst, in nanoseconds.
+/// Worst cost of the simulation for each NFA state and byte, in nanoseconds.
 pub(crate) const SIMULATE_NS: u64 = 8;
-/// Fewer bytes than this for each state built, and the lazy DFA is no gain.
+/// A lazy DFA that passes fewer bytes than this per state built is slower than the simulation.
 pub(crate) const BYTES_PER_STATE_MIN: usize = 10;
-/// What one command may build and simulate on a worker, and on the heavy lane, in nanoseconds.
+/// Most nanoseconds that one command may build and simulate on a worker. [`LANE_NS_MAX`] is the limit on the heavy
+/// lane.
 pub(crate) const WORKER_NS_MAX: u64 = 500_000;
 pub(crate) const LANE_NS_MAX: u64 = 10_000_000;
-/// Bytes that one command may pass on a worker, over all its searches.
+/// Most bytes that all searches of one command may pass on a worker.
 pub(crate) const WORKER_BYTES_MAX: usize = 512 << 10;
-/// Looking for a literal passes so many bytes in the time of one.
+/// Bytes that a literal search passes in the time of one automaton byte.
 const LITERAL_BYTES: usize = 8;
-/// Bytes that one command may make there of what it finds.
+/// Most bytes of results that one command may produce on a worker.
 const WORKER_OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of matches and groups that a command is answered with.
+/// Most bytes of matches and groups in a reply.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Why a search stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// Nobody waits for it any more.
+    /// The client no longer waits.
     Cancelled,
     /// Its deadline has passed.
     Deadline,
-    /// It is too much for a worker.
+    /// Too much work for a worker. Move to the lane.
     Lane,
-    /// It is too much for whoever has others waiting behind it.
+    /// Too much work for a thread with other commands in its queue. Move to the hard lane.
     Hard,
-    /// It finds more than [`ANSWER_BYTES_MAX`].
+    /// The matches exceed [`ANSWER_BYTES_MAX`].
     Answer,
 }
 
-/// What a command's searches may do where they run.
+/// What the searches of a command may do on the current thread.
 pub(crate) struct Budget<'a> {
     runs_on: RunsOn,
-    /// Lets others have the processor, and says whether nobody waits any more.
+    /// Yields the processor. Returns true when the client no longer waits.
     cancelled: &'a dyn Fn() -> bool,
     deadline: Option<Instant>,
-    /// What is left for a worker or the heavy lane.
+    /// Nanoseconds left on a worker or on the heavy lane.
     ns_left: Cell<u64>,
-    /// What is left for a worker.
+    /// Bytes left on a worker.
     bytes_left: Cell<usize>,
     output_left: Cell<usize>,
     answer_left: Cell<usize>,
 }
 
 impl<'a> Budget<'a> {
-    /// Of a command at `place`; `cancelled` is asked between pieces of work, but not on a worker.
+    /// The budget of a command at `place`. `cancelled` is called between pieces of work, but not on a worker.
     pub(crate) fn new(
         runs_on: RunsOn,
         cancelled: &'a dyn Fn() -> bool,
@@ -73,15 +76,15 @@ impl<'a> Budget<'a> {
         let answer_left = Cell::new(ANSWER_BYTES_MAX);
         Budget { runs_on, cancelled, deadline, ns_left, bytes_left, output_left, answer_left }
     }
-    /// A search that is done to its end where it is.
+    /// The budget of a search that always runs to its end on the current thread.
     pub(crate) fn whole(cancelled: &'a dyn Fn() -> bool) -> Budget<'a> {
         Budget::new(RunsOn::Hard, cancelled, None)
     }
-    /// Where it runs.
+    /// The place where the command runs.
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
     }
-    /// Between two pieces of work.
+    /// Checks between two pieces of work whether to stop.
     pub(crate) fn check(&self) -> Result<(), Halt> {
         if self.runs_on == RunsOn::Worker {
             return Ok(());
@@ -94,19 +97,19 @@ impl<'a> Budget<'a> {
             _ => Ok(()),
         }
     }
-    /// After so many bytes were passed, or before they are.
+    /// Counts bytes passed or about to be passed.
     pub(crate) fn spend(&self, bytes: usize) -> Result<(), Halt> {
         self.take(&self.bytes_left, bytes)
     }
-    /// After a literal was looked for in so many bytes.
+    /// Counts bytes searched for a literal.
     pub(crate) fn looked(&self, bytes: usize) -> Result<(), Halt> {
         self.take(&self.bytes_left, bytes / LITERAL_BYTES)
     }
-    /// Before so many bytes are made.
+    /// Counts bytes of results before they are produced.
     pub(crate) fn produce(&self, bytes: usize) -> Result<(), Halt> {
         self.take(&self.output_left, bytes)
     }
-    /// The same of what the command is answered with.
+    /// Counts bytes of the reply before they are produced.
     pub(crate) fn answer(&self, bytes: usize) -> Result<(), Halt> {
         self.answer_left.set(self.answer_left.get().checked_sub(bytes).ok_or(Halt::Answer)?);
         self.produce(bytes)
@@ -117,15 +120,15 @@ impl<'a> Budget<'a> {
         }
         Ok(())
     }
-    /// What may still be built or simulated here, in nanoseconds.
+    /// Nanoseconds left for building and simulating here.
     pub(crate) fn ns_left(&self) -> u64 {
         self.ns_left.get()
     }
-    /// After so much was built or simulated.
+    /// Charges finished building or simulating.
     pub(crate) fn charge(&self, ns: u64) {
         self.ns_left.set(self.ns_left.get().saturating_sub(ns));
     }
-    /// The same in the midst of it.
+    /// Charges work in progress and checks whether to stop.
     pub(crate) fn go_on(&self, ns: u64) -> Result<(), Halt> {
         self.charge(ns);
         match self.runs_on {
@@ -134,7 +137,7 @@ impl<'a> Budget<'a> {
             _ => self.check(),
         }
     }
-    /// Before a simulation of an NFA of so many states over so many bytes, that costs as much as it can.
+    /// Checks, before a simulation over `bytes`, that the budget covers its worst case.
     pub(crate) fn afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         let (ns, left) = (simulation_ns(states, bytes), self.ns_left.get());
         match self.runs_on {
@@ -144,7 +147,8 @@ impl<'a> Budget<'a> {
             _ => self.check(),
         }
     }
-    /// The same of one that hardly ever costs as much, as where it is known what it will find.
+    /// Like [`Budget::afford`], for a simulation that almost never reaches its worst case, because its result is
+    /// already known.
     pub(crate) fn try_afford(&self, states: usize, bytes: usize) -> Result<(), Halt> {
         match self.runs_on {
             RunsOn::Worker if simulation_ns(states, bytes) > self.ns_left.get() => Err(Halt::Lane),
@@ -153,13 +157,13 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// The worst case of a simulation, in nanoseconds.
+/// Worst cost of a simulation, in nanoseconds.
 pub(crate) fn simulation_ns(states: usize, bytes: usize) -> u64 {
-    // A step more for each byte, and one place more than there are bytes.
+    // One step more per byte, and one position more than there are bytes.
     (states as u64 + 1).saturating_mul(bytes as u64 + 1).saturating_mul(SIMULATE_NS)
 }
 
-/// What building a state of a lazy DFA costs, in nanoseconds.
+/// Cost of building one state of a lazy DFA, in nanoseconds.
 pub(crate) fn build_ns(nfa_states: usize) -> u64 {
     BUILD_NS + nfa_states as u64 * BUILD_STATE_NS
 }

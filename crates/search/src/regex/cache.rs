@@ -1,51 +1,51 @@
-//! [`MachineCache`]: what one thread needs to run a machine; its [`LazyCache`] has the states of a lazy DFA that the texts
-//! so far needed.
+//! [`MachineCache`]: the data that one thread needs to run a machine. Its [`LazyCache`] holds the states of a lazy
+//! DFA that earlier texts needed.
 //!
-//! States that hard texts build are of no use to anybody and push out those of easy ones, whose building the easy ones
-//! then wait for. So where others wait, a cache has a *credit* for building what has not paid off yet: much when it is
-//! begun, cleared or made anew, so that it fills quickly; then what the easy texts earn it, little by little. A hard text
-//! so builds a few states and is given up, a thread that sees only hard ones hardly tries, and an easy text, which builds
-//! nothing once the cache has its states, notices neither.
+//! States built for a hard text help no other text, and they evict the states of easy texts, which must then be
+//! built again. On threads with a queue, a cache therefore has a *credit* for building states that have not paid
+//! off yet. The credit is large when the cache is new, cleared or recreated, so it fills quickly. After that easy
+//! texts earn credit little by little. A hard text builds a few states and is given up. A thread that sees only
+//! hard texts soon stops trying. An easy text builds nothing once the cache has its states, so it is not affected.
 //!
-//! A cache grows to the next size when it was full again after a few searches, all worth their states, or after one that
-//! was not and was allowed to find that out (on the hard lane).
+//! A cache grows to the next size when it filled again after a few searches that were all worth their states. It
+//! also grows after a search that was not worth its states and was allowed to fill the cache (on the hard lane).
 
 use super::simulate::Simulation;
 use regex_automata::hybrid::dfa as lazy;
 use strand_commands::call::RunsOn;
 
-/// Credit of a cache that was just begun, in nanoseconds for each byte that it may have: states for a small part of them.
+/// Credit of a new cache, in nanoseconds per byte of its size: enough to fill a small part of it.
 const CREDIT_NS_PER_BYTE: u64 = 3;
-/// What a search that was worth its states adds, and up to which credit.
+/// Credit earned by a search that was worth its states, and (below) the most credit that can be earned.
 const EARNED_NS: u64 = 1_000;
 const EARNED_NS_MAX: u64 = 100_000;
-/// What is always tried.
+/// Credit that every search has at least.
 const CREDIT_NS_MIN: u64 = 10_000;
-/// Most of it that one search may use up where others wait behind it on a helper thread.
+/// Most credit that one search may use on a helper thread with a queue.
 const LANE_PATIENCE_NS: u64 = 4_000_000;
-/// The same on a worker.
+/// Most credit that one search may use on a worker.
 const WORKER_PATIENCE_NS: u64 = 400_000;
-/// A cache that is full again after fewer searches is too small for what is searched.
+/// A cache that fills again after fewer searches is too small.
 const SEARCHES_PER_CLEAR_MIN: u32 = 64;
-/// What a cache has of heap, at most, for each byte that its library counts: vectors and tables double when they grow.
-/// Measured: up to 1.75 while it fills. What it had when it was full stays with it when it is cleared.
+/// Upper bound of heap bytes per byte that the library counts, because vectors and tables double when they grow.
+/// Measured: up to 1.75 while the cache fills. A cleared cache keeps the memory that it had when it was full.
 const HEAP_PER_COUNTED: usize = 2;
 
 /// One thread's caches for a machine.
 #[derive(Debug, Default)]
 pub(crate) struct MachineCache {
     pub(super) lazy: Option<LazyCache>,
-    /// Made when first needed.
+    /// Created on first use.
     simulation: Option<Box<Simulation>>,
 }
 
 impl MachineCache {
-    /// Bytes of heap, at most.
+    /// Upper bound of the heap bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lazy.as_ref().map_or(0, LazyCache::bytes)
             + self.simulation.as_ref().map_or(0, |s| size_of::<Simulation>() + s.heap_bytes())
     }
-    /// The simulation's.
+    /// The simulation of this machine.
     pub(crate) fn simulation(&mut self) -> &mut Simulation {
         self.simulation.get_or_insert_default()
     }
@@ -54,20 +54,20 @@ impl MachineCache {
 /// The states of a lazy DFA.
 #[derive(Debug)]
 pub(super) struct LazyCache {
-    /// Which of the sizes it has.
+    /// The current size, as an index into the sizes.
     pub(super) tier: usize,
     pub(super) cache: Box<lazy::Cache>,
-    /// The most that the library counted in it.
+    /// The most bytes that the library ever counted.
     counted_max: usize,
     /// Most bytes that the library may count.
     bytes_max: usize,
     credit_ns: u64,
-    /// Since it was cleared.
+    /// Searches since the cache was cleared.
     searches: u32,
 }
 
 impl LazyCache {
-    /// An empty one for `dfa`, which is that of the size `tier`.
+    /// An empty cache for `dfa`, which must be the lazy DFA of size number `tier`.
     pub(super) fn new(tier: usize, dfa: &lazy::DFA) -> LazyCache {
         let cache = Box::new(dfa.create_cache());
         let (counted_max, bytes_max) = (cache.memory_usage(), dfa.get_config().get_cache_capacity());
@@ -81,7 +81,8 @@ impl LazyCache {
     fn bytes(&self) -> usize {
         size_of::<lazy::Cache>() + HEAP_PER_COUNTED * self.counted_max
     }
-    /// What a search at `place` may build before it has to be worth it; `None`: until the cache has been full.
+    /// Nanoseconds that a search at `place` may spend on states before they must pay off; `None`: until the cache
+    /// has been full.
     pub(super) fn patience_ns(&self, runs_on: RunsOn, is_hopeless: bool) -> Option<u64> {
         let credit_ns = self.credit_ns.max(CREDIT_NS_MIN);
         match runs_on {
@@ -90,8 +91,8 @@ impl LazyCache {
             RunsOn::Hard => is_hopeless.then_some(credit_ns.min(LANE_PATIENCE_NS)),
         }
     }
-    /// A search has built states for so much, in nanoseconds, and found the cache full so often. True while the cache is
-    /// still to be filled: then what was given up need not be hard.
+    /// Records a search: the nanoseconds spent on states and how often the cache filled. Returns true while the
+    /// cache is still being filled: a text given up then is not necessarily hard.
     pub(super) fn searched(&mut self, built_ns: u64, clears: usize, gave_up: bool) -> bool {
         let counted = if clears > 0 { self.bytes_max } else { self.cache.memory_usage() };
         self.counted_max = self.counted_max.max(counted);
@@ -104,8 +105,8 @@ impl LazyCache {
         self.searches = self.searches.saturating_add(1);
         is_cold
     }
-    /// After [`LazyCache::searched`]: true when the search filled it and another size is to be tried. `gave_up`: and
-    /// whether it was allowed to fill it.
+    /// Called after [`LazyCache::searched`]. Returns true when the search filled the cache and a larger size should
+    /// be tried. `gave_up` says whether the search gave up and, if so, whether it was allowed to fill the cache.
     pub(super) fn is_too_small(&mut self, clears: usize, gave_up: Option<bool>) -> bool {
         if clears == 0 {
             return false;
@@ -114,11 +115,11 @@ impl LazyCache {
         self.begin();
         gave_up.unwrap_or(searches < SEARCHES_PER_CLEAR_MIN)
     }
-    /// True when it soon will be.
+    /// True when the cache will be full soon.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.cache.memory_usage() > self.bytes_max / 4 * 3
     }
-    /// Empties it.
+    /// Empties the cache.
     pub(super) fn reset(&mut self, dfa: &lazy::DFA) {
         self.cache.reset(dfa);
         self.begin();

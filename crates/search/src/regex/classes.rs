@@ -1,8 +1,9 @@
-//! [`Weigher`]: what the classes of a pattern will take to be made, told from its syntax alone.
+//! [`Weigher`]: estimates the cost of compiling a pattern's character classes from its syntax alone.
 //!
-//! The limit on an automaton acts when the classes are made, and 64 KiB of `\pL` make 100 MB of ranges, and with `(?i)` go
-//! through three billion code points before. So each class is weighed first, in code points gone through: a named one by its
-//! ranges, which are looked up once, and wherever case may not count by its code points too.
+//! The size limit of an automaton acts only after its classes are built. Before that, 64 KiB of `\pL` expand to 100
+//! MB of ranges, and `(?i)` walks three billion code points. So each class is weighed first. A named class weighs
+//! as much as its ranges, which are looked up once. Where case may be ignored, the class also weighs as much as its
+//! code points.
 
 use regex_syntax::ast::{
     Ast, ClassPerl, ClassSetItem, ClassUnicode, Flag, Flags, FlagsItemKind, Span, Visitor, visit,
@@ -11,14 +12,15 @@ use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, HirKind};
 use std::collections::HashMap;
 
-/// Most that the classes of one pattern may weigh: some 100 ms, and 30 MB of ranges.
+/// Largest weight of the classes of one pattern: about 100 ms and 30 MB of ranges.
 pub(crate) const CLASSES_WEIGHT_MAX: u64 = 32 << 20;
-/// What a range weighs: its bytes, where it is kept, copied and sorted.
+/// Weight of a range: its bytes in all the places where it is kept, copied and sorted.
 const RANGE_WEIGHT: u64 = 64;
-/// What it weighs to look up a class by its name.
+/// Weight of looking up a class by name.
 const LOOKUP_WEIGHT: u64 = 1 << 10;
 
-/// What the classes of `ast`, the syntax of `pattern`, weigh. `unicode` and `nocase` say how the pattern begins.
+/// The weight of the classes in `ast`, the syntax tree of `pattern`. `unicode` and `nocase` are the flags at the
+/// start of the pattern.
 pub(super) fn weigh(pattern: &str, ast: &Ast, unicode: bool, nocase: bool) -> u64 {
     let weigher =
         Weigher { pattern, named: HashMap::new(), ranges: 0, points: 0, others: 0, unicode, nocase };
@@ -30,18 +32,18 @@ pub(super) fn weigh(pattern: &str, ast: &Ast, unicode: bool, nocase: bool) -> u6
 
 struct Weigher<'p> {
     pattern: &'p str,
-    /// Ranges and code points of the classes with names, by how they are written.
+    /// Ranges and code points of each named class, by its text.
     named: HashMap<&'p str, (u64, u64)>,
     ranges: u64,
     points: u64,
     others: u64,
-    /// Somewhere in the pattern it may be by Unicode's rules, ...
+    /// True when Unicode rules may apply somewhere in the pattern.
     unicode: bool,
-    /// ... and case may not count.
+    /// True when case may be ignored somewhere in the pattern.
     nocase: bool,
 }
 
-/// There is no error.
+/// The error type of a function that cannot fail.
 enum Never {}
 
 impl<'p> Weigher<'p> {
@@ -54,7 +56,7 @@ impl<'p> Weigher<'p> {
         let Some(text) = self.pattern.get(span.start.offset..span.end.offset) else { return };
         let (ranges, points) = *self.named.entry(text).or_insert_with(|| {
             self.others += LOOKUP_WEIGHT;
-            // Too many names are refused before they are all looked up.
+            // Stop looking up names once the pattern is too heavy: it is refused anyway.
             if self.others > CLASSES_WEIGHT_MAX { (0, 0) } else { size(text, &ast()) }
         });
         self.ranges += ranges;
@@ -68,7 +70,7 @@ impl<'p> Weigher<'p> {
     }
 }
 
-/// Ranges and code points of a class; none of one that there is not, which is refused when it is made.
+/// Ranges and code points of a class; zero for an unknown class, which the compiler refuses later.
 fn size(text: &str, ast: &Ast) -> (u64, u64) {
     let made = TranslatorBuilder::new().unicode(true).utf8(false).build().translate(text, ast);
     match made.as_ref().map(|hir| hir.kind()) {
@@ -110,7 +112,7 @@ impl Visitor for Weigher<'_> {
                 self.points += last.saturating_sub(first) + 1;
                 self.ranges += 1;
             }
-            // Each item is put among those before it.
+            // Inserting each item among the earlier ones costs quadratic time.
             ClassSetItem::Union(union) => self.others += (union.items.len() as u64).pow(2),
             _ => {}
         }

@@ -1,8 +1,9 @@
-//! [`Machine`]: one automaton with its engines, immutable but for what it has learned about itself.
+//! [`Machine`]: one automaton with its engines. It is immutable except for what it learns about the sizes of its
+//! caches.
 //!
-//! A lazy DFA's cache comes in sizes ([`TIERS_BYTES`]); [`super::cache`] says when one grows. Where the largest does not help
-//! either, the pattern is *hopeless*: back to the smallest, and texts that are hard for it go to the simulation without
-//! that work.
+//! A lazy DFA's cache has one of several sizes ([`TIERS_BYTES`]), and [`super::cache`] decides when it grows. If
+//! even the largest size does not help, the pattern is *hopeless*: it returns to the smallest size, and texts that
+//! are hard for it go to the simulation without further attempts.
 
 use super::budget::{Budget, Halt, build_ns};
 use super::cache::{LazyCache, MachineCache};
@@ -21,7 +22,7 @@ use strand_commands::call::RunsOn;
 /// The sizes of a lazy DFA's cache, in bytes.
 pub(crate) const TIERS_BYTES: [usize; 3] = [2 << 20, 16 << 20, 64 << 20];
 
-/// The sizes that fit into so many bytes; the smallest always.
+/// The sizes that fit into `bytes`, but always the smallest.
 pub(crate) fn tiers_within(bytes: usize) -> &'static [usize] {
     let fit = TIERS_BYTES.iter().take_while(|tier| **tier <= bytes).count();
     &TIERS_BYTES[..fit.max(1)]
@@ -35,17 +36,17 @@ pub(crate) struct Machine {
     anchored: Anchored,
     engine: Engine,
     tiers: &'static [usize],
-    /// The largest size that a cache has grown to.
+    /// Number of the largest size that a cache has reached.
     tier: AtomicUsize,
     hopeless: AtomicBool,
 }
 
-/// What searches first.
+/// The engine that is tried first.
 #[derive(Debug)]
 enum Engine {
-    /// Every state is built: constant cost for ever.
+    /// Every state is prebuilt. The cost per byte is constant.
     Full(Box<dense::DFA<Vec<u32>>>),
-    /// States are built as they are met; one for each size of its cache.
+    /// States are built when first needed. One DFA for each cache size.
     Lazy(Vec<lazy::DFA>),
 }
 
@@ -53,14 +54,14 @@ enum Engine {
 pub(crate) struct Build {
     pub(crate) kind: MatchKind,
     pub(crate) reverse: bool,
-    /// Most bytes of a full DFA, and of the work to build it.
+    /// Most bytes of a full DFA and of the work to build it.
     pub(crate) dfa_bytes: usize,
-    /// Sizes of a lazy DFA's cache, of which there is one at least.
+    /// Sizes of a lazy DFA's cache, at least one.
     pub(crate) tiers: &'static [usize],
 }
 
 impl Machine {
-    /// Builds the engines of `nfa`, which is that of the reversed patterns where `how` says so.
+    /// Builds the engines of `nfa`. If `how` says reverse, `nfa` is the NFA of the reversed patterns.
     ///
     /// # Errors
     /// The library's reason.
@@ -106,44 +107,45 @@ impl Machine {
         })
     }
 
-    /// Bytes of heap of what is compiled.
+    /// Heap bytes of the compiled automaton.
     pub(crate) fn bytes(&self) -> usize {
         let engine = match &self.engine {
             Engine::Full(dfa) => dfa.memory_usage(),
-            // They share the NFA.
+            // All sizes share one NFA.
             Engine::Lazy(tiers) => tiers.iter().map(|dfa| size_of_val(dfa) + dfa.memory_usage()).sum(),
         };
         engine + self.nfa.memory_usage() + self.prefilter.as_ref().map_or(0, Prefilter::memory_usage)
     }
-    /// True when every state is built.
+    /// True when the machine has a full DFA.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.engine, Engine::Full(_))
     }
-    /// Bytes of the full DFA; 0 without.
+    /// Bytes of the full DFA; 0 when there is none.
     pub(crate) fn full_bytes(&self) -> usize {
         match &self.engine {
             Engine::Full(dfa) => dfa.memory_usage(),
             Engine::Lazy(_) => 0,
         }
     }
-    /// States of its NFA.
+    /// Number of NFA states.
     pub(crate) fn states(&self) -> usize {
         self.nfa.states().len()
     }
-    /// True when some texts have it quit: Unicode word boundaries beside text that is not ASCII.
+    /// True when the lazy DFA quits on some texts: the pattern has Unicode word boundaries, and the text is not
+    /// ASCII.
     pub(crate) fn is_prone_to_quit(&self) -> bool {
         !self.is_full() && self.nfa.look_set_any().contains_word_unicode()
     }
-    /// True when no cache was large enough.
+    /// True when no cache size was large enough.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.hopeless.load(Relaxed)
     }
-    /// The size that its caches have grown to.
+    /// The size that its caches have reached, in bytes.
     pub(crate) fn tier_bytes(&self) -> usize {
         self.tiers[if self.is_hopeless() { 0 } else { self.tier.load(Relaxed) }]
     }
 
-    /// Where the first match ends: leftmost-first, or the earliest end there is.
+    /// Where the first match ends: leftmost-first, or the earliest end of any match.
     pub(crate) fn end(
         &self,
         cache: &mut MachineCache,
@@ -178,8 +180,8 @@ impl Machine {
         }
     }
 
-    /// Where a match that ends at the span's end begins: for a machine of the reversed pattern. `None`: find it in another
-    /// way.
+    /// For a machine of the reversed pattern: where the match that ends at the end of the span starts. `None`: find
+    /// it another way.
     pub(crate) fn start(
         &self,
         cache: &mut MachineCache,
@@ -203,7 +205,7 @@ impl Machine {
         }
     }
 
-    /// Adds to `found` the patterns that match anywhere; stops when `enough` says so.
+    /// Adds the patterns that match anywhere to `found`. Stops when `enough` returns true.
     pub(crate) fn which(
         &self,
         cache: &mut MachineCache,
@@ -235,7 +237,7 @@ impl Machine {
         cache.simulation().which(&self.nfa, prefilter, haystack, found, budget)
     }
 
-    /// Before a simulation.
+    /// Checks the budget before a simulation.
     fn afford(
         &self,
         failed: Failed,
@@ -250,7 +252,7 @@ impl Machine {
         }
         let affordable = budget.afford(self.states(), bytes);
         if affordable == Err(Halt::Hard) && failed == Failed::Cold && budget.runs_on() == RunsOn::Worker {
-            // It need not be hard: the lane has more patience, and nobody there waits behind what is.
+            // The text is not necessarily hard. The lane allows more building, and fewer commands wait there.
             return Err(Halt::Lane);
         }
         affordable?;
@@ -258,7 +260,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The full DFA's state for a stream, where there is one.
+    /// The full DFA, for streams, if there is one.
     pub(crate) fn full(&self) -> Option<&dense::DFA<Vec<u32>>> {
         match &self.engine {
             Engine::Full(dfa) => Some(dfa),
@@ -266,7 +268,7 @@ impl Machine {
         }
     }
 
-    /// The offset of the last match before the automaton dies, or of the first.
+    /// Offset of the last match before the automaton dies, or of the first match.
     fn last<S: Steps, const REV: bool>(
         &self,
         dfa: &mut S,
@@ -283,7 +285,7 @@ impl Machine {
         Ok(last)
     }
 
-    /// Runs `search` on the lazy DFA, and learns from how it went.
+    /// Runs `search` on the lazy DFA and learns from the result.
     fn lazily<T>(
         &self,
         tiers: &[lazy::DFA],
@@ -294,7 +296,7 @@ impl Machine {
     ) -> Result<T, Failed> {
         budget.check().map_err(Failed::Halt)?;
         let (runs_on, is_hopeless) = (budget.runs_on(), self.is_hopeless());
-        // Those who come first at one place need not find out anew what those before them did.
+        // A new cache on the hard lane starts with the size that other caches needed.
         let tier = if runs_on == RunsOn::Hard && !is_hopeless { self.tier.load(Relaxed) } else { 0 };
         let stays_small = runs_on == RunsOn::Hard && is_hopeless;
         let held = cache.lazy.take().filter(|held| !stays_small || held.tier == 0);
@@ -317,7 +319,7 @@ impl Machine {
         } else if is_too_small && gave_up {
             self.hopeless.store(true, Relaxed);
         } else if gave_up && patience.ns.is_some() && held.is_nearly_full() {
-            // What it learned from hard texts is worth nothing, and the easy ones need the room.
+            // Its states come from hard texts and help nothing. Easy texts need the room.
             held.reset(dfa);
             counts.resets += 1;
         }

@@ -1,4 +1,4 @@
-//! [`Matcher`]: one thread's search of texts with one pattern.
+//! [`Matcher`]: searches texts with one pattern on one thread.
 
 use super::budget::{Budget, Halt};
 use super::cache::MachineCache;
@@ -8,12 +8,12 @@ use regex_automata::{Anchored, Input};
 use std::ops::Range;
 use strand_commands::call::RunsOn;
 
-/// What the caches went through.
+/// Counters of the engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Texts searched.
     pub(crate) searches: u64,
-    /// Their bytes.
+    /// Bytes of these texts.
     pub(crate) bytes: u64,
     /// States that lazy DFAs built.
     pub(crate) builds: u64,
@@ -21,15 +21,15 @@ pub(crate) struct Counts {
     pub(crate) clears: u64,
     /// Texts on which a lazy DFA gave up for being inefficient.
     pub(crate) give_ups: u64,
-    /// Texts on which it met a byte it cannot handle (Unicode word boundaries).
+    /// Texts on which a lazy DFA met a byte it cannot handle (Unicode word boundaries).
     pub(crate) quits: u64,
-    /// Resets of a cache after that.
+    /// Resets of a lazy DFA's cache.
     pub(crate) resets: u64,
     /// Texts that the simulation finished.
     pub(crate) simulations: u64,
 }
 
-/// Caches for one pattern, owned by one thread. Every call is given the same pattern.
+/// Caches for one pattern, owned by one thread. Every call must pass the same pattern.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
     forward: MachineCache,
@@ -38,16 +38,16 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
-    /// Bytes of heap of its caches.
+    /// Heap bytes of the caches.
     pub(crate) fn cache_bytes(&self) -> usize {
         self.forward.bytes() + self.reverse.bytes()
     }
 
-    /// Where the first match ends: leftmost-first, or the earliest end there is with `earliest` (enough to know that
-    /// there is a match).
+    /// Where the first match ends: leftmost-first. With `earliest`, the earliest end of any match, which is enough
+    /// to know that there is one.
     ///
     /// # Errors
-    /// When it has to stop, or be done elsewhere.
+    /// When the search must stop or move to another thread.
     pub(crate) fn find_end(
         &mut self,
         pattern: &Pattern,
@@ -81,7 +81,7 @@ impl Matcher {
             return Ok(None);
         };
         if budget.runs_on() == RunsOn::Worker && !pattern.has_reverse() {
-            // The other half is not compiled yet, which takes too long here.
+            // Compiling the reverse machine takes too long on a worker.
             return Err(Halt::Lane);
         }
         if let Some(reverse) = pattern.reverse()
@@ -90,13 +90,13 @@ impl Matcher {
         {
             return Ok(Some(start..end));
         }
-        // The end is known, so what is behind it does not matter.
+        // The end is known, so the text after it is not searched.
         let mut slots = [NONE; 2];
         self.slots(pattern, haystack, at..end, Anchored::No, &mut slots, budget)?;
         Ok(Some(slots[0]..slots[1]))
     }
 
-    /// The groups of the match that is `span`, as [`Matcher::find`] found it: two slots each.
+    /// The groups of the match at `span`, which [`Matcher::find`] returned: two slots each.
     ///
     /// # Errors
     /// As [`Matcher::find_end`].
@@ -122,15 +122,14 @@ impl Matcher {
         budget: &Budget<'_>,
     ) -> Result<bool, Halt> {
         let machine = &pattern.machine;
-        // Where the span is that of a match, few threads live.
+        // The span is known to match, so few threads are alive.
         budget.try_afford(machine.states(), span.len())?;
         let input = Input::new(haystack).span(span).anchored(anchored);
         self.forward.simulation().leftmost(&machine.nfa, machine.prefilter.as_ref(), &input, slots, budget)
     }
 }
 
-/// Steps through the matches of a pattern that do not overlap, as its `find` reports them from an offset on: the offset to
-/// go on from, and where the last one ended.
+/// Walks the non-overlapping matches of a pattern. Keeps the offset to continue from and the end of the last match.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     at: usize,
@@ -138,10 +137,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The next match, if there is one; `find` looks from an offset on.
+    /// The next match, if any. `find` searches from an offset on.
     ///
     /// # Errors
-    /// Those of `find`.
+    /// The errors of `find`.
     pub(crate) fn next(
         &mut self,
         len: usize,
@@ -153,7 +152,7 @@ impl Progress {
                 break;
             };
             if found.is_empty() && self.last_end == Some(found.end) {
-                // An empty match right behind the last one is none.
+                // An empty match directly after the last match does not count.
                 self.at = found.end + 1;
                 continue;
             }

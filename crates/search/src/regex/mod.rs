@@ -1,11 +1,12 @@
-//! Patterns that cost the same the millionth time: [`Pattern`] is compiled and immutable, [`Matcher`] is one thread's
-//! caches for it; [`Machine`] and [`MachineCache`] are the same for one automaton.
+//! Regular expressions with a cost that does not grow over time. [`Pattern`] is a compiled, immutable pattern;
+//! [`Matcher`] holds one thread's caches for it. [`Machine`] and [`MachineCache`] do this for a single automaton.
 //!
-//! The stack of engines, cheapest first: a required literal (memmem) rules a text out; a full DFA where it fits; else a
-//! lazy DFA, which is stepped here and not by its library, so that giving up depends on *this text alone* (states built
-//! against bytes passed, see [`budget`]) and never on what earlier texts left in the cache; and where it gives up, or
-//! meets a byte that it cannot handle, a [`simulate::Simulation`] of the NFA finishes. All but the full DFA can be
-//! cancelled, and end at a deadline. Always linear in the text. ASCII by default (`\b`, `\w`, `.`, case): `(?u)` asks for
+//! The engines, cheapest first: memmem for a required literal, which rules texts out; a full DFA if it fits; else a
+//! lazy DFA; and last a [`simulate::Simulation`] of the NFA. This crate steps the lazy DFA itself instead of
+//! calling its library. So giving up depends on *this text alone* (states built against bytes passed, see
+//! [`budget`]) and never on what earlier texts left in the cache. The simulation takes over when the lazy DFA gives
+//! up or meets a byte that it cannot handle. Every engine except the full DFA can be cancelled and ends at a
+//! deadline. The time is always linear in the text. The rules are ASCII (`\b`, `\w`, `.`, case); `(?u)` selects
 //! Unicode.
 
 pub(crate) mod budget;
@@ -27,13 +28,13 @@ pub(crate) use simulate::{NONE, Simulation, StreamState};
 
 /// Longest pattern, in bytes.
 pub(crate) const PATTERN_BYTES_MAX: usize = 64 * 1024;
-/// Largest automaton that a pattern (or a set of them) may become, in bytes.
+/// Largest automaton of a pattern or of a set, in bytes.
 pub(crate) const NFA_BYTES_MAX: usize = 4 << 20;
 /// Deepest nesting of a pattern.
 pub(crate) const PATTERN_DEPTH_MAX: u32 = 100;
-/// A pattern that is compiled for one command gets a full DFA when it, and the work to build it, stays under this, in bytes.
+/// Most bytes of a full DFA, and of the work to build it, for a pattern that is compiled for one command.
 pub(crate) const DFA_BYTES_MAX: usize = 1 << 20;
-/// The same for a pattern that is kept.
+/// Most bytes of a full DFA, and of the work to build it, for a pattern that is kept.
 pub(crate) const KEPT_DFA_BYTES_MAX: usize = 8 << 20;
 
 #[cfg(test)]

@@ -13,26 +13,26 @@ use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::sync::OnceLock;
 
-/// Shortest literal that is worth looking for before the automaton runs.
+/// Shortest literal that is searched for before the automaton runs.
 const LITERAL_BYTES_MIN: usize = 3;
 
-/// How patterns are read and compiled.
+/// How a pattern is parsed and compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// `\w`, `.`, case and the rest by Unicode's rules, not ASCII's.
+    /// Use Unicode rules, not ASCII rules, for `\w`, `.`, case and so on.
     pub(crate) unicode: bool,
-    /// Case does not count.
+    /// Ignore case.
     pub(crate) nocase: bool,
-    /// Groups are wanted.
+    /// Groups are needed.
     pub(crate) groups: bool,
     /// Most bytes of a full DFA.
     pub(crate) dfa_bytes: usize,
-    /// Sizes of a lazy DFA's cache.
+    /// The cache sizes of a lazy DFA.
     pub(crate) tiers: &'static [usize],
 }
 
 impl Options {
-    /// For a pattern that is compiled for one command.
+    /// The options of a pattern that is compiled for one command.
     pub(crate) fn once(nocase: bool) -> Options {
         Options { unicode: false, nocase, groups: false, dfa_bytes: DFA_BYTES_MAX, tiers: tiers_within(0) }
     }
@@ -43,11 +43,11 @@ impl Options {
 pub(crate) struct Pattern {
     pub(crate) hir: Hir,
     hir_bytes: usize,
-    /// Every match contains this.
+    /// A literal that every match contains.
     pub(crate) literal: Option<Finder<'static>>,
     pub(crate) machine: Machine,
     options: Options,
-    /// Finds where a match begins; made when first needed, and `None` when it cannot be made.
+    /// Finds where a match starts. Compiled on first use; `None` when it cannot be compiled.
     reverse: OnceLock<Option<Box<Machine>>>,
 }
 
@@ -55,12 +55,12 @@ impl Pattern {
     /// Compiles `pattern`.
     ///
     /// # Errors
-    /// Where the pattern is wrong and why, or which limit it exceeds.
+    /// The offset and the reason, or the limit that is exceeded.
     pub(crate) fn new(pattern: &[u8], options: Options) -> Result<Pattern, SearchError> {
         Pattern::from_hir(parse(pattern, options)?, options)
     }
 
-    /// As [`Pattern::new`], of what [`parse`] returned.
+    /// Compiles a result of [`parse`].
     ///
     /// # Errors
     /// As [`Pattern::new`].
@@ -76,10 +76,10 @@ impl Pattern {
         Ok(Pattern { hir, hir_bytes, literal, machine, options, reverse: OnceLock::new() })
     }
 
-    /// True when nothing in `text` can match.
+    /// True when `text` lacks the required literal, so nothing in it can match.
     ///
     /// # Errors
-    /// When the search has to go elsewhere.
+    /// When the search must move to another thread.
     pub(crate) fn lacks_literal(&self, text: &[u8], budget: &Budget<'_>) -> Result<bool, Halt> {
         let Some(literal) = &self.literal else { return Ok(false) };
         let found = literal.find(text);
@@ -87,22 +87,22 @@ impl Pattern {
         Ok(found.is_none())
     }
 
-    /// Bytes of heap.
+    /// Heap bytes.
     pub(crate) fn bytes(&self) -> usize {
         let literal = self.literal.as_ref().map_or(0, |l| l.needle().len());
         self.machine.bytes() + self.hir_bytes + literal + self.reverse_bytes()
     }
-    /// Bytes of what was read, which is kept.
+    /// Bytes of the parsed pattern, which is kept.
     pub(crate) fn hir_bytes(&self) -> usize {
         self.hir_bytes
     }
-    /// Those of what [`Pattern::reverse`] has made.
+    /// Bytes of the machine compiled by [`Pattern::reverse`].
     pub(crate) fn reverse_bytes(&self) -> usize {
         let reverse = self.reverse.get().and_then(|r| r.as_ref());
         reverse.map_or(0, |r| size_of::<Machine>() + r.bytes())
     }
 
-    /// The machine that finds where a match begins.
+    /// The machine that finds where a match starts.
     pub(crate) fn reverse(&self) -> Option<&Machine> {
         let build = || {
             let nfa = build_nfa(std::slice::from_ref(&self.hir), true, WhichCaptures::None).ok()?;
@@ -113,24 +113,24 @@ impl Pattern {
         self.reverse.get_or_init(build).as_deref()
     }
 
-    /// True when [`Pattern::reverse`] takes no time.
+    /// True when [`Pattern::reverse`] has nothing to compile.
     pub(crate) fn has_reverse(&self) -> bool {
         self.reverse.get().is_some()
     }
 }
 
-/// Reads a pattern.
+/// Parses a pattern.
 ///
 /// # Errors
-/// Where it is wrong and why.
+/// The offset and the reason.
 pub(crate) fn parse(pattern: &[u8], options: Options) -> Result<Hir, SearchError> {
     parse_within(pattern, options, &mut CLASSES_WEIGHT_MAX.clone())
 }
 
-/// As [`parse`]; the weight of the pattern's classes is taken from `weight_left`, before they are made.
+/// [`parse`], with the weight of the pattern's classes subtracted from `weight_left` before the classes are built.
 ///
 /// # Errors
-/// As [`parse`]; when no more is left.
+/// As [`parse`]. Also when no weight is left.
 pub(crate) fn parse_within(
     pattern: &[u8],
     options: Options,
@@ -160,10 +160,10 @@ pub(crate) fn parse_within(
     translator.translate(text, &ast).map_err(|e| syntax_error(&e.into()))
 }
 
-/// One machine for all of `patterns`, which finds every one that matches.
+/// Builds one machine for all `patterns` that reports every pattern that matches.
 ///
 /// # Errors
-/// Which limit it exceeds.
+/// The limit that is exceeded.
 pub(crate) fn build_many(patterns: &[Hir], options: Options) -> Result<Machine, SearchError> {
     let nfa = build_nfa(patterns, false, WhichCaptures::None)?;
     let prefilter = Prefilter::from_hirs_prefix(MatchKind::All, patterns);
@@ -202,9 +202,9 @@ fn syntax_error(e: &regex_syntax::Error) -> SearchError {
     SearchError::Pattern { offset, why }
 }
 
-/// About the bytes of heap of `hir`; what it is made of says no more.
+/// Approximate heap bytes of `hir`. The library does not report them.
 fn hir_bytes(hir: &Hir) -> usize {
-    // Each node has its properties in a box.
+    // Each node keeps its properties in a box.
     const PROPERTIES_BYTES: usize = 96;
     let parts = |parts: &[Hir]| size_of_val(parts) + parts.iter().map(hir_bytes).sum::<usize>();
     PROPERTIES_BYTES
@@ -219,7 +219,7 @@ fn hir_bytes(hir: &Hir) -> usize {
         }
 }
 
-/// The longest literal that stands in every match.
+/// The longest literal that every match contains.
 fn required_literal(hir: &Hir) -> Option<Finder<'static>> {
     fn longest<'h>(hir: &'h Hir, best: &mut &'h [u8]) {
         match hir.kind() {

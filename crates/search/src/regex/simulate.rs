@@ -1,9 +1,9 @@
-//! [`Simulation`]: runs an NFA over a text, state by state. The last resort of every pattern: it builds nothing, needs no
-//! more memory than the NFA has states, and knows all assertions. Unlike the library's it can be cancelled, ends at a
-//! deadline, and goes on where a stream's last piece ended.
+//! [`Simulation`]: runs an NFA over a text, state by state. The last resort of every pattern: it builds no states,
+//! needs memory only for the states of the NFA, and supports all assertions. Unlike the library's simulation it can
+//! be cancelled, ends at a deadline, and can continue with the next piece of a stream.
 //!
-//! Threads are kept in order of preference, so the first that matches is the leftmost-first match. Each carries as many
-//! slots (offsets of groups) as are asked for.
+//! Threads are ordered by preference, so the first thread that matches gives the leftmost-first match. Each thread
+//! carries as many slots (offsets of groups) as the caller needs.
 
 use super::budget::{Budget, Halt, SIMULATE_NS};
 use regex_automata::nfa::thompson::{NFA, State};
@@ -11,12 +11,12 @@ use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Input, PatternID, PatternSet, Span};
 
-/// A slot that is not set.
+/// The value of an unset slot.
 pub(crate) const NONE: usize = usize::MAX;
-/// Threads advanced between two looks at whether to go on.
+/// Threads advanced between two checks whether to stop.
 const PIECE_STEPS: usize = 1 << 14;
 
-/// The caches.
+/// The simulation's buffers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulation {
     now: Threads,
@@ -31,7 +31,7 @@ enum Frame {
     Restore(usize, usize),
 }
 
-/// States in order of preference, each once, with its slots.
+/// A set of states, ordered by preference, with the slots of each.
 #[derive(Clone, Debug, Default)]
 struct Threads {
     order: Vec<StateID>,
@@ -67,10 +67,11 @@ impl Threads {
     }
 }
 
-/// Where a stream's last piece ended.
+/// The state of a stream between two pieces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamState {
-    /// States that the next byte begins in, before empty steps are taken: assertions may look at that byte.
+    /// States before the next byte, without their empty transitions. Assertions may need to see the next byte
+    /// first.
     states: Vec<StateID>,
     last: Option<u8>,
 }
@@ -89,8 +90,8 @@ impl Simulation {
         self.now.heap_bytes() + self.next.heap_bytes() + frames + self.slots.capacity() * 8
     }
 
-    /// The leftmost-first match in the span of `input` (anchored and earliest count): its slots, as many as there is room
-    /// for, of which the first two are where it begins and ends. False when there is none.
+    /// Finds the leftmost-first match in the span of `input` (its anchored and earliest flags apply) and fills
+    /// `slots`. The first two slots are the start and the end. Returns false when there is no match.
     pub(crate) fn leftmost(
         &mut self,
         nfa: &NFA,
@@ -134,7 +135,7 @@ impl Simulation {
                 if let State::Match { .. } = state {
                     out.copy_from_slice(self.now.slots_of(i));
                     found = true;
-                    // Whatever comes after is less preferred.
+                    // Later threads are less preferred.
                     break;
                 }
                 if let Some(to) = byte.and_then(|b| target(state, b)) {
@@ -156,7 +157,7 @@ impl Simulation {
         Ok(found)
     }
 
-    /// Adds to `found` the patterns that match anywhere in `haystack`.
+    /// Adds the patterns that match anywhere in `haystack` to `found`.
     pub(crate) fn which(
         &mut self,
         nfa: &NFA,
@@ -191,8 +192,9 @@ impl Simulation {
         Ok(())
     }
 
-    /// Goes on with a stream: `each` is told each pattern that matches and how many bytes of `piece` lie before its end. No
-    /// assertion may look further than a byte to each side. `is_last`: the text ends behind it.
+    /// Continues a stream with `piece`. Calls `each` with each pattern that matches and the number of bytes of
+    /// `piece` before its end. No assertion may look more than one byte to either side. `is_last`: the text ends
+    /// with `piece`.
     pub(crate) fn feed(
         &mut self,
         nfa: &NFA,
@@ -202,7 +204,7 @@ impl Simulation {
         each: &mut dyn FnMut(PatternID, usize),
         budget: &Budget<'_>,
     ) -> Result<(), Halt> {
-        // Assertions look back at the byte before.
+        // Assertions look back at the previous byte.
         let text: Vec<u8> = stream.last.into_iter().chain(piece.iter().copied()).collect();
         let before = text.len() - piece.len();
         self.begin(nfa, 0);
@@ -217,7 +219,7 @@ impl Simulation {
             explore(nfa, &text, at, nfa.start_anchored(), &mut self.now, &mut self.stack, &mut self.slots);
             steps += self.now.order.len() + 1;
             if at + 1 == text.len() && !is_last {
-                // What follows the last byte is looked at when it has come.
+                // Assertions after the last byte wait for the next piece.
                 for id in &self.now.order {
                     let state = nfa.state(*id);
                     if let State::Match { pattern_id } = state {
@@ -242,7 +244,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Reports the threads that match and passes one byte.
+    /// Reports the threads that match and consumes one byte.
     fn advance(&mut self, nfa: &NFA, haystack: &[u8], at: usize, each: &mut dyn FnMut(PatternID)) {
         self.next.clear();
         let byte = haystack.get(at);
@@ -266,12 +268,12 @@ impl Simulation {
     }
 }
 
-/// What so many steps cost, in nanoseconds.
+/// Cost of `steps`, in nanoseconds.
 fn steps_ns(steps: usize) -> u64 {
     steps as u64 * SIMULATE_NS
 }
 
-/// Where a state that consumes a byte goes with it.
+/// The successor of a state that consumes `byte`.
 fn target(state: &State, byte: u8) -> Option<StateID> {
     match state {
         State::ByteRange { trans } => trans.matches_byte(byte).then_some(trans.next),
@@ -281,8 +283,8 @@ fn target(state: &State, byte: u8) -> Option<StateID> {
     }
 }
 
-/// Adds `id` and all states that it reaches without a byte, in order of preference. `slots` are its own; they are as
-/// before afterwards.
+/// Adds `id` and all states reachable from it without a byte, in order of preference. `slots` are the slots of
+/// `id`; they are restored before the return.
 fn explore(
     nfa: &NFA,
     haystack: &[u8],

@@ -1,5 +1,5 @@
-//! Tests of the engine stack: it finds what the PikeVM finds, hard texts leave no trace on easy ones (counted, not
-//! timed), limits hold.
+//! Tests of the engine stack: it finds what the PikeVM finds, hard texts do not slow down easy ones (counted, not
+//! timed), and limits hold.
 
 use super::machine::Build;
 use super::*;
@@ -13,10 +13,10 @@ use std::cell::Cell;
 use std::ops::Range;
 use strand_commands::call::RunsOn;
 
-/// Sizes of caches that fill quickly.
+/// Cache sizes that fill quickly.
 const SMALL: [usize; 2] = [256 << 10, 1 << 20];
 
-/// Patterns whose DFA blows up, and the alphabet of the texts they are hard on.
+/// Patterns whose DFA grows exponentially, and an alphabet of texts that are hard for them.
 const HARD: [(&str, &[u8]); 3] = [
     ("[ab]*a[ab]{18}c", b"ab"),
     ("(a|b)*a(a|b){20}[cd]", b"ab"),
@@ -106,7 +106,7 @@ fn a_larger_cache_is_tried_once_and_a_hopeless_pattern_is_known() {
 
 #[test]
 fn a_cache_grows_for_texts_that_are_worth_it() {
-    // Each text takes some states of its own and passes many bytes with each: together they fill the cache again and again.
+    // Each text needs states of its own and passes many bytes with each. Together they fill the cache repeatedly.
     let compiled = compiled("(?s)(?:a.{5}b|a.{9}b|a.{13}b|b.{15}a|[ab].{19}a)c", false, DFA_BYTES_MAX);
     let rng = &mut fastrand::Rng::with_seed(5);
     let mut m = Matcher::default();
@@ -129,7 +129,7 @@ fn what_a_command_may_do_is_for_all_its_searches_together() {
     for runs_on in [RunsOn::Worker, RunsOn::Lane] {
         let budget = Budget::new(runs_on, &|| false, None);
         let (mut done, mut halted, mut builds) = (0, None, 0);
-        // As many patterns, each with caches of its own.
+        // 1,000 patterns, each with its own caches.
         for _ in 0..1000 {
             let compiled = compiled(pattern, false, 0);
             let mut m = Matcher::default();
@@ -172,7 +172,7 @@ fn the_reverse_half_is_compiled_elsewhere_and_only_for_a_match() {
     let lane = Budget::new(RunsOn::Lane, &|| false, None);
     assert_eq!(m.find(&compiled, b"ab1", 0, &lane), Ok(Some(0..3)));
     assert_eq!(m.find(&compiled, b"-ab1", 0, &worker), Ok(Some(1..4)));
-    // What it passes is counted, not what lies behind it.
+    // The bytes passed are counted, not the bytes after them.
     let long = "ab1".to_string() + &"-".repeat(100 << 10);
     for _ in 0..1000 {
         assert_eq!(m.find(&compiled, long.as_bytes(), 0, &worker), Ok(Some(0..3)));
@@ -280,7 +280,7 @@ fn pattern() -> impl Strategy<Value = String> {
     })
 }
 
-/// All matches, by the engines.
+/// All matches that the engines find.
 fn all(m: &mut Matcher, pattern: &Pattern, text: &[u8]) -> Vec<Range<usize>> {
     let budget = Budget::whole(&|| false);
     let (mut progress, mut found) = (Progress::default(), Vec::new());
@@ -342,7 +342,7 @@ proptest! {
             let got: Vec<bool> = (0..hirs.len()).map(|i| found.contains(regex_automata::PatternID::must(i))).collect();
             prop_assert_eq!(&got, &want, "{:?} simulated in {:?}", patterns, text);
         }
-        // Every end of every pattern, whole and in pieces.
+        // Every end of every pattern, with the text whole and in pieces.
         let machine = build_many(&hirs, Options { dfa_bytes: 0, ..options }).unwrap();
         let feed = |pieces: &[&[u8]]| {
             let (mut s, mut state, mut ends, mut before) = (Simulation::default(), StreamState::default(), Vec::new(), 0);

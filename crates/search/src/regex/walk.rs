@@ -1,7 +1,7 @@
-//! [`walk`]: one pass of a DFA, full or lazy, forward or in reverse, that counts the states it builds and can be stopped.
+//! [`walk`]: one pass of a DFA, full or lazy, forward or reverse. Counts the states it builds and can be stopped.
 //!
-//! The inner loop only looks up transitions; whatever is special (a state to be built, a match, a start state behind which
-//! a literal is searched for) leaves it for one step.
+//! The inner loop only looks up transitions. A special state (one that must be built, a match, a start state after
+//! which a literal is searched) leaves the loop for one step.
 
 use super::budget::{BYTES_PER_STATE_MIN, Budget, Halt};
 use regex_automata::dfa::{Automaton, dense};
@@ -10,25 +10,25 @@ use regex_automata::util::prefilter::Prefilter;
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Input, PatternID, Span};
 
-/// Bytes passed between two looks at whether to go on: half a millisecond, should each be a miss of the processor's caches.
+/// Bytes passed between two checks whether to stop: half a millisecond if every byte misses the processor's caches.
 const PIECE_BYTES: usize = 16 * 1024;
-/// Nanoseconds of building between two such looks.
+/// Nanoseconds of building between two checks.
 const PIECE_NS: u64 = 100_000;
 
-/// Why a walk ended before its time.
+/// Why a walk ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// Told to.
+    /// The budget stopped it.
     Halt(Halt),
-    /// It builds more states than it is worth.
+    /// It built more states than they were worth.
     GaveUp,
-    /// The same, but its cache has just been begun: it may be worth more to those who come later.
+    /// It gave up like [`Failed::GaveUp`], but with a new cache, whose states may still help later texts.
     Cold,
-    /// A byte that it cannot handle (Unicode word boundaries).
+    /// It met a byte that it cannot handle (Unicode word boundaries).
     Quit,
 }
 
-/// What a state is.
+/// The kind of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
@@ -38,12 +38,12 @@ pub(super) enum Kind {
     Quit,
 }
 
-/// A DFA at work.
+/// A running DFA.
 pub(super) trait Steps {
     type Id: Copy;
-    /// The state to begin in.
+    /// The start state.
     fn start<const REV: bool>(&mut self, input: &Input<'_>) -> Result<Self::Id, Failed>;
-    /// Passes bytes from `at` on until something special comes or `stop` is reached; the state and position then.
+    /// Consumes bytes from `at` until a special state or `stop`. Returns the state and the position.
     fn run<const REV: bool>(
         &mut self,
         id: Self::Id,
@@ -51,15 +51,15 @@ pub(super) trait Steps {
         at: usize,
         stop: usize,
     ) -> (Self::Id, usize);
-    /// Passes one byte, whatever comes.
+    /// Consumes one byte, even if the next state is special.
     fn step(&mut self, id: Self::Id, byte: u8) -> Self::Id;
-    /// What follows the last byte.
+    /// The state after the last byte.
     fn end(&mut self, id: Self::Id) -> Self::Id;
-    /// What a state is.
+    /// The kind of a state.
     fn kind(&self, id: Self::Id) -> Kind;
-    /// The patterns of a match state, one by one, until `each` says no.
+    /// Passes the patterns of a match state to `each` until `each` returns false.
     fn matches(&self, id: Self::Id, each: &mut dyn FnMut(PatternID) -> bool) -> bool;
-    /// States built, and times that the cache was cleared, since the walk began.
+    /// States built and cache clears since the walk started.
     fn built(&self) -> (u64, usize);
 }
 
@@ -81,7 +81,7 @@ impl Steps for Full<'_> {
         stop: usize,
     ) -> (StateID, usize) {
         if self.0.is_accel_state(id) && !REV {
-            // It is left on these bytes only.
+            // The loop below reads only these bytes.
             let rest = &bytes[at..stop];
             let next = match *self.0.accelerator(id) {
                 [a] => memchr::memchr(a, rest),
@@ -187,7 +187,7 @@ impl Steps for Lazy<'_> {
                 return next;
             }
             self.builds += 1;
-            // It never gives up by itself: it is configured not to.
+            // The cache is configured to never give up by itself.
             return dfa.next_state(self.cache, id, byte).unwrap_or(next);
         }
         self.counted(|cache| dfa.next_state(cache, id, byte).unwrap_or(id))
@@ -218,21 +218,21 @@ fn byte<const REV: bool>(bytes: &[u8], at: usize) -> u8 {
     if REV { bytes[bytes.len() - 1 - at] } else { bytes[at] }
 }
 
-/// What a walk reports a match to: the machine, the state and the offset; no more of them when it says false.
+/// Receives each match: the machine, the state and the offset. Returns false to end the walk.
 pub(super) type OnMatch<'m, S> = &'m mut dyn FnMut(&S, <S as Steps>::Id, usize) -> bool;
 
-/// How much building a walk may do before it has to be worth it.
+/// How much a walk may build before the states must pay off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// What a state costs, in nanoseconds.
+    /// Cost of one state, in nanoseconds.
     pub(super) state_ns: u64,
-    /// States that cost so much may be built before they are weighed against the bytes passed; `None`: until the cache
-    /// has been full.
+    /// Nanoseconds of building before the states are weighed against the bytes passed; `None`: until the cache has
+    /// been full.
     pub(super) ns: Option<u64>,
 }
 
 impl Patience {
-    /// For a DFA that builds nothing.
+    /// For a full DFA, which builds nothing.
     pub(super) const UNNEEDED: Patience = Patience { state_ns: 0, ns: None };
 
     fn is_over(&self, builds: u64, clears: usize, bytes: usize) -> bool {
@@ -241,8 +241,8 @@ impl Patience {
     }
 }
 
-/// Passes the bytes of `input`'s span; matches are reported in order, each where it ends (in reverse: where it begins).
-/// What it passes and builds is charged to `budget`.
+/// Walks the bytes of `input`'s span. Reports matches in order, each at its end (in reverse: at its start). Charges
+/// the bytes passed and the states built to `budget`.
 pub(super) fn walk<S: Steps, const REV: bool>(
     dfa: &mut S,
     input: &Input<'_>,
@@ -258,7 +258,7 @@ pub(super) fn walk<S: Steps, const REV: bool>(
     result.and(spent.map_err(Failed::Halt))
 }
 
-/// How far a walk is, and what of that is charged.
+/// The progress of a walk and the part of it that is charged.
 #[derive(Default)]
 struct Passed {
     at: usize,
@@ -292,7 +292,7 @@ fn pass<S: Steps, const REV: bool>(
                 && !REV
                 && dfa.kind(id) == Kind::Start
             {
-                // Nothing is begun here: a match can only begin with the literal.
+                // No match is in progress here, and a match can only start with the literal.
                 match prefilter.find(haystack, Span { start: span.start + at, end: span.end }) {
                     None => {
                         passed.at = bytes.len();

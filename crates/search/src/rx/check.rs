@@ -1,4 +1,4 @@
-//! RX.CHECK: what a pattern will cost, before it is used.
+//! RX.CHECK: predicts the cost of a pattern before it is used.
 
 use super::set::check_groups;
 use crate::error::{SearchError, lossy};
@@ -9,14 +9,14 @@ use crate::trigram::Query;
 use regex_syntax::hir::literal::Extractor;
 use strand_commands::call::LaneCall;
 
-/// A full DFA's time for a byte, in nanoseconds, at worst.
+/// Worst time of a full DFA per byte, in nanoseconds.
 const FULL_NS: f64 = 3.0;
 
-/// `RX.CHECK pattern [UNICODE] [NOCASE]`: a map of the engine that it gets, sizes, the literals that it begins with or must
-/// contain, its worst time for 1,000 bytes, and whether it is prone to quit.
+/// `RX.CHECK pattern [UNICODE] [NOCASE]`: a map of the pattern's engine, its sizes, the literals that it starts
+/// with or must contain, its worst time for 1,000 bytes, and whether its lazy DFA can quit.
 ///
 /// # Errors
-/// What is wrong with the pattern.
+/// The error in the pattern.
 pub(crate) fn check(call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
     let mut options = Options { groups: true, dfa_bytes: KEPT_DFA_BYTES_MAX, ..Options::once(false) };

@@ -1,4 +1,4 @@
-//! RX.SET, RX.DEL, RX.LIST: defining sets.
+//! RX.SET, RX.DEL, RX.LIST: the commands that define sets.
 
 use super::set::{Definition, Set};
 use super::*;
@@ -9,16 +9,17 @@ use std::collections::HashSet;
 use strand_commands::call::LaneCall;
 use strand_wire::args::Args;
 
-/// `RX.SET name ID id pattern [ID id pattern ...] [UNICODE] [NOCASE] [MEMORY bytes] [DEADLINE ms]`. Whoever searches
-/// meanwhile finishes with the set of before.
+/// `RX.SET name ID id pattern [ID id pattern ...] [UNICODE] [NOCASE] [MEMORY bytes] [DEADLINE ms]`. Searches that
+/// are running finish with the old set.
 ///
 /// # Errors
-/// What is wrong with the arguments or a pattern.
+/// The error in the arguments or in a pattern.
 pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 3)?;
     check_may_change(call, call.args.at(1))?;
     let definition = parse(call.args)?;
-    // It is done although its client has gone, as every command that changes something; what it may cost is bounded.
+    // The command completes although its client has gone, like every command that changes data. Its cost is
+    // bounded.
     let cancelled = || {
         call.pause();
         false
@@ -30,7 +31,7 @@ pub(crate) fn set(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Search
     Ok(())
 }
 
-/// `RX.DEL name [name ...]`: how many there were.
+/// `RX.DEL name [name ...]`: returns how many of the sets existed.
 ///
 /// # Errors
 /// None of its own.
@@ -109,10 +110,10 @@ fn check_name(what: &str, name: &[u8]) -> Result<(), SearchError> {
     Ok(())
 }
 
-/// The number behind an option.
+/// The number after an option.
 ///
 /// # Errors
-/// When there is none in `range`.
+/// When it is missing or not in `range`.
 pub(super) fn number(
     name: &str,
     text: Option<&[u8]>,

@@ -1,5 +1,5 @@
-//! RX.MATCH, RX.FINDALL, RX.CAPTURES, RX.REPLACE: a text against a set. Results are gathered before the reply is begun, so
-//! that a search which turns out to be too much where it is can be done elsewhere.
+//! RX.MATCH, RX.FINDALL, RX.CAPTURES, RX.REPLACE: searches a text with a set. Results are gathered before the reply
+//! starts, so a search that is too expensive here can still move to another thread.
 
 use super::commands::number;
 use super::registry::{Caches, ThreadCaches};
@@ -14,13 +14,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// What a row of a reply takes beside what matched, in bytes.
+/// Bytes of a reply row without the matched text.
 const ROW_BYTES: usize = 64;
 
-/// `RX.MATCH name text`: the ids of the patterns that match anywhere in the text, in the set's order.
+/// `RX.MATCH name text`: the ids of the patterns that match anywhere in the text, in the order of the set.
 ///
 /// # Errors
-/// When there is no such set, or the search must stop.
+/// When the set does not exist, or the search must stop.
 pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (caches, text) = begin(search, call)?;
     let found = caches
@@ -30,12 +30,12 @@ pub(crate) fn matching(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.FINDALL name text [LIMIT n] [SPANS]`: rows `[id, match]` or, with SPANS, `[id, start, end]` in bytes, pattern after
-/// pattern in the set's order, the matches of each from left to right, none overlapping another of it.
+/// `RX.FINDALL name text [LIMIT n] [SPANS]`: rows `[id, match]`, or with SPANS `[id, start, end]` in bytes. Rows
+/// are ordered by pattern, in the order of the set, then from left to right. Matches of one pattern do not overlap.
 ///
 /// # Errors
-/// As [`matching`]; more than [`MATCHES_MAX`] matches, or more bytes of them than
-/// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX).
+/// As [`matching`]. Also when there are more than [`MATCHES_MAX`] matches, or more than
+/// [`ANSWER_BYTES_MAX`](crate::regex::budget::ANSWER_BYTES_MAX) bytes of matches.
 pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let (caches, text) = begin(search, call)?;
     let (mut limit, mut spans, mut at) = (None, false, 3);
@@ -74,8 +74,8 @@ pub(crate) fn find_all(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.CAPTURES name text [LIMIT n]`: as RX.FINDALL, rows `[id, groups]`: a map of each group that took part, by its name or
-/// number (0 is the whole match), to what it matched.
+/// `RX.CAPTURES name text [LIMIT n]`: like RX.FINDALL, with rows `[id, groups]`. `groups` maps each group that took
+/// part, by name or number (0 is the whole match), to the text it matched.
 ///
 /// # Errors
 /// As [`find_all`].
@@ -115,11 +115,12 @@ pub(crate) fn captures(search: &Search, call: &mut LaneCall<'_>) -> Result<(), S
     Ok(())
 }
 
-/// `RX.REPLACE name text replacement [LIMIT n]`: the text with every match replaced (the first `n` of each pattern);
-/// `$1` and `${name}` stand for groups, `$$` for a dollar. Of several patterns each works on what the one before left.
+/// `RX.REPLACE name text replacement [LIMIT n]`: the text with every match replaced (the first `n` of each
+/// pattern). `$1` and `${name}` stand for groups, `$$` for a dollar. With several patterns, each one works on the
+/// result of the previous one.
 ///
 /// # Errors
-/// As [`find_all`]; a result over [`REPLACED_BYTES_MAX`].
+/// As [`find_all`]. Also when the result exceeds [`REPLACED_BYTES_MAX`].
 pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 4)?;
     let (caches, text) = begin(search, call)?;
@@ -151,7 +152,7 @@ pub(crate) fn replace(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Se
     Ok(())
 }
 
-/// What RX.REPLACE does.
+/// The inputs of RX.REPLACE.
 struct Replacing<'a> {
     replacement: &'a [u8],
     limit: Option<usize>,
@@ -160,7 +161,7 @@ struct Replacing<'a> {
 }
 
 impl Replacing<'_> {
-    /// Replaces the matches of the pattern at `i`; `None` when there are none.
+    /// Replaces the matches of pattern number `i`; `None` when it does not match.
     fn one(
         &mut self,
         set: &Set,
@@ -195,7 +196,8 @@ impl Replacing<'_> {
                         && *start != NONE
                         && *end != NONE
                     {
-                        // Once it is too long it is not made longer: `$0` may stand there any number of times.
+                        // Stop growing a result that is over the limit: the replacement may contain `$0` any number
+                        // of times.
                         if out.len() <= REPLACED_BYTES_MAX {
                             out.extend_from_slice(&text[*start..*end]);
                         }
@@ -221,7 +223,7 @@ impl Replacing<'_> {
     }
 }
 
-/// The caches and the text of a command whose arguments begin with a set's name and a text.
+/// The caches and the text of a command whose arguments start with a set's name and a text.
 fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>, &'a [u8]), SearchError> {
     check_arity(call, 3)?;
     check_may_use(call, call.args.at(1))?;
@@ -233,7 +235,7 @@ fn begin<'a>(search: &Search, call: &LaneCall<'a>) -> Result<(Arc<ThreadCaches>,
     Ok((search.regexes.caches(call.args.at(1))?, text))
 }
 
-/// Which patterns match anywhere.
+/// The patterns that match anywhere.
 fn which(
     caches: &ThreadCaches,
     set: &Set,
@@ -257,10 +259,10 @@ fn which(
     Ok(found)
 }
 
-/// What [`each_match`] calls for a match: the caches, the budget, the pattern's number, the match.
+/// Called by [`each_match`] for each match, with the caches, the budget, the pattern's number and the match.
 type OnMatch<'f> = &'f mut dyn FnMut(&mut Caches, &Budget<'_>, usize, Range<usize>) -> Result<(), Halt>;
 
-/// Calls `each` for every match, up to `limit` or one more than [`MATCHES_MAX`].
+/// Calls `each` for every match, up to `limit` or [`MATCHES_MAX`] + 1.
 fn each_match(
     caches: &ThreadCaches,
     set: &Set,
@@ -294,7 +296,7 @@ fn each_match(
     Ok(())
 }
 
-/// Many matches are not for a worker; between them it is asked whether to go on.
+/// Moves a search with many matches off a worker. Elsewhere checks between matches whether the search must stop.
 fn check_place(matches: usize, budget: &Budget<'_>) -> Result<(), Halt> {
     match budget.runs_on() {
         RunsOn::Worker if matches > WORKER_MATCHES_MAX => Err(Halt::Lane),

@@ -1,12 +1,12 @@
-//! [`Registry`]: the sets by name, and each thread's [`ThreadCaches`] at a set: its caches and counters.
+//! [`Registry`]: maps names to sets. Each thread has a [`ThreadCaches`] at a set: its caches and counters.
 //!
-//! Threads share nothing that changes while they search: a thread has a slot of its own, whose lock nobody else takes
-//! but who redefines a set, and finds its caches there. A redefinition raises the version, which is one shared word that
-//! is only read; then it has every slot drop the caches of the old set, so that no idle thread keeps it.
+//! Searching threads share no changing data. Each thread finds its caches in its own slot. Only a redefinition takes
+//! another thread's slot lock. A redefinition raises the version, one shared word that searches only read. It then
+//! drops the caches of the old set from every slot, so that no idle thread keeps the set alive.
 //!
-//! When the caches of a set have grown past its memory, the thread with the most loses its caches: those that need little, as
-//! threads do that see easy texts, keep it. Nothing large is freed on a worker: the [`Registry::tick`] of a helper thread
-//! does that, and until then it is counted.
+//! When the caches of a set exceed its memory, the thread with the most bytes loses its caches. Threads that search
+//! easy texts need little and keep theirs. A worker never frees a large cache. [`Registry::tick`] frees it on a
+//! helper thread, and until then it is counted.
 
 use super::set::Set;
 use super::stats::CacheStats;
@@ -23,29 +23,29 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// Slots: more threads than these share some.
+/// Number of slots. When there are more threads, some share a slot.
 const SLOTS: usize = 64;
 
-/// The sets and who searches with them.
+/// The sets and the thread_sets of all threads.
 #[derive(Debug)]
 pub(crate) struct Registry {
     sets: RwLock<BTreeMap<Vec<u8>, Arc<Set>>>,
     version: AtomicU64,
     slots: Box<[ThreadSlot]>,
-    /// Sets that are no more, but that streams or searches still use.
+    /// Replaced or deleted sets that streams or searches still use.
     retired: Mutex<Vec<Weak<Set>>>,
     garbage: Mutex<Vec<Garbage>>,
     garbage_bytes: AtomicU64,
 }
 
-/// What is to be freed by a helper thread.
+/// Memory that a helper thread must free.
 #[derive(Debug)]
 enum Garbage {
     Caches(Caches),
     ThreadCaches(Arc<ThreadCaches>),
 }
 
-/// On cache lines of its own.
+/// Aligned to its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct ThreadSlot(Mutex<ThreadSets>);
@@ -56,34 +56,34 @@ struct ThreadSets {
     by_name: HashMap<Vec<u8>, Arc<ThreadCaches>>,
 }
 
-/// A thread's caches for a set.
+/// A thread's caches for one set.
 #[derive(Debug)]
 pub(crate) struct ThreadCaches {
     pub(crate) set: Arc<Set>,
     held: Mutex<Caches>,
-    /// What the caches were counted as when the last search ended.
+    /// Bytes of the caches when the last search ended.
     bytes: AtomicU64,
-    /// It is to give up its caches after the search that runs.
+    /// True when the caches must be dropped after the running search.
     is_to_evict: AtomicBool,
     pub(crate) stats: CacheStats,
 }
 
-/// What the lock of [`ThreadCaches`] guards.
+/// The data behind the lock of [`ThreadCaches`].
 #[derive(Debug, Default)]
 pub(crate) struct Caches {
     pub(crate) together: MachineCache,
-    /// One for each pattern, made when first needed, with the bytes that it was counted as.
+    /// The matcher of each pattern, created on first use, and its counted bytes.
     matchers: Vec<(Matcher, u64)>,
-    /// Those used by the search that runs.
+    /// Matchers used by the running search.
     used: Vec<usize>,
-    /// What all matchers were counted as.
+    /// Counted bytes of all matchers.
     matchers_bytes: u64,
-    /// What all was counted as.
+    /// Counted bytes of the whole caches.
     bytes: u64,
 }
 
 impl Caches {
-    /// The caches for the pattern at `i`.
+    /// The caches for pattern number `i`.
     pub(crate) fn matcher(&mut self, set: &Set, i: usize) -> &mut Matcher {
         if self.matchers.is_empty() {
             self.matchers.resize_with(set.members.len(), Default::default);
@@ -94,7 +94,7 @@ impl Caches {
         }
         &mut self.matchers[i].0
     }
-    /// Looks at what was used since the last time: bytes of all, counts.
+    /// Updates the counters of the matchers used since the last call. Returns the bytes of the caches.
     fn settle(&mut self, set: &Set, stats: &CacheStats) -> u64 {
         for i in self.used.drain(..) {
             set.members[i].count_reverse(set);
@@ -111,7 +111,7 @@ thread_local! {
     static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// This thread's slot.
+/// The slot of this thread.
 fn slot() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     SLOT.with(|slot| {
@@ -137,10 +137,10 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds a set, or puts it in the place of one.
+    /// Adds a set or replaces the one with this name.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many sets.
     pub(crate) fn put(&self, name: &[u8], set: Set) -> Result<(), SearchError> {
         let old = {
             let mut sets = self.sets.write();
@@ -163,7 +163,7 @@ impl Registry {
     pub(crate) fn definitions(&self) -> Vec<Words> {
         self.sets.read().values().map(|set| set.source.clone()).collect()
     }
-    /// Removes a set; false when there is none.
+    /// Removes a set. Returns false when it does not exist.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let removed = {
             let mut sets = self.sets.write();
@@ -183,14 +183,14 @@ impl Registry {
     /// The set called `name`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub(crate) fn set(&self, name: &[u8]) -> Result<Arc<Set>, SearchError> {
         self.sets.read().get(name).cloned().ok_or_else(no_such_set)
     }
     /// This thread's caches at the set called `name`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the set does not exist.
     pub(crate) fn caches(&self, name: &[u8]) -> Result<Arc<ThreadCaches>, SearchError> {
         let mut thread_sets = self.slots[slot()].0.lock();
         if thread_sets.version != self.version.load(Acquire) {
@@ -219,7 +219,7 @@ impl Registry {
         };
         self.slots.iter().flat_map(at).collect()
     }
-    /// Bytes of all caches, and of all that is compiled: of the sets, and of those that are no more but still in use.
+    /// Bytes of all caches and of everything compiled: the sets, and old sets that are still in use.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |set: &Set| set.cache_bytes.load(Relaxed) + set.compiled_bytes();
         let now: u64 = self.sets.read().values().map(|set| of(set)).sum();
@@ -227,7 +227,7 @@ impl Registry {
         let retired: u64 = retired.iter().filter_map(Weak::upgrade).map(|set| of(&set)).sum();
         now + retired + self.garbage_bytes.load(Relaxed)
     }
-    /// Frees what workers left behind; on a helper thread, some times a second.
+    /// Frees what workers left behind. Called several times a second on a helper thread.
     pub(crate) fn tick(&self) {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         for garbage in garbage {
@@ -241,22 +241,22 @@ impl Registry {
             }
         }
     }
-    /// How many sets there are.
+    /// Number of sets.
     pub(crate) fn len(&self) -> usize {
         self.sets.read().len()
     }
 
-    /// Remembers a set that is no more for as long as somebody has it.
+    /// Remembers a replaced or deleted set while it is still in use.
     fn retire(&self, set: &Arc<Set>) {
         let mut retired = self.retired.lock();
         retired.retain(|set| set.strong_count() > 0);
         retired.push(Arc::downgrade(set));
     }
-    /// Has every thread forget the sets that are no more.
+    /// Drops the thread_sets at old sets from every slot.
     fn sweep(&self) {
         for slot in &self.slots {
             let left = self.update(&mut slot.0.lock());
-            // A worker that wants its slot does not wait for this.
+            // Freed outside the slot's lock, so the worker of the slot does not wait.
             drop(left);
         }
         self.tick();
@@ -270,7 +270,7 @@ impl Registry {
         };
         thread_sets.by_name.extract_if(is_left).map(|(_, caches)| caches).collect()
     }
-    /// A set has more caches than its memory: takes them from the thread that has most.
+    /// Called when the caches of `set` exceed its memory. Drops the caches of the thread with the most bytes.
     fn evict(&self, set: &Arc<Set>, runs_on: RunsOn) {
         let all = self.caches_at(set);
         let Some(largest) = all.iter().max_by_key(|caches| caches.bytes.load(Relaxed)) else { return };
@@ -286,10 +286,10 @@ fn no_such_set() -> SearchError {
 }
 
 impl ThreadCaches {
-    /// Runs `search` over `text` with these caches, counts what it did, and keeps to the set's memory.
+    /// Runs `search` over `text` with these caches, counts its work, and enforces the set's memory limit.
     ///
     /// # Errors
-    /// Those of `search`.
+    /// The errors of `search`.
     pub(crate) fn search<T>(
         &self,
         registry: &Registry,
@@ -308,7 +308,7 @@ impl ThreadCaches {
         };
         let deadline = (call.runs_on != RunsOn::Worker).then(|| start + set.deadline);
         let budget = Budget::new(call.runs_on, &cancelled, deadline);
-        // Threads that share a slot do not wait for each other.
+        // Threads that share a slot never wait for each other: the second one uses new caches.
         let (mut own, mut spare) = (self.held.try_lock(), Caches::default());
         let held = own.as_deref_mut().unwrap_or(&mut spare);
         let result = search(set, held, &budget);
@@ -316,7 +316,7 @@ impl ThreadCaches {
         self.stats.searched(text.len(), start, result.as_ref().err().copied());
         let mut is_over = false;
         if bytes != held.bytes {
-            // Added first: it must not be less than it is at any time.
+            // Add before subtracting: the sum must never be too small.
             let all = set.cache_bytes.fetch_add(bytes, Relaxed) + bytes - held.bytes;
             set.cache_bytes.fetch_sub(held.bytes, Relaxed);
             held.bytes = bytes;
@@ -341,7 +341,7 @@ impl ThreadCaches {
         Ok(result?)
     }
 
-    /// Lets go of the caches.
+    /// Drops the caches.
     fn give_up(&self, held: &mut Caches, registry: &Registry, runs_on: RunsOn) {
         let held = std::mem::take(held);
         self.bytes.store(0, Relaxed);

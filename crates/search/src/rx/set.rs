@@ -1,4 +1,4 @@
-//! [`Set`]: patterns with ids, compiled together and one by one.
+//! [`Set`]: patterns with ids, compiled one by one and, where they fit, together.
 
 use super::*;
 use crate::definitions::Words;
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A pattern of a set with many gets a full DFA up to this, in bytes.
+/// Largest full DFA of one pattern in a set of many, in bytes.
 const SMALL_DFA_BYTES: usize = 16 << 10;
 
-/// Most that the classes of all patterns of a set may weigh: a second of a helper thread.
+/// Largest weight of the classes of a set: about one second of a helper thread.
 const SET_CLASSES_WEIGHT_MAX: u64 = 8 * CLASSES_WEIGHT_MAX;
 
-/// What RX.SET was given.
+/// The arguments of RX.SET.
 #[derive(Debug)]
 pub(crate) struct Definition<'a> {
     pub(crate) patterns: Vec<(&'a [u8], &'a [u8])>,
@@ -31,9 +31,10 @@ pub(crate) struct Definition<'a> {
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) members: Vec<Member>,
-    /// All patterns in one pass, for a set of several that fits.
+    /// All patterns in one machine, for a set of several that fits.
     together: Option<Machine>,
-    /// Every end of every match, for streams: [`Set::together`] or, for a single pattern, made when first needed.
+    /// Reports every end of every match, for streams. For several patterns this is [`Set::together`]. For a single
+    /// pattern it is compiled on first use.
     ends: OnceLock<Option<Machine>>,
     pub(crate) unicode: bool,
     pub(crate) nocase: bool,
@@ -42,10 +43,10 @@ pub(crate) struct Set {
     pub(crate) compile_us: u64,
     /// Bytes of the caches of all threads.
     pub(crate) cache_bytes: AtomicU64,
-    /// Bytes of what is compiled.
+    /// Bytes of the compiled machines.
     compiled_bytes: AtomicU64,
     options: Options,
-    /// The RX.SET that made it.
+    /// The RX.SET command that defined the set.
     pub(crate) source: Words,
 }
 
@@ -54,12 +55,12 @@ pub(crate) struct Set {
 pub(crate) struct Member {
     pub(crate) id: Vec<u8>,
     pub(crate) pattern: Pattern,
-    /// Its reverse half is among the bytes of the set.
+    /// True when the reverse machine is counted in the bytes of the set.
     reverse_is_counted: AtomicBool,
 }
 
 impl Member {
-    /// Adds the reverse half, once it is compiled, to the bytes of `set`, which has this member.
+    /// Adds the reverse machine, once it is compiled, to the bytes of `set`, which contains this member.
     pub(crate) fn count_reverse(&self, set: &Set) {
         if !self.reverse_is_counted.load(Relaxed)
             && self.pattern.has_reverse()
@@ -71,10 +72,10 @@ impl Member {
 }
 
 impl Set {
-    /// Compiles; `cancelled` is asked between patterns.
+    /// Compiles a set. `cancelled` is checked between patterns.
     ///
     /// # Errors
-    /// Which pattern is wrong and why, or which limit is exceeded.
+    /// The wrong pattern and the reason, or the limit that is exceeded.
     pub(crate) fn new(definition: &Definition<'_>, cancelled: &dyn Fn() -> bool) -> Result<Set, SearchError> {
         let (start, n) = (Instant::now(), definition.patterns.len());
         let options = Options {
@@ -82,11 +83,11 @@ impl Set {
             nocase: definition.nocase,
             groups: true,
             dfa_bytes: (KEPT_DFA_BYTES_MAX / n).max(SMALL_DFA_BYTES),
-            // A pattern has a cache for each direction.
+            // A pattern has one cache for each direction.
             tiers: tiers_within(definition.memory_bytes / 2),
         };
         let (mut members, mut hirs, mut bytes) = (Vec::with_capacity(n), Vec::with_capacity(n), 0);
-        // A copy of each pattern is held until all are compiled together.
+        // A copy of each parsed pattern is kept until all are compiled together.
         let mut together_bytes = 0;
         let mut weight_left = SET_CLASSES_WEIGHT_MAX;
         for (id, text) in &definition.patterns {
@@ -113,7 +114,7 @@ impl Set {
             bytes += id.len() + size_of::<Member>();
             members.push(Member { id: id.to_vec(), pattern, reverse_is_counted: AtomicBool::new(false) });
         }
-        // What is too big together is searched for one by one.
+        // A set too large for one machine is searched pattern by pattern.
         let kept = Options { dfa_bytes: KEPT_DFA_BYTES_MAX, ..options };
         let together = (n > 1 && hirs.len() == n).then(|| build_many(&hirs, kept).ok()).flatten();
         bytes += size_of::<Set>() + together.as_ref().map_or(0, Machine::bytes);
@@ -132,19 +133,19 @@ impl Set {
             source: Words::new(),
         })
     }
-    /// Keeps the command that made it, whose bytes count as its own.
+    /// Stores the defining command and adds its bytes to the size of the set.
     pub(crate) fn keep_source(&mut self, source: Words) {
         let bytes: usize = source.iter().map(|word| size_of::<Vec<u8>>() + word.len()).sum();
         self.compiled_bytes.fetch_add(bytes as u64, Relaxed);
         self.source = source;
     }
 
-    /// The machine for all patterns in one pass.
+    /// The machine that searches all patterns in one pass.
     pub(crate) fn together(&self) -> Option<&Machine> {
         self.together.as_ref()
     }
 
-    /// The machine that finds every end of every match; makes it where it is not there yet.
+    /// The machine that reports every end of every match. Compiled on first use.
     pub(crate) fn ends(&self) -> Option<&Machine> {
         let make = || {
             let machine = build_many(&[self.members[0].pattern.hir.clone()], self.options).ok()?;
@@ -158,22 +159,22 @@ impl Set {
         }
     }
 
-    /// Bytes of what is compiled.
+    /// Bytes of the compiled machines.
     pub(crate) fn compiled_bytes(&self) -> u64 {
         self.compiled_bytes.load(Relaxed)
     }
 
-    /// The machines that are searched with first.
+    /// The machines that a search uses first.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
         let one_by_one = if self.together.is_some() { &[][..] } else { &self.members[..] };
         self.together.iter().chain(one_by_one.iter().map(|m| &m.pattern.machine))
     }
 }
 
-/// Refuses a pattern with more than [`GROUPS_MAX`].
+/// Refuses a pattern with more than [`GROUPS_MAX`] groups.
 ///
 /// # Errors
-/// That.
+/// When there are more.
 pub(super) fn check_groups(pattern: &Pattern) -> Result<(), SearchError> {
     if pattern.machine.nfa.group_info().group_len(PatternID::ZERO) > GROUPS_MAX {
         let text = format!("ERR Too many groups: at most {GROUPS_MAX} are allowed in a pattern");
@@ -182,7 +183,7 @@ pub(super) fn check_groups(pattern: &Pattern) -> Result<(), SearchError> {
     Ok(())
 }
 
-/// Says which pattern of several an error is about.
+/// Adds the pattern's id to an error about one pattern of several.
 fn of_pattern(error: SearchError, id: &[u8], patterns: usize) -> SearchError {
     match error {
         SearchError::Pattern { offset, why } if patterns > 1 => {

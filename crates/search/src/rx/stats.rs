@@ -1,6 +1,6 @@
-//! [`CacheStats`]: what a thread's searches with a set went through; RX.STATS adds them up.
+//! [`CacheStats`]: counters of a thread's searches with a set. RX.STATS adds them up.
 //!
-//! Only the thread that has the caches writes, so a counter is a load and a store; readers may be a search behind.
+//! Only the owner of the caches writes, so an update is a load and a store. A reader may miss the latest search.
 
 use super::registry::ThreadCaches;
 use crate::error::SearchError;
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_commands::call::LaneCall;
 
-/// Buckets of nanoseconds a byte: under 1, 2, 4 ... and the rest.
+/// Buckets of nanoseconds per byte: below 1, 2, 4 ... and one for the rest.
 const BUCKETS: usize = 20;
-/// Shorter texts say nothing about the time of a byte.
+/// Shorter texts are not timed: their time per byte means nothing.
 const TIMED_BYTES_MIN: usize = 64;
 
 /// The counters of a caches.
@@ -41,7 +41,7 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl CacheStats {
-    /// What an engine counted.
+    /// Adds the counts of an engine.
     pub(crate) fn add(&self, c: &Counts) {
         for (counter, n) in [
             (&self.builds, c.builds),
@@ -54,7 +54,7 @@ impl CacheStats {
             add(counter, n);
         }
     }
-    /// A search is over, or goes elsewhere.
+    /// Counts a search that has ended or moves to another thread.
     pub(crate) fn searched(&self, bytes: usize, start: Instant, halt: Option<Halt>) {
         match halt {
             Some(Halt::Lane) => return add(&self.to_lane, 1),
@@ -71,7 +71,7 @@ impl CacheStats {
             add(&self.ns_per_byte[bucket.min(BUCKETS - 1)], 1);
         }
     }
-    /// Its caches went over the set's memory and were dropped.
+    /// Counts a drop of the caches because the set exceeded its memory.
     pub(crate) fn evicted(&self) {
         add(&self.evictions, 1);
     }
@@ -80,7 +80,7 @@ impl CacheStats {
 /// RX.STATS.
 ///
 /// # Errors
-/// When there is no such set.
+/// When the set does not exist.
 pub(crate) fn stats(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 2)?;
     check_may_use(call, call.args.at(1))?;
@@ -139,7 +139,7 @@ fn histogram(caches: &[Arc<ThreadCaches>]) -> [u64; BUCKETS] {
     all
 }
 
-/// The upper end of the bucket in which that share of all lies; 0 without any.
+/// The upper end of the bucket that contains the quantile `share`; 0 when the histogram is empty.
 fn quantile(histogram: &[u64; BUCKETS], share: f64) -> u64 {
     let wanted = (histogram.iter().sum::<u64>() as f64 * share).ceil() as u64;
     let mut seen = 0;

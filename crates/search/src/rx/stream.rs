@@ -1,8 +1,9 @@
-//! RX.STREAM: a text that comes in pieces. A stream reports where matches *end*, every end of every pattern, as its
-//! automaton passes them; where they begin it cannot know without keeping the text.
+//! RX.STREAM: a text that arrives in pieces. A stream reports every *end* of every match of every pattern, as the
+//! automaton passes it. It cannot report starts, because it does not keep the text.
 //!
-//! Streams belong to the client that opened them, and go with it. One runs on the set as it was when it was opened: on the
-//! full DFA where there is one, else on the simulation, whose state between two pieces is a list of states.
+//! A stream belongs to the client that opened it and is closed with it. It keeps the set as it was when the stream
+//! was opened. It runs on the full DFA if there is one, else on the simulation, which stores a list of states
+//! between two pieces.
 
 use super::set::Set;
 use super::*;
@@ -19,28 +20,28 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use strand_commands::call::{LaneCall, RunsOn};
 
-/// Most streams that a client has open.
+/// Most open streams of a client.
 pub(crate) const STREAMS_PER_CLIENT_MAX: usize = 64;
-/// Most ends that one piece is answered with; the others are counted.
+/// Most ends in the reply to one piece. Further ends are only counted.
 pub(crate) const ENDS_MAX: usize = 10_000;
-/// Bytes between two looks at whether to go on.
+/// Bytes between two checks whether to stop.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Most bytes that the sets of a client's streams have when they are compiled, each counted once: a stream keeps its set
-/// even when that has been redefined.
+/// Most compiled bytes of the sets of a client's streams, each set counted once. A stream keeps its set alive even
+/// after a redefinition.
 const SETS_BYTES_MAX: u64 = 256 << 20;
 
-/// All open streams. Its lock is only held for a look; no stream's own is waited for on a worker, and what a client leaves
-/// behind is freed by [`Streams::tick`].
+/// All open streams. The lock of this table is held only briefly. A worker never waits for the lock of a stream.
+/// [`Streams::tick`] frees the streams of disconnected clients.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     clients: Mutex<HashMap<u64, Client>>,
-    /// Of clients that are gone.
+    /// Streams of disconnected clients.
     left: Mutex<Vec<Client>>,
     totals: Arc<Totals>,
 }
 
-/// Of all streams, open or about to be freed.
+/// Bytes of all streams, open or about to be freed.
 #[derive(Debug, Default)]
 struct Totals {
     streams: AtomicU64,
@@ -65,7 +66,7 @@ struct Stream {
     state: State,
     /// Bytes fed.
     position: u64,
-    /// What it was counted as.
+    /// Counted bytes of the stream.
     bytes: u64,
     totals: Arc<Totals>,
 }
@@ -77,7 +78,7 @@ impl Stream {
         stream.count();
         stream
     }
-    /// Looks at what it has become.
+    /// Updates the counted bytes.
     fn count(&mut self) {
         let state = match &self.state {
             State::Full(_) => 0,
@@ -102,7 +103,7 @@ enum State {
     Simulated(Box<(Simulation, StreamState)>),
 }
 
-/// What a piece gave.
+/// The result of a piece.
 #[derive(Debug, Default)]
 struct Ends {
     count: u64,
@@ -123,18 +124,18 @@ impl Streams {
     pub(crate) fn bytes(&self) -> u64 {
         self.totals.bytes.load(Relaxed)
     }
-    /// How many there are.
+    /// Number of streams.
     pub(crate) fn len(&self) -> u64 {
         self.totals.streams.load(Relaxed)
     }
-    /// Closes those of a client that is gone.
+    /// Closes the streams of a disconnected client.
     pub(crate) fn client_gone(&self, client: u64) {
         let gone = self.clients.lock().remove(&client);
         if let Some(gone) = gone {
             self.left.lock().push(gone);
         }
     }
-    /// Frees what clients left behind; on a helper thread, some times a second.
+    /// Frees what disconnected clients left behind. Called several times a second on a helper thread.
     pub(crate) fn tick(&self) {
         let left = std::mem::take(&mut *self.left.lock());
         drop(left);
@@ -150,7 +151,7 @@ impl Streams {
 }
 
 impl Client {
-    /// What the sets of its streams and `set` have.
+    /// Compiled bytes of `set` and of the sets of this client's streams.
     fn sets_bytes(&self, set: &Arc<Set>) -> u64 {
         let mut sets: Vec<&Arc<Set>> = self.open.values().map(|open| &open.set).chain([set]).collect();
         sets.sort_unstable_by_key(|set| Arc::as_ptr(set));
@@ -159,10 +160,10 @@ impl Client {
     }
 }
 
-/// `RX.STREAM OPEN name`: the stream's number, for this client alone.
+/// `RX.STREAM OPEN name`: returns the stream's number, valid for this client only.
 ///
 /// # Errors
-/// When there is no such set, or it cannot be streamed, or too many streams are open.
+/// When the set does not exist or cannot be streamed, or too many streams are open.
 pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_may_use(call, call.args.at(2))?;
     let set = search.regexes.set(call.args.at(2))?;
@@ -177,7 +178,7 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     let stream = Mutex::new(Stream::new(state, search.streams.totals.clone()));
     let mut clients = search.streams.clients.lock();
     if call.cancelled() {
-        // The client is gone, and its streams with it: nobody would close this one.
+        // The client has disconnected and its streams are closed, so nothing would close this one.
         return Err(SearchError::Cancelled);
     }
     let client = clients.entry(call.client).or_default();
@@ -195,12 +196,12 @@ pub(crate) fn open(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     Ok(())
 }
 
-/// `RX.STREAM FEED stream text`: an array of the bytes fed so far, the number of ends found in this piece, and the first
-/// [`ENDS_MAX`] of them as rows `[id, offset]`, counted from the beginning of the stream. An end is reported when what
-/// follows it is there to be looked at.
+/// `RX.STREAM FEED stream text`: returns an array of the bytes fed so far, the number of ends in this piece, and
+/// the first [`ENDS_MAX`] of them as rows `[id, offset]`. Offsets count from the start of the stream. An end is
+/// reported once the byte after it has arrived.
 ///
 /// # Errors
-/// When there is no such stream, or its deadline passes, which closes it.
+/// When the stream does not exist, or its deadline passes, which closes it.
 pub(crate) fn feed(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     check_arity(call, 4)?;
     let text = call.args.at(3);
@@ -211,10 +212,10 @@ pub(crate) fn feed(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     pass(search, call, text, false)
 }
 
-/// `RX.STREAM CLOSE stream`: as FEED, for what ends where the text does.
+/// `RX.STREAM CLOSE stream`: like FEED, for the matches that end with the text.
 ///
 /// # Errors
-/// When there is no such stream.
+/// When the stream does not exist.
 pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     pass(search, call, b"", true)
 }
@@ -222,7 +223,7 @@ pub(crate) fn close(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Sear
 fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) -> Result<(), SearchError> {
     let id = std::str::from_utf8(call.args.at(2)).ok().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     let open = search.streams.get(call.client, id)?;
-    // A client has one command at a time, so nobody has it locked.
+    // A client runs one command at a time, so this lock is free.
     let mut stream = open.stream.lock();
     let set = &open.set;
     let machine = set.ends().ok_or_else(no_such_stream)?;
@@ -235,7 +236,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
     let (mut ends, from) = (Ends::default(), stream.position);
     budget.spend(text.len())?;
     if !machine.is_full() {
-        // The worst case: once begun, a piece cannot go elsewhere.
+        // Budget for the worst case: a piece cannot move to another thread once it has started.
         budget.afford(machine.states(), text.len())?;
     }
     let passed = match &mut stream.state {
@@ -266,7 +267,7 @@ fn pass(search: &Search, call: &mut LaneCall<'_>, text: &[u8], is_last: bool) ->
     Ok(())
 }
 
-/// Passes a piece with the full DFA, whose matches come one byte late.
+/// Feeds a piece to the full DFA, which reports matches one byte late.
 fn full(
     machine: &Machine,
     state: &mut StateID,

@@ -88,7 +88,7 @@ fn an_index_takes_only_those_documents_along_that_the_user_may_remove() {
     assert_eq!(left, [&b"b:1"[..], b"b:3", b"b:4", b"other"]);
 }
 
-/// What a user learns of an index must not depend on documents that may not be read.
+/// The figures that a user sees of an index must not depend on documents that the user may not read.
 #[test]
 fn who_may_not_read_all_learns_nothing_of_the_rest() {
     let mut w = library();
@@ -107,7 +107,7 @@ fn who_may_not_read_all_learns_nothing_of_the_rest() {
     assert_eq!(w.line(line), before);
     let refusal = "NOPERM User does not have the required permissions to query the index";
     assert_eq!(w.error("FT.INFO books"), refusal);
-    // Nor by an index of one's own, which would tell the same.
+    // The user cannot learn them from an own index either.
     let refusal = "NOPERM this user has no permissions to access one of the keys used as arguments";
     for line in [
         "FT.CREATE mine SCHEMA title TEXT",
@@ -121,7 +121,7 @@ fn who_may_not_read_all_learns_nothing_of_the_rest() {
     w.ok("FT.CREATE mine PREFIX 2 b:2 b:22 SCHEMA title TEXT");
 }
 
-/// Sets and trigram indexes are under the user's key patterns, by their names.
+/// Key patterns also apply to the names of sets and trigram indexes.
 #[test]
 fn names_are_held_against_the_users_patterns() {
     let mut w = World::new();
@@ -156,7 +156,7 @@ fn names_are_held_against_the_users_patterns() {
     assert_eq!(w.error("RX.DEL app:s other:s"), refusal);
     assert_eq!(w.line("RX.DEL app:s"), Value::Int(1), "of several none was removed");
     w.ok("RX.INDEX DROP app:i");
-    // The values under it may be read, so its figures may too.
+    // The user may read the values under its prefix, so also its figures.
     assert!(matches!(w.line("RX.INDEX INFO other:i"), Value::Array(_)));
     w.rights = only(Prefix("app:1", Access::READ));
     let refusal = "NOPERM User does not have the required permissions to query the index";
@@ -351,7 +351,7 @@ fn the_number_and_length_of_prefixes_is_limited() {
     assert_eq!(create("rest", &prefixes(99)[..rest]), Value::Simple(b"OK".to_vec()));
     let long = "Bad arguments for PREFIX: Value is outside acceptable bounds";
     assert_eq!(create("long", &["x".repeat(4097)]), Value::Error(long.into()));
-    // Those that are followed find their keys.
+    // The prefixes within the limit still find their keys.
     w.hset("2:1023:k", &[("t", "dog")]);
     w.hset("2:1024:k", &[("t", "dog")]);
     assert_eq!(w.keys("i2 dog").1, ["2:1023:k"]);

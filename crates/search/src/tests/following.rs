@@ -1,4 +1,5 @@
-//! An index follows its keys: writes, deletion, expiry, renaming, other types, emptied databases, writers at work.
+//! An index follows its keys: through writes, deletion, expiry, renaming, other types, emptied databases and
+//! concurrent writers.
 
 use super::{START_MS, World};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -166,7 +167,7 @@ fn keys_and_values_are_bytes() {
     assert_eq!(w.found("i", "dog"), "");
 }
 
-/// Writers write and say so; searchers then must find it, and no document twice, while the index merges beneath.
+/// Writers announce each write. Searches must then find it, and no document twice, while the index merges segments.
 #[test]
 fn a_search_sees_every_write_acknowledged_before_it() {
     const WRITERS: usize = 2;
@@ -180,7 +181,7 @@ fn a_search_sees_every_write_acknowledged_before_it() {
                 let (w, written) = (&w, &written);
                 scope.spawn(move || {
                     for i in 1..=WRITES {
-                        // Each writer's document `k:w` counts up, and there is a new one each time.
+                        // Each writer's document `k:w` counts up, and each step adds a new document.
                         w.hset(&format!("k:{writer}"), &[("n", &i.to_string()), ("t", "counter")]);
                         w.hset(&format!("k:{writer}:{i}"), &[("n", &i.to_string()), ("t", "fresh")]);
                         written[writer].store(i, Ordering::SeqCst);

@@ -43,7 +43,7 @@ fn what_the_user_may_not_read_is_not_looked_at() {
     assert_eq!(sorted(w.line("RX.GREP VALUES 1234")), Vec::<String>::new());
     w.rights = only(Prefix("", Access::WRITE));
     assert_eq!(sorted(w.line("RX.GREP KEYS .")), Vec::<String>::new());
-    // Nor is what an index finds.
+    // Keys found by an index are filtered too.
     w.rights = None;
     w.ok("RX.INDEX CREATE trigrams PREFIX mail:");
     assert_eq!(sorted(w.line("RX.GREP VALUES ticket-[0-9]{4} PREFIX mail:")), ["mail:1", "mail:3"]);

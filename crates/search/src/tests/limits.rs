@@ -1,24 +1,24 @@
-//! What one request can take: requests made to take much, each with a bound on the memory of the process that serves it,
-//! and on how long it goes on when its time is over.
+//! Limits of one request: requests built to use much memory or time. Each test bounds the peak memory of the
+//! process that serves the request, and the time it continues after its deadline.
 
 use super::World;
 use std::process::Command;
 use strand_wire::client::Value;
 
-/// Says which test the process is started for.
+/// Names the test that the child process runs.
 const ALONE: &str = "STRAND_TEST_ALONE";
-/// Most address space of such a process, in KiB: a test that fails does not take the machine's memory.
+/// Most address space of a child process, in KiB, so that a failing test does not exhaust the machine's memory.
 const ALONE_KIB_MAX: usize = 3 << 20;
-/// After so many seconds it is ended.
+/// A child process is ended after this many seconds.
 const ALONE_SECONDS_MAX: usize = 300;
 
-/// Runs `request` in a process of its own, after `prepare`, and checks that its peak of resident memory grows by no more
-/// than `bytes_max` in it. `test` is the path of the test that calls this.
+/// Runs `prepare` and then `request` in a child process, and checks that `request` raises the peak of resident
+/// memory by at most `bytes_max`. `test` is the path of the calling test.
 #[track_caller]
 fn alone<T>(test: &str, bytes_max: usize, prepare: impl FnOnce() -> T, request: impl FnOnce(&T)) {
     if std::env::var(ALONE).is_ok_and(|name| name == test) {
         let prepared = prepare();
-        // From here on the peak counts: 5 says so.
+        // Writing 5 resets the peak.
         std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
         let before = peak_bytes();
         request(&prepared);
@@ -52,7 +52,7 @@ fn refused(reply: Value, want: &str) {
     }
 }
 
-/// A keyspace with an index `i` over text, one document.
+/// A keyspace with one document and a text index `i`.
 fn one_document() -> World {
     let w = World::new();
     w.ok("FT.CREATE i SCHEMA t TEXT u TEXT");
@@ -84,7 +84,7 @@ fn words_are_not_collected_beyond_the_limit() {
     });
 }
 
-/// The largest query that is planned, of words that are all there, so that each opens its list.
+/// The largest query that can be planned. All its words exist, so each opens its list.
 #[test]
 fn the_largest_query_keeps_to_its_memory() {
     let prepare = || {
@@ -183,7 +183,7 @@ fn the_classes_of_a_set_are_weighed_together() {
     });
 }
 
-/// Queries that find nothing, or little, and pass many documents, positions, terms or values of a column on the way.
+/// Queries that find little or nothing but pass many documents, positions, terms or column values.
 #[test]
 fn time_is_looked_at_within_every_kind_of_query() {
     let w = World::new();
@@ -210,7 +210,7 @@ fn time_is_looked_at_within_every_kind_of_query() {
     ] {
         let reply = w.run(&["FT.SEARCH", "i", &query, "TIMEOUT", "1", "NOCONTENT"]);
         assert_eq!(reply, Value::Error(b"Timeout limit was reached".to_vec()), "{query:.40}");
-        // It is no limit on what the query is.
+        // The deadline does not limit which queries are allowed.
         assert!(matches!(w.run(&["FT.SEARCH", "i", &query, "NOCONTENT"]), Value::Array(_)), "{query:.40}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the service over a real keyspace: commands in, replies out, the clock moved by hand.
+//! Tests of the service over a real keyspace: commands in, replies out. The tests move the clock.
 
 mod commands;
 mod following;
@@ -21,7 +21,7 @@ use strand_wire::args::Argv;
 use strand_wire::client::{ReplyParser, Value};
 use strand_wire::reply::{Protocol, Reply};
 
-/// Where the clock starts, in unix milliseconds.
+/// Start of the clock, in unix milliseconds.
 const START_MS: i64 = 1_700_000_000_000;
 
 /// A keyspace with a search service.
@@ -37,10 +37,10 @@ struct World {
     client: u64,
 }
 
-/// Rights on keys that begin with this.
+/// Rights on keys with this prefix.
 struct Prefix(&'static str, Access);
 
-/// All of these.
+/// All of these rights.
 struct Rights(Vec<Prefix>);
 
 impl KeyRights for Rights {
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// Runs a command; its reply. It must be done where it is, or on the hard lane.
+    /// Runs a command and returns its reply. The command must finish at its first place or on the hard lane.
     fn run<T: AsRef<[u8]>>(&self, args: &[T]) -> Value {
         match self.serve(args, self.runs_on) {
             Ok(value) => value,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Runs a command; its reply, or where it wants to run.
+    /// Runs a command. Returns its reply, or the place where it must run.
     fn serve<T: AsRef<[u8]>>(&self, args: &[T], runs_on: RunsOn) -> Result<Value, ServiceOutcome> {
         let argv = Argv::from_slices(args);
         let command = match dispatch::resolve(argv.args()).map(|found| found.spec.exec) {
@@ -120,7 +120,7 @@ impl World {
         Ok(value)
     }
 
-    /// As [`World::run`], from a line: words parted by blanks, `'...'` is one word.
+    /// [`World::run`] with a line: words are separated by blanks, and `'...'` is one word.
     fn line(&self, line: &str) -> Value {
         self.run(&words(line))
     }
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// The keys a query finds, sorted and joined by blanks.
+    /// The keys that a query finds, sorted and joined by blanks.
     #[track_caller]
     fn found(&self, index: &str, query: &str) -> String {
         let Value::Array(all) = self.run(&["FT.SEARCH", index, query, "NOCONTENT", "LIMIT", "0", "1000"])
@@ -196,7 +196,7 @@ impl World {
         self.keyspace.lock(&[key.hash], self.now_ms).db(self.db).remove(&key);
     }
 
-    /// HDEL of a field that leaves others.
+    /// HDEL of one field of a hash with several.
     fn hdel(&self, key: &str, field: &str) {
         let key = self.keyspace.key(key.as_bytes());
         let mut locked = self.keyspace.lock(&[key.hash], self.now_ms);
@@ -222,7 +222,7 @@ impl World {
     }
 }
 
-/// Just this right.
+/// A user with only this right.
 fn only(right: Prefix) -> Option<Rights> {
     Some(Rights(vec![right]))
 }

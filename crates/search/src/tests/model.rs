@@ -1,4 +1,5 @@
-//! Queries against a brute-force evaluator: random trees over 30 documents must find exactly what it finds.
+//! Queries against a brute-force evaluator: random query trees over 30 documents must find exactly the documents
+//! that it finds.
 
 use super::World;
 use crate::tokenizer::stem;
@@ -30,14 +31,14 @@ fn documents() -> Vec<Doc> {
         .collect()
 }
 
-/// The world with the documents in it: made once, only read.
+/// The world with the documents. Created once, then only read.
 fn world() -> &'static (World, Vec<Doc>) {
     static WORLD: OnceLock<(World, Vec<Doc>)> = OnceLock::new();
     WORLD.get_or_init(|| {
         let (world, docs) = (World::new(), documents());
         world.ok("FT.CREATE i PREFIX 1 d: SCHEMA title TEXT WEIGHT 2 body TEXT NOSTEM tags TAG SEPARATOR ; n NUMERIC");
         for (i, d) in docs.iter().enumerate() {
-            // Several segments, with documents deleted and replaced in all of them.
+            // Make several segments, with deleted and replaced documents in all of them.
             world.hset(&d.key, &[("title", "running blue dog"), ("tags", "york"), ("n", "1")]);
             world.hset("d:gone", &[("title", "running blue dog"), ("tags", "york"), ("n", "1")]);
             if i % 7 == 0 {
@@ -59,13 +60,13 @@ fn world() -> &'static (World, Vec<Doc>) {
 #[derive(Clone, Debug)]
 enum Q {
     All,
-    /// Word, and the fields it is looked for in.
+    /// A word and the fields it is searched in.
     Word(usize, Where),
     Phrase(Vec<usize>, Where),
     Prefix(usize, usize, Where),
     Tags(Vec<usize>),
     TagPrefix(usize, usize),
-    /// Bounds and whether they are exclusive.
+    /// The bounds, and whether each is exclusive.
     Range(i64, bool, i64, bool),
     And(Vec<Q>),
     Or(Vec<Q>),
@@ -127,7 +128,7 @@ impl Q {
         }
     }
 
-    /// `None` when nothing but stop words is left of the query: it drops out.
+    /// `None` when only stop words are left of the query, so it is dropped.
     fn matches(&self, d: &Doc) -> Option<bool> {
         let any_text = |at: Where, test: &dyn Fn(usize, &[&str]) -> bool| {
             d.texts.iter().enumerate().any(|(f, words)| {
@@ -230,7 +231,7 @@ fn an_excluded_phrase_that_matches_nothing() {
     );
 }
 
-/// Pages of any size, put together, are the whole order: over several segments, with ties and missing values.
+/// Pages of any size concatenate to the whole order, over several segments, with ties and missing values.
 #[test]
 fn pages_put_together_are_the_whole_order() {
     let (world, docs) = world();

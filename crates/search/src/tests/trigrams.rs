@@ -1,4 +1,4 @@
-//! RX.INDEX and what it does for RX.GREP: the same results as without, whatever is written in between.
+//! RX.INDEX and RX.GREP: the results with and without an index are equal, with writes of every kind in between.
 
 use super::{World, text};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn figure(w: &World, name: &str) -> i64 {
     }
 }
 
-/// Lets the background finish.
+/// Runs the background until it has no work left.
 fn settle(w: &World) {
     for _ in 0..1000 {
         w.search.tick(w.now_ms);
@@ -54,11 +54,11 @@ fn an_index_follows_what_is_written() {
     assert_eq!(grep(&w, "RX.GREP VALUES ticket-[0-9] PREFIX mail:"), ["mail:1"]);
     assert_eq!(grep(&w, "RX.GREP VALUES TICKET NOCASE PREFIX mail:"), ["mail:1", "mail:2"]);
     assert_eq!(info(&w, "regex_greps_indexed"), "2");
-    // What it does not cover, or cannot help with.
+    // Searches that the index does not cover or cannot speed up.
     assert_eq!(grep(&w, "RX.GREP VALUES ticket-[0-9]"), ["mail:1", "other:1"]);
     assert_eq!(grep(&w, "RX.GREP VALUES [0-9]{2} PREFIX mail:"), ["mail:1", "mail:2"]);
     assert_eq!(info(&w, "regex_greps_indexed"), "2");
-    // Every kind of write is seen by the next grep.
+    // The next grep sees every kind of write.
     w.set("mail:3", b"a new ticket-9");
     w.set("mail:1", b"no more");
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), ["mail:3"]);
@@ -75,7 +75,7 @@ fn an_index_follows_what_is_written() {
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), ["mail:5"]);
     w.now_ms += 10;
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), none);
-    // An emptied database empties it, and it goes on.
+    // A flush empties the index, and the index continues to follow.
     drop(w.keyspace.flush(0));
     assert_eq!(grep(&w, "RX.GREP VALUES ticket PREFIX mail:"), none);
     w.set("mail:6", b"ticket-7");
@@ -168,19 +168,19 @@ fn pattern() -> impl Strategy<Value = String> {
     })
 }
 
-/// What happens to a key.
+/// A change of a key.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
     Set,
     Hset,
-    /// A hash of so many fields that it is read in slices.
+    /// A hash with enough fields to be read in slices.
     HsetMany,
     Hdel,
     Del,
     Rename,
     Copy,
     Expire,
-    /// The clock moves on past what expires.
+    /// The clock moves past the expiry times.
     Wait,
     Flush,
     Swap,
@@ -212,7 +212,7 @@ const EDITS: [Edit; 20] = [
     Edit::CreateIndex,
 ];
 
-/// The same edit in a world with indexes and in one without.
+/// Applies an edit to a world with indexes or to one without.
 fn edit(w: &mut World, (edit, from, to, text): &(Edit, usize, usize, String), has_indexes: bool) {
     let key = |n: &usize| format!("{}{n}", if n % 9 == 8 { "other" } else { "k" });
     let (from, to) = (key(from), key(to));
@@ -298,7 +298,7 @@ fn what_matches_all_the_time_is_found_whatever_others_do() {
                 std::thread::yield_now();
             }
         };
-        // Writes each key again and again, so that tails become segments and segments are merged.
+        // Rewrites each key repeatedly, so that tails become segments and segments are merged.
         let writer = || {
             for round in 0.. {
                 for key in &keys {
@@ -325,7 +325,7 @@ fn what_matches_all_the_time_is_found_whatever_others_do() {
         scope.spawn(dropper);
         let searchers = [scope.spawn(searcher), scope.spawn(searcher)];
         let found = searchers.map(|s| s.join());
-        // Before anything is asserted, so that the others end in any case.
+        // Stop the other threads before anything is asserted.
         done.store(true, Relaxed);
         for found in found {
             assert_eq!(found.expect("no panic"), [KEYS; 60]);

@@ -1,44 +1,46 @@
-//! [`Gram`]: a trigram with the two bytes behind it, and [`Scratch`], which takes them out of texts.
+//! [`Gram`]: a trigram and the two bytes after it. [`Scratch`] extracts the grams of a text.
 //!
-//! A trigram alone says little of ordinary text: most mails have `her`, `ere`, `edi` and `ita` somewhere, one has
-//! `hereditary`. So a text's grams keep two bytes more, and a segment keeps those bytes of what many documents have (see
-//! [`super::postings`]). ASCII letters count as small ones, so one index serves both kinds of search.
+//! A trigram alone selects little in ordinary text: most mails contain `her`, `ere`, `edi` and `ita` somewhere, but
+//! one contains `hereditary`. A gram therefore keeps two more bytes. A segment keeps those two bytes for the
+//! trigrams that many documents contain (see [`super::postings`]). ASCII letters are indexed in lower case, so one
+//! index serves case-sensitive and case-insensitive searches.
 
 use std::sync::Arc;
 
-/// Five bytes, the first the most significant; 0 past the end of the text.
+/// Five bytes, the first one most significant. Bytes past the end of the text are 0.
 pub(crate) type Gram = u64;
 /// Bytes of a [`Gram`].
 pub(crate) const GRAM_BYTES: usize = 5;
-/// Its bits.
+/// Bits of a [`Gram`].
 pub(crate) const GRAM_BITS: u32 = 40;
 
-/// A document with more grams is not worth its lists: every search looks at it.
+/// Most grams of a document. A document with more gets no lists: every search reads it.
 pub(crate) const DOCUMENT_GRAMS_MAX: usize = 1 << 19;
 const MASK: Gram = (1 << GRAM_BITS) - 1;
-/// Places of [`Scratch::seen`].
+/// Length of [`Scratch::seen`].
 const PLACES: usize = 1 << 15;
-/// So many grams are rid of what is there twice before more are added.
+/// Duplicates among the grams are removed when this many unsorted grams have been gathered.
 const ROUGH_GRAMS_MAX: usize = 1 << 16;
 
-/// ASCII letters small.
+/// Turns an ASCII letter into lower case.
 pub(crate) fn fold(byte: u8) -> u8 {
     byte.to_ascii_lowercase()
 }
 
-/// The gram of three to five folded bytes, with zeros for what is missing.
+/// The gram of three to five folded bytes. Missing bytes are 0.
 pub(crate) fn gram(text: &[u8]) -> Gram {
     (0..GRAM_BYTES).fold(0, |gram, i| gram << 8 | Gram::from(text.get(i).copied().unwrap_or(0)))
 }
 
-/// Gathers the grams of one document, which may have several texts. Room for it is kept, half a megabyte.
+/// Gathers the grams of one document, which may consist of several texts. Its buffers, half a megabyte, are kept
+/// between documents.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// At a hash of each gram, the gram seen last, and above it in which document.
+    /// A hash table of recent grams: the low bits are the last gram with that hash, the high bits its document.
     seen: Vec<u64>,
     document: u64,
     found: Vec<Gram>,
-    /// So many of `found`, at its beginning, are sorted and each there once.
+    /// This many grams at the start of `found` are sorted and unique.
     sorted: usize,
     too_many: bool,
 }
@@ -50,7 +52,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Adds the grams of a text to the document's.
+    /// Adds the grams of a text to the grams of the document.
     pub(crate) fn add(&mut self, text: &[u8]) {
         let mut gram: Gram = 0;
         for (i, byte) in text.iter().enumerate() {
@@ -59,7 +61,7 @@ impl Scratch {
                 self.one(gram);
             }
         }
-        // The last four bytes and the last three, where there are so many.
+        // The last four bytes and the last three bytes, if the text is long enough.
         for missing in 1..=GRAM_BYTES - 3 {
             if text.len() >= GRAM_BYTES - missing {
                 self.one(gram << (8 * missing) & MASK);
@@ -88,7 +90,8 @@ impl Scratch {
         self.sorted = self.found.len();
     }
 
-    /// The document's grams, in no order, a few of them twice; `None` when there are too many. The next document may begin.
+    /// The grams of the document, unordered, with a few duplicates; `None` when there are too many. Resets the
+    /// scratch for the next document.
     pub(crate) fn take(&mut self) -> Option<Arc<[Gram]>> {
         if self.sorted > 0 {
             self.sort();
@@ -106,7 +109,7 @@ impl Scratch {
         grams
     }
 
-    /// Bytes of heap between two documents.
+    /// Heap bytes kept between two documents.
     pub(crate) fn heap_bytes(&self) -> usize {
         (self.seen.capacity() + self.found.capacity()) * size_of::<u64>()
     }

@@ -1,9 +1,10 @@
-//! [`Index`]: the trigrams of the values under a prefix, and which keys may match a [`Query`].
+//! [`Index`]: the trigrams of all values under a prefix. It answers which keys may match a [`Query`].
 //!
-//! A document is a key as it was when it was read last; its number is never used again. New documents are in the *tail*,
-//! with their grams as they are; a tail that is long enough becomes a [`Segment`], and segments of a size are merged, both
-//! off the lock that searches take, which hold it for a moment too. Documents that were replaced or deleted are marked, and
-//! dropped by merges. When most numbers are of such documents, the index says that it should be built anew.
+//! A document is the value of a key when the index last read it. Document numbers are never reused. New documents
+//! go to the *tail*, which keeps their grams uncompressed. A full tail becomes a [`Segment`], and segments of
+//! similar size are merged. Both happen without the lock of the searches; only the result is put in place under it.
+//! Replaced and deleted documents are marked dead, and merges drop them. When most document numbers are dead,
+//! [`Index::is_worn`] asks for the index to be rebuilt.
 
 use super::grams::{GRAM_BITS, Gram};
 use super::lookup;
@@ -15,37 +16,37 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A tail with so many grams becomes a segment ...
+/// A tail with this many grams becomes a segment.
 const TAIL_GRAMS_MAX: usize = 256 << 10;
-/// ... or with so many documents.
+/// A tail with this many documents becomes a segment.
 const TAIL_DOCUMENTS_MAX: usize = 4096;
-/// So many neighbouring segments of a size are merged.
+/// This many neighbouring segments of similar size are merged.
 const FAN_OUT: usize = PARTS_MAX;
-/// Segments of more bytes are not merged: positions in them have 32 bits.
+/// Size limit of a merged segment, in bytes: positions in a segment have 32 bits.
 const MERGED_BYTES_MAX: usize = 1 << 30;
-/// Of a value with more text than this, in bytes, no trigrams are taken: it is looked at by every search.
+/// A value with more text than this, in bytes, gets no trigrams: every search reads it.
 pub(crate) const INDEXED_BYTES_MAX: usize = 16 << 20;
-/// Numbers of documents that are no more, on top of four for each that is.
+/// Dead document numbers allowed on top of four for each live document.
 const DEAD_MAX: usize = 200_000;
 
 /// A trigram index.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) prefix: Vec<u8>,
-    /// Only this field of hashes; without: strings, and all fields.
+    /// Index only this field of hashes. `None`: strings, and all fields of collections.
     pub(crate) field: Option<Vec<u8>>,
-    /// Whoever puts, deletes or makes a segment of the tail.
+    /// Held while a document is put or deleted, and while the tail becomes a segment.
     writer: Mutex<()>,
     inner: Mutex<Inner>,
     merging: AtomicBool,
     tail_grams_max: usize,
     hasher: RandomState,
-    /// Searches that it was used for.
+    /// Number of searches that used this index.
     pub(crate) uses: AtomicU64,
     bytes: Share,
 }
 
-/// One part of the bytes of all indexes, which INFO reads without a lock.
+/// The bytes of one part of all indexes. INFO reads the sum without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     all: Arc<AtomicU64>,
@@ -53,14 +54,14 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Nothing yet, of `all`.
+    /// A part of 0 bytes that counts into `all`.
     pub(crate) fn of(all: Arc<AtomicU64>) -> Share {
         Share { all, own: AtomicU64::new(0) }
     }
-    /// It is so many now.
+    /// Sets the size of this part.
     pub(crate) fn set(&self, bytes: usize) {
         let before = self.own.swap(bytes as u64, Relaxed);
-        // Wraps where it shrinks, as it should.
+        // The addition wraps when the part shrinks, which is correct.
         self.all.fetch_add((bytes as u64).wrapping_sub(before), Relaxed);
     }
 }
@@ -73,10 +74,10 @@ impl Drop for Share {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The documents' keys, one after the other, and where each ends.
+    /// The keys of all documents, concatenated. `ends` holds the end of each.
     keys: Vec<u8>,
     ends: Vec<u64>,
-    /// Bytes of text of each.
+    /// Bytes of text of each document.
     sizes: Vec<u32>,
     dead: Vec<u64>,
     dead_count: usize,
@@ -84,22 +85,22 @@ struct Inner {
     by_key: HashTable<u32>,
     parts: Vec<Part>,
     parts_bytes: usize,
-    /// Documents from here on are in the tail.
+    /// The first document number of the tail.
     tail_first: u32,
-    /// Their grams; `None` for one that is dead or always looked at.
+    /// The grams of each tail document; `None` for a dead document and for one that every search reads.
     tail: Vec<Option<Arc<[Gram]>>>,
     tail_grams: usize,
-    /// Documents that are always looked at, ascending.
+    /// Documents that every search reads, ascending.
     always: Vec<u32>,
 }
 
-/// A segment and how much of it is left.
+/// A segment and the number of its live documents.
 #[derive(Clone, Debug)]
 struct Part {
     segment: Arc<Segment>,
-    /// Documents that it had when it was made, ...
+    /// Live documents when the segment was made.
     made_of: u32,
-    /// ... and those that are not dead.
+    /// Live documents now.
     alive: u32,
 }
 
@@ -115,7 +116,7 @@ pub(crate) struct Figures {
 }
 
 impl Index {
-    /// An empty index, whose bytes are added to `all_bytes` as long as it is there.
+    /// An empty index. Its size counts into `all_bytes` while the index exists.
     pub(crate) fn new(prefix: Vec<u8>, field: Option<Vec<u8>>, all_bytes: Arc<AtomicU64>) -> Index {
         Index {
             prefix,
@@ -130,12 +131,12 @@ impl Index {
         }
     }
 
-    /// An empty index of the same values.
+    /// An empty index with the prefix and the field of this one.
     pub(crate) fn anew(&self) -> Index {
         Index::new(self.prefix.clone(), self.field.clone(), self.bytes.all.clone())
     }
 
-    /// Puts a document in the place of the one that the key had. Without grams it is always looked at.
+    /// Replaces the key's document. A document without grams is read by every search.
     pub(crate) fn put(&self, key: &[u8], grams: Option<Arc<[Gram]>>, text_bytes: usize) {
         let _writer = self.writer.lock();
         let is_full = {
@@ -165,7 +166,7 @@ impl Index {
         }
     }
 
-    /// Forgets a key's document.
+    /// Marks the key's document dead.
     pub(crate) fn delete(&self, key: &[u8]) {
         let _writer = self.writer.lock();
         let inner = &mut *self.inner.lock();
@@ -195,7 +196,7 @@ impl Index {
         }
     }
 
-    /// Makes a segment of the tail. The caller is the writer; searches go on.
+    /// Turns the tail into a segment. The caller holds the writer lock; searches continue meanwhile.
     fn flush(&self) {
         let (first, tail, grams) = {
             let inner = self.inner.lock();
@@ -213,16 +214,17 @@ impl Index {
         let alive = alive_of(&segment, &inner.dead);
         inner.parts.push(Part { segment, made_of: alive, alive });
         inner.tail_first += tail.len() as u32;
-        // Nobody has written meanwhile, so these are all.
+        // The writer lock keeps the tail unchanged, so the segment has all its documents.
         inner.tail.clear();
         inner.tail_grams = 0;
         self.bytes.set(inner.heap_bytes());
     }
 
-    /// Documents that may match, by their numbers, ascending.
+    /// Numbers of the documents that may match, ascending.
     pub(crate) fn candidates(&self, query: &Query) -> Vec<u32> {
         self.uses.fetch_add(1, Relaxed);
-        // What is dead now is: a document that dies later is looked at all the same, for its key may have another.
+        // Deaths are read once. A document that dies later stays a candidate, because its key may have a new
+        // document.
         let (mut found, parts, dead) = {
             let inner = self.inner.lock();
             let tail = (inner.tail_first..).zip(&inner.tail);
@@ -243,14 +245,14 @@ impl Index {
         found
     }
 
-    /// Their keys.
+    /// The keys of the documents `ids`.
     pub(crate) fn keys(&self, ids: &[u32]) -> Vec<Vec<u8>> {
         let inner = self.inner.lock();
         ids.iter().map(|id| key_at(&inner.keys, &inner.ends, *id).to_vec()).collect()
     }
 
-    /// Merges some neighbouring segments, if there are any to be merged; true when there may be more. The lock is held only
-    /// to look and to put the result in place.
+    /// Merges some neighbouring segments if a merge is due. Returns true when another merge may be due. The lock is
+    /// held only to choose the segments and to put the result in place.
     pub(crate) fn merge_some(&self, pause: &dyn Fn()) -> bool {
         if self.merging.swap(true, Relaxed) {
             return false;
@@ -269,7 +271,8 @@ impl Index {
                 Part { segment: Arc::new(segment), made_of: alive, alive }
             });
             let mut inner = self.inner.lock();
-            // Segments are added behind these only, and nobody else merges; documents may have died.
+            // Other threads only append segments behind these, and only this thread merges. Documents may have died
+            // meanwhile.
             let alive = inner.parts[at.clone()].iter().map(|p| p.alive).sum();
             inner.parts.splice(at, part.map(|p| Part { alive, ..p }));
             inner.parts_bytes = inner.parts.iter().map(|p| p.segment.heap_bytes()).sum();
@@ -279,19 +282,19 @@ impl Index {
         merged
     }
 
-    /// True when it holds mostly what is no more.
+    /// True when most document numbers are dead.
     pub(crate) fn is_worn(&self) -> bool {
         let inner = self.inner.lock();
         inner.dead_count > DEAD_MAX + 4 * inner.by_key.len()
     }
 
-    /// Its locks, held.
+    /// Holds both locks.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         (self.writer.lock(), self.inner.lock())
     }
 
-    /// How it stands.
+    /// The figures for RX.INDEX INFO.
     pub(crate) fn figures(&self) -> Figures {
         let inner = self.inner.lock();
         Figures {
@@ -306,7 +309,7 @@ impl Index {
 }
 
 impl Inner {
-    /// Bytes of heap, in no more time than it takes to add a few numbers.
+    /// Heap bytes, computed from counters in constant time.
     fn heap_bytes(&self) -> usize {
         let documents = self.keys.capacity()
             + (self.ends.capacity() + self.dead.capacity()) * 8
@@ -317,9 +320,10 @@ impl Inner {
             + self.tail.len() * 2 * size_of::<usize>();
         self.parts_bytes + self.parts.capacity() * size_of::<Part>() + documents + tail
     }
-    /// Which segments to merge: so many of a size, or one that is mostly dead.
+    /// The segments to merge: [`FAN_OUT`] of similar size, or one that is mostly dead.
     fn pick(&self) -> Option<std::ops::Range<usize>> {
-        // None is as large as all others together: each document is merged a number of times that is a logarithm.
+        // No segment may be as large as all the others together. Each document is then merged a logarithmic number
+        // of times.
         let gains = |all: &[Part]| {
             let sizes = all.iter().map(|p| p.segment.heap_bytes());
             let sum = sizes.clone().sum::<usize>();
@@ -344,7 +348,7 @@ fn key_at<'k>(keys: &'k [u8], ends: &[u64], id: u32) -> &'k [u8] {
     &keys[start as usize..ends[id as usize] as usize]
 }
 
-/// Sorts pairs by their grams and leaves them in order where those are the same: by 10 bits at a time.
+/// Sorts pairs by gram, 10 bits per pass. The sort is stable.
 fn sort_by_gram(pairs: &mut Vec<u64>) {
     const BITS: u32 = GRAM_BITS / 4;
     let mut other = vec![0; pairs.len()];
@@ -385,7 +389,7 @@ mod tests {
         sort_by_gram(&mut Vec::new());
     }
 
-    /// Texts of a few words, so that patterns match some of them.
+    /// Texts made of a few words, so that the patterns match some of them.
     fn text(rng: &mut fastrand::Rng) -> Vec<u8> {
         const WORDS: [&str; 10] =
             ["ticket", "Ticket-12", "error", "warning", "abc", "bcd", "mail", "\u{e9}t\u{e9}", "x", "1234"];

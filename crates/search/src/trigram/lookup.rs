@@ -1,18 +1,18 @@
-//! Which documents of a [`Segment`] may fulfil a [`Query`].
+//! Finds the documents of a [`Segment`] that may satisfy a [`Query`].
 //!
-//! The lists of all that must hold are read from the shortest on, as long as reading one costs less than looking at the
-//! documents that are left.
+//! When several lists must all match, the shortest list is read first. Reading stops as soon as the next list costs
+//! more than checking the remaining candidates.
 
 use super::grams::{GRAM_BYTES, Gram, gram};
 use super::postings::{Lists, Segment};
 use super::query::Query;
 
-/// A list so many times as long as the candidates left costs more to read than they do to look at.
+/// Reading a list of this many postings per remaining candidate costs as much as checking that candidate.
 const LIST_PER_CANDIDATE_MAX: usize = 300;
-/// For so many bytes of texts, finding their lists costs what looking at a candidate does.
+/// Finding the lists of this many bytes of query text costs as much as checking one candidate.
 const TEXT_BYTES_PER_CANDIDATE: usize = 8;
 
-/// The documents that may match, ascending; `None`: all.
+/// The documents that may match, in ascending order; `None`: all documents.
 pub(crate) fn candidates(segment: &Segment, query: &Query) -> Option<Vec<u32>> {
     match query {
         Query::All => None,
@@ -44,7 +44,7 @@ pub(crate) fn candidates(segment: &Segment, query: &Query) -> Option<Vec<u32>> {
     }
 }
 
-/// The documents that may have all texts among `queries`, of which there is one.
+/// The documents that may contain every text among `queries`. At least one query is a text.
 fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
     let mut demands = Vec::new();
     for q in queries {
@@ -54,7 +54,7 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
             return Vec::new();
         }
     }
-    // The shortest first: what is left costs little to look at.
+    // The shortest list first: it leaves the fewest candidates.
     demands.sort_unstable_by_key(Lists::cost);
     let (mut left, mut list) = (None::<Vec<u32>>, Vec::new());
     for lists in demands {
@@ -70,12 +70,14 @@ fn all_of(segment: &Segment, queries: &[Query]) -> Vec<u32> {
     left.unwrap_or_default()
 }
 
-/// Adds the lists in all of which a document is that has `text`; `None` when none is.
+/// Adds the lists for `text` to `out`. A document that contains `text` is in every one of the added lists. `None`
+/// when no document contains it.
 fn lists_of(segment: &Segment, text: &[u8], out: &mut Vec<Lists>) -> Option<()> {
     for at in 0..text.len() - 2 {
         let known = &text[at..text.len().min(at + GRAM_BYTES)];
         let lists = segment.find(known)?;
-        // Behind the text any byte may follow; reading the lists of all is worth it only where there is nothing else.
+        // Any byte may follow the text. The lists of all following bytes are read only if the text has no other
+        // lists.
         if known.len() == GRAM_BYTES || at == 0 || lists.are_few() {
             out.push(lists);
         }
@@ -83,7 +85,7 @@ fn lists_of(segment: &Segment, text: &[u8], out: &mut Vec<Lists>) -> Option<()> 
     Some(())
 }
 
-/// What two ascending lists have in common.
+/// The intersection of two ascending lists.
 fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
     let mut at = 0;
     a.retain(|id| {
@@ -93,7 +95,7 @@ fn both(mut a: Vec<u32>, b: &[u32]) -> Vec<u32> {
     a
 }
 
-/// True when a document with these grams, in any order, fulfils a query.
+/// True when a document with these grams, in any order, satisfies the query.
 pub(crate) fn has(grams: &[Gram], query: &Query) -> bool {
     match query {
         Query::All => true,

@@ -1,8 +1,9 @@
-//! The trigram index of RX.GREP: which values can match a pattern at all.
+//! The trigram index of RX.GREP: finds the values that a pattern can match at all.
 //!
-//! [`query::Query`] is what a pattern demands of a text, [`index::Index`] holds the documents and [`postings::Segment`] the
-//! lists of which of them have a trigram, [`lookup`] finds those that have all, `service` follows the keyspace. Whatever is
-//! found is verified by the pattern itself, so an index changes what a search costs and never what it finds.
+//! [`query::Query`] is the condition that a pattern puts on a text. [`index::Index`] holds the documents, and
+//! [`postings::Segment`] the list of documents for each trigram. [`lookup`] intersects the lists. `service` follows
+//! the keyspace. The pattern itself verifies each candidate, so an index changes the cost of a search and never its
+//! result.
 
 mod grams;
 mod index;

@@ -1,70 +1,75 @@
-//! [`Segment`]: for each trigram of a range of documents, which of them have it.
+//! [`Segment`]: an immutable range of documents and, for each trigram, the list of documents that contain it.
 //!
-//! A trigram that few documents have is one list. One that many have is *split* by the byte that follows it, and where many
-//! have those four bytes, by the one behind: so a longer literal finds few documents although its trigrams are in many. A
-//! merge may meet a trigram that is split in one part and not in another: then it has lists of both kinds, and each
-//! document is in the one that is not split, its *rest*, or in the others. What is split too thinly for the merged size
-//! is put together again.
+//! A trigram in few documents is one list. A trigram in many documents is *split*: it has one list for each byte
+//! that follows it. If many documents also share these four bytes, the list is split once more by the fifth byte. A
+//! longer literal therefore selects few documents even if its trigrams are common.
+//!
+//! A merge may meet a trigram that is split in one part and not in another. The merged trigram then has both kinds
+//! of list: documents of the part that was not split are in its *rest*, the others in the split lists. A merge
+//! rejoins lists that are too short to be split in the merged segment.
 
 use super::grams::{GRAM_BYTES, Gram, gram};
 use super::rice::{Reader, Writer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Three bytes are split when one document in so many has them, four when one in half as many has ...
+/// Three bytes are split when one of this many documents contains them; four bytes when one of half this many does.
 const SPLIT_SHARE: u32 = 16;
-/// ... or half of that in a segment with fewer documents than this, which will be merged, ...
+/// A segment with fewer documents than this will be merged, so its lists are split at half the share.
 const SMALL_DOCUMENTS: u32 = 4096;
-/// ... and at least so many have them.
+/// Lists shorter than this are never split.
 const SPLIT_POSTINGS_MIN: u32 = 8;
-/// Low bits of a pair that [`Segment::build`] is given.
+/// Low bits of a pair for [`Segment::build`]: the document's position in the segment.
 pub(crate) const PLACE_BITS: u32 = 24;
-/// Of a list, in [`Segment::counts`]: of how many bytes it is the list, as 5 less these.
+/// In [`Segment::counts`], the bits from here up hold 5 minus the number of bytes of the list's gram.
 const MISSING_SHIFT: u32 = 30;
 const COUNT_MASK: u32 = (1 << MISSING_SHIFT) - 1;
-/// Sorting a document into several lists costs as much as reading so many.
+/// Sorting one posting of several lists together costs as much as reading this many postings.
 const SORTED_COST: usize = 5;
-/// Most segments that are merged at a time.
+/// Most segments merged at once.
 pub(crate) const PARTS_MAX: usize = 8;
 /// Postings decoded between two pauses.
 const PIECE_POSTINGS: usize = 1 << 15;
 
-/// Immutable lists of documents.
+/// Lists of documents for a range of document numbers. Never changes.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Its documents' numbers begin here ...
+    /// The first document number of the range.
     pub(crate) first: u32,
-    /// ... and it has room for so many.
+    /// Length of the range.
     pub(crate) documents: u32,
-    /// Of each list, ascending: its bytes, with zeros for those it does not have; the fewer of them the sooner.
+    /// The gram of each list, ascending. Missing bytes are 0, so the list of a shorter gram comes first.
     grams: Vec<Gram>,
     /// Where each list begins in `bits`, in bytes.
     starts: Vec<u32>,
-    /// How many documents each has, and how many bytes it has not.
+    /// For each list, the number of its documents and, above [`MISSING_SHIFT`], the number of missing bytes.
     counts: Vec<u32>,
     bits: Vec<u8>,
 }
 
-/// Lists of a segment, one or more: where all documents are that have three, four or five bytes.
+/// The lists that together hold all documents with three, four or five given bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Lists {
-    /// Those of the first three and four bytes, which hold documents that have other bytes behind them, too.
+    /// The rest lists of the first three and of the first four bytes. They also hold documents with other bytes
+    /// after these.
     rests: [Option<usize>; 2],
-    /// Those of the bytes.
+    /// The lists of exactly the given bytes.
     own: Range<usize>,
-    /// Documents in all of them; one may be in several.
+    /// Sum of the lengths of all lists. A document may be in several lists.
     count: usize,
 }
 
 impl Segment {
-    /// From pairs of a gram and, in [`PLACE_BITS`] below it, how far behind `first` a document is; sorted, each once.
+    /// Builds a segment from sorted, unique pairs: a gram, and in the low [`PLACE_BITS`] the document's distance
+    /// from `first`.
     pub(crate) fn build(first: u32, documents: u32, pairs: &[u64]) -> Segment {
         let mut builder = Builder::new(first, documents);
         builder.build(pairs, 3, &mut Vec::new());
         builder.finish()
     }
 
-    /// Neighbouring segments, at most [`PARTS_MAX`], as one, without the documents that `is_dead`.
+    /// Merges at most [`PARTS_MAX`] neighbouring segments into one and drops the documents for which `is_dead` is
+    /// true.
     pub(crate) fn merge(
         parts: &[Arc<Segment>],
         is_dead: &dyn Fn(u32) -> bool,
@@ -86,25 +91,26 @@ impl Segment {
         Some(builder.finish())
     }
 
-    /// Postings in lists.
+    /// Number of postings in `lists`.
     fn count(&self, lists: Range<usize>) -> usize {
         self.counts[lists].iter().map(|c| (c & COUNT_MASK) as usize).sum()
     }
 
-    /// The list of exactly these bytes, if it is the first of `lists`, and the others.
+    /// Separates the list whose gram has exactly `bytes` bytes, if it is the first of `lists`, from the other
+    /// lists.
     fn own(&self, lists: Range<usize>, bytes: usize) -> (Option<usize>, Range<usize>) {
         let is = |i: &usize| self.counts[*i] >> MISSING_SHIFT == (GRAM_BYTES - bytes) as u32;
         let own = lists.clone().next().filter(is);
         (own, lists.start + usize::from(own.is_some())..lists.end)
     }
 
-    /// Those of `lists` whose grams begin with the first `n` of these bytes.
+    /// The sublist of `lists` whose grams start with the first `n` bytes of `bytes`.
     fn beginning(&self, lists: Range<usize>, bytes: &[u8], n: usize) -> Range<usize> {
         let missing = 8 * (GRAM_BYTES - n);
         let wanted = gram(bytes) >> missing;
         let grams = &self.grams[lists.clone()];
         let from = grams.partition_point(|g| g >> missing < wanted);
-        // They are few, so their end is near.
+        // The matching range is short, so its end is found by galloping.
         let (mut near, is) = (1, |g: &Gram| g >> missing == wanted);
         while grams[from..].get(near).is_some_and(is) {
             near *= 2;
@@ -113,7 +119,7 @@ impl Segment {
         lists.start + from..lists.start + from + len
     }
 
-    /// Where all documents are that have these bytes, three to five; `None`: there are none.
+    /// The lists of all documents with these three to five bytes; `None` when there are no documents.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<Lists> {
         let mut own = self.beginning(0..self.grams.len(), bytes, 3);
         let mut rests = [None; 2];
@@ -126,7 +132,7 @@ impl Segment {
         (count > 0).then_some(Lists { rests, own, count })
     }
 
-    /// Which documents are in these lists, ascending, each once, in the place of what `out` had.
+    /// Replaces the content of `out` by the documents of these lists, ascending and unique.
     pub(crate) fn decode_all(&self, lists: &Lists, out: &mut Vec<u32>) {
         out.clear();
         let all = lists.rests.into_iter().flatten().chain(lists.own.clone());
@@ -137,7 +143,7 @@ impl Segment {
         }
     }
 
-    /// Adds the documents of a list to `out`, ascending.
+    /// Appends the documents of a list to `out`, ascending.
     fn decode(&self, list: usize, out: &mut Vec<u32>) {
         let count = self.counts[list] & COUNT_MASK;
         Reader::new(&self.bits, self.starts[list] as usize).list(self.first, self.documents, count, out);
@@ -155,27 +161,27 @@ impl Lists {
     fn lists(&self) -> usize {
         self.own.len() + self.rests.iter().flatten().count()
     }
-    /// What reading them costs, in documents of one list: what is in several lists must be sorted.
+    /// Cost of reading these lists, in postings of a single list. Several lists must be sorted together.
     pub(crate) fn cost(&self) -> usize {
         self.count * if self.lists() > 1 { SORTED_COST } else { 1 }
     }
-    /// True when reading them costs no more than reading what they are of would.
+    /// True when reading these lists costs no more than reading the list of a shorter gram.
     pub(crate) fn are_few(&self) -> bool {
         self.own.len() <= 1
     }
 }
 
-/// Neighbouring lists of each part.
+/// For each part, a range of neighbouring lists.
 type Group = [Range<usize>; PARTS_MAX];
 
-/// Segments that are made one.
+/// The segments of one merge.
 struct Merge<'m> {
     parts: &'m [Arc<Segment>],
     is_dead: &'m dyn Fn(u32) -> bool,
 }
 
 impl Merge<'_> {
-    /// Takes the lists with the lowest first `n` bytes off the beginnings of `lists`, which are one range for each part.
+    /// Removes the lists with the lowest first `n` bytes from the front of `lists` and returns them.
     fn next(&self, lists: &mut Group, n: usize) -> Option<Group> {
         let missing = 8 * (GRAM_BYTES - n);
         let each = || self.parts.iter().zip(lists.iter());
@@ -195,7 +201,8 @@ impl Merge<'_> {
         self.parts.iter().zip(lists).map(|(p, l)| p.count(l.clone())).sum()
     }
 
-    /// Puts the documents in these lists into `out`, ascending, each once; what their grams begin with, of `n` bytes.
+    /// Replaces the content of `out` by the documents of these lists, ascending and unique. Returns the first `n`
+    /// bytes that their grams share.
     fn together(&self, lists: &Group, n: usize, out: &mut Vec<u32>) -> Gram {
         out.clear();
         let mut gram = 0;
@@ -227,14 +234,14 @@ impl Builder {
         let segment = Segment { first, documents, grams, starts, counts, bits };
         Builder { segment, bits: Writer::default() }
     }
-    /// True when `n` bytes with so many postings are split.
+    /// True when a gram of `n` bytes with this many postings must be split.
     fn is_split(&self, postings: usize, n: usize) -> bool {
         let documents = self.segment.documents;
         let share = if n == 3 { SPLIT_SHARE } else { SPLIT_SHARE / 2 };
         let share = if documents < SMALL_DOCUMENTS { 2 * share } else { share };
         n < GRAM_BYTES && postings >= (documents / share).max(SPLIT_POSTINGS_MIN) as usize
     }
-    /// Adds the lists of pairs, by the first `n` bytes of their grams.
+    /// Adds the lists of `pairs`, grouped by the first `n` bytes of their grams.
     fn build(&mut self, pairs: &[u64], n: usize, list: &mut Vec<u32>) {
         let missing = 8 * (GRAM_BYTES - n);
         let begin = |pair: u64| pair >> PLACE_BITS >> missing;
@@ -251,7 +258,7 @@ impl Builder {
             self.list(begin(same[0]) << missing, n, list);
         }
     }
-    /// Adds the lists of `group`, which have the same first `n` bytes.
+    /// Adds the lists of `group`, which share their first `n` bytes.
     fn merge(&mut self, merge: &Merge<'_>, mut group: Group, n: usize, list: &mut Vec<u32>) {
         if !self.is_split(merge.count(&group), n) {
             let gram = merge.together(&group, n, list);
@@ -268,7 +275,7 @@ impl Builder {
             self.merge(merge, group, n + 1, list);
         }
     }
-    /// Adds the list of `n` bytes.
+    /// Adds a list for the first `n` bytes of `gram`.
     fn list(&mut self, gram: Gram, n: usize, documents: &[u32]) {
         if documents.is_empty() {
             return;
@@ -292,7 +299,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Of each gram the documents, as a plain twin has them.
+    /// The documents of each gram: a plain model to compare with.
     type Twin = BTreeMap<Gram, BTreeSet<u32>>;
 
     const TEXTS: [(&[u8; 3], f64); 4] = [(b"the", 0.0), (b"her", 0.05), (b"zyx", 0.001), (b"qqq", 1.0)];
@@ -307,7 +314,7 @@ mod tests {
                 } else {
                     0
                 } {
-                    // The first of the four often, so that it is split too.
+                    // Draw the first of the four often enough that it is split too.
                     let next = NEXT[rng.usize(..4).saturating_sub(rng.usize(..3))];
                     let gram = gram(&[text[0], text[1], text[2], next, NEXT[rng.usize(..4)]]);
                     pairs.push(gram << PLACE_BITS | u64::from(place));
@@ -320,7 +327,8 @@ mod tests {
         Segment::build(first, documents, &pairs)
     }
 
-    /// What is found has all that there is, is ascending, and is exact where nothing is in a rest.
+    /// Asserts that a lookup finds all documents of the model, in ascending order, and no others where no rest list
+    /// is involved.
     fn check(segment: &Segment, twin: &Twin, is_dead: &dyn Fn(u32) -> bool) {
         let texts = TEXTS.map(|t| t.0.to_vec()).into_iter().chain([b"non".to_vec()]);
         let longer = |t: Vec<u8>| NEXT.iter().chain(b"b").map(move |b| [&t[..], &[*b]].concat());
@@ -351,7 +359,7 @@ mod tests {
     #[test]
     fn documents_are_found_in_what_is_built_and_in_what_is_merged() {
         let (rng, twin) = (&mut fastrand::Rng::with_seed(9), &mut Twin::new());
-        // `the` is split in some parts and not in others.
+        // `the` is split in some of the parts and not in the others.
         let (mut parts, mut first) = (Vec::new(), 7);
         for (documents, share) in [(1, 1.0), (200, 0.9), (3000, 0.01), (2500, 0.025), (5000, 0.3), (1, 0.0)] {
             let mut own = Twin::new();
@@ -372,7 +380,7 @@ mod tests {
         assert!(zyx.own.is_empty() && zyx.are_few(), "rare: not split");
         let even = Segment::merge(&parts, &|d| d % 2 == 1, &|| {}).expect("some");
         check(&even, twin, &|d| d % 2 == 1);
-        // Most are dead: what is left is too few to be split, and nothing is left of the rest.
+        // Most documents are dead: too few are left to be split, and the rest lists are empty.
         let few = Segment::merge(&[merged], &|d| d % 1000 != 0, &|| {}).expect("some");
         check(&few, twin, &|d| d % 1000 != 0);
         let none = Segment::merge(&[Arc::new(few)], &|_| true, &|| {}).expect("some");

@@ -1,10 +1,12 @@
-//! [`Query`]: which texts a document must have in it for a pattern to match, and so which trigrams.
+//! [`Query`]: the texts, and so the trigrams, that a document must contain for a pattern to match.
 //!
-//! Read from the pattern's syntax tree, part by part: of each part it is known which strings it is exactly (while those are
-//! few), else with which it begins and ends, and what must stand in it. Where two parts meet, the end of one and the
-//! beginning of the other give texts too. ASCII letters count as small ones, here and in the index. Whatever is found is
-//! verified with the pattern itself: a query may be too wide, never too narrow. What is known of a part is bounded, and
-//! each part is read once, so that planning takes time in proportion to the pattern.
+//! The planner walks the pattern's syntax tree. For each part it keeps the exact strings that the part matches
+//! while they are few. For larger sets it keeps their beginnings, their ends, and a condition on what lies between.
+//! Where two parts meet, the ends of one and the beginnings of the next form further texts. ASCII letters count as
+//! lower case, here and in the index.
+//!
+//! The pattern itself verifies each document found: a query may select too much, never too little. The size of what
+//! is kept for a part is bounded and each part is read once, so planning time is proportional to the pattern.
 
 use super::grams::{GRAM_BYTES, fold};
 use memchr::memmem;
@@ -12,47 +14,48 @@ use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
-/// Strings that a part is known by; more are forgotten.
+/// Most strings kept for a part. A larger set is forgotten.
 const STRINGS_MAX: usize = 16;
-/// Longest of these, in bytes.
+/// Longest string kept for a part, in bytes.
 const STRING_BYTES_MAX: usize = 64;
-/// Strings where two parts meet; more say nothing.
+/// Most strings formed where two parts meet. A larger set is ignored.
 const MEETING_MAX: usize = 64;
-/// Of a beginning or an end, what can become part of a gram.
+/// Bytes kept of a beginning or end: as many as can become part of a gram.
 const EDGE_BYTES: usize = GRAM_BYTES - 1;
-/// A repetition is unrolled so often.
+/// Most copies of a repetition that are read.
 const UNROLLED_MAX: u32 = 3;
-/// Deeper patterns (the parser's limit is 100 groups, but classes and repetitions nest too) are not looked into.
+/// Patterns nested deeper are not read. The parser allows 100 groups, but classes and repetitions nest too.
 const DEPTH_MAX: usize = 400;
-/// Of a longer text in a pattern only the beginning is demanded, in bytes.
+/// Of a longer text in a pattern, only this many bytes are required.
 const TEXT_BYTES_MAX: usize = 256;
-/// A query does not grow beyond this, in bytes of its texts and one for each choice.
+/// Largest weight of a query: the bytes of its texts plus one for each list of conditions.
 const WEIGHT_MAX: usize = 4096;
-/// Most conditions that must all hold, but for what one part adds.
+/// Most conditions that must all hold. One part of a pattern may add more.
 const CONDITIONS_MAX: usize = 64;
-/// A list of so many conditions is not searched any more for what one more of them adds.
+/// A list of more conditions is not searched for conditions that imply each other.
 const COMPARED_MAX: usize = 32;
 
 /// A condition on a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Query {
-    /// Any text.
+    /// Every text satisfies it.
     All,
-    /// It has this in it, so all its trigrams: three bytes or more, folded.
+    /// The text contains these bytes, folded, three or more, and so all their trigrams.
     Text(Box<[u8]>),
-    /// All of these hold.
+    /// All conditions hold.
     And(Vec<Query>),
-    /// One of these holds; of none, no text is found.
+    /// At least one condition holds. An empty list is satisfied by no text.
     Or(Vec<Query>),
 }
 
 impl Query {
-    /// The condition under which a pattern can match; `None` when no trigram is needed.
+    /// The condition that a text must satisfy for the pattern to match; `None` when the pattern requires no
+    /// trigram.
     pub(crate) fn of(pattern: &Hir) -> Option<Query> {
         Planner::default().plan(pattern)
     }
 
-    /// That a text has `text` in it.
+    /// The condition that a text contains `text`.
     fn text(text: &[u8]) -> Query {
         match text.len() {
             0..3 => Query::All,
@@ -61,7 +64,7 @@ impl Query {
     }
 
     fn and(self, other: Query) -> Query {
-        // Past these bounds less is demanded than could be.
+        // Above these limits the query stays weaker than it could be.
         if matches!(&self, Query::And(all) if all.len() >= CONDITIONS_MAX) {
             return self;
         }
@@ -104,7 +107,7 @@ impl Query {
         }
     }
 
-    /// True when it is plain that whatever fulfils this fulfils the other.
+    /// True when satisfying this condition certainly satisfies `other`. May miss implications.
     fn implies(&self, other: &Query) -> bool {
         match (self, other) {
             (Query::Text(a), Query::Text(b)) => memmem::find(a, b).is_some(),
@@ -112,7 +115,7 @@ impl Query {
         }
     }
 
-    /// How large it is: the bytes of its texts and one for each choice.
+    /// Size of the query: the bytes of its texts plus one for each list of conditions.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Query::All => 0,
@@ -122,7 +125,7 @@ impl Query {
     }
 }
 
-/// Adds to conditions that must all hold.
+/// Adds a condition to a list of which all must hold.
 fn push_stricter(all: &mut Vec<Query>, q: Query) {
     if all.len() <= COMPARED_MAX {
         if all.iter().any(|own| own.implies(&q)) {
@@ -133,7 +136,7 @@ fn push_stricter(all: &mut Vec<Query>, q: Query) {
     all.push(q);
 }
 
-/// Adds to conditions of which one must hold.
+/// Adds a condition to a list of which one must hold.
 fn push_wider(all: &mut Vec<Query>, q: Query) {
     if all.len() <= COMPARED_MAX {
         if all.iter().any(|own| q.implies(own)) {
@@ -144,7 +147,7 @@ fn push_wider(all: &mut Vec<Query>, q: Query) {
     all.push(q);
 }
 
-/// As trigrams: `("tic" "ick")` is both, `("abc" | "bcd")` one of them.
+/// Shows the trigrams: `("tic" "ick")` requires both, `("abc" | "bcd")` one of them.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (parts, word) = match self {
@@ -160,7 +163,7 @@ impl fmt::Display for Query {
     }
 }
 
-/// Each trigram of the texts once, and the other conditions.
+/// The distinct trigrams of the texts, and the other conditions.
 fn conditions(all: &[Query]) -> Vec<String> {
     let (mut out, mut seen) = (Vec::new(), HashSet::new());
     for q in all {
@@ -177,17 +180,17 @@ fn conditions(all: &[Query]) -> Vec<String> {
 
 type Strings = BTreeSet<Vec<u8>>;
 
-/// What is known of a part of a pattern.
+/// What the planner knows about a part of a pattern.
 #[derive(Clone, Debug)]
 struct Known {
-    /// It may match the empty string.
+    /// The part may match the empty string.
     emptyable: bool,
-    /// All strings that it matches.
+    /// All strings that the part matches, while they are few.
     exact: Option<Strings>,
-    /// What it begins with, and ends with, when it is not known exactly: one of these.
+    /// The part starts with one of these, and ends with one of `ends`, when `exact` is `None`.
     begins: Strings,
     ends: Strings,
-    /// What else must hold.
+    /// A further condition on the text.
     query: Query,
 }
 
@@ -207,7 +210,7 @@ impl Known {
         };
         known.bounded()
     }
-    /// Anything, of some length.
+    /// A part about which only `emptyable` is known.
     fn anything(emptyable: bool) -> Known {
         Known { emptyable, exact: None, begins: just(b""), ends: just(b""), query: Query::All }
     }
@@ -219,7 +222,7 @@ impl Known {
         }
         self
     }
-    /// Keeps of the exact strings what they must contain, begin and end with.
+    /// Replaces the exact strings by their common text, their beginnings and their ends.
     fn forget_exact(&mut self) {
         let Some(exact) = self.exact.take() else { return };
         let query = std::mem::replace(&mut self.query, Query::All);
@@ -228,13 +231,13 @@ impl Known {
         self.ends = self.begins.clone();
         self.trim();
     }
-    /// Keeps the edges short and few; what they say beyond that goes into the query.
+    /// Shortens the beginnings and ends and limits their number. What they lose is first added to the query.
     fn trim(&mut self) {
         for (edge, at_end) in [(&mut self.begins, false), (&mut self.ends, true)] {
             let query = std::mem::replace(&mut self.query, Query::All);
             self.query = query.and(one_of(edge));
             if edge.contains(&b""[..]) {
-                // Anything: the others say no more.
+                // An empty edge matches everywhere, so the other edges add nothing.
                 *edge = just(b"");
             }
             for keep in (0..=EDGE_BYTES).rev() {
@@ -258,7 +261,7 @@ impl Known {
             both.query = self.query.and(next.query).and(both.query);
             return both;
         }
-        // Where they meet, before either is forgotten.
+        // Computed where the two parts meet, before either loses its exact strings.
         let (own_ends, next_begins) = (self.ends_now(), next.begins_now());
         let begins = self.exact.as_ref().and_then(|exact| few_cross(exact, next_begins));
         let ends = next.exact.as_ref().and_then(|exact| few_cross(own_ends, exact));
@@ -307,7 +310,7 @@ impl Known {
     fn ends_now(&self) -> &Strings {
         self.exact.as_ref().unwrap_or(&self.ends)
     }
-    /// Bytes of the strings it is known by.
+    /// Bytes of all strings kept for the part.
     fn bytes(&self) -> usize {
         let all = self.exact.iter().chain([&self.begins, &self.ends]).flatten();
         all.map(Vec::len).sum()
@@ -322,13 +325,14 @@ fn few_cross(a: &Strings, b: &Strings) -> Option<Strings> {
     (a.len() * b.len() <= MEETING_MAX).then(|| cross(a, b))
 }
 
-/// The text contains one of these strings.
+/// The condition that the text contains one of these strings.
 fn one_of(strings: &Strings) -> Query {
     let (Some(first), Some(last)) = (strings.first(), strings.last()) else { return Query::Or(Vec::new()) };
     if strings.len() == 1 || strings.iter().any(|s| s.len() < 3) {
         return if strings.len() == 1 { Query::text(first) } else { Query::All };
     }
-    // What all begin and end with is demanded once; they are sorted, so the outermost differ first.
+    // Require the common beginning and the common end once. The strings are sorted, so the first and the last have
+    // the shortest common beginning.
     let begin = common(first.iter(), last.iter());
     let ends = strings.iter().map(|s| common(first.iter().rev(), s.iter().rev()));
     let end = ends.min().unwrap_or(0);
@@ -340,15 +344,15 @@ fn one_of(strings: &Strings) -> Query {
     Query::text(&first[..begin]).and(Query::text(&first[first.len() - end..])).and(rests)
 }
 
-/// How many are the same.
+/// Length of the common start of two sequences.
 fn common<'b>(a: impl Iterator<Item = &'b u8>, b: impl Iterator<Item = &'b u8>) -> usize {
     a.zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Reads a pattern.
+/// Reads a pattern's syntax tree.
 #[derive(Default)]
 struct Planner {
-    /// Parts read.
+    /// Parts read so far.
     parts: usize,
 }
 
@@ -394,7 +398,7 @@ impl Planner {
     }
 }
 
-/// A part `once`, as often as it is repeated.
+/// The knowledge about a repetition of the part `once`.
 fn repeated(once: Known, r: &Repetition) -> Known {
     if (r.min, r.max) == (0, Some(1)) {
         return once.or(Known::exactly(just(b"")));
@@ -408,14 +412,14 @@ fn repeated(once: Known, r: &Repetition) -> Known {
     if r.min == 0 {
         return Known::anything(true);
     }
-    // It ends with a copy, too.
+    // The repetition also ends with a copy.
     let mut all = known.then(Known::anything(true));
     all.ends = once.ends_now().clone();
     all.trim();
     all
 }
 
-/// The strings of a small class.
+/// The strings of a small character class; `None` for a large one.
 fn strings_of(class: &Class) -> Option<Strings> {
     let mut strings = Strings::new();
     match class {
@@ -490,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Parts of a syntax tree.
+    /// Number of nodes of a syntax tree.
     fn parts(hir: &Hir) -> usize {
         1 + match hir.kind() {
             HirKind::Repetition(r) => parts(&r.sub),
@@ -528,7 +532,8 @@ mod tests {
             let config =
                 regex_syntax::ParserBuilder::new().utf8(false).unicode(false).build().parse(&pattern);
             let hir = config.expect("parses");
-            // Reading a part asserts that what is known of it is bounded; so the time is in proportion to the parts.
+            // Reading a part asserts that its knowledge is bounded, so the time is proportional to the number of
+            // parts.
             let mut planner = Planner::default();
             let query = planner.plan(&hir);
             assert_eq!(planner.parts, parts(&hir), "{}", &pattern[..20]);

@@ -1,21 +1,22 @@
-//! Lists of ascending numbers, Rice-coded: [`Writer`] and [`Reader`].
+//! Rice-coded lists of ascending numbers: [`Writer`] and [`Reader`].
 //!
-//! A list is the gaps between its numbers: a unary quotient and `k` low bits, where `k` follows from how many there are,
-//! so it is not stored. That is within a bit or so of the least possible for gaps of that mean: some two bits for a trigram
-//! that half the documents have, ten for one in a thousand. Each list begins at a byte.
+//! A list stores the gaps between its numbers. A gap is a unary quotient and `k` low bits. `k` is derived from the
+//! length of the list, so it is not stored. The size is within about one bit per number of the optimum for gaps of
+//! that mean: about two bits for a trigram in half of all documents, ten bits for a trigram in one of a thousand.
+//! Each list starts at a byte boundary.
 
-/// Bytes behind the last list, so that eight can be read from any position.
+/// Padding after the last list, so that a reader can load eight bytes at any position.
 const PADDING_BYTES: usize = 8;
-/// Longest run of ones that is written as such; a longer quotient is an escape and the number in 32 bits.
+/// Longest unary quotient. A gap with a longer quotient is written as an escape and 32 bits.
 const QUOTIENT_MAX: u32 = 40;
 
-/// The low bits of a gap: the logarithm of the mean gap's 0.69.
+/// `k`, the number of low bits of a gap: the logarithm of 0.69 times the mean gap.
 fn low_bits(room: u32, count: u32) -> u32 {
     let mean = (u64::from(room) / u64::from(count.max(1))).saturating_sub(1) * 69 / 100;
     if mean < 2 { 0 } else { mean.ilog2() }
 }
 
-/// Writes lists one behind the other.
+/// Writes lists one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -24,7 +25,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Adds a list of ascending numbers out of the `room` from `first` on; where it begins, in bytes.
+    /// Adds a list of ascending numbers from `first..first + room`. Returns the byte at which the list starts.
     pub(crate) fn list(&mut self, first: u32, room: u32, numbers: &[u32]) -> u32 {
         self.align();
         let start = self.bytes.len() as u32;
@@ -47,13 +48,13 @@ impl Writer {
         }
         start
     }
-    /// At most 41 bits, the lowest first.
+    /// Appends `n` bits, at most 41, lowest bit first.
     #[inline]
     fn put(&mut self, bits: u64, n: u32) {
         self.held |= bits << self.held_bits;
         self.held_bits += n;
         if self.held_bits >= 16 {
-            // All eight bytes are written and those that are not full yet taken back: that is one store.
+            // Write all eight bytes and truncate the incomplete ones: this compiles to one store.
             let full = self.held_bits / 8;
             let len = self.bytes.len() + full as usize;
             self.bytes.extend_from_slice(&self.held.to_le_bytes());
@@ -69,7 +70,7 @@ impl Writer {
             (self.held, self.held_bits) = (0, 0);
         }
     }
-    /// All lists.
+    /// The bytes of all lists.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.align();
         self.bytes.extend_from_slice(&[0; PADDING_BYTES]);
@@ -78,19 +79,19 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] has written.
+/// Reads the lists of a [`Writer`].
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// In bits.
+    /// Position in bits.
     at: usize,
 }
 
 impl Reader<'_> {
-    /// At the list that begins at this byte.
+    /// A reader of the list that starts at byte `start`.
     pub(crate) fn new(bytes: &[u8], start: usize) -> Reader<'_> {
         Reader { bytes, at: start * 8 }
     }
-    /// Adds its `count` numbers to `out`.
+    /// Appends the `count` numbers of the list to `out`.
     pub(crate) fn list(&mut self, first: u32, room: u32, count: u32, out: &mut Vec<u32>) {
         let k = low_bits(room, count);
         let mut next = first;
@@ -101,7 +102,7 @@ impl Reader<'_> {
             next = number + 1;
         }
     }
-    /// The next 57 bits or more.
+    /// The next bits, at least 57.
     #[inline]
     fn window(&self) -> u64 {
         let bytes = self.bytes.get(self.at / 8..).and_then(|b| b.first_chunk::<8>());
@@ -136,7 +137,7 @@ mod tests {
                 let has = |_: &u32| share == 1.0 || rng.f64() < share;
                 lists.push((first..first + room.min(70_000)).filter(has).collect::<Vec<u32>>());
             }
-            // A gap as wide as it gets.
+            // The widest possible gap.
             lists.push(if room > 1 { vec![first, first + room - 1] } else { vec![first] });
             let starts: Vec<u32> = lists.iter().map(|l| writer.list(first, room, l)).collect();
             let bytes = writer.finish();

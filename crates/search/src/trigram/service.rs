@@ -1,4 +1,4 @@
-//! [`Trigrams`]: the indexes by name, how they follow the keyspace, and RX.INDEX.
+//! [`Trigrams`]: the trigram indexes by name, and RX.INDEX. Keeps the indexes in step with the keyspace.
 
 use super::grams::Scratch;
 use super::index::{INDEXED_BYTES_MAX, Index, Share};
@@ -14,18 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use strand_commands::call::LaneCall;
 use strand_keyspace::{Bytes, Keyspace, TRACKED_PREFIX_BYTES_MAX, ValueRef};
 
-/// Most trigram indexes at a time.
+/// Most trigram indexes.
 pub(crate) const INDEXES_MAX: usize = 64;
 /// Longest name of an index, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Longest prefix and name of a field, in bytes.
+/// Longest prefix and longest field name, in bytes.
 const PREFIX_BYTES_MAX: usize = TRACKED_PREFIX_BYTES_MAX;
-/// Records visited by one slice of a first scan, under one hold of a shard's lock.
+/// Records visited by one slice of a first scan, under one lock of the shard.
 const SCAN_RECORDS: usize = 64;
-/// Fields of a large hash read under one hold of its shard's lock.
+/// Fields of a large hash read under one lock of its shard.
 const FIELDS_SLICE: usize = 64;
 
-/// An index and how far its first scan is.
+/// A trigram index and the progress of its first scan.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) index: Index,
@@ -37,11 +37,11 @@ impl Entry {
     fn new(index: Index) -> Arc<Entry> {
         Arc::new(Entry { index, scan: Mutex::new(Scan::At(0, 0)), is_whole: AtomicBool::new(false) })
     }
-    /// True when all keys are in it.
+    /// True when the first scan is complete: every key is in the index.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole.load(Relaxed)
     }
-    /// True when it covers a search of values under `prefix`, in `field` alone or in all.
+    /// True when the index covers a search of values under `prefix`, either of one `field` or of all fields.
     fn covers(&self, prefix: &[u8], field: Option<&[u8]>) -> bool {
         prefix.starts_with(&self.index.prefix)
             && self.index.field.as_deref().is_none_or(|own| Some(own) == field)
@@ -74,8 +74,8 @@ impl Entry {
     }
 }
 
-/// The texts of a large collection, a slice at a time; false when it is none any more. A field that changes meanwhile has the
-/// key read again.
+/// Passes the texts of a large collection to `add`, a slice at a time. Returns false when the key is no longer a
+/// collection. If a field changes between slices, the write notes the key and the index reads it again.
 fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnMut(&[u8])) -> bool {
     let (mut cursor, mut texts) = (0, Vec::with_capacity(FIELDS_SLICE));
     loop {
@@ -100,10 +100,10 @@ fn each_of_large(keyspace: &Keyspace, key: &[u8], now_ms: i64, add: &mut dyn FnM
 #[derive(Debug, Default)]
 pub(crate) struct Trigrams {
     indexes: RwLock<BTreeMap<Vec<u8>, Arc<Entry>>>,
-    /// How many, and the bytes of all with the scratch room: what INFO shows waits for nobody.
+    /// Number of indexes. A copy outside the lock, like `bytes`, so that INFO waits for no lock.
     len: AtomicUsize,
     bytes: Arc<AtomicU64>,
-    /// Made with the first index.
+    /// Created with the first index.
     scratch: Mutex<Option<(Box<Scratch>, Share)>>,
 }
 
@@ -125,35 +125,35 @@ impl Trigrams {
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.indexes.read().values().cloned().collect()
     }
-    /// The best whole index for a search of values under `prefix`.
+    /// The most specific complete index for a search of values under `prefix`.
     pub(crate) fn covering(&self, prefix: &[u8], field: Option<&[u8]>) -> Option<Arc<Entry>> {
         let indexes = self.indexes.read();
         let covering = indexes.values().filter(|e| e.covers(prefix, field) && e.is_whole());
         covering.max_by_key(|e| (e.index.prefix.len(), e.index.field.is_some())).cloned()
     }
-    /// The database was emptied or swapped: all begin anew.
+    /// Empties all indexes and scans again. Called after the database was emptied or swapped.
     pub(crate) fn begin_anew(&self) {
         self.renew(&|_| true);
     }
-    /// Puts empty indexes, which scan anew, in the place of some.
+    /// Replaces each index for which `is_old` is true by an empty one that scans again.
     fn renew(&self, is_old: &dyn Fn(&Entry) -> bool) {
         let mut old = Vec::new();
         for entry in self.indexes.write().values_mut().filter(|e| is_old(e)) {
             let new = Entry::new(entry.index.anew());
             old.push(std::mem::replace(entry, new));
         }
-        // Freeing them may take long; nobody waits for it.
+        // Freeing an index may take long. The lock is released, so no thread waits.
         drop(old);
     }
     /// Bytes of all indexes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// How many there are.
+    /// Number of indexes.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
-    /// Reads a key's value, which is what was `held` of it, into an index.
+    /// Puts a key's value into an index. `held` is the value as copied under the shard's lock.
     pub(crate) fn put(&self, entry: &Entry, keyspace: &Keyspace, key: &[u8], held: Haystack, now_ms: i64) {
         let mut scratch = self.scratch.lock();
         let (scratch, share) = scratch.get_or_insert_with(|| (Box::default(), Share::of(self.bytes.clone())));
@@ -163,7 +163,8 @@ impl Trigrams {
 }
 
 impl Search {
-    /// A slice of the first scan of a trigram index; false when it is done. The caller holds the lock of following.
+    /// Runs a slice of an index's first scan. Returns false when the scan is done. The caller holds the follow
+    /// lock.
     pub(crate) fn scan_trigrams(&self, entry: &Entry, now_ms: i64) -> bool {
         let mut scan = entry.scan.lock();
         let Scan::At(cursor, mut visited) = *scan else { return false };
@@ -184,8 +185,7 @@ impl Search {
         next != 0
     }
 
-    /// Replaces an index that is mostly dead documents by an empty one that scans anew. The caller holds the lock of
-    /// following.
+    /// Replaces each mostly dead index by an empty one that scans again. The caller holds the follow lock.
     pub(crate) fn renew_worn(&self) {
         if self.trigrams.entries().iter().any(|e| e.is_whole() && e.index.is_worn()) {
             self.trigrams.renew(&|e| e.is_whole() && e.index.is_worn());
@@ -193,11 +193,11 @@ impl Search {
     }
 }
 
-/// `RX.INDEX CREATE name PREFIX prefix [FIELD field]`: the values under the prefix are indexed in the background; until then
-/// RX.GREP goes through all of them.
+/// `RX.INDEX CREATE name PREFIX prefix [FIELD field]`: indexes the values under the prefix in the background. Until
+/// the first scan is complete, RX.GREP reads all values.
 ///
 /// # Errors
-/// When the name is taken, or the arguments are wrong.
+/// When the name is taken or the arguments are wrong.
 pub(crate) fn create(search: &Search, call: &mut LaneCall<'_>) -> Result<(), SearchError> {
     let args = call.args;
     let name = args.at(2);
@@ -258,7 +258,7 @@ pub(crate) fn drop_index(search: &Search, call: &mut LaneCall<'_>) -> Result<(),
         search.trigrams.len.store(indexes.len(), Relaxed);
         dropped
     };
-    // A search that runs may keep it a little longer.
+    // A running search may keep the index a little longer.
     drop(dropped);
     if search.trigrams.len() == 0 {
         *search.trigrams.scratch.lock() = None;
@@ -280,7 +280,7 @@ pub(crate) fn list(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     Ok(())
 }
 
-/// `RX.INDEX INFO name`: a map of what it covers, how large it is and how far it has come.
+/// `RX.INDEX INFO name`: a map with the coverage, the size and the progress of the index.
 ///
 /// # Errors
 /// When there is no such index.
@@ -288,7 +288,7 @@ pub(crate) fn info(search: &Search, call: &mut LaneCall<'_>) -> Result<(), Searc
     search.drain(call.now_ms);
     let entry =
         search.trigrams.indexes.read().get(call.args.at(2)).cloned().ok_or(SearchError::UnknownIndex)?;
-    // Sums and numbers of documents tell of each of them, the more the fewer there are.
+    // Sums and counts reveal something about each document, the more the fewer documents there are.
     if !call.may_read_all(&entry.index.prefix) {
         return Err(SearchError::NoIndexPermission);
     }
@@ -343,7 +343,7 @@ mod tests {
         let _held = (search.trigrams.indexes.write(), search.trigrams.scratch.lock());
         let (tell, told) = std::sync::mpsc::channel();
         let other = search.clone();
-        // A thread of its own, which is left alone where it waits for ever.
+        // Runs on its own thread, which is abandoned if it never returns.
         std::thread::spawn(move || tell.send((other.info(), other.indexes_bytes())));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(before));
     }
