@@ -1,4 +1,4 @@
-//! [`Credentials`]: what an `Authorization` header says, for AUTH.
+//! [`Credentials`]: the content of an `Authorization` header, for AUTH.
 
 use crate::problem::Problem;
 use base64::Engine;
@@ -7,20 +7,21 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 
-/// Longest `Authorization` header that is looked at, in bytes.
+/// Longest `Authorization` header that is parsed, in bytes.
 const AUTHORIZATION_BYTES_MAX: usize = 8 * 1024;
 
 /// A user and a password.
 #[derive(Clone, Eq)]
 pub struct Credentials {
-    /// The user; `default` when none was named.
+    /// The user; `default` when the header names none.
     pub user: Vec<u8>,
-    /// The password, as it was given.
+    /// The password as given.
     pub password: Vec<u8>,
 }
 
 impl PartialEq for Credentials {
-    /// The time does not tell how much of a password was right: behind a proxy one connection may be many people's.
+    /// Compares in constant time, so the time does not reveal a part of a password. Behind a proxy, one connection
+    /// may serve many people.
     fn eq(&self, other: &Credentials) -> bool {
         self.user == other.user && bool::from(self.password.ct_eq(&other.password))
     }
@@ -32,11 +33,11 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The credentials of a request: `Basic` (RFC 7617), or `Bearer` whose token is `user:password` or the default user's
-/// password.
+/// The credentials of a request: `Basic` (RFC 7617), or `Bearer` with the token `user:password` or the password of
+/// the default user.
 ///
 /// # Errors
-/// 401 when there is a header of another kind, or one that cannot be read.
+/// 401 for a header of another scheme and for one that does not parse.
 pub fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, Problem> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(header) = all.next() else { return Ok(None) };

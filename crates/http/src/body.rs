@@ -1,4 +1,4 @@
-//! Bodies of responses: whole, a chain of which nothing is copied, or made bit by bit as the client takes them.
+//! Response bodies: whole, a chain without copies, or produced piece by piece as the client reads.
 
 use crate::pipe::Holding;
 use bytes::{Buf, Bytes};
@@ -11,16 +11,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use strand_chain::Chain;
 
-/// Bytes of a chain that go out in one piece.
+/// Most bytes of a chain sent in one piece.
 pub const PIECE_BYTES_MAX: usize = 64 * 1024;
-/// Slices at least this long are shared with the socket's output; shorter ones are copied.
+/// Slices of at least this length are shared with the socket's output. Shorter ones are copied.
 pub const SHARE_BYTES_MIN: usize = 8 * 1024;
 
 /// A piece of a body.
 pub enum Piece {
-    /// Of a chain.
+    /// A piece of a chain.
     Chain(Chain),
-    /// Anything else.
+    /// Other bytes.
     Bytes(Bytes),
 }
 
@@ -57,7 +57,7 @@ impl Buf for Piece {
     }
 }
 
-/// The response cannot be ended as it was begun: the connection is cut, so that the client sees that.
+/// The response cannot be completed as announced. The connection is cut, so that the client notices.
 #[derive(Debug)]
 pub struct CutShort;
 
@@ -68,17 +68,17 @@ impl std::fmt::Display for CutShort {
 }
 impl std::error::Error for CutShort {}
 
-/// What a connection puts aside for its socket: see [`Outgoing::push`].
+/// The output that a connection buffers for its socket, see [`Outgoing::push`].
 #[derive(Clone, Default)]
 pub struct Outgoing {
-    /// Long slices of bodies that went to the HTTP codec and have not come back as something to write.
+    /// Long slices of bodies that the HTTP codec has taken and not yet handed back for writing.
     shared: Rc<RefCell<Chain>>,
     /// Bytes that wait for the socket.
     unsent_bytes: Rc<Cell<usize>>,
 }
 
 impl Outgoing {
-    /// Says how many bytes wait for the socket.
+    /// Sets the number of bytes that wait for the socket.
     pub fn set_unsent(&self, bytes: usize) {
         self.unsent_bytes.set(bytes);
     }
@@ -88,14 +88,14 @@ impl Outgoing {
     }
     fn announce(&self, piece: &Chain) {
         let mut shared = self.shared.borrow_mut();
-        // What was not recognised below is copied; it is not to pile up here.
+        // Slices that `push` does not recognise are copied. Bound the slices kept here.
         if shared.len() > 16 * PIECE_BYTES_MAX {
             shared.clear();
         }
         shared.push_chain(piece.share());
     }
-    /// Appends `slices`, which the HTTP codec wants written, to `output`. Those that are a body's own memory are shared with
-    /// it and not copied: they are known by their address, which nothing else can have while the body lives here.
+    /// Appends `slices`, which the HTTP codec wants to write, to `output`. A slice that is a body's own memory is
+    /// shared, not copied. It is recognised by its address, which is unique while the body is kept here.
     pub fn push(&self, slices: &[IoSlice<'_>], output: &mut Chain) -> usize {
         let mut shared = self.shared.borrow_mut();
         for slice in slices {
@@ -115,29 +115,29 @@ impl Outgoing {
     }
 }
 
-/// A response's body.
+/// A response body.
 pub enum ResponseBody {
-    /// Nothing.
+    /// No body.
     Empty,
-    /// All of it at once.
+    /// The whole body at once.
     Whole(Bytes),
-    /// A chain, in pieces; what is left of it counts as the client's memory.
+    /// A chain, sent in pieces. The unsent rest counts as the client's memory.
     Chain(Chain, Outgoing, Holding),
-    /// What a future writes.
+    /// A body written by a future.
     Made(Made),
 }
 
 impl ResponseBody {
-    /// A body that is there.
+    /// A body that is complete.
     pub fn whole(bytes: impl Into<Bytes>) -> ResponseBody {
         ResponseBody::Whole(bytes.into())
     }
-    /// A chain, shared; `holding` tells what is left of it.
+    /// A shared chain. `holding` counts its unsent bytes.
     pub fn chain(chain: Chain, outgoing: Outgoing, mut holding: Holding) -> ResponseBody {
         holding.set(chain.len());
         ResponseBody::Chain(chain, outgoing, holding)
     }
-    /// A body that `make` writes while the client takes it.
+    /// A body that `make` writes while the client reads it.
     pub fn made<F: Future<Output = Result<(), CutShort>> + 'static>(
         make: impl FnOnce(Writer) -> F,
     ) -> ResponseBody {
@@ -147,7 +147,7 @@ impl ResponseBody {
     }
 }
 
-/// Where a future writes a body.
+/// The place where a future writes a body.
 pub struct Writer {
     slot: Rc<RefCell<Option<Bytes>>>,
 }
@@ -157,7 +157,7 @@ impl Writer {
     pub fn is_free(&self) -> bool {
         self.slot.borrow().is_none()
     }
-    /// Hands over a piece when the one before it is gone.
+    /// Passes on a piece, after the previous piece is gone.
     pub async fn send(&self, piece: Vec<u8>) {
         if piece.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl Writer {
         poll_fn(|_| if self.slot.borrow().is_none() { Poll::Ready(()) } else { Poll::Pending }).await;
         self.put(piece);
     }
-    /// Hands over a piece in place of the one before it, which must be gone.
+    /// Passes on a piece. The previous piece must be gone.
     pub fn put(&self, piece: Vec<u8>) {
         if !piece.is_empty() {
             *self.slot.borrow_mut() = Some(Bytes::from(piece));
@@ -173,14 +173,14 @@ impl Writer {
     }
 }
 
-/// What writes a body.
+/// A future that writes a body.
 type Making = dyn Future<Output = Result<(), CutShort>>;
 
 /// See [`ResponseBody::made`].
 pub struct Made {
     slot: Rc<RefCell<Option<Bytes>>>,
     future: Option<Pin<Box<Making>>>,
-    /// How it ended, when that is to be told after what was written.
+    /// The error to report after the written pieces, if `making` failed.
     cut: Option<CutShort>,
 }
 

@@ -1,16 +1,16 @@
-//! [`Budget`]: the bytes that one request makes the server hold, counted before they are allocated.
+//! [`Budget`]: limits the memory of one request. Bytes are counted before they are allocated.
 //!
-//! Whatever is gathered of a body or of replies (a document, a chunked value, a list of keys) is taken from a budget first. The
-//! budget counts as the client's memory (`tot-mem` of CLIENT LIST) while it lives, and says no at its limit. It counts
-//! capacities, not lengths: a buffer that doubles is as large as it is allocated.
+//! Data gathered from a body or from replies (a document, a chunked value, a list of keys) is taken from a budget
+//! first. While the budget exists it counts as the client's memory (`tot-mem` of CLIENT LIST). It refuses bytes
+//! above its limit. It counts capacities, not lengths: a buffer that doubles counts as its allocation.
 
 use crate::pipe::Holding;
 
-/// The budget is spent: what was asked for has not been allocated.
+/// The budget is spent. The bytes asked for were not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverBudget;
 
-/// See the module.
+/// Counts the bytes of one request, see the module.
 pub struct Budget {
     holding: Holding,
     held: usize,
@@ -18,26 +18,26 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// At most `bytes_max` bytes, told to `holding`.
+    /// A budget of `bytes_max` bytes. `holding` follows the bytes taken.
     pub fn new(holding: Holding, bytes_max: usize) -> Budget {
         Budget { holding, held: 0, bytes_max }
     }
     /// Takes `bytes` more.
     ///
     /// # Errors
-    /// When that would be more than the limit; then nothing is taken.
+    /// When the total would exceed the limit. Then nothing is taken.
     pub fn take(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let held = self.held.checked_add(bytes).filter(|held| *held <= self.bytes_max).ok_or(OverBudget)?;
         self.held = held;
         self.holding.set(held);
         Ok(())
     }
-    /// Gives `bytes` back that were taken and are freed.
+    /// Returns `bytes` that were taken and are now freed.
     pub fn give(&mut self, bytes: usize) {
         self.held = self.held.saturating_sub(bytes);
         self.holding.set(self.held);
     }
-    /// Gives everything back.
+    /// Returns all bytes.
     pub fn clear(&mut self) {
         self.give(self.held);
     }
@@ -45,10 +45,10 @@ impl Budget {
     pub fn held(&self) -> usize {
         self.held
     }
-    /// Appends `more` to `to`, whose capacity is in this budget. The capacity doubles where the limit allows.
+    /// Appends `more` to `to`, whose capacity this budget counts. The capacity doubles if the limit allows it.
     ///
     /// # Errors
-    /// When the limit does not allow the bytes; then nothing is appended.
+    /// When the bytes exceed the limit. Then nothing is appended.
     pub fn append(&mut self, to: &mut Vec<u8>, more: &[u8]) -> Result<(), OverBudget> {
         let (len, capacity) = (to.len(), to.capacity());
         let needed = len.checked_add(more.len()).ok_or(OverBudget)?;

@@ -1,8 +1,10 @@
-//! Lists, sets, sorted sets and streams as JSON, both ways: `/v1/keys/{key}` for values that are neither strings nor hashes.
+//! Lists, sets, sorted sets and streams as JSON, in both directions: `/v1/keys/{key}` for values that are neither
+//! strings nor hashes.
 //!
-//! A list and a set are arrays of strings, a sorted set an array of `[member, score]` in the order of its scores, a stream an
-//! array of `[id, [field, value, ...]]`; consumer groups are not shown. A PUT replaces the key in one transaction. What such a
-//! write depends on is watched, so that nothing can come in between.
+//! A list or set is an array of strings. A sorted set is an array of `[member, score]`, ordered by score. A stream
+//! is an array of `[id, [field, value, ...]]`; consumer groups are not shown. A PUT replaces the key in one
+//! transaction. If the write depends on the existing value, the key is watched, so no other write can come in
+//! between.
 
 use crate::exchange::Context;
 use crate::keys::Expiry;
@@ -13,19 +15,19 @@ use hyper::StatusCode;
 use serde_json::Value as Json;
 use strand_wire::events::Event;
 
-/// Times that a write begins anew because the key that it depends on has changed.
+/// How often a write starts again because the watched key changed.
 const TRIES: usize = 4;
-/// Elements of one command: a transaction takes any number of them.
+/// Elements per command. A transaction may have any number of commands.
 const ELEMENTS_PER_COMMAND: usize = 1024;
 
-/// A type, by Redis's name.
+/// A type of values, with Redis's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An object of fields.
+    /// A JSON object of fields.
     Hash,
-    /// An array in its order.
+    /// An ordered array.
     List,
-    /// An array in no order.
+    /// An unordered array.
     Set,
     /// An array of pairs.
     ZSet,
@@ -33,19 +35,19 @@ pub enum Kind {
     Stream,
 }
 
-/// Whether a write may be done, by what is there.
+/// The condition of a write on the existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Whatever is there.
+    /// The key may exist or not.
     Any,
-    /// Something must be there.
+    /// The key must exist.
     Present,
-    /// Nothing may be there.
+    /// The key must not exist.
     Absent,
 }
 
 impl Kind {
-    /// By what TYPE answers, and `Strand-Type` says.
+    /// The type with this name, as in the reply of TYPE and in `Strand-Type`.
     pub fn named(name: &[u8]) -> Option<Kind> {
         let all = [Kind::Hash, Kind::List, Kind::Set, Kind::ZSet, Kind::Stream];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
@@ -60,7 +62,7 @@ impl Kind {
             Kind::Stream => "stream",
         }
     }
-    /// The command whose RESP3 reply is the value's JSON.
+    /// The command whose RESP3 reply becomes the value's JSON.
     pub fn reading(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
             Kind::Hash => vec![b"HGETALL", key],
@@ -70,7 +72,7 @@ impl Kind {
             Kind::Stream => vec![b"XRANGE", key, b"-", b"+"],
         }
     }
-    /// The command that a write needs the right to.
+    /// The command for which a writer needs permission.
     pub fn writing(self, key: &[u8]) -> Vec<&[u8]> {
         match self {
             Kind::Hash => vec![b"HREPLACE", key, b"FIELDS", b"", b""],
@@ -80,10 +82,10 @@ impl Kind {
             Kind::Stream => vec![b"XADD", key, b"1-1", b"", b""],
         }
     }
-    /// The commands that make the value of `json` at `key`, where nothing is.
+    /// The commands that create the value `json` at `key`, which must not exist.
     ///
     /// # Errors
-    /// 400 where the JSON is no value of this type, and has an element at least.
+    /// 400 when the JSON is not a value of this type or is empty.
     pub fn commands(self, key: &[u8], json: Json) -> Result<Vec<Vec<Vec<u8>>>, Problem> {
         let Json::Array(elements) = json else { return Err(self.misshapen()) };
         if elements.is_empty() {
@@ -116,7 +118,7 @@ impl Kind {
                 let (ms, seq) = id.split_once('-')?;
                 let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
                 let parsed = (number(ms)?, number(seq)?);
-                // What XADD would refuse is not begun.
+                // Refuse here what XADD would refuse, before the transaction begins.
                 if parsed <= *last_id || fields.is_empty() || fields.len() % 2 == 1 {
                     return None;
                 }
@@ -136,7 +138,7 @@ impl Kind {
     }
 }
 
-/// A string, or a number as its text.
+/// A string, or the text of a number.
 fn string(json: Json) -> Option<Vec<u8>> {
     match json {
         Json::String(text) => text::unquote(text),
@@ -145,7 +147,7 @@ fn string(json: Json) -> Option<Vec<u8>> {
     }
 }
 
-/// A score: a number, or the name of what JSON has no number for.
+/// A score: a number, or the name of a number that JSON cannot express.
 fn score_of(json: Json) -> Option<Vec<u8>> {
     match json {
         Json::Number(number) => Some(number.to_string().into_bytes()),
@@ -154,10 +156,10 @@ fn score_of(json: Json) -> Option<Vec<u8>> {
     }
 }
 
-/// Puts what `commands` make in place of what is at `key`, in one step: whether something was there.
+/// Replaces the value at `key` by the result of `commands`, in one step. Returns true when the key existed.
 ///
 /// # Errors
-/// 412 when what is wanted is not so, 409 when the key changes all the time, and those of the commands.
+/// 412 when the condition is not met, 409 when the key keeps changing, and the errors of the commands.
 pub async fn replace(
     context: &Context,
     key: &[u8],
@@ -198,7 +200,8 @@ pub async fn replace(
     Err(Problem::new(StatusCode::CONFLICT, "the key is changed all the time".to_owned()))
 }
 
-/// Removes the key and runs the commands, all at once: whether the key was there. `None` when a watched key has changed.
+/// Deletes the key and runs the commands in one transaction. Returns whether the key existed; `None` when the
+/// watched key changed.
 async fn transaction(
     session: &SessionClient,
     key: &[u8],

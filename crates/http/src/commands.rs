@@ -1,9 +1,10 @@
 //! `POST /v1/commands`: commands in, results out, both streamed.
 //!
-//! The body is a JSON array of commands, or commands one after the other (NDJSON); which of them is seen in it, and the
-//! response has the same form. A command is an array of strings and numbers, strings by [`text`]'s convention. Its
-//! result is an object with the member `result` or `error`, in order. Commands are sent on while they come, before
-//! the results of earlier ones are there. What breaks the body off ends the results with an object with the member `problem`.
+//! The body is a JSON array of commands, or one command after another (NDJSON). The form is detected from the body,
+//! and the response has the same form. A command is an array of strings and numbers; the strings follow the
+//! convention of [`text`]. Its result is an object with the member `result` or `error`. Results keep the order of
+//! the commands. A command is sent when it has arrived, before the results of earlier commands are known. If the
+//! body is cut short, the results end with an object with the member `problem`.
 
 use crate::body::ResponseBody;
 use crate::elements::{Elements, Form};
@@ -22,17 +23,17 @@ use std::rc::Rc;
 use std::task::{self, Poll, ready};
 use strand_wire::events::Event;
 
-/// Most commands that have been sent and not answered.
+/// Most commands sent and not yet answered.
 const OUTSTANDING_MAX: usize = 1024;
-/// Results that are held for a client that sends on before it reads, in bytes; then its body is read no further.
+/// Most bytes of results held for a client that sends without reading. Above it the body is not read.
 const HELD_BYTES_MAX: usize = 16 << 20;
-/// Commands that are taken out of a body before others run.
+/// Commands taken from a body before other tasks run.
 const COMMANDS_PER_TURN: u64 = 64;
-/// Most arguments of a command: RESP's own limit.
+/// Most arguments of a command, equal to RESP's limit.
 const ARGUMENTS_MAX: usize = 1 << 20;
 
-/// Commands that would change what the connection is, and one without a reply; credentials and the database belong to the
-/// request.
+/// Refused commands: they change the state of the connection or have no reply. The request sets credentials and the
+/// database.
 const REFUSED: &[&[u8]] = &[
     b"AUTH",
     b"DISCARD",
@@ -57,7 +58,7 @@ const REFUSED: &[&[u8]] = &[
 enum Waiting {
     /// The session's reply.
     Reply,
-    /// Nothing: this is the error.
+    /// Nothing: the result is this error.
     Refused(String),
 }
 
@@ -72,13 +73,13 @@ enum Step {
 /// Runs the commands.
 pub async fn run(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let media = request.media();
-    // Neither is a media type that a page of another site may send without being asked (see `origin`).
+    // A page of another site cannot send these media types without a preflight request (see `origin`).
     if !["application/json", "application/x-ndjson", "application/jsonl"].contains(&media.as_str()) {
         let detail = "the Content-Type is to be application/json or application/x-ndjson";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let mut source = Source { request, elements: Elements::new() };
-    // What is wrong before anything was done is a response of its own.
+    // An error before the first command gets a response of its own.
     let first = poll_fn(|cx| source.poll_next(cx)).await?;
     let form = source.elements.form();
     let body = ResponseBody::made(|writer| async move {
@@ -179,12 +180,12 @@ fn next_step(
         None if ended.is_some() => return Poll::Ready(Step::Done),
         None => {}
     }
-    // Nothing to do: what there is goes out.
+    // Nothing to do now, so send what has been gathered.
     json.offer();
     Poll::Pending
 }
 
-/// Sends a command to the session, unless it is not one for here.
+/// Sends a command to the session, unless it is refused here.
 fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     let is = |i: usize, word: &[u8]| args.get(i).is_some_and(|a: &Vec<u8>| a.eq_ignore_ascii_case(word));
     if REFUSED.iter().any(|word| is(0, word)) || (is(0, b"CLIENT") && (is(1, b"REPLY") || is(1, b"TRACKING")))
@@ -199,7 +200,7 @@ fn send(context: &Context, args: &[Vec<u8>]) -> Waiting {
     Waiting::Reply
 }
 
-/// Where the commands come from.
+/// The commands of the body.
 struct Source {
     request: Request,
     elements: Elements,
@@ -224,7 +225,7 @@ impl Source {
     }
 }
 
-/// The arguments of the command that is number `number` of the body.
+/// The arguments of command number `number` of the body.
 fn arguments(element: &[u8], number: u64) -> Result<Vec<Vec<u8>>, Problem> {
     let bad = |detail: String| {
         Problem::bad_request(format!("command {number}: {detail}")).member("command", number)

@@ -1,10 +1,10 @@
 //! Entity tags, conditional requests and ranges (RFC 9110, sections 8.8.3, 13 and 14).
 //!
-//! The tag of a string is its [`Digest`], keyed by the process, so a strong one: nobody can make two values with one tag.
-//! It costs a pass over the value, some 0.1 ns a byte, in slices between which others run;
-//! values above [`Settings::etag_bytes_max`](crate::Settings) have none, so that a range of a huge value costs what the
-//! range has. Hashes have no tag. One range is answered; several in one request, which may be answered with everything
-//! (section 14.2), are.
+//! The tag of a string is its [`Digest`], keyed by a secret of the process. It is a strong tag: a client cannot
+//! construct two values with equal tags. Hashing costs about 0.1 ns a byte and is done in slices, between which
+//! other tasks run. Values above [`Settings::etag_bytes_max`](crate::Settings) have no tag, so a range of a huge
+//! value costs only as much as the range. Hashes have no tag. A request may ask for one range. A request for
+//! several ranges gets the whole value, as section 14.2 allows.
 
 use crate::problem::Problem;
 use crate::turns::step_back;
@@ -14,13 +14,13 @@ use std::ops::Range;
 use strand_chain::Chain;
 use strand_digest::Digest;
 
-/// Bytes hashed between two looks at who else has something to do: some 30 us.
+/// Bytes hashed before other tasks run: about 30 us.
 const SLICE_BYTES: usize = 256 * 1024;
 
 /// A strong entity tag, quotes included.
 pub type Tag = String;
 
-/// The tag of what has this digest.
+/// The tag for a digest.
 pub fn tag_of(digest: &str) -> Tag {
     format!("\"{digest}\"")
 }
@@ -44,12 +44,12 @@ pub async fn tag(value: &Chain, seed: u64) -> Tag {
     tag_of(&digest.text())
 }
 
-/// What a request's conditions say of the value that is there.
+/// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// Continue with the request.
     Go,
-    /// 304, or 412 for what is not GET or HEAD.
+    /// 304 for GET and HEAD, 412 for other methods.
     NotModified,
     /// 412
     Failed,
@@ -58,19 +58,19 @@ pub enum Verdict {
 /// `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// `*`: there is a value.
+    /// `*`: any existing value.
     Any,
-    /// The value has one of these tags, weak ones with their `W/`.
+    /// A value with one of these tags. Weak tags keep their `W/`.
     Tags(Vec<String>),
 }
 
 impl Condition {
-    /// The digests that SETIF and DELIF know its tags by, or `*`. By a strong comparison (not `weak`) no weak tag is
-    /// that of a value: it stays as it is, which no digest looks like.
+    /// The digests for SETIF and DELIF, or `*`. In a strong comparison (`weak` is false) a weak tag matches no
+    /// value: it keeps its `W/`, which no digest starts with.
     pub fn digests(&self, weak: bool) -> Vec<&str> {
         let Condition::Tags(tags) = self else { return vec!["*"] };
         let digest = |tag| match Some(tag).and_then(|t: &str| t.strip_prefix('"')?.strip_suffix('"')) {
-            // `"*"` is a tag, and one that no value has.
+            // `"*"` in quotes is a tag that no value has.
             None | Some("*") => tag,
             Some(digest) => digest,
         };
@@ -89,18 +89,18 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Reads the headers.
+    /// Parses the headers.
     ///
     /// # Errors
-    /// 400 when one of them is no list of tags.
+    /// 400 when a header is not a list of tags.
     pub fn of(headers: &HeaderMap) -> Result<Conditions, Problem> {
         Ok(Conditions {
             matches: condition(headers, IF_MATCH)?,
             none_matches: condition(headers, IF_NONE_MATCH)?,
         })
     }
-    /// Judges them in the order of section 13.2.2. `value` is `None` when there is none; its tag is `None` when it has
-    /// none, so that only `*` fits it.
+    /// Evaluates the conditions in the order of section 13.2.2. `value` is `None` when the key does not exist. Its
+    /// inner value is `None` when the value has no tag, so that only `*` matches.
     pub fn judge(&self, value: Option<Option<&str>>) -> Verdict {
         let fits = |condition: &Condition, weak: bool| match (condition, value) {
             (_, None) => false,
@@ -145,22 +145,22 @@ fn condition(headers: &HeaderMap, name: HeaderName) -> Result<Option<Condition>,
     }
 }
 
-/// The part of `len` bytes that the request asks for; `None` for all of them.
+/// The range of a value of `len` bytes that the request asks for; `None` for the whole value.
 ///
 /// # Errors
-/// 416 when there is no such part.
+/// 416 when the range lies outside the value.
 pub fn range(headers: &HeaderMap, len: usize, tag: Option<&str>) -> Result<Option<Range<usize>>, Problem> {
     let one = |name: HeaderName| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
     let Some(asked) = one(RANGE) else { return Ok(None) };
     if headers.contains_key(IF_RANGE) && one(IF_RANGE) != tag {
         return Ok(None);
     }
-    // What cannot be understood is ignored, as is more than one range.
+    // An invalid range and a list of ranges are ignored.
     let Some((first, last)) = asked.strip_prefix("bytes=").and_then(|r| r.trim().split_once('-')) else {
         return Ok(None);
     };
     let number = |text: &str| match text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
-        // A number too long for us is beyond the value's end.
+        // A number too large to parse lies beyond the value's end.
         true => Some(text.parse().unwrap_or(usize::MAX)),
         false => None,
     };

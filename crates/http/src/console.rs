@@ -1,9 +1,10 @@
-//! The console: pages at `/` that show the server to a person in a browser, and the stream of figures that they live on.
+//! The console: pages at `/` that show the server in a browser, and the stream of figures that they display.
 //!
-//! The files lie in `crates/http/console` and are part of the program: no other site is asked for anything. They hold no
-//! secret, so they are given without a login; what they show comes by the routes for everybody, with the rights of the
-//! user whose name and password the page sends as a header. There is no cookie, so no other page can act in the user's name.
-//! The policies in [`GUARDS`] let the page run scripts of its own alone, build no markup from text, and be framed by nobody.
+//! The files are in `crates/http/console` and are compiled into the program. They load nothing from other sites.
+//! They contain no secret, so they need no login. The data comes from the public routes, with the rights of the
+//! user whose name and password the page sends as a header. There is no cookie, so no other page can act in the
+//! user's name. The policies in [`GUARDS`] let a page run only its own scripts, forbid building markup from text,
+//! and forbid framing.
 
 use crate::auth::credentials;
 use crate::body::ResponseBody;
@@ -21,12 +22,12 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use strand_digest::xxh3_text;
 
-/// Shortest and longest time between two figures of the stream, in milliseconds.
+/// Allowed interval between two events of the stream, in milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
-/// The time between two figures without `every`, in milliseconds.
+/// Interval without `every`, in milliseconds.
 const EVERY_MS_DEFAULT: u64 = 1_000;
 
-/// What every file of the console says to the browser.
+/// The headers of every file of the console.
 const GUARDS: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -87,7 +88,7 @@ static ASSETS: &[Asset] = assets![
     "views/users.js": JS,
 ];
 
-/// The console's own routes. They are no part of the description for programs.
+/// The console's own routes. The OpenAPI description does not list them.
 pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
@@ -165,8 +166,8 @@ fn tags() -> &'static [String] {
     TAGS.get_or_init(|| ASSETS.iter().map(|asset| format!("\"{}\"", xxh3_text(asset.bytes))).collect())
 }
 
-/// `GET /console/live?every=ms`: `{"info": "..."}` again and again. The identity is judged before each of them, so that a
-/// user who is deleted sees no more.
+/// `GET /console/live?every=ms`: sends `{"info": "..."}` repeatedly. The login is checked before each event, so a
+/// deleted user gets no more events.
 async fn live(context: Rc<Context>, request: Request) -> Result<Response, Problem> {
     let every = request.query.number("every", EVERY_MS_DEFAULT, *EVERY_MS.start(), *EVERY_MS.end())?;
     let db = request.query.number("db", 0, 0, i32::MAX as u64)?;
@@ -199,7 +200,7 @@ async fn live(context: Rc<Context>, request: Request) -> Result<Response, Proble
     Ok(response)
 }
 
-/// Waits; false when the connection is to end.
+/// Waits. Returns false when the connection must end.
 async fn pause(context: &Context, ms: u64) -> bool {
     let mut sleep = pin!((context.settings.sleep.0)(ms));
     poll_fn(|cx| match (context.is_ending(), sleep.as_mut().poll(cx)) {

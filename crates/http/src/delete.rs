@@ -1,25 +1,26 @@
-//! `<delete><query>`: the queries of Solr's that can be answered as Solr would: everything, an id, a field's value.
+//! `<delete><query>`: the queries that Strand can answer exactly like Solr: everything, an id, and the value of a
+//! field.
 //!
-//! `field:value` needs a text index over the documents' prefix that has the field as TAG or NUMERIC. The index gives
-//! candidates, a page at a time; each is looked at before it is removed, since a TAG field knows no case. Queries on
-//! TEXT fields and of any other form are refused: a delete that finds other documents than Solr's would is worse than
-//! none.
+//! `field:value` needs a text index over the documents' prefix with this field as TAG or NUMERIC. The index returns
+//! candidates, a page at a time. Each candidate is compared with the value before it is deleted, because a TAG
+//! field ignores case. Queries on TEXT fields and all other forms are refused: deleting other documents than Solr
+//! would is worse than deleting none.
 
 use crate::problem::Problem;
 use crate::session_client::{Gone, Value};
 use crate::update::{Sent, Update};
 use crate::xml::{Position, at};
 
-/// Keys that one step of deleting everything looks at.
+/// Keys that one SCAN step visits when everything is deleted.
 const SCAN_COUNT: &[u8] = b"1000";
-/// Documents that one search asks for.
+/// Documents per search.
 const PAGE: &[u8] = b"1000";
-/// The furthest that a search can begin: documents that were looked at and stay.
+/// Most documents that are compared and kept: FT.SEARCH allows no larger offset.
 const KEPT_MAX: usize = 1_000_000;
-/// Text indexes that are looked at for a field.
+/// Most text indexes that are searched for a field.
 const INDEXES_MAX: usize = 256;
 
-/// How a field is indexed.
+/// The type of an indexed field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Tag,
@@ -27,10 +28,10 @@ enum Kind {
 }
 
 impl Update {
-    /// Removes what `query` finds.
+    /// Deletes the documents that `query` matches.
     ///
     /// # Errors
-    /// 422 when it is none of those that are there; what the commands answer.
+    /// 422 when the query has none of the supported forms. Also the errors of the commands.
     pub(crate) async fn remove_found(&mut self, query: &str, place: Position) -> Result<(), Problem> {
         if query == "*:*" {
             return self.remove_all(place).await;
@@ -122,7 +123,7 @@ impl Update {
             }
         }
     }
-    /// True when a field's text is `value`, or has it among those that were joined.
+    /// True when the field's text is `value`, or is a joined list that contains it.
     fn has(&self, found: &[u8], value: &str, number: Option<f64>) -> bool {
         let is_value = |text: &str| match number {
             Some(n) => text.trim().parse::<f64>() == Ok(n),
@@ -132,7 +133,8 @@ impl Update {
         let separator = std::str::from_utf8(self.separator()).unwrap_or_default();
         is_value(text) || (!separator.is_empty() && text.split(separator).any(is_value))
     }
-    /// A text index over all documents that has `field` in a form that finds whole values, and what it calls it.
+    /// Finds a text index over all documents that can search `field` by whole values. Returns the index, its name
+    /// for the field and the field's type.
     async fn index_of(&mut self, field: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>, Kind)>, Problem> {
         let Value::List(names) = self.ask(&[b"FT._LIST"]).await? else { return Ok(None) };
         for name in names.iter().take(INDEXES_MAX).filter_map(Value::text) {
@@ -165,7 +167,7 @@ fn ids(reply: Value) -> Vec<Vec<u8>> {
     results.iter().filter_map(|r| r.member(b"id")?.text().map(<[u8]>::to_vec)).collect()
 }
 
-/// Field and value of `field:value` and `field:"a value"`, where nothing means more than it says; else `None`.
+/// Splits `field:value` or `field:"a value"`. `None` when the query contains any other syntax.
 fn term(query: &str) -> Option<(&str, String)> {
     const SPECIAL: &str = " \t\r\n*?\"\\()[]{}:^~/&|!";
     let (field, value) = query.split_once(':')?;
@@ -175,7 +177,7 @@ fn term(query: &str) -> Option<(&str, String)> {
         return None;
     }
     if let Some(quoted) = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')) {
-        // What a backslash stands before is meant as it is.
+        // A backslash makes the next character literal.
         let (mut text, mut chars) = (String::new(), quoted.chars());
         while let Some(c) = chars.next() {
             match c {
@@ -190,7 +192,7 @@ fn term(query: &str) -> Option<(&str, String)> {
     plain.then(|| (field, value.to_string()))
 }
 
-/// With a backslash before what is neither letter nor digit.
+/// Puts a backslash before every character that is not a letter or a digit.
 fn escaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &b in text {
@@ -202,7 +204,7 @@ fn escaped(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// 422 at a place.
+/// 422 at a place of the document.
 fn refused(place: Position, detail: &str) -> Problem {
     let Position { line, column } = place;
     at(Problem::unprocessable(format!("line {line}, column {column}: {detail}")), place)

@@ -1,8 +1,8 @@
-//! `/v1/history`, `/v1/series` and `/v1/live`: what the server knows of itself over time, for plots; `/v1/diag/`: its reports;
+//! `/v1/history`, `/v1/series` and `/v1/live`: the server's figures over time, for plots. `/v1/diag/`: its reports.
 //! `/debug/pprof/`: profiles.
 //!
-//! Each is a DIAG command, so the rights are those of the user on DIAG. `/v1/live` asks again every second: a user who loses the
-//! right is told so within one.
+//! Each route runs a DIAG command, so the user needs the right to DIAG. `/v1/live` checks again every second, so a
+//! user who loses the right gets an error within a second.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -12,12 +12,13 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Time between two events of `/v1/live`.
+/// Interval between two events of `/v1/live`.
 const LIVE_STEP: Duration = Duration::from_secs(1);
-/// Events of one response of `/v1/live`: half an hour. A browser's event source then asks again by itself.
+/// Most events of one response of `/v1/live`: half an hour. After that a browser's event source reconnects by
+/// itself.
 const LIVE_EVENTS_MAX: usize = 1_800;
 
-/// The parameters of `/v1/history`, and the words of DIAG HISTORY.
+/// The parameters of `/v1/history` and the matching words of DIAG HISTORY.
 const PARAMETERS: [(&str, &str); 5] =
     [("from", "FROM"), ("to", "TO"), ("step", "STEP"), ("points", "POINTS"), ("series", "SERIES")];
 
@@ -37,7 +38,7 @@ pub async fn series(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
     json(&context, &[b"DIAG", b"SERIES"]).await
 }
 
-/// Reports that need nothing but their name.
+/// Reports without parameters.
 const REPORTS: [&str; 6] = ["bigkeys", "doctor", "hotkeys", "memory", "phases", "slowlog"];
 
 /// `GET /v1/diag/{report}`
@@ -48,10 +49,11 @@ pub async fn report(context: Rc<Context>, _: Request, name: Vec<u8>) -> Result<R
     }
 }
 
-/// Seconds of a CPU profile unless the request says how many.
+/// Length of a CPU profile without `seconds`, in seconds.
 const PROFILE_SECONDS: u64 = 30;
 
-/// `GET /debug/pprof/heap`, `/debug/pprof/allocs` and `/debug/pprof/profile?seconds=`; with `format=folded` as text.
+/// `GET /debug/pprof/heap`, `/debug/pprof/allocs` and `/debug/pprof/profile?seconds=`. `format=folded` returns
+/// text.
 pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> Result<Response, Problem> {
     let folded = match request.query.get("format") {
         None | Some("pprof") => false,
@@ -87,7 +89,7 @@ pub async fn profile(context: Rc<Context>, request: Request, name: Vec<u8>) -> R
     Ok(response)
 }
 
-/// A command whose reply is JSON, as a response.
+/// Runs a command whose reply is JSON and returns the JSON as a response.
 pub async fn json(context: &Rc<Context>, args: &[&[u8]]) -> Result<Response, Problem> {
     context.session.command(args);
     let text = context.session.line().await?.unwrap_or_default();
@@ -96,10 +98,10 @@ pub async fn json(context: &Rc<Context>, args: &[&[u8]]) -> Result<Response, Pro
     Ok(response)
 }
 
-/// `GET /v1/live`: an event a second.
+/// `GET /v1/live`: one event per second.
 pub async fn live(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let series = request.query.get("series").map(|names| names.as_bytes().to_vec());
-    // What is refused is refused before a response begins.
+    // Report an error before the response begins.
     let mut newest = ask(&context, &series).await?;
     let body = ResponseBody::made(|writer| async move {
         for _ in 0..LIVE_EVENTS_MAX {

@@ -1,21 +1,21 @@
-//! [`Elements`]: the commands of a JSON body as they come, without waiting for its end.
+//! [`Elements`]: splits a JSON body into commands while it arrives.
 //!
-//! The scanner sees each byte once and knows brackets and strings only; what is between them is for the JSON parser, which
-//! is given one whole command at a time.
+//! The scanner reads each byte once and recognises only brackets and strings. The JSON parser then gets one whole
+//! command at a time.
 
 use crate::problem::Problem;
 
-/// Longest command, in bytes of JSON: it is parsed in one go, some 5 ns a byte.
+/// Longest command, in bytes of JSON. It is parsed without a pause, at about 5 ns a byte.
 pub const COMMAND_BYTES_MAX: usize = 1 << 20;
-/// Deepest nesting inside a command that is followed.
+/// Deepest nesting inside a command.
 const DEPTH_MAX: usize = 64;
 
-/// How the commands stand in the body.
+/// The form of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// In one array.
+    /// One array of commands.
     Array,
-    /// One after the other.
+    /// One command after another.
     Lines,
 }
 
@@ -23,20 +23,20 @@ pub enum Form {
 #[derive(Debug)]
 pub struct Elements {
     buffer: Vec<u8>,
-    /// What is before this is done with.
+    /// Start of the bytes that are not consumed.
     from: usize,
-    /// Up to here the buffer was looked at.
+    /// Start of the bytes that are not scanned.
     at: usize,
-    /// Brackets that are open inside the command.
+    /// Brackets that are open inside the current command.
     depth: usize,
     in_string: bool,
     escaped: bool,
     form: Option<Form>,
-    /// An opening bracket was seen, and it is not known yet whose.
+    /// An opening bracket was read. It may open the array or a command.
     opened: bool,
-    /// The array's end was seen.
+    /// The end of the array was read.
     closed: bool,
-    /// In an array, a comma (or its begin) was seen and no command since.
+    /// In an array: the last token was a comma or the opening bracket.
     wants_command: bool,
     taken: u64,
 }
@@ -48,7 +48,7 @@ impl Default for Elements {
 }
 
 impl Elements {
-    /// At the start of a body.
+    /// A scanner at the start of a body.
     pub fn new() -> Elements {
         Elements {
             buffer: Vec::new(),
@@ -64,29 +64,29 @@ impl Elements {
             taken: 0,
         }
     }
-    /// More of the body.
+    /// Appends bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.from);
         self.at -= self.from;
         self.from = 0;
         self.buffer.extend_from_slice(bytes);
     }
-    /// Bytes that have come and are held.
+    /// Bytes held in the buffer.
     pub fn held(&self) -> usize {
         self.buffer.len()
     }
-    /// How the commands stand; an array as long as it is not known.
+    /// The form of the body; `Array` until it is known.
     pub fn form(&self) -> Form {
         self.form.unwrap_or(Form::Array)
     }
-    /// Commands that were taken.
+    /// Number of commands returned.
     pub fn taken(&self) -> u64 {
         self.taken
     }
-    /// The next whole command, if there is one in what has come.
+    /// The next command, if it has arrived completely.
     ///
     /// # Errors
-    /// 400 when something else stands there, 413 when the command is too long.
+    /// 400 when the body contains something else, 413 when the command is too long.
     pub fn next_command(&mut self) -> Result<Option<Vec<u8>>, Problem> {
         while self.at < self.buffer.len() {
             let byte = self.buffer[self.at];
@@ -109,10 +109,10 @@ impl Elements {
         }
         Ok(None)
     }
-    /// The body has ended.
+    /// Ends the body.
     ///
     /// # Errors
-    /// 400 when that was too early.
+    /// 400 when the body is incomplete.
     pub fn end(&self) -> Result<(), Problem> {
         let whole = match self.form {
             Some(Form::Array) => self.closed,
@@ -125,7 +125,7 @@ impl Elements {
         }
     }
 
-    /// A byte inside a command; true when it is its last.
+    /// Scans a byte inside a command. Returns true when the command ends with it.
     fn inside(&mut self, byte: u8) -> Result<bool, Problem> {
         if self.in_string {
             match byte {
@@ -147,7 +147,7 @@ impl Elements {
         }
         Ok(self.depth == 0)
     }
-    /// A byte between commands, of which nothing is kept.
+    /// Scans a byte between commands. Keeps nothing.
     fn between(&mut self, byte: u8) -> Result<(), Problem> {
         let bad = || {
             Err(Problem::bad_request("the body is a JSON array of commands, or commands one after the other"))
@@ -165,7 +165,7 @@ impl Elements {
                 return self.begin();
             }
             (None, b']') if self.opened => (self.form, self.closed) = (Some(Form::Array), true),
-            // The bracket that was seen is a command's own.
+            // The opening bracket belongs to a command, not to an array.
             (None, byte) if self.opened => {
                 self.form = Some(Form::Lines);
                 self.depth = 1;

@@ -1,5 +1,5 @@
-//! One exchange: a [`Request`] with what handlers need to answer it, the [`Context`] that the requests of a connection share, and
-//! what an operator can set.
+//! One exchange: a [`Request`] with everything a handler needs, the [`Context`] shared by the requests of a
+//! connection, and the [`Settings`] of the operator.
 
 use crate::body::{CutShort, Outgoing, ResponseBody};
 use crate::pipe::Holding;
@@ -17,36 +17,36 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll, ready};
 
-/// No request is answered while more bytes of responses than this wait for the client. Before anybody has entered the session,
-/// the responses before are sent first.
+/// No request is answered while more response bytes than this wait for the client. Before the first login on a
+/// connection, all earlier responses must be sent first.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// What an operator can set.
+/// The settings that the operator can change, and the hooks into the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Longest body, in bytes.
     pub body_bytes_max: u64,
-    /// Longest string that the server takes, in bytes.
+    /// Longest string that the server accepts, in bytes.
     pub bulk_bytes_max: usize,
     /// Longest value that gets an entity tag, in bytes.
     pub etag_bytes_max: usize,
-    /// The key of entity tags: random, one for a process.
+    /// The key of entity tags: random for each process.
     pub etag_seed: u64,
-    /// What stands before the id of a document that comes as XML.
+    /// Key prefix of documents that arrive as XML.
     pub update_prefix: String,
-    /// The connection comes from this machine.
+    /// True when the client is on this machine.
     pub peer_is_local: bool,
-    /// Why the server should not be asked for now; empty when it should.
+    /// The reason why the server is not ready; empty when it is.
     pub unready: Unready,
-    /// What users may do, and their passwords, have changed when it says another number.
+    /// A number that changes when the rights or passwords of users change.
     pub users_version: Version,
-    /// What users may do, for refusals before a body is read. The session judges every command again.
+    /// The rights of users, for refusals before a body is read. The session checks every command again.
     pub rights: Rights,
-    /// Waits, for what is sent again and again.
+    /// Waits between repeated events.
     pub sleep: Sleeper,
 }
 
-/// Says why the server should not be asked for now.
+/// Returns the reason why the server is not ready.
 #[derive(Clone)]
 pub struct Unready(pub Rc<dyn Fn() -> Vec<String>>);
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Unready {
     }
 }
 
-/// Says a number that moves on.
+/// Returns a number that changes.
 #[derive(Clone)]
 pub struct Version(pub Rc<dyn Fn() -> u64>);
 
@@ -66,10 +66,10 @@ impl std::fmt::Debug for Version {
     }
 }
 
-/// Says whether a user (first argument) may call a command (its arguments, the name first), whatever the command's keys.
+/// Returns whether a user (first argument) may call a command (its arguments, name first), regardless of its keys.
 pub type MayCall = dyn Fn(&[u8], &[&[u8]]) -> bool;
 
-/// What users may do, as far as it is known before the session is asked: true where only the session knows.
+/// The rights of users as far as they are known before the session checks. True when only the session knows.
 #[derive(Clone)]
 pub struct Rights(pub Rc<MayCall>);
 
@@ -79,11 +79,11 @@ impl std::fmt::Debug for Rights {
     }
 }
 
-/// Gives a future that is ready after a number of milliseconds, by the driver's clock.
+/// Creates a future that is ready after some milliseconds of the driver's clock.
 #[derive(Clone)]
 pub struct Sleeper(pub Rc<Sleep>);
 
-/// From milliseconds to the future.
+/// Maps milliseconds to a future.
 pub type Sleep = dyn Fn(u64) -> Pin<Box<dyn Future<Output = ()>>>;
 
 impl std::fmt::Debug for Sleeper {
@@ -92,49 +92,49 @@ impl std::fmt::Debug for Sleeper {
     }
 }
 
-/// A response of ours.
+/// A response of this crate.
 pub type Response = hyper::Response<ResponseBody>;
 
-/// A request with its query read.
+/// A request with its query parsed.
 pub struct Request {
-    /// Its head.
+    /// The head.
     pub parts: Parts,
-    /// Its query.
+    /// The query.
     pub query: Query,
-    /// Its body, what was not taken of it.
+    /// The part of the body that is not read yet.
     pub body: Incoming,
-    /// Bytes that may still come of it.
+    /// Most bytes that the body may still have.
     pub body_bytes_left: u64,
-    /// What is held of the body.
+    /// Counts the bytes held of the body.
     holding: Holding,
     context: Rc<Context>,
 }
 
 impl Request {
-    /// With its head read.
+    /// A request from its head and query.
     pub(crate) fn new(context: Rc<Context>, parts: Parts, query: Query, body: Incoming) -> Request {
         let (holding, body_bytes_left) =
             (context.session.http_end().holding(), context.settings.body_bytes_max);
         Request { parts, query, body, body_bytes_left, holding, context }
     }
-    /// The media type of the body, without its parameters; empty when none is said.
+    /// The media type of the body without its parameters; empty when the header is missing.
     pub fn media(&self) -> String {
         let said = self.parts.headers.get(CONTENT_TYPE).and_then(|m| m.to_str().ok()).unwrap_or_default();
         said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
-    /// Says how many bytes of the body are held, which count as the client's memory.
+    /// Sets the number of held bytes of the body. They count as the client's memory.
     pub fn hold(&mut self, bytes: usize) {
         self.holding.set(bytes);
     }
     /// The next part of the body; `None` at its end.
     ///
     /// # Errors
-    /// 400 when it breaks off or its framing is broken, 408 when it stalls: what follows cannot be told from it, so the
-    /// connection ends.
+    /// 400 when the body is cut short or its framing is broken, 408 when it stalls. The start of the next request
+    /// is then unknown, so the connection ends.
     pub async fn data(&mut self) -> Result<Option<Bytes>, Problem> {
         poll_fn(|cx| self.poll_data(cx)).await
     }
-    /// As [`Request::data`].
+    /// The poll form of [`Request::data`].
     pub fn poll_data(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         loop {
             let next = Pin::new(&mut self.body).poll_frame(cx);
@@ -144,7 +144,7 @@ impl Request {
             match ready!(next) {
                 None => return Poll::Ready(Ok(None)),
                 Some(Ok(frame)) => {
-                    // Trailers have nothing to say here.
+                    // Trailers are ignored.
                     let Ok(data) = frame.into_data() else { continue };
                     let len = data.len() as u64;
                     return Poll::Ready(match self.body_bytes_left.checked_sub(len) {
@@ -165,26 +165,26 @@ impl Request {
     }
 }
 
-/// What the requests of one connection share.
+/// The state shared by the requests of a connection.
 pub struct Context {
     /// The session.
     pub session: SessionClient,
-    /// What an operator can set.
+    /// The settings.
     pub settings: Settings,
-    /// Bodies on their way to the socket.
+    /// The output: response bodies on their way to the socket.
     pub outgoing: Outgoing,
-    /// Requests that have begun.
+    /// Number of requests started.
     begun: Cell<u64>,
-    /// Nothing has come of the request's body for too long.
+    /// True when the body of the request has stalled for too long.
     stalled: Cell<bool>,
-    /// A request waits until the client has taken more of the responses before it.
+    /// True while a request waits for the client to read earlier responses.
     is_held_back: Cell<bool>,
-    /// The connection ends after the response in hand: one without an end of its own is to end.
+    /// True when the connection ends after the current response. An endless response must end then.
     is_ending: Cell<bool>,
 }
 
 impl Context {
-    /// Of a new connection, with the session behind `session`.
+    /// The context of a new connection.
     pub(crate) fn new(session: SessionClient, settings: Settings, outgoing: Outgoing) -> Context {
         Context {
             session,
@@ -196,40 +196,40 @@ impl Context {
             is_ending: Cell::new(false),
         }
     }
-    /// A request begins.
+    /// Counts a request that starts.
     pub(crate) fn begins(&self) {
         self.begun.set(self.begun.get() + 1);
         self.stalled.set(false);
     }
-    /// The response in hand is the last one.
+    /// Makes the current response the last one.
     pub(crate) fn set_ending(&self) {
         self.is_ending.set(true);
     }
-    /// True when the response in hand is the last one, and is to end soon.
+    /// True when the current response is the last one and must end soon.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
     }
-    /// Requests that have begun.
+    /// Number of requests started.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.get()
     }
-    /// Gives up waiting for the client. False when that was done before.
+    /// Stops waiting for the client. Returns false when this was done before.
     pub(crate) fn give_up(&self) -> bool {
         !self.stalled.replace(true)
     }
-    /// True when the request that [`Context::turn`] holds back can be answered now.
+    /// True when the request that waits in [`Context::turn`] can continue.
     pub(crate) fn can_go_on(&self) -> bool {
         self.is_held_back.get() && self.may_answer()
     }
-    /// True when so little waits for the client that one more request may be answered.
+    /// True when few enough bytes wait for the client to answer one more request.
     fn may_answer(&self) -> bool {
         let unsent_bytes = self.outgoing.unsent_bytes();
         unsent_bytes == 0 || (self.session.has_entered() && unsent_bytes <= UNSENT_BYTES_MAX)
     }
-    /// Waits until the client has taken enough of the responses before this one. The driver runs the connection again then.
+    /// Waits until the client has read enough of the earlier responses. The driver then runs the connection again.
     ///
     /// # Errors
-    /// 408 when it takes nothing for too long.
+    /// 408 when the client reads nothing for too long.
     pub(crate) async fn turn(&self) -> Result<(), Problem> {
         poll_fn(|_| {
             let (may, gives_up) = (self.may_answer(), self.stalled.get());
@@ -242,10 +242,11 @@ impl Context {
         })
         .await
     }
-    /// Refuses a request whose sender may call none of `commands`: before its body is read, so that it holds nothing.
+    /// Refuses a request when the sender may call none of `commands`. Called before the body is read, so a refused
+    /// request holds no memory.
     ///
     /// # Errors
-    /// 403, with their names.
+    /// 403 with the names of the commands.
     pub fn check_rights(&self, commands: &[&[&[u8]]]) -> Result<(), Problem> {
         let may = |user: &[u8]| commands.iter().any(|command| (self.settings.rights.0)(user, command));
         if commands.is_empty() || self.session.with_user(may) {

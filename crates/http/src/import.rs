@@ -1,4 +1,4 @@
-//! `/v1/import`: what importers have recorded in the server, and how those go that run now.
+//! `/v1/import`: what importers have recorded in the server, and the progress of running imports.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -9,8 +9,8 @@ use crate::session_client::Gone;
 use std::rc::Rc;
 use strand_wire::events::Event;
 
-/// `GET /v1/import`: each dataset with the number of its folders that are recorded, and of those in which a run was cut short
-/// (the next run completes them); and what an import that runs into it now tells.
+/// `GET /v1/import`: each dataset with the number of its recorded folders, the number of folders whose import was
+/// cut short (the next run completes them), and the progress of a running import.
 pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"DATASETS"]);
@@ -42,7 +42,7 @@ pub async fn status(context: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Resp
     })))
 }
 
-/// Adds what an import into the dataset tells that runs now.
+/// Adds the progress of an import that is writing the dataset now.
 async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Result<(), Gone> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"STATUS", dataset]);
@@ -67,7 +67,7 @@ async fn running(context: &Context, dataset: &[u8], json: &mut JsonWriter) -> Re
     Ok(())
 }
 
-/// Recorded folders, and those with the intent of a run (whose names end in a slash).
+/// The number of recorded folders, and of folders with an unfinished run (names that end in a slash).
 async fn folders(context: &Context, dataset: &[u8]) -> Result<(u64, u64), Gone> {
     let session = &context.session;
     session.command(&[b"IMPORT.VERSION", b"LIST", dataset]);

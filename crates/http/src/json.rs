@@ -1,9 +1,10 @@
-//! [`JsonWriter`]: replies as JSON, written while they come.
+//! [`JsonWriter`]: writes replies as JSON while they arrive.
 //!
-//! Simple and bulk strings are strings ([`text`] says how bytes stand there), integers and finite doubles
-//! numbers, null, true and false themselves, arrays, sets and pushes arrays, maps objects. A map's keys are strings; one that
-//! is an aggregate stands as `"?"`. A double that JSON has no number for, and a big number, are strings. An error inside a
-//! reply is an object with the one member `error`.
+//! Simple strings and bulk strings become strings ([`text`] defines how bytes are encoded). Integers and finite
+//! doubles become numbers; null, true and false keep their value. Arrays, sets and pushes become arrays, maps
+//! become objects. The keys of a map become strings, and a key that is an aggregate becomes `"?"`. Big numbers, and
+//! doubles that JSON cannot express, become strings. An error inside a reply becomes an object with the single
+//! member `error`.
 
 use crate::body::{PIECE_BYTES_MAX, Writer};
 use crate::pipe::Holding;
@@ -15,45 +16,45 @@ use base64::prelude::BASE64_STANDARD;
 use strand_chain::Chain;
 use strand_wire::events::Event;
 
-/// Bytes that are gathered before they are sent.
+/// Bytes gathered before they are sent.
 const GATHER_BYTES: usize = 16 * 1024;
 
-/// A JSON document on its way to a client.
+/// A JSON document that is being sent to a client.
 pub struct JsonWriter {
     writer: Writer,
     buffer: Vec<u8>,
     holding: Holding,
-    /// So much is held before anybody waits for the client.
+    /// Bytes held before a write waits for the client.
     held_bytes_max: usize,
 }
 
-/// An aggregate that has begun.
+/// An aggregate that is not complete.
 struct Open {
     left: usize,
     is_map: bool,
-    /// The next value is a map's key.
+    /// True when the next value is the key of a map.
     at_key: bool,
     first: bool,
 }
 
 impl JsonWriter {
-    /// Writes to `writer`; what waits there counts as the memory of the client of `session`.
+    /// A writer into `writer`. Held bytes count as the memory of `session`'s client.
     pub fn new(writer: Writer, session: &SessionClient) -> JsonWriter {
         let holding = session.http_end().holding();
         JsonWriter { writer, buffer: Vec::new(), holding, held_bytes_max: GATHER_BYTES }
     }
-    /// The same writer, which makes nobody wait for the client before it holds `bytes`.
+    /// Holds up to `bytes` before a write waits for the client.
     pub fn holding(mut self, bytes: usize) -> JsonWriter {
         self.held_bytes_max = bytes;
         self
     }
-    /// Sends what was gathered, however little, when the client is ready to take it.
+    /// Sends everything gathered, if the client is ready to take it.
     pub fn offer(&mut self) {
         if self.writer.is_free() {
             self.writer.put(std::mem::take(&mut self.buffer));
         }
     }
-    /// Appends JSON that is ready.
+    /// Appends finished JSON.
     pub fn raw(&mut self, json: &str) {
         self.buffer.extend_from_slice(json.as_bytes());
     }
@@ -61,22 +62,22 @@ impl JsonWriter {
     pub fn string(&mut self, bytes: &[u8]) {
         text::quote(bytes, &mut self.buffer);
     }
-    /// Sends what was gathered, when it is enough.
+    /// Sends what was gathered when it is enough.
     pub async fn pour(&mut self) {
         if self.buffer.len() >= GATHER_BYTES
             && (self.writer.is_free() || self.buffer.len() >= self.held_bytes_max)
         {
             self.flush().await;
-            // So much JSON takes some 100 us.
+            // Producing this much JSON takes about 100 us.
             step_back().await;
         }
         self.holding.set(self.buffer.len());
     }
-    /// Sends what was gathered.
+    /// Sends everything gathered.
     pub async fn flush(&mut self) {
         self.writer.send(std::mem::take(&mut self.buffer)).await;
     }
-    /// Appends the value that begins with `first`.
+    /// Appends the value that starts with `first`.
     ///
     /// # Errors
     /// When the session is gone.
@@ -198,16 +199,16 @@ impl JsonWriter {
     }
 }
 
-/// True when the bytes are UTF-8 and need no mark; others run now and then meanwhile.
+/// True when the bytes are UTF-8 and need no `base64:` prefix. Other tasks run between slices.
 async fn is_plain(chain: &Chain) -> bool {
     let mut head = [0; text::BASE64_PREFIX.len()];
     if chain.peek(&mut head) && head == *text::BASE64_PREFIX.as_bytes() {
         return false;
     }
-    // What was cut at the end of the slice before, and how much of it there is.
+    // The incomplete character at the end of the last slice, and its length.
     let (mut cut, mut held) = ([0; 4], 0);
     for piece in chain.slices().flat_map(|s| s.chunks(PIECE_BYTES_MAX)) {
-        // A piece may begin inside a character that the one before it was cut in.
+        // A piece may start inside a character of the previous piece.
         let mut piece = piece;
         while held > 0 && !piece.is_empty() {
             if held == cut.len() {

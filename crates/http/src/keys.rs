@@ -1,13 +1,13 @@
 //! `/v1/keys/{key}`: one key's value.
 //!
-//! A string comes as its bytes, with `ETag` and `Range`; a hash as a JSON object, other types as JSON arrays
-//! ([`crate::collections`]). `Strand-Type` tells the type, `Strand-TTL-Ms`
-//! the milliseconds left, in a response and in a PUT (where `keep` keeps what is left). A PUT whose length is known goes
-//! straight into the value's own memory as it comes; one without (chunked) is gathered first, up to
-//! [`CHUNKED_BYTES_MAX`]. With `Strand-Type: hash` it is a JSON object that replaces the key, by HREPLACE.
+//! A string is sent as its bytes, with `ETag` and `Range`. A hash is a JSON object, and the other types are JSON
+//! arrays ([`crate::collections`]). `Strand-Type` is the type. `Strand-TTL-Ms` is the remaining time in
+//! milliseconds, in a response and in a PUT (where `keep` keeps the remaining time). A PUT with a known length is
+//! written directly into the memory of the new value while it arrives. A chunked PUT is gathered first, up to
+//! [`CHUNKED_BYTES_MAX`]. A PUT with `Strand-Type: hash` is a JSON object that replaces the key, by HREPLACE.
 //!
-//! A write that depends on what is there is one command, so that nothing can come in between: SET with NX or XX for `*`,
-//! SETIF and DELIF for entity tags.
+//! A conditional write is one command, so no other write can come in between: SET with NX or XX for `*`, SETIF and
+//! DELIF for entity tags.
 
 use crate::body::ResponseBody;
 use crate::collections::{self, Kind, Wanted};
@@ -28,13 +28,13 @@ use strand_chain::Chain;
 use strand_digest::Digest;
 use strand_wire::events::Event;
 
-/// Longest body of unknown length that is taken, in bytes.
+/// Longest body of unknown length, in bytes.
 pub const CHUNKED_BYTES_MAX: usize = 64 << 20;
-/// Longest JSON of a value that is taken, in bytes: it is parsed in one go, some 5 ns a byte.
+/// Longest JSON value, in bytes. It is parsed without a pause, at about 5 ns a byte.
 pub const JSON_BYTES_MAX: usize = 1 << 20;
-/// The header that tells a value's type.
+/// The header with a value's type.
 pub const TYPE: HeaderName = HeaderName::from_static("strand-type");
-/// The header that tells how many milliseconds a value has left.
+/// The header with a value's remaining time, in milliseconds.
 pub const TTL_MS: HeaderName = HeaderName::from_static("strand-ttl-ms");
 
 /// GET and HEAD.
@@ -54,7 +54,7 @@ pub async fn get(context: Rc<Context>, request: Request, key: Vec<u8>) -> Result
             other(context, &conditions, &key, ttl_ms).await
         }
         other => {
-            // A reply that waits holds a block of memory.
+            // An unread reply would hold a block of memory.
             session.settle().await?;
             Err(match other {
                 Event::Error(text) => Problem::of_reply(&text),
@@ -124,7 +124,7 @@ async fn string(
     Ok(response)
 }
 
-/// A value that is no string.
+/// Sends a value that is not a string.
 async fn other(
     context: Rc<Context>,
     conditions: &Conditions,
@@ -167,24 +167,24 @@ async fn other(
     Ok(response)
 }
 
-/// The longest time to live: half of what an expiry can be, as now is added to it.
+/// Longest time to live: half of the largest expiry, because the current time is added to it.
 const TTL_MS_MAX: u64 = i64::MAX as u64 / 2;
-/// Parts of a chunked body that are shorter are put together, up to so many bytes.
+/// Shorter parts of a chunked body are joined, up to this many bytes.
 const SMALL_PART_BYTES: usize = 4 * 1024;
 const GATHERED_BYTES: usize = 64 * 1024;
 
-/// When a PUT's value goes.
+/// The expiry of a PUT's value.
 pub enum Expiry {
-    /// It has none.
+    /// No expiry.
     Never,
-    /// When what was there would have gone.
+    /// The expiry of the old value.
     Keep,
-    /// So many milliseconds from now.
+    /// This many milliseconds from now.
     AfterMs(u64),
 }
 
 impl Expiry {
-    /// SET's options for it.
+    /// The options of SET for this expiry.
     fn options(&self) -> Vec<Vec<u8>> {
         match self {
             Expiry::Never => Vec::new(),
@@ -246,7 +246,7 @@ async fn put_string(
         return Err(Problem::too_large(context.settings.bulk_bytes_max as u64));
     }
     let options: Vec<&[u8]> = rule.options().chain(ttl.iter().map(Vec::as_slice)).collect();
-    // SET does not say whether there was a value; its conditions do.
+    // SET does not report whether the key existed; its conditions do.
     let asks = matches!(rule, Rule::None);
     if asks {
         session.command(&[b"EXISTS", key]);
@@ -272,7 +272,7 @@ async fn put_string(
             let mut left = len;
             while left > 0 {
                 session.room().await?;
-                // A client that ends early leaves half a command, which ends with the connection.
+                // A client that stops early leaves an incomplete command, which ends with the connection.
                 let part = request.data().await?.ok_or_else(|| {
                     session.http_end().close();
                     Problem::bad_request("the body is shorter than it was to be").closing()
@@ -284,7 +284,7 @@ async fn put_string(
     }
     session.end_argument();
     options.iter().for_each(|option| session.argument(option));
-    // Who may write and not ask is not told which of the two it was.
+    // A user who may write but not read is not told which it was.
     let was_there = if asks { session.line().await.ok().flatten().map(|n| n != b"0") } else { None };
     let done = session.line().await?;
     let was_there = match (&rule, done) {
@@ -300,7 +300,7 @@ async fn put_string(
     Ok(response)
 }
 
-/// 201 for a value where none was; 204 where there was one, or where that is not known.
+/// 201 for a new key; 204 for an existing one, or when that is unknown.
 fn written(was_there: Option<bool>) -> Response {
     let mut response = Response::new(ResponseBody::Empty);
     let is_new = was_there == Some(false);
@@ -308,14 +308,14 @@ fn written(was_there: Option<bool>) -> Response {
     response
 }
 
-/// What a write depends on, in the words of the commands that judge it and write in one step.
+/// The condition of a write, expressed with commands that check it and write in one step.
 enum Rule {
     None,
     /// `If-None-Match: *`
     Absent,
     /// `If-Match: *`
     Present,
-    /// Tags: options of SETIF and DELIF.
+    /// Tags: the options of SETIF and DELIF.
     Digests(Vec<Vec<u8>>),
 }
 
@@ -376,7 +376,7 @@ async fn put_collection(
     Ok(written(Some(was_there)))
 }
 
-/// What a write of anything but a string depends on.
+/// The condition of a write to anything but a string.
 fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule, Problem> {
     match Rule::of(conditions, context) {
         Rule::Digests(_) => Err(Problem::unprocessable(
@@ -386,7 +386,7 @@ fn rule_of_collection(context: &Context, conditions: &Conditions) -> Result<Rule
     }
 }
 
-/// A body of JSON.
+/// Reads a JSON body.
 async fn json(request: &mut Request) -> Result<Value, Problem> {
     let body: Vec<u8> = gather(request, JSON_BYTES_MAX).await?.concat();
     serde_json::from_slice(&body).map_err(|e| {
@@ -456,13 +456,13 @@ pub async fn delete(context: Rc<Context>, request: Request, key: Vec<u8>) -> Res
     }
 }
 
-/// A whole body, in the parts that it came in.
+/// Reads a whole body, in the parts in which it arrived.
 async fn gather(request: &mut Request, bytes_max: usize) -> Result<Vec<Bytes>, Problem> {
     let announced = request.body.size_hint().exact();
     if announced.is_some_and(|n| n > bytes_max as u64) {
         return Err(Problem::too_large(bytes_max as u64));
     }
-    // Small ones together: a body in chunks of one byte would cost 32 bytes a byte.
+    // Join small parts: a body of one-byte chunks would need 32 bytes per byte.
     let (mut parts, mut small, mut len) = (Vec::new(), Vec::new(), 0);
     while let Some(part) = request.data().await? {
         len += part.len();

@@ -1,15 +1,15 @@
-//! HTTP/1.1 in front of a session: what is asked for by URL becomes commands, replies become responses.
+//! HTTP/1.1 in front of a session: requests become commands, replies become responses.
 //!
-//! A [`Connection`] is a future that serves what comes over its socket (by hyper) with the session behind a [`pipe`]: it
-//! writes RESP commands into it and reads RESP3 replies from it, in order, so that everything that holds for a client
-//! (authentication, limits, slow commands, accounting) holds here without being written twice. [`routes`] is the table (of
-//! [`route`]s), [`openapi`] its description; [`keys`], [`commands`], [`search`], [`update`] (XML), [`metrics`] and
-//! [`console`] (pages for a person) answer; [`problem`] is how errors look. Values go both ways without being held whole: a
-//! PUT goes from the network into the pipe as it comes, a response shares the value's memory ([`body`]); what is long lets
-//! others go first ([`turns`], for the driver too).
+//! A [`Connection`] is a future that serves one socket (with hyper). The session is behind a [`pipe`]: the
+//! connection writes RESP commands into the pipe and reads RESP3 replies from it, in order. So authentication,
+//! limits, slow commands and accounting apply to HTTP clients without separate code. [`routes`] is the table of
+//! [`route`]s, and [`openapi`] describes it. The handlers are in [`keys`], [`commands`], [`search`], [`update`]
+//! (XML), [`metrics`] and [`console`] (pages for people). [`problem`] defines the form of errors. A value is never
+//! held whole in either direction: a PUT goes from the network into the pipe while it arrives, and a response
+//! shares the value's memory ([`body`]). Long work yields to other tasks ([`turns`], also used by the driver).
 //!
-//! **Invariant:** knows no engine, no keyspace, no socket, no runtime: commands go in and replies come out of a pipe in
-//! memory.
+//! **Invariant:** this crate knows no engine, no keyspace, no socket and no runtime. Commands go into a pipe in
+//! memory, and replies come out of it.
 
 pub mod auth;
 pub mod body;

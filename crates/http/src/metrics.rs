@@ -1,7 +1,8 @@
-//! `/metrics`: INFO in Prometheus's text format (0.0.4), or in OpenMetrics where that is asked for.
+//! `/metrics`: INFO in Prometheus's text format (0.0.4), or in OpenMetrics if the client asks for it.
 //!
-//! Every field of INFO that is a number becomes `strand_<field>`; commands, error codes and databases become labels. INFO reads
-//! counters and sums that are kept anyway and the list of clients, so a scrape costs the same however much data there is.
+//! Every numeric field of INFO becomes `strand_<field>`. Commands, error codes and databases become labels. INFO
+//! reads existing counters, existing sums and the list of clients, so a scrape does not become slower with more
+//! data.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// Fields that only grow; the others are gauges.
+/// Fields that only grow. All others are gauges.
 const COUNTERS: [&str; 17] = [
     "client_idle_disconnections",
     "client_output_buffer_limit_disconnections",
@@ -33,7 +34,7 @@ const COUNTERS: [&str; 17] = [
     "uptime_in_seconds",
 ];
 
-/// Fields that say what other fields say, or that are no measurement.
+/// Fields that repeat other fields or are not measurements.
 const LEFT_OUT: [&str; 6] =
     ["arch_bits", "process_id", "redis_git_dirty", "redis_git_sha1", "server_time_usec", "uptime_in_days"];
 
@@ -58,10 +59,11 @@ pub async fn metrics(context: Rc<Context>, request: Request, _: Vec<u8>) -> Resu
     Ok(response)
 }
 
-/// Slow commands that are looked at for exemplars.
+/// Slow commands that are read for exemplars.
 const EXEMPLARS_OF: &[u8] = b"128";
 
-/// The newest slow command of each name, as an exemplar: its trace, what it took, when. Nothing without the right to DIAG SLOWLOG.
+/// The newest slow command of each name, as an exemplar: trace, duration, time. Empty without the right to DIAG
+/// SLOWLOG.
 async fn exemplars(context: &Context) -> HashMap<String, String> {
     context.session.command(&[b"DIAG", b"SLOWLOG", EXEMPLARS_OF]);
     let Ok(log) = context.session.line().await else { return HashMap::new() };
@@ -78,13 +80,13 @@ async fn exemplars(context: &Context) -> HashMap<String, String> {
     found
 }
 
-/// The text for the text of INFO, with exemplars by command. In OpenMetrics (`is_open`) a counter is declared
-/// without the ending of its series.
+/// Converts the text of INFO. `slow` has the exemplars by command. In OpenMetrics (`is_open`) a counter is declared
+/// without the suffix of its series.
 fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> String {
     let mut out = String::new();
     let mut labelled: Vec<(String, String, String)> = Vec::new();
     let mut version = "";
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let declare = |out: &mut String, series: &str, about: &str| {
         let (kind, name) = match series.strip_suffix("_total") {
             Some(name) if is_open => ("counter", name),
@@ -138,7 +140,7 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
             before = series;
         }
         let _ = write!(out, "strand_{series}{{{labels}}} {n}");
-        // Microseconds are what a slow command adds to this series.
+        // This series counts microseconds, so the exemplar's value is its duration.
         let command = labels.strip_prefix("command=\"").and_then(|name| name.strip_suffix('"'));
         let exemplar =
             command.filter(|_| series == "commands_microseconds_total").and_then(|name| slow.get(name));
@@ -153,7 +155,7 @@ fn exposition(info: &str, is_open: bool, slow: &HashMap<String, String>) -> Stri
     out
 }
 
-/// A label.
+/// A label with its value.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{name}=\"{value}\"")

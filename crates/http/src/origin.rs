@@ -1,11 +1,15 @@
-//! What a web page in somebody's browser may not do: reach a server on the browser's own machine.
+//! Protects a server on the browser's own machine against web pages of other sites.
 //!
-//! A page of any site can send requests to 127.0.0.1. Those that change something need a media type (or a method) that makes
-//! the browser ask first, which is refused by not being answered; here its `Origin` is checked as well. What a page loads
-//! (`<script>`, `<img>`) says no `Origin`, but browsers say in `Sec-Fetch-Site` where the page is from; and each response says
-//! ([`forbid_embedding`]) that no page of another origin may use it, for browsers that look at that. And a name that
-//! the site made to mean 127.0.0.1 (DNS rebinding) would make the page ours, whatever credentials it makes up where none
-//! are needed: from this machine the server is asked for by address or as localhost (a proxy in front of it says so in `Host`).
+//! A page of any site can send requests to 127.0.0.1. Requests that change data need a media type or a method for
+//! which the browser sends a preflight request first, and Strand does not answer preflight requests. The `Origin`
+//! header is checked as well. Resources that a page loads (`<script>`, `<img>`) have no `Origin`, but browsers send
+//! the page's relation to the server in `Sec-Fetch-Site`. Each response forbids use by pages of other origins
+//! ([`forbid_embedding`]), for browsers that respect these headers.
+//!
+//! A site can also point its own name to 127.0.0.1 (DNS rebinding). The browser would then treat the page as the
+//! server's own, with any credentials that the page makes up where none are needed. So a client on this machine
+//! must address the server by IP address or as localhost. (A proxy in front of the server must set `Host`
+//! accordingly.)
 
 use crate::problem::Problem;
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -14,13 +18,13 @@ use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where the page is from that a browser asks for, in relation to us.
+/// The relation between the requesting page and the server, as the browser reports it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses what comes from a page of another site. `peer_is_local`: the connection comes from this machine.
+/// Refuses requests from pages of other sites. `peer_is_local`: the client is on this machine.
 ///
 /// # Errors
-/// 403 and 421; 400 when it cannot be told, because `Host` is missing or there are several (RFC 9112, 3.2).
+/// 403 and 421; 400 when `Host` is missing or repeated (RFC 9112, 3.2).
 pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     let hosts = parts.headers.get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && parts.version >= Version::HTTP_11) {
@@ -29,7 +33,8 @@ pub fn check(parts: &Parts, peer_is_local: bool) -> Result<(), Problem> {
     of_headers(&parts.headers, peer_is_local, leads_to_console(parts))
 }
 
-/// True for a link to the console, from whatever page: it does nothing, tells nothing, and is shown in no frame.
+/// True for a link to the console from any page. The console reveals nothing without a login, changes nothing and
+/// cannot be framed.
 fn leads_to_console(parts: &Parts) -> bool {
     let says = |name, value: &str| {
         parts.headers.get(name).is_some_and(|v: &HeaderValue| v.as_bytes() == value.as_bytes())
@@ -40,7 +45,7 @@ fn leads_to_console(parts: &Parts) -> bool {
         && says("sec-fetch-dest", "document")
 }
 
-/// Marks a response as one that a browser shows to nobody but our own origin, and takes for nothing but what it says it is.
+/// Marks a response: a browser may show it only to pages of this origin and may not guess its media type.
 pub fn forbid_embedding(headers: &mut HeaderMap) {
     for (name, value) in EMBEDDING {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -51,7 +56,7 @@ pub fn forbid_embedding(headers: &mut HeaderMap) {
 pub const EMBEDDING: [(&str, &str); 2] =
     [("cross-origin-resource-policy", "same-origin"), ("x-content-type-options", "nosniff")];
 
-/// The values of `Sec-Fetch-Site` that are served: our own pages, and what no page asked for (an address typed in).
+/// The accepted values of `Sec-Fetch-Site`: a page of this server, and no page at all (an address typed in).
 const FETCH_SITES: [&[u8]; 2] = [b"same-origin", b"none"];
 
 fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result<(), Problem> {
@@ -73,7 +78,7 @@ fn of_headers(headers: &HeaderMap, peer_is_local: bool, is_link: bool) -> Result
     }
 }
 
-/// True when a `Host` header is an address, or localhost.
+/// True when a `Host` header is an IP address or localhost.
 fn is_local_name(host: &str) -> bool {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|h| h.split_once(']')) {
         return address.parse::<Ipv6Addr>().is_ok();

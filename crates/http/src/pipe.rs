@@ -1,9 +1,10 @@
-//! The pipe between an HTTP connection and its session: requests one way, replies the other, in memory.
+//! The pipe between an HTTP connection and its session, in memory: requests in one direction, replies in the other.
 //!
-//! A [`HttpEnd`] is the HTTP side's end, a [`SessionEnd`] the session's, which sees a stream like any socket: bounded both ways, so
-//! that neither side runs ahead of the other. Replies move as chains that share their blocks; a request's large parts are
-//! queued as they came from the network and copied once, to where the session wants them. Both ends belong to one task
-//! ([`Joined`]), which runs them in turn until neither moves the other on: no wakers, no locks, nothing to wake up for.
+//! The HTTP side has the [`HttpEnd`]. The session has the [`SessionEnd`], which behaves like a socket. Both
+//! directions are bounded, so neither side can run ahead. Replies move as chains that share their blocks. Large
+//! parts of a request are queued as they came from the network and copied once, to their place in the session. One
+//! task ([`Joined`]) owns both ends and runs them in turn until neither has anything to do. So the pipe needs no
+//! wakers and no locks.
 
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -17,20 +18,20 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use strand_chain::Chain;
 
-/// Unread requests above which the HTTP side waits before it sends more.
+/// Unread request bytes above which the HTTP side stops sending.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Unread replies above which the session's writes are refused.
+/// Unread reply bytes above which the session's writes are refused.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
-/// A part of a request at least this long is queued as it is; a shorter one is copied.
+/// Request parts of at least this length are queued without a copy. Shorter ones are copied.
 const QUEUE_BYTES_MIN: usize = 1024;
-/// Rounds of both sides in one turn of their task, after which others run: a small request takes one.
+/// Most rounds of both sides in one turn of the task, before other tasks run. A small request takes one round.
 const ROUNDS_MAX: usize = 32;
-/// How long a turn of the task may last, when what it does can be parted.
+/// Longest turn of the task, as far as its work can be divided.
 const TURN_US_MAX: u128 = 200;
-/// Bytes that go through a pipe in one turn of its task.
+/// Most bytes through a pipe in one turn of the task.
 const MOVED_BYTES_MAX: usize = 64 * 1024;
 
-/// A piece of the requests, as it came.
+/// A piece of the requests as it arrived.
 enum RequestChunk {
     Copied(Chain),
     Queued(Bytes),
@@ -45,15 +46,15 @@ struct Shared {
     closed: Cell<bool>,
     /// No more replies will come.
     gone: Cell<bool>,
-    /// Something went through since this was last looked at.
+    /// True when bytes went through since the last check.
     moved: Cell<bool>,
     /// Bytes that went through in this turn of the task.
     moved_bytes: Cell<usize>,
-    /// The session's side lets others go first.
+    /// True when the session side has yielded to other tasks.
     rests: Cell<bool>,
-    /// Turns of the task.
+    /// Number of turns of the task.
     turns: Cell<u64>,
-    /// Bytes of requests and responses that the HTTP side holds: the sum of its [`Holding`]s.
+    /// Bytes of requests and responses held on the HTTP side: the sum of its [`Holding`]s.
     held: Cell<usize>,
     meter: RefCell<Option<Arc<AtomicU64>>>,
 }
@@ -75,14 +76,14 @@ impl Shared {
 /// The HTTP side's end. Dropping it ends the requests.
 pub struct HttpEnd(Rc<Shared>);
 
-/// Bytes that a part of the HTTP side holds: they count as the client's memory until this is dropped.
+/// Bytes held by a part of the HTTP side. They count as the client's memory until this is dropped.
 pub struct Holding {
     shared: Rc<Shared>,
     bytes: usize,
 }
 
 impl Holding {
-    /// From now on so many.
+    /// Sets the number of bytes.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if before != bytes {
@@ -101,7 +102,7 @@ impl Drop for Holding {
 /// The session's end. Dropping it ends the replies.
 pub struct SessionEnd(Rc<Shared>);
 
-/// A pipe.
+/// Creates a pipe.
 pub fn pipe() -> (HttpEnd, SessionEnd) {
     let shared = Rc::new(Shared::default());
     (HttpEnd(shared.clone()), SessionEnd(shared))
@@ -122,7 +123,7 @@ impl HttpEnd {
         drop(requests);
         self.0.count(self.0.request_bytes.get() + bytes.len());
     }
-    /// Appends `bytes` to the requests, without copying them when they are many.
+    /// Appends `bytes` to the requests. Long ones are not copied.
     pub fn push_bytes(&self, bytes: Bytes) {
         if bytes.len() < QUEUE_BYTES_MIN {
             return self.push(&bytes);
@@ -132,23 +133,23 @@ impl HttpEnd {
         self.0.requests.borrow_mut().push_back(RequestChunk::Queued(bytes));
         self.0.count(self.0.request_bytes.get() + len);
     }
-    /// For saying how many bytes are held on this side.
+    /// A counter for bytes held on this side.
     pub fn holding(&self) -> Holding {
         Holding { shared: self.0.clone(), bytes: 0 }
     }
-    /// True while so little waits that more may be sent.
+    /// True while few enough bytes wait for the session to send more.
     pub fn has_room(&self) -> bool {
         self.0.request_bytes.get() < REQUEST_BYTES_MAX
     }
-    /// True while there are requests that the session has not read.
+    /// True while the session has unread requests.
     pub fn is_waiting(&self) -> bool {
         self.0.request_bytes.get() > 0
     }
-    /// True while there are replies that were not taken.
+    /// True while there are unread replies.
     pub fn has_replies(&self) -> bool {
         !self.0.replies.borrow().is_empty()
     }
-    /// The replies that have come, for taking.
+    /// Calls `take` with the replies that have arrived.
     pub fn take<T>(&self, take: impl FnOnce(&mut Chain) -> T) -> T {
         let mut replies = self.0.replies.borrow_mut();
         let before = replies.len();
@@ -160,12 +161,12 @@ impl HttpEnd {
         }
         taken
     }
-    /// Ends the requests: the session sees its peer end.
+    /// Ends the requests. The session sees the end of its input.
     pub fn close(&self) {
         self.0.closed.set(true);
         self.0.moved.set(true);
     }
-    /// True when no more replies come than those that wait here.
+    /// True when the session has ended: no replies follow the ones that have arrived.
     pub fn is_gone(&self) -> bool {
         self.0.gone.get()
     }
@@ -185,11 +186,12 @@ impl Drop for SessionEnd {
 }
 
 impl SessionEnd {
-    /// Has `meter` told how many bytes wait in the pipe.
+    /// Keeps `meter` equal to the number of bytes in the pipe.
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         *self.0.meter.borrow_mut() = Some(meter);
     }
-    /// Reads into `target`; `None` when nothing has come, 0 at the end. The second value says that no more is there now.
+    /// Reads into `target`. Returns `None` when nothing has arrived and 0 at the end. The second value is true when
+    /// nothing more can be read now.
     pub fn read(&mut self, target: &mut [u8]) -> (Option<usize>, bool) {
         let mut requests = self.0.requests.borrow_mut();
         let mut n = 0;
@@ -224,7 +226,8 @@ impl SessionEnd {
         }
         (self.0.closed.get().then_some(0), dry)
     }
-    /// Takes bytes from the front of `output`, sharing them, `bytes_max` at most; says how many, 0 when no more fit.
+    /// Takes up to `bytes_max` bytes from the front of `output`, shared, not copied. Returns their number; 0 when
+    /// the pipe is full.
     pub fn write(&mut self, output: &mut Chain, bytes_max: usize) -> usize {
         let room = REPLY_BYTES_MAX.saturating_sub(self.0.replies.borrow().len());
         let n = output.len().min(bytes_max).min(room);
@@ -235,34 +238,35 @@ impl SessionEnd {
         }
         n
     }
-    /// True when [`SessionEnd::read`] has something to say.
+    /// True when [`SessionEnd::read`] would not return `None`.
     pub fn can_read(&self) -> bool {
         self.0.request_bytes.get() > 0 || self.0.closed.get()
     }
-    /// True when [`SessionEnd::write`] takes something.
+    /// True when [`SessionEnd::write`] would take bytes.
     pub fn can_write(&self) -> bool {
         self.0.replies.borrow().len() < REPLY_BYTES_MAX
     }
-    /// The session lets others of its worker go first: so does the whole task.
+    /// Ends this turn of the task: the session yields to other sessions of its worker.
     pub fn rest(&self) {
         self.0.rests.set(true);
     }
-    /// True when no more requests come.
+    /// True when no more requests will come.
     pub fn is_closed(&self) -> bool {
         self.0.closed.get()
     }
-    /// For the task that runs both ends: says what went through.
+    /// A view of the traffic, for the task that runs both ends.
     pub fn watch(&self) -> Watch {
         Watch(self.0.clone())
     }
 }
 
-/// Sees whether anything goes through a pipe.
+/// Watches the traffic of a pipe.
 #[derive(Clone)]
 pub struct Watch(Rc<Shared>);
 
 impl Watch {
-    /// Number of the task's present turn: who bounds what is done in one starts anew when it moves.
+    /// The number of the current turn of the task. Code that limits its work per turn starts again when the number
+    /// changes.
     pub fn turn(&self) -> u64 {
         self.0.turns.get()
     }
@@ -279,8 +283,8 @@ impl Watch {
     }
 }
 
-/// Two futures, one at each end of a pipe, as one: each is run again as long as the other moves something. Ends with the
-/// HTTP side's; the session side's value, when it ended first, is told to `ended` once.
+/// Two futures, one at each end of a pipe, as one future. Each is polled again while the other moves bytes. The
+/// joined future ends with the HTTP side. If the session side ends first, its result is passed to `ended` once.
 pub struct Joined<F, B: Future, E> {
     http_side: Pin<Box<F>>,
     session_side: Option<Pin<Box<B>>>,
@@ -289,7 +293,7 @@ pub struct Joined<F, B: Future, E> {
 }
 
 impl<F: Future, B: Future, E: FnMut(B::Output) -> Option<F::Output>> Joined<F, B, E> {
-    /// Joins them. `ended` may end the whole.
+    /// Joins two futures. `ended` may end the joined future.
     pub fn new(http_side: F, session_side: B, watch: Watch, ended: E) -> Joined<F, B, E> {
         Joined { http_side: Box::pin(http_side), session_side: Some(Box::pin(session_side)), watch, ended }
     }
@@ -415,7 +419,7 @@ mod tests {
                         let mut out = Chain::new();
                         out.push_slice(&[byte[0] + 1]);
                         session_end.write(&mut out, 1);
-                        // Once in a while others go first.
+                        // Yield from time to time.
                         if byte[0] == 3 {
                             session_end.rest();
                         }

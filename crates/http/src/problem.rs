@@ -1,4 +1,4 @@
-//! [`Problem`]: errors as RFC 9457 problem documents, and which status an error reply of the session becomes.
+//! [`Problem`]: errors as RFC 9457 problem documents. Also maps the session's error replies to statuses.
 
 use crate::body::ResponseBody;
 use hyper::header::{
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// The media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// What went wrong, for a client.
+/// An error for a client.
 #[derive(Debug)]
 pub struct Problem {
     /// The status of the response.
@@ -21,7 +21,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// With a sentence about this occurrence.
+    /// A problem with a sentence about this occurrence.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         Problem { status, detail: detail.into(), members: Map::new(), headers: Vec::new() }
     }
@@ -33,16 +33,16 @@ impl Problem {
     pub fn not_found(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, detail)
     }
-    /// 405, with the methods that there are.
+    /// 405 with the allowed methods.
     pub fn method_not_allowed(allowed: &str) -> Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path knows {allowed}"))
             .header(ALLOW, allowed)
     }
-    /// 422: it can be understood, and the server has no such thing.
+    /// 422: the request is valid, but the server does not support it.
     pub fn unprocessable(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
-    /// 408; the connection ends.
+    /// 408. The connection ends.
     pub fn stalled() -> Problem {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "nothing came of the body for too long (http-keepalive)")
             .closing()
@@ -51,7 +51,7 @@ impl Problem {
     pub fn precondition_failed(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::PRECONDITION_FAILED, detail)
     }
-    /// 413; the connection ends, since what is too much is not read.
+    /// 413. The connection ends, because the rest of the body is not read.
     pub fn too_large(bytes_max: u64) -> Problem {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {bytes_max} bytes"))
             .member("limit", bytes_max)
@@ -67,7 +67,7 @@ impl Problem {
         Problem::new(StatusCode::UNAUTHORIZED, detail)
             .header(WWW_AUTHENTICATE, "Basic realm=\"strand\", charset=\"UTF-8\", Bearer realm=\"strand\"")
     }
-    /// What an error reply of the session means over HTTP; its text is passed on, its code is the member `code`.
+    /// The problem for an error reply of the session. Keeps the text; the error code becomes the member `code`.
     pub fn of_reply(text: &[u8]) -> Problem {
         let text = String::from_utf8_lossy(text).into_owned();
         let code = text.split(' ').next().unwrap_or_default().to_string();
@@ -84,21 +84,21 @@ impl Problem {
         };
         Problem::new(status, text).member("code", code)
     }
-    /// The same problem with an extension member.
+    /// Adds an extension member.
     pub fn member(mut self, name: &str, value: impl Into<Value>) -> Problem {
         self.members.insert(name.into(), value.into());
         self
     }
-    /// The same problem with a header.
+    /// Adds a header.
     pub fn header(mut self, name: HeaderName, value: &str) -> Problem {
         self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
     }
-    /// The same problem, after which the connection is closed.
+    /// Closes the connection after the response.
     pub fn closing(self) -> Problem {
         self.header(CONNECTION, "close")
     }
-    /// The document.
+    /// The problem document.
     pub fn document(&self) -> Value {
         let mut document = self.members.clone();
         let title = self.status.canonical_reason().unwrap_or("Error");
@@ -108,7 +108,7 @@ impl Problem {
         document.insert("detail".into(), json!(self.detail));
         Value::Object(document)
     }
-    /// The response.
+    /// The response with the problem document.
     pub fn response(self) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody::whole(self.document().to_string()));
         *response.status_mut() = self.status;

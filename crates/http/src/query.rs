@@ -1,4 +1,5 @@
-//! [`Query`]: the query of a URI as names with or without a value, in order: what is read is written again as it was.
+//! [`Query`]: the query of a URI, as an ordered list of names with or without a value. Writing a parsed query
+//! restores it.
 
 use crate::problem::Problem;
 use crate::text;
@@ -9,15 +10,15 @@ pub const PARAMETERS_MAX: usize = 256;
 /// A query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The names, each with its value; `a` has none, `a=` an empty one.
+    /// The names and their values: `a` has no value, `a=` has an empty one.
     pairs: Vec<(String, Option<String>)>,
 }
 
 impl Query {
-    /// Reads what follows the `?` of a URI.
+    /// Parses the part of a URI after the `?`.
     ///
     /// # Errors
-    /// 400 when it is not well encoded, is not UTF-8 or has too many parameters.
+    /// 400 when the encoding is invalid, the text is not UTF-8, or there are too many parameters.
     pub fn parse(text: &str) -> Result<Query, Problem> {
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
@@ -31,22 +32,22 @@ impl Query {
         }
         Ok(Query { pairs })
     }
-    /// The value of the first parameter `name`; empty when it has none.
+    /// The value of the first parameter `name`; empty when the parameter has no value.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.pairs.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.as_deref().unwrap_or_default())
     }
-    /// The value of `name`, which must be there.
+    /// The value of `name`, which is required.
     ///
     /// # Errors
-    /// 400 when it is not.
+    /// 400 when the parameter is missing.
     pub fn require(&self, name: &str) -> Result<&str, Problem> {
         self.get(name).ok_or_else(|| Problem::bad_request(format!("the query parameter `{name}` is missing")))
     }
-    /// The number that `name` gives, or `default`.
+    /// The number in `name`, or `default`.
     ///
     /// # Errors
-    /// 400 when it is no number from `least` to `most`.
+    /// 400 when the value is not a number from `least` to `most`.
     pub fn number(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, Problem> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let plain = text.bytes().all(|b| b.is_ascii_digit());
@@ -55,10 +56,10 @@ impl Query {
             Problem::bad_request(format!("the query parameter `{name}` is a number from {least} to {most}"))
         })
     }
-    /// True when `name` is there without a value, or as `true`, `yes` or `1`.
+    /// True when `name` is present without a value or as `true`, `yes` or `1`.
     ///
     /// # Errors
-    /// 400 when it is anything but that or `false`, `no` or `0`.
+    /// 400 for any value but these and `false`, `no` or `0`.
     pub fn flag(&self, name: &str) -> Result<bool, Problem> {
         match self.get(name) {
             Some("" | "true" | "yes" | "1") => Ok(true),
@@ -66,7 +67,7 @@ impl Query {
             Some(_) => Err(Problem::bad_request(format!("the query parameter `{name}` is true or false"))),
         }
     }
-    /// The same query with `name` set to `value`, in its old place.
+    /// Sets `name` to `value`, in its old place.
     pub fn with(mut self, name: &str, value: String) -> Query {
         match self.pairs.iter_mut().find(|(n, _)| n == name) {
             Some(pair) => pair.1 = Some(value),
@@ -74,7 +75,7 @@ impl Query {
         }
         self
     }
-    /// As it is written in a URI.
+    /// The query as text, for a URI.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.pairs {
@@ -119,7 +120,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_again(pairs in prop::collection::vec((".{0,8}", prop::option::of(".{0,8}")), 0..8)) {
-            // An empty name without a value is nothing at all.
+            // An empty name without a value produces no text.
             let pairs: Vec<(String, Option<String>)> =
                 pairs.into_iter().filter(|(n, v)| !n.is_empty() || v.is_some()).collect();
             let query = Query { pairs };

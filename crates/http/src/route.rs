@@ -1,4 +1,4 @@
-//! [`Route`]: a way to ask for something, as dispatch and the description both need it.
+//! [`Route`]: a route, with the data for dispatch and for the OpenAPI description.
 
 use crate::exchange::{Context, Request, Response};
 use crate::problem::Problem;
@@ -7,10 +7,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// What a handler gives.
+/// The result of a handler.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Response, Problem>>>>;
 
-/// A parameter, for the description.
+/// A parameter of a route, for the description.
 #[derive(Debug)]
 pub struct Parameter {
     /// Its name.
@@ -19,38 +19,38 @@ pub struct Parameter {
     pub place: &'static str,
     /// `string`, `integer` or `boolean`.
     pub kind: &'static str,
-    /// It must be there.
+    /// True when the parameter is required.
     pub required: bool,
-    /// What it is.
+    /// The description.
     pub summary: &'static str,
 }
 
-/// A way to ask for something.
+/// A route.
 pub struct Route {
-    /// The method; GET answers HEAD too.
+    /// The method. A route for GET also serves HEAD.
     pub method: Method,
-    /// The path; what stands in braces is the rest of it, percent-decoded.
+    /// The path. Braces match the rest of the path, percent-decoded.
     pub path: &'static str,
-    /// A name for clients that are made from the description.
+    /// The operation's name, for generated clients.
     pub operation: &'static str,
-    /// What it does.
+    /// A summary of the route.
     pub summary: &'static str,
     /// Its parameters.
     pub parameters: &'static [Parameter],
-    /// The media types of the body that it takes.
+    /// The accepted media types of the body.
     pub takes: &'static [&'static str],
-    /// Responses that are no problem documents: status, meaning and media type (empty: no body).
+    /// Responses other than problem documents: status, meaning and media type (empty: no body).
     pub gives: &'static [(u16, &'static str, &'static str)],
-    /// False: answered without authentication and without a command.
+    /// False for a route that needs neither a login nor a command.
     pub needs_session: bool,
     /// The handler.
     pub run: fn(Rc<Context>, Request, Vec<u8>) -> Answer,
 }
 
-/// A route and what its braces stand for.
+/// A matched route and the text that its braces match.
 pub struct Found {
     /// The route.
     pub route: &'static Route,
-    /// What stands in place of the braces.
+    /// The text that the braces match.
     pub rest: Vec<u8>,
 }

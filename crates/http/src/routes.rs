@@ -1,4 +1,4 @@
-//! The routes: one table, from which requests are dispatched and the description is made.
+//! The table of routes. Requests are dispatched from it, and the OpenAPI description is generated from it.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -36,7 +36,7 @@ macro_rules! handler {
     };
 }
 
-/// Every route for programs.
+/// The routes for programs.
 pub static ROUTES: &[Route] = &[
     Route {
         method: Method::GET,
@@ -336,7 +336,7 @@ async fn describe(_: Rc<Context>, _: Request, _: Vec<u8>) -> Result<Response, Pr
     Ok(search::json_response(ResponseBody::whole(text.as_str())))
 }
 
-/// The part of a path before its braces, and whether it has any.
+/// The path before its braces, and whether it has braces.
 fn stem(path: &'static str) -> (&'static str, bool) {
     match path.find('{') {
         Some(brace) => (&path[..brace], true),
@@ -344,10 +344,10 @@ fn stem(path: &'static str) -> (&'static str, bool) {
     }
 }
 
-/// The route of a request. A slash at the end of a path without braces is as good as none.
+/// Finds the route of a request. A slash at the end of a path without braces is ignored.
 ///
 /// # Errors
-/// 404, 405 with the methods that there are, or 400 when a key is not well encoded.
+/// 404, 405 with the allowed methods, or 400 when a key is not encoded correctly.
 pub fn find(method: &Method, path: &str) -> Result<Found, Problem> {
     let mut allowed = Vec::new();
     let wanted = if method == Method::HEAD { &Method::GET } else { method };

@@ -1,4 +1,4 @@
-//! `/v1/search/{index}` and `/v1/grep`: FT.SEARCH and RX.GREP, their replies as JSON while they come.
+//! `/v1/search/{index}` and `/v1/grep`: FT.SEARCH and RX.GREP. Replies become JSON while they arrive.
 
 use crate::body::ResponseBody;
 use crate::exchange::{Context, Request, Response};
@@ -11,7 +11,7 @@ use strand_wire::events::Event;
 
 /// Results of a search without `limit`.
 const LIMIT_DEFAULT: u64 = 10;
-/// Most results of a search, and the furthest that one can begin: FT.SEARCH's own bound.
+/// Most results and largest offset of a search, equal to FT.SEARCH's limit.
 const LIMIT_MAX: u64 = 1_000_000;
 /// Matches of a grep without `limit`.
 const GREP_LIMIT_DEFAULT: u64 = 1000;
@@ -38,7 +38,7 @@ pub async fn search(context: Rc<Context>, request: Request, index: Vec<u8>) -> R
         Event::Open { kind: b'%', values } => values / 2,
         _ => return Err(unexpected()),
     };
-    // What asks for the results after these.
+    // The URI of the next page.
     let next = offset + limit;
     let next_path =
         format!("{}?{}", request.parts.uri.path(), request.query.with("offset", next.to_string()).text());
@@ -144,7 +144,7 @@ pub async fn grep(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<
     })))
 }
 
-/// Sends a command; how its reply begins.
+/// Sends a command. Returns the first event of its reply.
 async fn ask(context: &Context, args: &[Vec<u8>]) -> Result<Event, Problem> {
     let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
     context.session.command(&args);
@@ -163,7 +163,7 @@ async fn name(session: &SessionClient) -> Result<Vec<u8>, Gone> {
     }
 }
 
-/// The number of values of an array that begins.
+/// The length of an array that starts here.
 async fn items(session: &SessionClient) -> Result<usize, Gone> {
     match session.event().await? {
         Event::Open { values, .. } => Ok(values),
@@ -176,7 +176,7 @@ fn unexpected() -> Problem {
         .closing()
 }
 
-/// A response of JSON.
+/// A JSON response.
 pub fn json_response(body: ResponseBody) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,8 +1,8 @@
-//! [`Connection`]: an HTTP connection as a future, over hyper, a pipe to a session, and the routes.
+//! [`Connection`]: an HTTP connection as a future, built from hyper, a pipe to a session, and the routes.
 //!
-//! Requests of a connection are answered in order, one at a time: hyper reads the next head when a response has gone out.
-//! Broken heads, conflicting lengths, bad chunking and heads over [`HEAD_BYTES_MAX`] are hyper's to refuse (400, 431);
-//! everything else is answered here, errors as problem documents.
+//! Requests of a connection are answered in order, one at a time: hyper reads the next head when the last response
+//! is sent. hyper refuses broken heads, conflicting lengths, bad chunking and heads over [`HEAD_BYTES_MAX`] (400,
+//! 431). This crate answers everything else; errors are problem documents.
 
 use crate::auth::credentials;
 use crate::body::Outgoing;
@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
 
-/// Longest head of a request, in bytes; also what is read ahead of a connection.
+/// Longest head of a request, in bytes. Also the most that is read ahead of a request.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most header lines of a request.
 pub const HEADERS_MAX: usize = 100;
@@ -36,7 +36,7 @@ pub struct Connection<I: hyper::rt::Read + hyper::rt::Write + Unpin> {
 }
 
 impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
-    /// Serves what comes over `io`, with the session behind `http_end`. `outgoing` is shared with `io`.
+    /// Serves `io` with the session behind `http_end`. `io` must share `outgoing`.
     pub fn new(io: I, http_end: HttpEnd, settings: Settings, outgoing: Outgoing) -> Connection<I> {
         let context = Rc::new(Context::new(SessionClient::new(http_end), settings, outgoing));
         let mut builder = http1::Builder::new();
@@ -44,46 +44,46 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Connection<I> {
         let inner = builder.serve_connection(io, Server { context: context.clone() });
         Connection { inner, context }
     }
-    /// Ends the connection after the response in hand, at once when there is none.
+    /// Ends the connection after the current response, or at once when there is none.
     pub fn end_gracefully(&mut self) {
         self.context.set_ending();
         Pin::new(&mut self.inner).graceful_shutdown();
     }
-    /// Requests that have begun: moves with every one of them.
+    /// Number of requests started. Changes with every request.
     pub fn requests(&self) -> u64 {
         self.context.begun()
     }
-    /// True while commands wait that the session has not read.
+    /// True while the session has unread commands.
     pub fn has_asked(&self) -> bool {
         self.context.session.http_end().is_waiting()
     }
-    /// True when a request that waited for the client to read can be answered now: poll the connection again.
+    /// True when a request that waited for the client to read can continue. Poll the connection again then.
     pub fn can_go_on(&self) -> bool {
         self.context.can_go_on()
     }
-    /// True once a request has entered the session, and until one may not.
+    /// True after a successful login, until a login fails.
     pub fn has_entered(&self) -> bool {
         self.context.session.has_entered()
     }
     /// True while a request is being answered.
     pub fn is_answering(&self) -> bool {
-        // The connection's, the service's, and the request's own.
+        // The connection and the service hold one reference each, and the request holds one.
         Rc::strong_count(&self.context) > 2
     }
-    /// True while the session works: the client can do nothing but wait.
+    /// True while the session works, so the client can only wait.
     pub fn is_busy(&self) -> bool {
         self.context.session.is_at_work()
     }
-    /// True when there is no session any more.
+    /// True when the session has ended.
     pub fn has_lost_session(&self) -> bool {
         self.context.session.http_end().is_gone()
     }
-    /// Gives up waiting for the rest of a request's body: it is answered with 408, and the connection ends. False when
-    /// no request is being answered.
+    /// Stops waiting for the rest of a request's body. The request is answered with 408 and the connection ends.
+    /// Returns false when no request is being answered.
     pub fn give_up(&mut self) -> bool {
         self.is_answering() && self.context.give_up()
     }
-    /// For saying how many bytes of responses wait for the socket.
+    /// A counter for response bytes that wait for the socket.
     pub fn holding(&self) -> Holding {
         self.context.session.http_end().holding()
     }
@@ -96,7 +96,7 @@ impl<I: hyper::rt::Read + hyper::rt::Write + Unpin> Future for Connection<I> {
     }
 }
 
-/// A whole response for a connection that gets no session; `reply` is the error that says why.
+/// A whole response for a connection that gets no session. `reply` is the error reply with the reason.
 pub fn refusal(reply: &[u8]) -> Vec<u8> {
     let text = reply.strip_prefix(b"-").unwrap_or(reply).trim_ascii();
     let problem = match text.starts_with(b"DENIED") {
@@ -106,12 +106,12 @@ pub fn refusal(reply: &[u8]) -> Vec<u8> {
     last_response(&problem)
 }
 
-/// What the parser's own response becomes, which has no body: the same with a problem document. `None` for any other.
-/// `is_hello`: what it could not read was the begin of TLS.
+/// Adds a problem document to a bodyless response of the HTTP parser; `None` for any other response. `is_hello`:
+/// the parser failed on the start of a TLS handshake.
 pub fn of_parser(head: &[u8], is_hello: bool) -> Option<Vec<u8>> {
     let is_refusal = head.starts_with(b"HTTP/1.1 4");
     let find = |text: &[u8]| memchr::memmem::find(head, text).filter(|_| is_refusal);
-    // All of what is to be written is one head.
+    // The output must be exactly one head.
     find(b"\r\n\r\n").filter(|end| end + 4 == head.len())?;
     find(b"\r\ncontent-length: 0\r\n")?;
     let status = StatusCode::from_bytes(head.get(9..12)?).ok()?;
@@ -137,7 +137,7 @@ fn last_response(problem: &Problem) -> Vec<u8> {
     .into_bytes()
 }
 
-/// hyper's view of the routes.
+/// Connects hyper with the routes.
 struct Server {
     context: Rc<Context>,
 }

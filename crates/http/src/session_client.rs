@@ -1,8 +1,9 @@
-//! [`SessionClient`]: commands to the session of an HTTP connection, and its replies, one request after the other.
+//! [`SessionClient`]: sends commands to the session of an HTTP connection and reads the replies, one request after
+//! another.
 //!
-//! Replies that nobody took (a response that was given up half way) are skipped before the next request's commands. The
-//! session's identity and database follow the request: credentials that differ from the last request's are used anew, and
-//! a request without any gets nothing from the one before it.
+//! Replies left unread by a cancelled response are skipped before the commands of the next request. The session's
+//! user and database follow the request: when the credentials differ from those of the last request, the session
+//! logs in again. A request without credentials never inherits the login of an earlier one.
 
 use crate::auth::Credentials;
 use crate::budget::Budget;
@@ -16,7 +17,7 @@ use strand_chain::Chain;
 use strand_wire::digits::Digits;
 use strand_wire::events::{Event, Events};
 
-/// The session is gone, or broke its protocol: nothing more can be asked of it.
+/// The session has ended or broken the protocol. It can take no more commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -26,32 +27,32 @@ impl From<Gone> for Problem {
     }
 }
 
-/// What a reply that is taken whole ([`SessionClient::value`]) may take, in bytes.
+/// Largest reply that is read whole ([`SessionClient::value`]), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
-/// What a value of such a reply takes beside its text, in bytes.
+/// Bytes of a value in such a reply, without its text.
 const VALUE_BYTES: usize = 2 * size_of::<Value>();
 /// The user of requests that name none.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// The session's client on the HTTP side.
+/// The HTTP side's client of the session.
 pub struct SessionClient {
     http_end: HttpEnd,
-    /// The string that was taken last: it counts as the client's memory until the next event.
+    /// The last string read. It counts as the client's memory until the next event.
     text: RefCell<Holding>,
-    /// The whole reply that was taken last, until the next.
+    /// The last whole reply read. It counts until the next one.
     value: RefCell<Budget>,
     events: RefCell<Events>,
-    /// Replies that have not ended.
+    /// Number of replies not read to their end.
     owed: Cell<usize>,
-    /// Arguments of the last command that have not ended.
+    /// Arguments that the current command still needs.
     arguments_left: Cell<usize>,
-    /// `None` before the first request. Who the session is, and since which state of the users.
+    /// The user of the session, and the version of the users at login; `None` before the first request.
     identity: RefCell<Option<(Option<Credentials>, u64)>>,
     db: Cell<u64>,
 }
 
 impl SessionClient {
-    /// Over one end of a pipe.
+    /// A client at one end of a pipe.
     pub fn new(http_end: HttpEnd) -> SessionClient {
         SessionClient {
             text: RefCell::new(http_end.holding()),
@@ -69,23 +70,23 @@ impl SessionClient {
         self.begin_command(args.len());
         args.iter().for_each(|arg| self.argument(arg));
     }
-    /// Begins a command of `args` arguments, which follow.
+    /// Starts a command of `args` arguments. The arguments follow.
     pub fn begin_command(&self, args: usize) {
         self.owed.set(self.owed.get() + 1);
         self.arguments_left.set(args);
         self.header(b'*', args);
     }
-    /// One argument of a command that was begun.
+    /// Sends one argument of the current command.
     pub fn argument(&self, arg: &[u8]) {
         self.begin_argument(arg.len());
         self.http_end.push(arg);
         self.end_argument();
     }
-    /// Begins an argument of `len` bytes, which follow by [`SessionClient::http_end`].
+    /// Starts an argument of `len` bytes. Its bytes follow through [`SessionClient::http_end`].
     pub fn begin_argument(&self, len: usize) {
         self.header(b'$', len);
     }
-    /// Ends it.
+    /// Ends the argument.
     pub fn end_argument(&self) {
         self.arguments_left.set(self.arguments_left.get().saturating_sub(1));
         self.http_end.push(b"\r\n");
@@ -98,11 +99,11 @@ impl SessionClient {
         line[len + 1..len + 3].copy_from_slice(b"\r\n");
         self.http_end.push(&line[..len + 3]);
     }
-    /// The pipe's end, for bodies.
+    /// The end of the pipe, for bodies.
     pub fn http_end(&self) -> &HttpEnd {
         &self.http_end
     }
-    /// Waits until more may be sent.
+    /// Waits until the pipe has room.
     ///
     /// # Errors
     /// When the session is gone.
@@ -114,7 +115,7 @@ impl SessionClient {
         })
         .await
     }
-    /// True while the session is at work: it has a whole command, and nothing of its reply has come that was not taken.
+    /// True while the session works: it has a whole command, and no unread part of the reply has arrived.
     pub fn is_at_work(&self) -> bool {
         let half = usize::from(self.arguments_left.get() > 0);
         self.owed.get() > half && !self.http_end.has_replies() && !self.http_end.is_gone()
@@ -126,7 +127,7 @@ impl SessionClient {
     pub async fn event(&self) -> Result<Event, Gone> {
         poll_fn(|_| self.poll_event()).await
     }
-    /// As [`SessionClient::event`], when it has come already.
+    /// The next event, if it has arrived.
     ///
     /// # Errors
     /// When the session is gone.
@@ -145,7 +146,7 @@ impl SessionClient {
             }
         }
     }
-    /// Some of the present string's bytes, at most `bytes_max`; empty at its end.
+    /// Up to `bytes_max` bytes of the current string; empty at its end.
     ///
     /// # Errors
     /// When the session is gone.
@@ -165,7 +166,7 @@ impl SessionClient {
         })
         .await
     }
-    /// All of the present string, sharing what it lies in.
+    /// The whole current string. Shares the memory of the reply.
     ///
     /// # Errors
     /// When the session is gone.
@@ -180,17 +181,17 @@ impl SessionClient {
             text.push_chain(more);
         }
     }
-    /// All of the present string as bytes: for those that are short.
+    /// The whole current string as bytes, for short strings.
     ///
     /// # Errors
     /// When the session is gone.
     pub async fn bytes(&self) -> Result<Vec<u8>, Gone> {
         Ok(flat(&self.text().await?))
     }
-    /// A reply that is a line or a string, as bytes; what an error says otherwise.
+    /// A reply that is a line or a string, as bytes.
     ///
     /// # Errors
-    /// The problem that the error is; [`Gone`] as one too.
+    /// The problem for an error reply, and the problem for [`Gone`].
     pub async fn line(&self) -> Result<Option<Vec<u8>>, Problem> {
         Ok(match self.event().await? {
             Event::Simple(text) | Event::Double(text) | Event::BigNumber(text) => Some(text),
@@ -210,10 +211,10 @@ impl SessionClient {
             }
         })
     }
-    /// A whole reply, for those that are short; what an error says otherwise.
+    /// A whole reply, for short replies.
     ///
     /// # Errors
-    /// The problem that the error is; [`Gone`] as one too; 507 for a reply over [`VALUE_BYTES_MAX`].
+    /// The problem for an error reply, the problem for [`Gone`], and 507 for a reply over [`VALUE_BYTES_MAX`].
     pub async fn value(&self) -> Result<Value, Problem> {
         self.value.borrow_mut().clear();
         let count = |bytes: usize| {
@@ -223,7 +224,7 @@ impl SessionClient {
                 Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail)
             })
         };
-        // Lists that have begun, and how many values they miss.
+        // Incomplete lists, and the number of values that each lacks.
         let mut open: Vec<(Vec<Value>, usize)> = Vec::new();
         loop {
             let mut value = match self.event().await? {
@@ -256,7 +257,7 @@ impl SessionClient {
             }
         }
     }
-    /// Skips to the end of the reply in hand.
+    /// Skips the rest of the current reply.
     async fn skip_reply(&self) -> Result<(), Gone> {
         poll_fn(|_| {
             loop {
@@ -293,7 +294,7 @@ impl SessionClient {
         }
         Ok(())
     }
-    /// Skips every reply that is owed.
+    /// Skips all unread replies.
     ///
     /// # Errors
     /// When the session is gone.
@@ -312,11 +313,11 @@ impl SessionClient {
         })
         .await
     }
-    /// Makes the session that of this request's sender, in database `db`. Credentials that were good before are asked again
-    /// when the users have changed, which `version` tells.
+    /// Logs the session in as the sender of this request and selects database `db`. Known credentials are checked
+    /// again when the users have changed, which `version` shows.
     ///
     /// # Errors
-    /// 401 when it may not enter, 400 when there is no such database.
+    /// 401 when the login fails, 400 when the database does not exist.
     pub async fn enter(
         &self,
         credentials: Option<Credentials>,
@@ -335,11 +336,11 @@ impl SessionClient {
         }
         Ok(())
     }
-    /// True once a request has entered the session, and until one may not.
+    /// True after a successful login, until a login fails.
     pub fn has_entered(&self) -> bool {
         self.identity.borrow().is_some()
     }
-    /// Shows `look` the name of the user whose request this is.
+    /// Passes the name of the request's user to `look`.
     pub fn with_user<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         match &*self.identity.borrow() {
             Some((Some(credentials), _)) => look(&credentials.user),
@@ -367,40 +368,40 @@ impl SessionClient {
     }
 }
 
-/// A reply: a text, a list (a map as its keys and values by turns) or nothing.
+/// A reply: a text, a list (a map alternates keys and values) or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nothing.
     Null,
-    /// Anything that is no list.
+    /// Any value that is not an aggregate.
     Text(Vec<u8>),
     /// An aggregate.
     List(Vec<Value>),
 }
 
 impl Value {
-    /// The text, if it is one.
+    /// The text, if this is one.
     pub fn text(&self) -> Option<&[u8]> {
         match self {
             Value::Text(text) => Some(text),
             _ => None,
         }
     }
-    /// The values, if it is a list; none otherwise.
+    /// The values of a list; empty for anything else.
     pub fn list(&self) -> &[Value] {
         match self {
             Value::List(values) => values,
             _ => &[],
         }
     }
-    /// What follows `name` in a map.
+    /// The value after `name` in a map.
     pub fn member(&self, name: &[u8]) -> Option<&Value> {
         let pairs = self.list().chunks_exact(2);
         pairs.into_iter().find(|pair| pair[0].text() == Some(name)).map(|pair| &pair[1])
     }
 }
 
-/// The bytes of a chain in one piece.
+/// Copies a chain into one piece.
 pub fn flat(chain: &Chain) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(chain.len());
     chain.slices().for_each(|s| bytes.extend_from_slice(s));

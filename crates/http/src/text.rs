@@ -1,15 +1,15 @@
-//! Byte strings in JSON, both ways, and in URIs.
+//! Byte strings in JSON, in both directions, and in URIs.
 //!
-//! The convention: a byte string is a JSON string. What is UTF-8 stands there as it is; what is not, and text that begins
-//! with `base64:` itself, stands as `base64:` and its Base64 (RFC 4648, padded). So every byte string has one form and
-//! every form one byte string, for values and for the names of an object's members alike.
+//! The convention: a byte string is a JSON string. Valid UTF-8 is written unchanged. Other bytes, and text that
+//! starts with `base64:` itself, are written as `base64:` and their Base64 (RFC 4648, padded). So every byte string
+//! has exactly one form. The convention applies to values and to the member names of objects.
 
 use crate::problem::Problem;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use percent_encoding::percent_decode_str;
 
-/// What stands before the Base64 of bytes that are no text.
+/// The prefix of Base64 for bytes that are not text.
 pub const BASE64_PREFIX: &str = "base64:";
 
 /// Appends `bytes` as a JSON string, quotes included.
@@ -25,12 +25,12 @@ pub fn quote(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// True when `bytes` stand as they are.
+/// True when `bytes` are written unchanged.
 pub fn is_plain(bytes: &[u8]) -> bool {
     !bytes.starts_with(BASE64_PREFIX.as_bytes()) && std::str::from_utf8(bytes).is_ok()
 }
 
-/// Appends UTF-8 `bytes` with JSON's escapes; a part of a text may be given, whatever it cuts.
+/// Appends UTF-8 `bytes` with JSON's escapes. `bytes` may be any part of a text.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     let mut from = 0;
     for (i, &b) in bytes.iter().enumerate() {
@@ -53,7 +53,7 @@ pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[from..]);
 }
 
-/// The bytes that a JSON string stands for; `None` when it begins with `base64:` and is no Base64.
+/// The bytes of a JSON string; `None` when the text starts with `base64:` and is not valid Base64.
 pub fn unquote(text: String) -> Option<Vec<u8>> {
     match text.strip_prefix(BASE64_PREFIX) {
         Some(encoded) => BASE64_STANDARD.decode(encoded).ok(),
@@ -61,10 +61,10 @@ pub fn unquote(text: String) -> Option<Vec<u8>> {
     }
 }
 
-/// The bytes that a part of a URI stands for; `place` is what it is called where it is wrong.
+/// Decodes a part of a URI. `place` names the part in the error.
 ///
 /// # Errors
-/// 400 when two hexadecimal digits do not follow each `%`.
+/// 400 when a `%` is not followed by two hexadecimal digits.
 pub fn percent_decode(text: &str, place: &str) -> Result<Vec<u8>, Problem> {
     let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_hexdigit);
     let bytes = text.as_bytes();

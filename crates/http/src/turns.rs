@@ -1,10 +1,11 @@
-//! [`step_back`]: how a task lets the others of its thread go first, whatever runs them. HTTP and the server's driver use it.
+//! [`step_back`]: lets a task yield to the other tasks of its thread, under any executor. Used by HTTP and by the
+//! server's driver.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Goes behind the tasks that are ready, without a look at the sockets in between: what is long is cut by it, and what
-/// memory was asked for comes meanwhile.
+/// Queues this task behind the tasks that are ready, without polling the sockets in between. Long work calls it
+/// between slices; prefetched memory arrives meanwhile.
 #[inline]
 pub async fn step_back() {
     let mut stepped = false;

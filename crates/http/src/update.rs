@@ -1,14 +1,15 @@
-//! `POST /v1/update`: Solr's XML update messages, so that what feeds Solr can feed Strand.
+//! `POST /v1/update`: Solr's XML update messages, so that programs written for Solr can write to Strand.
 //!
-//! A `<doc>` becomes a hash at the prefix (`http-update-prefix`, or the query parameter `prefix`) and its `id`; a field that
-//! comes more than once is joined by the query parameter `separator` (a comma, as TAG fields part their values). As in Solr a
-//! document replaces the one with its id, by HREPLACE. Fields with `update="set"` (or `null="true"`) and `update="inc"`
-//! change a document instead, one command after the other up to the first that is refused; other modifiers are refused by name, as
-//! are child documents, `overwrite="false"` and rollback. `<commit>` and `<optimize>` have nothing to do: what was
-//! acknowledged is found by the next search. `<delete>` takes ids, and queries of three kinds.
+//! A `<doc>` becomes a hash. Its key is a prefix (`http-update-prefix`, or the query parameter `prefix`) and the
+//! document's `id`. The values of a repeated field are joined with the query parameter `separator` (a comma by
+//! default, like the values of TAG fields). As in Solr, a document replaces the one with its id, by HREPLACE.
+//! Fields with `update="set"`, `null="true"` or `update="inc"` change the document instead, one command after
+//! another, and stop at the first refusal. Other modifiers, child documents, `overwrite="false"` and rollback are
+//! refused by name. `<commit>` and `<optimize>` have no effect: the next search finds every acknowledged document.
+//! `<delete>` accepts ids and queries of three kinds.
 //!
-//! The body is read as it comes, and documents are written as they are read: a message that breaks off has done what stands
-//! before the break, as in Solr without a transaction; the problem says how much (`added`, `deleted`) and where.
+//! Documents are written while the body is read. If a message is cut short, everything before the cut is done, as
+//! in Solr without a transaction. The problem says how much (`added`, `deleted`) and where.
 
 use crate::body::ResponseBody;
 use crate::budget::{Budget, OverBudget};
@@ -24,39 +25,39 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Most fields of a document, repeated ones included.
+/// Most fields of a document, repetitions included.
 pub const FIELDS_MAX: usize = 65_536;
-/// What a document in hand may take, in bytes: the text of its fields, the separators between them and [`FIELD_BYTES`] each.
+/// Largest document, in bytes: the text of its fields, their separators, and [`FIELD_BYTES`] for each field.
 pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
-/// Longest separator, in bytes: each repeat of a field adds one to the document.
+/// Longest separator, in bytes. Each repetition of a field adds one separator.
 pub const SEPARATOR_BYTES_MAX: usize = 256;
-/// Longest prefix, in bytes: each id adds one to a key.
+/// Longest prefix, in bytes. Each key contains it.
 pub const PREFIX_BYTES_MAX: usize = 1024;
-/// What a field takes beside its text, in bytes: its entry, and its place by its name.
+/// Bytes of a field without its text: its entry and its place in the table of names.
 const FIELD_BYTES: usize = 256;
-/// Bytes of a value that are handed to the session at once.
+/// Bytes of a value sent to the session at once.
 const VALUE_PART_BYTES: usize = 64 * 1024;
-/// Commands that are sent before the first of their replies is read.
+/// Most commands sent before the first reply is read.
 const OUTSTANDING_MAX: usize = 256;
 
-/// What a message has done.
+/// Counts of what a message has done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     added: u64,
     deleted: u64,
 }
 
-/// What the reply to a command that was sent is about.
+/// The command that a reply belongs to.
 pub(crate) enum Sent {
-    /// A document: count it.
+    /// Writes a document, which is counted.
     Document(Position),
-    /// Removes keys: count them.
+    /// Deletes keys, which are counted.
     Removal(Position),
-    /// Part of a document.
+    /// Changes a part of a document.
     Part(Position),
 }
 
-/// A field's value and what is to be done with it.
+/// A field's value and its modifier.
 #[derive(Debug, PartialEq)]
 enum Change {
     Put(Vec<u8>),
@@ -65,18 +66,18 @@ enum Change {
     Increment(Vec<u8>),
 }
 
-/// A message at work.
+/// A message that is being processed.
 pub(crate) struct Update {
     context: Rc<Context>,
     prefix: Vec<u8>,
     separator: Vec<u8>,
     sent: VecDeque<Sent>,
     done: Done,
-    /// What the document in hand takes.
+    /// The memory of the current document.
     budget: Budget,
 }
 
-/// What writes. Who may run none of these is refused before the body is read.
+/// The commands that write. A user who may run none of them is refused before the body is read.
 const WRITES: [&[&[u8]]; 5] = [
     &[b"HREPLACE", b"", b"FIELDS", b"", b""],
     &[b"HSET", b"", b"", b""],
@@ -85,7 +86,7 @@ const WRITES: [&[&[u8]]; 5] = [
     &[b"DEL", b""],
 ];
 
-/// Takes a message.
+/// Processes a message.
 pub async fn update(context: Rc<Context>, request: Request, _: Vec<u8>) -> Result<Response, Problem> {
     let began = Instant::now();
     let text = |name: &str, default: &str| request.query.get(name).unwrap_or(default).as_bytes().to_vec();
@@ -135,7 +136,7 @@ fn attribute<'a>(attributes: &'a [(String, String)], name: &str) -> Option<&'a s
 }
 
 impl Update {
-    /// The root: one instruction, or `<update>` with any number.
+    /// Processes the root element: one instruction, or `<update>` with any number of them.
     async fn message<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<(), Problem> {
         let Some((name, attributes)) = self.child(xml).await? else {
             return Err(xml.problem("there is no element"));
@@ -152,7 +153,8 @@ impl Update {
             Some(_) => Err(xml.problem("the document has a second root element")),
         }
     }
-    /// The next element inside the present one; `None` at its end. Only white space stands between elements.
+    /// The next child of the current element; `None` at the element's end. Only white space may stand between
+    /// children.
     async fn child<S: Source + Unpin>(
         &mut self,
         xml: &mut Xml<S>,
@@ -166,7 +168,7 @@ impl Update {
             }
         }
     }
-    /// The text of the present element, to its end. Its capacity is in the budget.
+    /// The text of the current element, up to its end. The budget counts its capacity.
     async fn text<S: Source + Unpin>(&mut self, xml: &mut Xml<S>) -> Result<String, Problem> {
         let mut text = Vec::new();
         loop {
@@ -179,7 +181,7 @@ impl Update {
                 Node::Text(more) => {
                     self.budget.append(&mut text, more.as_bytes()).map_err(|over| too_large(xml, over))?;
                 }
-                // Made of whole texts.
+                // `text` is a concatenation of valid texts.
                 Node::Close(_) | Node::End => return Ok(String::from_utf8(text).unwrap_or_default()),
                 Node::Open { name, .. } => {
                     return Err(xml.problem(format!("<{name}> where text is expected")));
@@ -258,7 +260,7 @@ impl Update {
                 return Err(too_large(xml, OverBudget));
             }
             if name == "id" {
-                // Here and in the key.
+                // The id is held here and in the key.
                 let bytes = 2 * value.len() + self.prefix.len();
                 self.budget.take(bytes).map_err(|over| too_large(xml, over))?;
                 id = Some(value.clone());
@@ -269,7 +271,7 @@ impl Update {
         let missing = || at(Problem::bad_request("Document is missing mandatory uniqueKey field: id"), place);
         self.write(id.ok_or_else(missing)?.trim(), fields, place).await
     }
-    /// Adds a field, whose text is in the budget, to a document, joined with the one of its name.
+    /// Adds a field to a document. A repeated field is joined with the earlier value. The budget counts the text.
     fn gather(
         &mut self,
         fields: &mut Vec<(String, Change)>,
@@ -308,7 +310,7 @@ impl Update {
                 Change::Put(_) | Change::Set(_) => continue,
             };
             self.send(command, Sent::Part(place)).await?;
-            // What is refused is followed by nothing.
+            // Nothing is sent after a refused command.
             self.settle(0).await?;
         }
         let is_put = |change: &Change| matches!(change, Change::Put(_) | Change::Set(_));
@@ -341,15 +343,15 @@ impl Update {
         let key = self.key(id);
         self.send(&[b"DEL", &key], Sent::Removal(place)).await
     }
-    /// What stands before the ids.
+    /// The key prefix.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
-    /// What stands between the values of one field.
+    /// The separator between the values of one field.
     pub(crate) fn separator(&self) -> &[u8] {
         &self.separator
     }
-    /// Sends a command when no reply is missing, and reads what it answers.
+    /// Sends a command when all earlier replies are read, and reads its reply.
     pub(crate) async fn ask(&self, args: &[&[u8]]) -> Result<Value, Problem> {
         self.context.session.command(args);
         self.context.session.value().await
@@ -363,7 +365,7 @@ impl Update {
         self.sent.push_back(sent);
         self.settle(OUTSTANDING_MAX).await
     }
-    /// Reads replies until no more than `left` are missing.
+    /// Reads replies until at most `left` are missing.
     pub(crate) async fn settle(&mut self, left: usize) -> Result<(), Problem> {
         while self.sent.len() > left {
             let Some(sent) = self.sent.pop_front() else { break };
@@ -387,7 +389,7 @@ impl Update {
     }
 }
 
-/// 422 at the last node.
+/// 422 at the position of the last node.
 fn refused<S: Source + Unpin>(xml: &Xml<S>, detail: &str) -> Problem {
     let Position { line, column } = xml.place();
     let detail = format!("line {line}, column {column}: {detail}");

@@ -1,7 +1,8 @@
-//! [`Xml`]: a body of XML as a sequence of nodes, read while it comes, each with its line and column.
+//! [`Xml`]: an XML body as a sequence of nodes, read while it arrives. Each node has its line and column.
 //!
-//! quick-xml does the parsing. What could be used against a server is left out: a document type is refused, so there are no
-//! entities but the five of XML and no external ones; depth, attributes and the size of one node are bounded by name.
+//! quick-xml does the parsing. Features that can be used to attack a server are refused or bounded. A document type
+//! is refused, so only the five entities of XML exist, and no external ones. Depth, attributes and the size of a
+//! node have named limits.
 
 use crate::exchange::Request;
 use crate::problem::Problem;
@@ -18,23 +19,23 @@ use tokio::io::{AsyncBufRead, AsyncRead, ReadBuf};
 pub const DEPTH_MAX: usize = 16;
 /// Most attributes of one element.
 pub const ATTRIBUTES_MAX: usize = 16;
-/// Longest node (a tag, a text, a comment), in bytes: it is taken in one go, some 1 ns a byte.
+/// Longest node (a tag, a text, a comment), in bytes. It is parsed without a pause, at about 1 ns a byte.
 pub const NODE_BYTES_MAX: usize = 8 << 20;
 
-/// Line ends of a node that are remembered: a place beyond them is only known to the end of the node.
+/// Line ends remembered within a node. A place after the last remembered one is reported approximately.
 const LINE_ENDS_MAX: usize = 4096;
-/// A node's bytes are held by the parser and, once more, as the node.
+/// The parser holds the bytes of a node, and the node holds a copy.
 const HELD_PER_BYTE: u64 = 2;
-/// Room for a node that is kept for the next ones, in bytes.
+/// Buffer capacity kept between nodes, in bytes.
 const BUFFER_KEPT_BYTES: usize = 64 * 1024;
-/// Bytes that are read before others run: some 100 us.
+/// Bytes read before other tasks run: about 100 us.
 const TURN_BYTES: u64 = 8 * 1024;
 
-/// Where the bytes come from.
+/// A source of bytes.
 pub trait Source {
     /// The next bytes; `None` at the end.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>>;
-    /// Says how many bytes are held of what has come.
+    /// Sets the number of held bytes.
     fn hold(&mut self, bytes: usize);
 }
 
@@ -50,7 +51,7 @@ impl Source for Request {
 /// A part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A start tag (an empty element is one and an end tag).
+    /// A start tag. An empty element is a start tag and an end tag.
     Open {
         /// The element's name.
         name: String,
@@ -59,18 +60,18 @@ pub enum Node {
     },
     /// An end tag.
     Close(String),
-    /// Text, CDATA or a character reference: what stands together may come in several.
+    /// Text, CDATA or a character reference. Adjacent text may arrive as several nodes.
     Text(String),
     /// The end of the document.
     End,
 }
 
-/// A place in a document, both from 1 on; columns count bytes.
+/// A place in a document. Lines and columns start at 1; columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The line.
     pub line: u64,
-    /// The byte in it.
+    /// The byte within the line.
     pub column: u64,
 }
 
@@ -79,7 +80,7 @@ pub struct Xml<S> {
     reader: Reader<Counted<S>>,
     buffer: Vec<u8>,
     depth: usize,
-    /// Where the last node begins.
+    /// Start of the last node.
     at: u64,
 }
 
@@ -90,7 +91,7 @@ impl<S: Source + Unpin> Xml<S> {
         reader.config_mut().expand_empty_elements = true;
         Xml { reader, buffer: Vec::new(), depth: 0, at: 0 }
     }
-    /// Where the last node begins.
+    /// The place of the last node.
     pub fn place(&self) -> Position {
         self.reader.get_ref().place(self.at)
     }
@@ -162,7 +163,7 @@ impl<S: Source + Unpin> Xml<S> {
     }
 }
 
-/// What XML lets stand in a document.
+/// True for a character that XML allows in a document.
 fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
@@ -180,7 +181,7 @@ fn read_start(start: &BytesStart<'_>) -> Result<Option<Node>, String> {
     Ok(Some(Node::Open { name: start.name().as_ref().to_string(), attributes }))
 }
 
-/// The problem that an error of the parser is: the source's own, or a place in the document.
+/// The problem for an error of the parser: the source's own problem, or an error at a place of the document.
 fn broken<S: Source + Unpin>(reader: &mut Reader<Counted<S>>, error: &quick_xml::Error) -> Problem {
     if let Some(problem) = reader.get_mut().problem.take() {
         return problem;
@@ -193,21 +194,21 @@ fn described(detail: &str, place: Position) -> String {
     format!("line {}, column {}: {detail}", place.line, place.column)
 }
 
-/// The problem with its place.
+/// Adds a place to a problem.
 pub fn at(problem: Problem, place: Position) -> Problem {
     problem.member("line", place.line).member("column", place.column)
 }
 
-/// A source that knows where its lines begin.
+/// A source that records where lines start.
 struct Counted<S> {
     source: S,
     current: Bytes,
     /// Bytes handed out.
     taken: u64,
-    /// Where the present node begins.
+    /// Start of the current node.
     node: u64,
     lines: Lines,
-    /// How far it had come when others were last let run.
+    /// Position at the last yield to other tasks.
     rested: u64,
     problem: Option<Problem>,
 }
@@ -224,7 +225,7 @@ impl<S> Counted<S> {
             problem: None,
         }
     }
-    /// Nobody will ask for a place before `node`.
+    /// Drops the lines before `node`. No later call may ask for a place before it.
     fn forget(&mut self, node: u64) {
         self.lines.forget(node);
         self.node = node;
@@ -234,14 +235,14 @@ impl<S> Counted<S> {
     }
 }
 
-/// Where lines begin, from the present node on, in bounded memory.
+/// The starts of lines from the current node on, in bounded memory.
 struct Lines {
-    /// The line in which the node begins, from 1 on, and where that line begins.
+    /// The line of the node, from 1, and the position where that line starts.
     line: u64,
     start: u64,
-    /// Line ends after that, the first [`LINE_ENDS_MAX`] of them.
+    /// Line ends after the start of the node, at most [`LINE_ENDS_MAX`].
     ends: Vec<u64>,
-    /// Line ends behind those, and where the last one is.
+    /// The number of further line ends, and the position of the last one.
     more: u64,
     last: u64,
 }
@@ -256,7 +257,7 @@ impl Lines {
             }
         }
     }
-    /// Lines that end before `at`, and where the one with it begins.
+    /// The number of lines that end before `at`, and the start of the line that contains `at`.
     fn before(&self, at: u64) -> (usize, u64, u64) {
         let kept = self.ends.partition_point(|end| *end < at);
         match self.more > 0 && self.last < at {
@@ -264,7 +265,7 @@ impl Lines {
             false => (kept, kept as u64, kept.checked_sub(1).map_or(self.start, |last| self.ends[last] + 1)),
         }
     }
-    /// Nobody will ask for a place before `node`.
+    /// Drops the lines before `node`. No later call may ask for a place before it.
     fn forget(&mut self, node: u64) {
         let (kept, lines, start) = self.before(node);
         if lines > kept as u64 {

@@ -1,4 +1,4 @@
-//! The parsers of what clients send: XML with its places, and whatever random bytes and words make of all of them.
+//! Tests of the parsers for client input: XML with its places, and all parsers with random bytes and words.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::{Parts, fuzz_http_parsers, wait};
 use proptest::prelude::*;
 use strand_http::xml::{ATTRIBUTES_MAX, DEPTH_MAX, NODE_BYTES_MAX, Node, Xml};
 
-/// Nodes in short, or the place and text of the problem.
+/// The nodes in short form, or the place and text of the problem.
 fn read(text: &[u8], piece: usize) -> Result<String, String> {
     let mut xml = Xml::new(Parts(text.chunks(piece).map(Bytes::copy_from_slice).collect()));
     let mut out = String::new();
@@ -68,7 +68,7 @@ fn a_node_without_end_is_given_up() {
     assert_eq!(wait(xml.next()).expect_err("too long").status.as_u16(), 413);
 }
 
-/// Pieces of the languages, so that random input is one of them now and then.
+/// Words of the languages, so that random input is sometimes valid.
 const WORDS: &[&str] = &[
     "<a>",
     "</a>",

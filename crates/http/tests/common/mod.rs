@@ -1,5 +1,5 @@
-//! What the tests of the parsers and the fuzz target share. Nothing that a client or a session sends panics, where it was cut
-//! never shows, and what is written is read again.
+//! Shared by the tests of the parsers and the fuzz target. Checks that no input of a client or session panics, that
+//! splitting the input does not change the result, and that written output parses again.
 
 use bytes::{Buf, Bytes};
 use hyper::HeaderMap;
@@ -24,10 +24,11 @@ use strand_http::session_client::SessionClient;
 use strand_http::text;
 use strand_http::xml::{Node, Source, Xml};
 
-/// So often a future is polled before it is taken for one that never ends.
+/// Most polls of a future before the test fails.
 const POLLS_MAX: usize = 1_000_000;
 
-/// The body of the fuzz target `http_parsers`. The first byte chooses the parser, the second the pieces.
+/// The body of the fuzz target `http_parsers`. The first byte selects the parser, the second the size of the
+/// pieces.
 pub fn fuzz_http_parsers(data: &[u8]) {
     let [which, piece, rest @ ..] = data else { return };
     let piece = usize::from(*piece) + 1;
@@ -50,7 +51,7 @@ impl Source for Parts {
     fn hold(&mut self, _: usize) {}
 }
 
-/// What a future that waits for nothing gives.
+/// Runs a future that never waits for anything else, and returns its output.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -62,7 +63,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     panic!("it never ends");
 }
 
-/// The nodes, texts that stand together as one; `None` when it is no document that is taken.
+/// The nodes, with adjacent texts joined; `None` when the document is refused.
 fn nodes(data: &[u8], piece: usize) -> Option<Vec<Node>> {
     let mut xml = Xml::new(Parts(data.chunks(piece).map(Bytes::copy_from_slice).collect()));
     let mut nodes = Vec::new();
@@ -103,7 +104,7 @@ fn commands(body: &[u8], piece: usize) -> Option<(Vec<Vec<u8>>, Form)> {
 fn elements(data: &[u8], piece: usize) {
     let found = commands(data, piece);
     assert_eq!(found, commands(data, data.len().max(1)));
-    // What is an array of arrays for the JSON parser is that here.
+    // An input that the JSON parser reads as an array of arrays must be read the same way here.
     if let Ok(all) = serde_json::from_slice::<Vec<Vec<serde_json::Value>>>(data)
         && !all.is_empty()
     {
@@ -140,7 +141,7 @@ fn headers(data: &[u8]) {
     let _ = auth::credentials(&headers);
 }
 
-/// Replies of a session become one JSON value each, however they are cut.
+/// Every reply of a session becomes one JSON value, however it is split.
 fn replies(data: &[u8], piece: usize) {
     let written = |piece: usize| {
         let (http_end, session_end) = pipe();
@@ -178,7 +179,7 @@ fn replies(data: &[u8], piece: usize) {
         panic!("it never ends");
     };
     let (found, whole) = (written(piece), written(data.len().max(1)));
-    // What is broken right behind a value may be seen before that is written, or not.
+    // An error directly after a value may be found before or after the value is written.
     if found.is_some() && whole.is_some() {
         assert_eq!(found, whole);
     }
