@@ -1,9 +1,9 @@
-//! What receiving and answering costs: `cargo bench -p strand-wire --bench receive [-- --json]`.
+//! The cost of receiving and replying: `cargo bench -p strand-wire --bench receive [-- --json]`.
 //!
-//! Two tables. The first receives one value through decoder and body as a session does, for each size and chunk:
-//! nanoseconds (of processor time) per byte, and how far memory grew beyond what was held before, as the allocator
-//! counts it and as the kernel does; then how the largest compares with 1 MB. The second gives nanoseconds per command
-//! for decoding and for encoding replies. `cargo test` runs it with small sizes, as a check that the promised bounds hold.
+//! Two tables. The first receives one value through decoder and body as a session does, for each size and chunk. It
+//! shows nanoseconds of processor time per byte, and the memory growth according to the allocator and to the
+//! kernel. Then it compares the largest size with 1 MB. The second table shows nanoseconds per command for decoding
+//! and for encoding replies. `cargo test` runs small sizes and checks the promised bounds.
 
 mod common;
 
@@ -19,11 +19,11 @@ const SIZES: [usize; 5] = [1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 const CHUNKS: [usize; 4] = [1, 64, 4 << 10, 64 << 10];
 /// Sizes that `cargo test` runs, in a debug build.
 const TEST_SIZES: [usize; 3] = [1 << 10, 64 << 10, 3 << 20];
-/// A row receives so many bytes in all, in values that are kept as a keyspace keeps them: memory is fresh for each.
+/// Bytes received for each row. The values are kept like in a keyspace, so each one uses fresh memory.
 const ROW_BYTES: usize = 64 << 20;
-/// A row of small values stops at so many.
+/// Most values of a row of small values.
 const ROW_VALUES_MAX: usize = 2_000;
-/// A cost is measured so often and the best is shown.
+/// Measurements of each cost. The best one is shown.
 const ROUNDS: usize = 20;
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
             if size == 1 << 20 {
                 at_megabyte[i] = row.ns_per_byte;
             }
-            // Promised is 1.3; a busy machine adds some.
+            // The promise is 1.3; a busy machine adds some.
             assert!(ratio < 2.0, "{size} in {chunk}: {ratio:.2} of the cost per byte at 1 MB");
             if json {
                 println!(
@@ -117,9 +117,9 @@ impl Receiver for Session {
     }
 }
 
-/// Nanoseconds per command for what every command pays here.
+/// Nanoseconds per command, for the parts of this crate that every command uses.
 fn costs(pipelines: usize) -> Vec<(String, f64)> {
-    /// Commands in a pipeline, as the versus benchmark sends them.
+    /// Commands per pipeline, as in the versus benchmark.
     const PIPELINE: usize = 30;
     let value = [b'v'; 256];
     let pipeline = |args: &[&[u8]]| {
@@ -140,7 +140,7 @@ fn costs(pipelines: usize) -> Vec<(String, f64)> {
             name.to_owned(),
             best_of(ROUNDS, pipelines * PIPELINE, || {
                 for _ in 0..pipelines {
-                    // Into the chain as a read would put it there, so the copy counts too.
+                    // Fill the chain as a read would, so the copy counts too.
                     let spare = input.spare();
                     spare[..bytes.len()].copy_from_slice(black_box(&bytes));
                     input.filled(bytes.len());

@@ -1,7 +1,7 @@
-//! The client's side of RESP: encode a command, parse replies. For the importer, the benchmarks and the tests.
+//! The client's side of RESP: encodes commands and parses replies. For the importer, the benchmarks and the tests.
 //!
-//! [`ReplyParser`] consumes replies from a chain and keeps the half-built ones on a stack of its own, so it is resumable
-//! at every byte and no depth of nesting can exhaust the thread's stack. Both protocols' kinds are understood.
+//! [`ReplyParser`] consumes replies from a chain. It keeps incomplete replies on its own stack, so it can resume at
+//! every byte, and deep nesting cannot overflow the thread's stack. It parses RESP2 and RESP3.
 
 use crate::digits::Digits;
 use crate::resp::ProtocolError;
@@ -15,7 +15,7 @@ pub const BULK_BYTES_MAX: usize = 512 << 20;
 pub const ITEMS_MAX: usize = 1 << 27;
 /// Deepest nesting of aggregates that a parser accepts.
 pub const DEPTH_MAX: usize = 64;
-/// Items that room is made for before any has arrived.
+/// Most items for which memory is reserved before they arrive.
 const ITEMS_RESERVED_MAX: usize = 1024;
 
 /// A parsed reply.
@@ -41,7 +41,7 @@ pub enum Value {
     Push(Vec<Value>),
     /// `,`
     Double(f64),
-    /// `,` as it was written, from a parser that keeps the text of doubles
+    /// The unparsed text of `,`, from a parser that keeps the text of doubles
     DoubleText(Vec<u8>),
     /// `#`
     Bool(bool),
@@ -69,19 +69,19 @@ pub fn encode_command<T: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[T]) {
 /// A resumable reply parser. Attributes (`|`) are parsed and left out.
 #[derive(Debug)]
 pub struct ReplyParser {
-    /// Most bytes that one reply may hold.
+    /// Limit on the bytes of one reply.
     reply_bytes_max: usize,
-    /// Bytes that the reply in the making holds, or has announced.
+    /// Bytes that the incomplete reply holds or has announced.
     reply_bytes: usize,
-    /// Doubles are given as [`Value::DoubleText`].
+    /// True when doubles are returned as [`Value::DoubleText`].
     keeps_double_text: bool,
-    /// Aggregates that have begun, outermost first.
+    /// Incomplete aggregates, outermost first.
     open: Vec<Aggregate>,
-    /// The string whose header has been read.
+    /// The string whose header was read last.
     string: Option<StringBody>,
 }
 
-/// An aggregate in the making.
+/// An incomplete aggregate.
 #[derive(Debug)]
 struct Aggregate {
     kind: u8,
@@ -89,7 +89,7 @@ struct Aggregate {
     items: Vec<Value>,
 }
 
-/// A bulk, verbatim or blob-error string in the making: its bytes, then its line end.
+/// An incomplete bulk, verbatim or blob-error string: its bytes, then its line end.
 #[derive(Debug)]
 struct StringBody {
     kind: u8,
@@ -109,23 +109,23 @@ impl Default for ReplyParser {
 }
 
 impl ReplyParser {
-    /// A parser at the start of a reply. Only the limits of this module bound what a reply may hold.
+    /// A parser at the start of a reply. Only the limits of this module apply.
     pub fn new() -> ReplyParser {
         ReplyParser::default()
     }
-    /// From now on a reply may hold this many bytes: its strings, its lines, and the place of each item. The lengths in
-    /// headers count as soon as they are read, so a reply that is too large is an error before its bytes are here.
+    /// Sets the limit on the bytes of one reply: its strings, its lines and the memory of each item. A length in a
+    /// header counts as soon as it is read, so a reply that is too large fails before its bytes arrive.
     pub fn set_reply_bytes_max(&mut self, bytes: usize) {
         self.reply_bytes_max = bytes;
     }
-    /// From now on a double is given as it was written: for a program that shows replies.
+    /// Returns doubles as their text from now on, for programs that display replies.
     pub fn keep_double_text(&mut self) {
         self.keeps_double_text = true;
     }
     /// Consumes one whole reply from `input`; `Ok(None)` when more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are not RESP or go beyond a limit. The parser is of no use afterwards.
+    /// When the bytes are not RESP or exceed a limit. The parser cannot be used after an error.
     pub fn next(&mut self, input: &mut Chain) -> Result<Option<Value>, ProtocolError> {
         loop {
             let value = match &mut self.string {
@@ -154,7 +154,7 @@ impl ReplyParser {
         self.string.is_some() || !self.open.is_empty()
     }
 
-    /// The value that a line is; `None` when the line opens a string or an aggregate.
+    /// The value of a line; `None` when the line starts a string or an aggregate.
     fn judge_line(&mut self, line: &[u8]) -> Result<Option<Value>, ProtocolError> {
         let Some((&kind, text)) = line.split_first() else {
             return Err(error("an empty line where a reply begins"));
@@ -185,7 +185,7 @@ impl ReplyParser {
         };
         Ok(Some(value))
     }
-    /// Opens an aggregate of `missing` items; gives it back at once when it has none.
+    /// Opens an aggregate of `missing` items. Returns the aggregate if it has none.
     fn open(&mut self, kind: u8, missing: usize) -> Result<Option<Value>, ProtocolError> {
         if self.open.len() == DEPTH_MAX {
             return Err(error("replies nested too deep"));
@@ -199,7 +199,7 @@ impl ReplyParser {
         self.open.push(aggregate);
         Ok(None)
     }
-    /// Counts bytes that the reply holds.
+    /// Counts bytes of the reply against the limit.
     fn charge(&mut self, bytes: usize) -> Result<(), ProtocolError> {
         self.reply_bytes = self.reply_bytes.saturating_add(bytes);
         if self.reply_bytes > self.reply_bytes_max {
@@ -207,7 +207,7 @@ impl ReplyParser {
         }
         Ok(())
     }
-    /// Puts a value where it belongs; gives back the reply that it completes.
+    /// Adds a value to the innermost aggregate. Returns the reply if the value completes it.
     fn place(&mut self, mut value: Value) -> Option<Value> {
         loop {
             let Some(top) = self.open.last_mut() else { return Some(value) };
@@ -216,14 +216,14 @@ impl ReplyParser {
             if top.missing > 0 {
                 return None;
             }
-            // An attribute leaves nothing: the value that it was about follows.
+            // An attribute is dropped; the value it describes follows.
             value = self.open.pop()?.into_value()?;
         }
     }
 }
 
 impl Aggregate {
-    /// The finished aggregate; `None` for an attribute.
+    /// The complete aggregate; `None` for an attribute.
     fn into_value(self) -> Option<Value> {
         match self.kind {
             b'*' => Some(Value::Array(self.items)),
@@ -243,7 +243,7 @@ impl Aggregate {
 }
 
 impl StringBody {
-    /// Consumes what belongs to the string; true when that and its line end have come.
+    /// Consumes bytes of the string. Returns true when the string and its line end are complete.
     fn take(&mut self, input: &mut Chain) -> Result<bool, ProtocolError> {
         while self.body.remaining() > 0 && !input.is_empty() {
             let taken = self.body.try_fill_from(input.front());
@@ -274,7 +274,7 @@ impl StringBody {
     }
 }
 
-/// Consumes a line and its end.
+/// Consumes a line with its line end.
 fn take_line(input: &mut Chain) -> Result<Option<Vec<u8>>, ProtocolError> {
     let Some(len) = input.find(b'\n', LINE_BYTES_MAX + 2) else {
         if input.len() > LINE_BYTES_MAX + 1 {
@@ -291,7 +291,7 @@ fn take_line(input: &mut Chain) -> Result<Option<Vec<u8>>, ProtocolError> {
     }
 }
 
-/// A length times `each`, within `max`.
+/// Parses a length, checks it against `max` and multiplies it by `each`.
 fn length(text: &[u8], max: usize, each: usize) -> Result<usize, ProtocolError> {
     usize::try_from(number(text)?)
         .ok()
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use crate::reply::{Protocol, Reply};
 
-    /// Parses `bytes`, arriving in pieces of `piece`, to the end or the first error.
+    /// Parses `bytes` in pieces of `piece` bytes, to the end or to the first error.
     fn parse(bytes: &[u8], piece: usize) -> Result<Vec<Value>, ProtocolError> {
         let (mut parser, mut input, mut values) = (ReplyParser::new(), Chain::new(), Vec::new());
         for part in bytes.chunks(piece) {

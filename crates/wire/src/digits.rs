@@ -1,6 +1,7 @@
-//! Numbers as text, written into a few bytes on the stack: integers, and doubles the way redis-server prints them.
+//! Writes numbers as text to the stack: integers, and doubles as redis-server prints them.
 //!
-//! [`Digits`] holds the text of one number; nothing here allocates. Parsing is not here: commands have rules of their own.
+//! [`Digits`] holds the text of one number. Nothing is allocated. Parsing is not here, because each command has its
+//! own rules.
 
 use std::io::Write;
 
@@ -41,9 +42,9 @@ impl Digits {
         digits.end = put_unsigned(&mut digits.text, n) as u8;
         digits
     }
-    /// `x` as redis-server 7.0 prints a score or another double: C's `%.17g`, and `inf`, `-inf`, `nan`.
+    /// Prints `x` as redis-server 7.0 prints scores and other doubles: C's `%.17g`, and `inf`, `-inf`, `nan`.
     pub fn double(x: f64) -> Digits {
-        // Whole numbers below 10^17 have all their digits before the point. (Minus zero keeps its sign.)
+        // A whole number below 10^17 has no digits after the point. Minus zero keeps its sign.
         if x.trunc() == x && x.abs() < 1e17 && (x != 0.0 || x.is_sign_positive()) {
             return Digits::int(x as i64);
         }
@@ -52,7 +53,7 @@ impl Digits {
             digits.put(if x.is_nan() { b"nan" } else { b"inf" }, x == f64::NEG_INFINITY);
             return digits;
         }
-        // d.dddddddddddddddde-ddd, rightly rounded.
+        // d.dddddddddddddddde-ddd, correctly rounded.
         let mut scientific = [0u8; TEXT_BYTES_MAX];
         let mut rest = &mut scientific[..];
         write!(rest, "{:.*e}", DOUBLE_DIGITS as usize - 1, x.abs()).expect("at most 23 bytes");
@@ -72,7 +73,7 @@ impl Digits {
         &self.text[..usize::from(self.end)]
     }
 
-    /// The `%g` form of `figures` with the point after the first, times ten to the `exponent`.
+    /// Formats `figures` like `%g`: the point follows the first figure, times ten to the power of `exponent`.
     fn general(&mut self, figures: &[u8], exponent: i32, negative: bool) {
         let used = figures.iter().rposition(|d| *d != b'0').map_or(1, |last| last + 1);
         let figures = &figures[..used];
@@ -111,10 +112,10 @@ impl Digits {
     }
 }
 
-/// Writes the decimal form of `n` to the start of `to`; says how long it is.
+/// Writes the decimal form of `n` to the start of `to`. Returns its length.
 ///
 /// # Panics
-/// When `to` is shorter than that (20 bytes always do).
+/// When `to` is too short (20 bytes are always enough).
 #[inline]
 pub(crate) fn put_int(to: &mut [u8], n: i64) -> usize {
     if n >= 0 {
@@ -124,7 +125,7 @@ pub(crate) fn put_int(to: &mut [u8], n: i64) -> usize {
     1 + put_unsigned(&mut to[1..], n.unsigned_abs())
 }
 
-/// As [`put_int`].
+/// [`put_int`] for unsigned numbers.
 #[inline]
 pub(crate) fn put_unsigned(to: &mut [u8], n: u64) -> usize {
     if n < 10 {
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What redis-server 7.0.15 answered to ZSCORE; the last six are C's printf.
+    /// Replies of redis-server 7.0.15 to ZSCORE. The last six are from C's printf.
     #[test]
     fn doubles_as_redis_prints_them() {
         for (x, text) in [

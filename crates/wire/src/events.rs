@@ -1,8 +1,9 @@
-//! [`Events`]: replies as a sequence of events, for a reader that passes them on without holding them whole.
+//! [`Events`]: reads replies as a sequence of events, for code that forwards replies without holding them whole.
 //!
-//! A string is announced with its length; its bytes are then taken as they come, sharing the blocks they lie in, so a
-//! value of any size costs no copy. Aggregates are announced with the number of values that follow. RESP2 and RESP3, but
-//! for attributes, which this server never sends. Whole replies as values: [`client`](crate::client).
+//! A string is announced with its length. Its bytes are then taken as they arrive and share the blocks of the
+//! input, so a value of any size is not copied. An aggregate is announced with the number of its values. Supports
+//! RESP2 and RESP3 without attributes, which this server never sends. For whole replies see
+//! [`client`](crate::client).
 
 use crate::resp::ProtocolError;
 use line::Line;
@@ -13,7 +14,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Deepest nesting of aggregates that is accepted.
 pub const DEPTH_MAX: usize = 64;
 
-/// What comes next in a reply.
+/// The next part of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// `+text`
@@ -22,28 +23,29 @@ pub enum Event {
     Error(Vec<u8>),
     /// `:n`
     Int(i64),
-    /// `,`: the number as it is written
+    /// `,`: the unparsed number
     Double(Vec<u8>),
-    /// `(`: the digits as they are written
+    /// `(`: the unparsed digits
     BigNumber(Vec<u8>),
     /// `#`
     Bool(bool),
     /// `$-1`, `*-1`, `_`
     Null,
-    /// `$`, `!` or `=` (whose text begins with its format and a colon): so many bytes follow, see [`Events::take`].
+    /// `$`, `!` or `=` (the text of `=` starts with its format and a colon). `len` bytes follow, see
+    /// [`Events::take`].
     Text {
-        /// It is a blob error.
+        /// True for a blob error.
         is_error: bool,
-        /// It is a verbatim string.
+        /// True for a verbatim string.
         is_verbatim: bool,
-        /// Its bytes.
+        /// Length of the text.
         len: usize,
     },
-    /// An aggregate: so many values follow, a map's keys and values both counted.
+    /// An aggregate. `values` values follow; a map counts keys and values.
     Open {
         /// `*`, `%`, `~` or `>`.
         kind: u8,
-        /// Values that follow.
+        /// Number of values that follow.
         values: usize,
     },
 }
@@ -51,13 +53,13 @@ pub enum Event {
 /// A resumable reader of replies.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Values that are missing in each aggregate that has begun, outermost first.
+    /// Missing values of each incomplete aggregate, outermost first.
     open: Vec<usize>,
-    /// Bytes of the present string that were not taken.
+    /// Bytes of the current string that are not taken.
     text_left: usize,
-    /// Its line end was not seen.
+    /// True while the line end of the string is not read.
     text_end: bool,
-    /// Replies that ended since that was last asked.
+    /// Replies completed since the last call of [`Events::take_ended`].
     ended: usize,
 }
 
@@ -70,28 +72,28 @@ impl Events {
     pub fn is_between(&self) -> bool {
         self.open.is_empty() && !self.text_end
     }
-    /// Bytes of the present string that were not taken.
+    /// Bytes of the current string that are not taken.
     pub fn text_left(&self) -> usize {
         self.text_left
     }
-    /// Replies that have ended since this was last asked.
+    /// Replies completed since the last call.
     pub fn take_ended(&mut self) -> usize {
         std::mem::take(&mut self.ended)
     }
-    /// Skips what was not taken of a string, its line end included; false when more bytes are needed for that.
+    /// Skips the rest of the current string and its line end. Returns false when more bytes are needed.
     ///
     /// # Errors
-    /// When the string does not end where it should.
+    /// When the string is not followed by a line end.
     pub fn end_text(&mut self, input: &mut Chain) -> Result<bool, ProtocolError> {
         let n = self.text_left.min(input.len());
         self.text_left -= n;
         input.advance(n);
         Ok(self.text_left == 0 && self.line_end(input)?)
     }
-    /// The next event; what was not taken of a string is skipped. `Ok(None)` when more bytes are needed.
+    /// The next event. Skips the rest of the current string. `Ok(None)` when more bytes are needed.
     ///
     /// # Errors
-    /// When the bytes are no reply or go beyond a limit. The reader is of no use afterwards.
+    /// When the bytes are not a reply or exceed a limit. The reader cannot be used after an error.
     pub fn next(&mut self, input: &mut Chain) -> Result<Option<Event>, ProtocolError> {
         if !self.end_text(input)? {
             return Ok(None);
@@ -110,10 +112,10 @@ impl Events {
         }
         Ok(Some(event))
     }
-    /// Takes bytes of the present string, as many as have come and `bytes_max` at most.
+    /// Takes the bytes of the current string that have arrived, up to `bytes_max`.
     ///
     /// # Errors
-    /// When the string does not end where it should.
+    /// When the string is not followed by a line end.
     pub fn take(&mut self, input: &mut Chain, bytes_max: usize) -> Result<Chain, ProtocolError> {
         let n = self.text_left.min(bytes_max).min(input.len());
         self.text_left -= n;
@@ -124,7 +126,7 @@ impl Events {
         Ok(taken)
     }
 
-    /// Consumes the line end of a string; false when it has not come.
+    /// Consumes the line end of a string. Returns false when it has not arrived.
     fn line_end(&mut self, input: &mut Chain) -> Result<bool, ProtocolError> {
         if !self.text_end {
             return Ok(true);
@@ -141,7 +143,7 @@ impl Events {
         self.value_ends();
         Ok(true)
     }
-    /// A value is whole: so may be what it is a part of.
+    /// Counts a complete value, and the aggregates that it completes.
     fn value_ends(&mut self) {
         while let Some(missing) = self.open.last_mut() {
             *missing -= 1;
@@ -186,7 +188,7 @@ fn length(text: &[u8], each: usize) -> Result<usize, ProtocolError> {
     length.filter(|n| *n <= isize::MAX as usize).ok_or_else(|| ProtocolError::new("a length is out of range"))
 }
 
-/// A line without its end; one that is short is not allocated for.
+/// Lines without their line end. Short lines are not allocated.
 mod line {
     use super::{LINE_BYTES_MAX, ProtocolError};
     use strand_chain::Chain;
@@ -199,7 +201,7 @@ mod line {
     }
 
     impl Line {
-        /// Consumes a line and its end.
+        /// Consumes a line and its line end.
         pub(super) fn take(input: &mut Chain) -> Result<Option<Line>, ProtocolError> {
             let Some(len) = input.find(b'\n', LINE_BYTES_MAX + 2) else {
                 if input.len() > LINE_BYTES_MAX + 1 {
@@ -228,7 +230,7 @@ mod line {
                 Line::Long(bytes) => bytes,
             }
         }
-        /// The line without its end.
+        /// The line without its line end.
         pub(super) fn bytes(&self) -> &[u8] {
             let all = self.all();
             &all[..all.len() - 1]
@@ -240,7 +242,7 @@ mod line {
 mod tests {
     use super::*;
 
-    /// All events of `bytes`, arriving in pieces, with the texts in brackets; `.` where a reply ends.
+    /// All events of `bytes` in pieces of `piece` bytes. Texts are in brackets, `.` marks the end of a reply.
     fn shown(bytes: &[u8], piece: usize) -> String {
         let (mut events, mut input, mut out) = (Events::new(), Chain::new(), String::new());
         for part in bytes.chunks(piece) {

@@ -1,12 +1,13 @@
-//! Header lines of requests: a kind, a number, a line end.
+//! Header lines of requests: a kind, a number and a line end.
 //!
-//! [`short_number`] reads a number that lies whole in a slice; [`Header`] takes a line in byte by byte, however it is cut,
-//! and judges the number as redis-server does. What a number means, and its limits, are the decoder's.
+//! [`short_number`] reads a number that lies whole in a slice. [`Header`] reads a line byte by byte, in pieces of
+//! any size, and accepts the numbers that redis-server accepts. The decoder knows the meaning and the limits of the
+//! number.
 
 use strand_chain::Chain;
 
-/// A length in its usual spelling (1 to 7 digits, no zero in front) with its CRLF, at `at`; also says where what follows
-/// begins. `None` for anything else, a line that is cut off included.
+/// Reads a length in its usual form at `at`: 1 to 7 digits without a leading zero, then CRLF. Also returns the
+/// position after it. `None` for any other form and for an incomplete line.
 #[inline(always)]
 pub(crate) fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     const DIGITS_MAX: usize = 7;
@@ -22,26 +23,26 @@ pub(crate) fn short_number(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// A header line in the making: its first byte and the number after it, taken in byte by byte.
+/// An incomplete header line: its first byte and the number after it, read byte by byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     first: u8,
-    /// Bytes seen before the CR, the first one included.
+    /// Bytes before the CR, including the first byte.
     seen: usize,
     negative: bool,
     /// Magnitude of the number so far.
     value: u64,
-    /// Not a number as redis-server spells them, or out of range.
+    /// True when redis-server would not accept the number, or it is out of range.
     bad: bool,
-    /// The CR has been seen; one more byte ends the line.
+    /// True after the CR. One more byte ends the line.
     cr: bool,
 }
 
-/// A header line ran over its limit.
+/// A header line exceeds its limit.
 pub(crate) struct TooLong;
 
 impl Header {
-    /// Takes bytes from `input`; true when the line is complete.
+    /// Consumes bytes from `input`. Returns true when the line is complete.
     pub(crate) fn take(&mut self, input: &mut Chain, bytes_max: usize) -> Result<bool, TooLong> {
         while !input.is_empty() {
             let front = input.front();
@@ -75,7 +76,7 @@ impl Header {
             (1, first) => self.first = first,
             (2, b'-') => self.negative = true,
             (_, b'0'..=b'9') => {
-                // A zero is only right alone: "0", not "-0" and not "05".
+                // Zero is only valid alone: "0", not "-0" and not "05".
                 let after_zero = self.value == 0 && self.seen > 2 && !(self.seen == 3 && self.negative);
                 self.bad |= after_zero || (b == b'0' && self.negative && self.seen == 3);
                 let next = self.value.checked_mul(10).and_then(|v| v.checked_add(u64::from(b - b'0')));
@@ -86,11 +87,11 @@ impl Header {
         }
     }
 
-    /// The line's first byte; the CR of an empty line.
+    /// The line's first byte; the CR when the line is empty.
     pub(crate) fn first(&self) -> u8 {
         self.first
     }
-    /// The number of a complete line; `None` when that is spelled wrong or beyond 64 bits.
+    /// The number of a complete line; `None` when it is malformed or exceeds 64 bits.
     pub(crate) fn number(&self) -> Option<i64> {
         let empty = self.seen < 2 || (self.negative && self.seen < 3);
         if self.bad || empty {

@@ -1,14 +1,14 @@
-//! Inline requests: one line split into arguments the way redis-server splits it.
+//! Inline requests: splits one line into arguments like redis-server.
 //!
-//! Words are separated by white space, but inside one a vertical tab and a form feed are bytes as others. `"..."` knows
-//! `\n \r \t \b \a`, `\xHH` and `\` before any other byte; `'...'` knows only `\'`. A closing quote must be followed by
-//! white space or the end of the line.
+//! White space separates words. Inside a word, a vertical tab and a form feed are ordinary bytes. `"..."` supports
+//! `\n \r \t \b \a`, `\xHH`, and `\` before any other byte; `'...'` supports only `\'`. White space or the end of
+//! the line must follow a closing quote.
 
 use crate::args::Argv;
 use crate::resp::ProtocolError;
 use strand_chain::Chain;
 
-/// Consumes a line of `line_len` bytes and its line feed from `input` and appends its words to `argv`.
+/// Consumes a line of `line_len` bytes and its line feed from `input`. Appends its words to `argv`.
 pub(crate) fn take_line(input: &mut Chain, line_len: usize, argv: &mut Argv) -> Result<(), ProtocolError> {
     let split = if input.front().len() >= line_len {
         split_line(without_cr(&input.front()[..line_len]), argv)
@@ -22,7 +22,7 @@ pub(crate) fn take_line(input: &mut Chain, line_len: usize, argv: &mut Argv) -> 
     split.ok_or_else(|| ProtocolError::new("unbalanced quotes in request"))
 }
 
-/// The words of a line that a person typed; `None` when its quotes are not balanced.
+/// The words of a line that a person typed; `None` when a quote is unbalanced.
 pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut argv = Argv::new();
     split_line(line, &mut argv)?;
@@ -33,12 +33,12 @@ fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// What C's isspace says in the "C" locale.
+/// C's isspace in the "C" locale.
 fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t'..=b'\r')
 }
 
-/// Appends the words of `line`; `None` when a quote is not closed or closed inside a word.
+/// Appends the words of `line`; `None` when a quote is not closed or is closed inside a word.
 fn split_line(line: &[u8], argv: &mut Argv) -> Option<()> {
     let mut rest = line;
     loop {
@@ -56,7 +56,7 @@ fn split_line(line: &[u8], argv: &mut Argv) -> Option<()> {
     }
 }
 
-/// Appends the bytes of one word; says what follows it.
+/// Appends one word. Returns the rest of the line.
 fn take_word<'a>(mut rest: &'a [u8], argv: &mut Argv) -> Option<&'a [u8]> {
     loop {
         rest = match rest {
@@ -118,7 +118,7 @@ fn take_single_quoted<'a>(mut rest: &'a [u8], argv: &mut Argv) -> Option<&'a [u8
     }
 }
 
-/// What follows a closing quote, which must stand at the end of its word.
+/// The rest after a closing quote, which must end its word.
 fn closed(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|b| is_space(*b)).then_some(rest)
 }

@@ -1,12 +1,13 @@
-//! Codecs: bytes to commands and replies to bytes, over the chain.
+//! Codecs over the chain: bytes to commands, replies to bytes.
 //!
-//! [`args::Argv`] owns one received command and [`args::Args`] is the view handlers read; [`resp::Decoder`] turns a
-//! chain into argvs (headers and inline requests have modules of their own); [`reply::Reply`] encodes replies straight
-//! into the output chain; [`pack4`] has both in frames; [`digits`] prints numbers; [`quote`] prints bytes
-//! that are not text; [`client`] is the other side (encode a command, parse a reply), for the importer and the tests;
-//! [`events`] reads replies piece by piece, for programs that pass them on.
+//! [`args::Argv`] owns one received command, and [`args::Args`] is the view for handlers. [`resp::Decoder`] turns a
+//! chain into argvs; headers and inline requests have their own modules. [`reply::Reply`] encodes replies directly
+//! into the output chain. [`pack4`] is RESP in frames. [`digits`] prints numbers, and [`quote`]
+//! bytes that are not text. [`client`] is the client's side
+//! (encodes commands, parses replies), for the importer and the tests. [`events`] reads replies piece by piece, for
+//! code that forwards them.
 //!
-//! **Invariant:** knows no socket, no clock, no keyspace.
+//! **Invariant:** this crate knows no socket, no clock and no keyspace.
 
 pub mod args;
 pub mod client;

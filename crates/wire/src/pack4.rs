@@ -1,10 +1,10 @@
-//! pack4: RESP in frames, for clients that can frame and have no RESP parser (`docs/formats/pack4.md`).
+//! pack4: RESP in frames, for clients that can frame bytes but have no RESP parser (`docs/formats/pack4.md`).
 //!
-//! A frame is four bytes of length, big-endian, and that many bytes: of a client one command (RESP, or a plain line), of
-//! the server one reply. [`Decoder`] turns frames into an [`Argv`]: it gives [`resp::Decoder`] exactly the bytes of one
-//! frame, whole or as they come, so a large argument is still received straight into its own blob. [`seal`] makes a
-//! frame of a reply. A frame that lies about what is in it is a [`FrameError`]: the lie ends with its frame, unless the
-//! length itself is past belief.
+//! A frame is a length (four bytes, big-endian) and that many bytes. A client's frame holds one command (RESP, or a
+//! plain line), a server's frame one reply. [`Decoder`] turns frames into an [`Argv`]. It passes exactly the bytes
+//! of one frame to [`resp::Decoder`], as they arrive, so a large argument is still received directly into its own
+//! blob. [`seal`] turns a reply into a frame. A frame that does not fit its content is a [`FrameError`]. The error
+//! affects only this frame, unless the length itself is invalid.
 
 use crate::args::Argv;
 use crate::resp::{self, Limits, Progress, ProtocolError};
@@ -12,60 +12,60 @@ use strand_chain::Chain;
 
 /// Bytes of a frame's length.
 pub const LENGTH_BYTES: usize = 4;
-/// The longest frame that can be told.
+/// The longest frame that the length can express.
 pub const FRAME_BYTES_MAX: usize = u32::MAX as usize;
-/// The longest frame before authentication: as many arguments of such a length as a command may have then, and their
-/// headers.
+/// Longest frame before authentication: the arguments of the longest request allowed then, with their headers.
 pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize = resp::UNAUTHENTICATED_REQUEST_BYTES_MAX;
-/// A plain line may end so.
+/// Longest line end of a plain line.
 const LINE_END_BYTES_MAX: usize = 2;
-/// A reply up to this length is copied behind its length, a longer one is linked.
+/// Replies up to this length are copied behind their frame length. Longer ones are linked.
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
-/// What is wrong with a frame.
+/// An error in a frame.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Its length is 0.
+    /// The length is 0.
     #[error("Protocol error: a frame of 0 bytes")]
     Empty,
-    /// Its length is over the limit.
+    /// The length exceeds the limit.
     #[error("Protocol error: a frame of {len} bytes, the most is {max}; is it a frame?")]
     TooLong {
-        /// What it says.
+        /// The length in the frame.
         len: usize,
-        /// What may be.
+        /// The limit.
         max: usize,
     },
-    /// It begins a plain line and is longer than such a line may be: most likely no frame at all but RESP without one.
+    /// A frame with a plain line that is longer than a plain line may be. Most likely the client sends RESP without
+    /// frames.
     #[error(
         "Protocol error: a frame of {len} bytes that begins no RESP command, the most is {max}; is it a frame?"
     )]
     LineTooLong {
-        /// What it says.
+        /// The length in the frame.
         len: usize,
-        /// What may be.
+        /// The limit.
         max: usize,
     },
-    /// There is no command in it, only empty ones.
+    /// The frame has no command, only empty requests.
     #[error("Protocol error: no command in a frame of {len} bytes")]
     NoCommand {
-        /// Its length.
+        /// The frame's length.
         len: usize,
     },
-    /// It is shorter than the command in it.
+    /// The frame ends before its command.
     #[error("Protocol error: a frame of {len} bytes ends inside its command")]
     Short {
-        /// Its length.
+        /// The frame's length.
         len: usize,
     },
-    /// It is longer than the command in it.
+    /// The frame has bytes after its command.
     #[error("Protocol error: a frame of {len} bytes goes on after its command")]
     Long {
-        /// Its length.
+        /// The frame's length.
         len: usize,
     },
-    /// What is in it is not RESP.
+    /// The frame's content is not RESP.
     #[error(transparent)]
     Resp(#[from] ProtocolError),
 }
@@ -80,25 +80,25 @@ impl FrameError {
             other => format!("ERR {other}").into_bytes(),
         }
     }
-    /// True when the length itself is not to be believed: where the next frame begins is not known then, and the
-    /// connection ends. After every other error the decoder goes on with the next frame.
+    /// True when the length itself is invalid. The start of the next frame is then unknown, so the connection ends.
+    /// After any other error the decoder continues with the next frame.
     pub fn is_lost(&self) -> bool {
         matches!(self, FrameError::TooLong { .. } | FrameError::LineTooLong { .. })
     }
 }
 
-/// Where in a frame the next byte belongs. Lengths count the bytes after the length.
+/// The place of the next byte within a frame. `len` is the frame's length.
 #[derive(Clone, Copy, Debug)]
 enum Frame {
-    /// In the length; it stays in the input until it is whole.
+    /// In the length. An incomplete length stays in the input.
     Length,
     /// At the first byte.
     First { len: usize },
-    /// In a plain line; it stays in the input until it is whole.
+    /// In a plain line. An incomplete line stays in the input.
     Line { len: usize },
-    /// In a command; so many bytes are to come.
+    /// In a command. `left` bytes of the frame are missing.
     Command { len: usize, left: usize },
-    /// In what follows an error; so many bytes are to come.
+    /// In the rest of a refused frame. `left` bytes are missing.
     Refused { left: usize },
 }
 
@@ -109,16 +109,16 @@ pub struct Decoder {
     line_bytes_max: usize,
     frame_bytes_max: usize,
     frame: Frame,
-    /// Bytes of the frame that were taken from the input and not decoded.
+    /// Bytes of the frame that are taken from the input and not decoded.
     held: Chain,
-    /// Bytes of refused frames, until somebody asks.
+    /// Dropped bytes of refused frames since the last query.
     dropped_bytes: usize,
     in_frame: bool,
 }
 
 impl Decoder {
-    /// With `limits` on the commands, and frames of at most `frame_bytes_max`; [`UNAUTHENTICATED_FRAME_BYTES_MAX`] while
-    /// the limits are those before authentication.
+    /// A decoder with `limits` for commands and `frame_bytes_max` for frames. Before authentication the frame limit
+    /// is [`UNAUTHENTICATED_FRAME_BYTES_MAX`].
     pub fn new(limits: Limits, frame_bytes_max: usize) -> Decoder {
         let mut decoder = Decoder {
             resp: resp::Decoder::new(limits),
@@ -132,7 +132,7 @@ impl Decoder {
         decoder.set_limits(limits, frame_bytes_max);
         decoder
     }
-    /// Changes the limits for the headers and lengths that come from now on.
+    /// Changes the limits. They apply to the headers and lengths read from now on.
     pub fn set_limits(&mut self, limits: Limits, frame_bytes_max: usize) {
         self.resp.set_limits(limits);
         self.line_bytes_max = limits.inline_bytes_max + LINE_END_BYTES_MAX;
@@ -141,11 +141,12 @@ impl Decoder {
             false => frame_bytes_max.min(UNAUTHENTICATED_FRAME_BYTES_MAX),
         };
     }
-    /// Consumes bytes from `input` towards the command of one frame in `argv`, as [`resp::Decoder::decode`] does.
+    /// Consumes bytes from `input` and decodes the command of one frame into `argv`, like
+    /// [`resp::Decoder::decode`].
     ///
     /// # Errors
-    /// [`FrameError`]; `argv` is empty then. The next call goes on behind the frame, unless [`FrameError::is_lost`]: the
-    /// decoder is of no use then.
+    /// [`FrameError`], with an empty `argv`. The next call continues after the frame, unless
+    /// [`FrameError::is_lost`]: then the decoder cannot be used.
     #[inline]
     pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, FrameError> {
         if let Frame::Length = self.frame
@@ -160,24 +161,24 @@ impl Decoder {
         };
         decoded
     }
-    /// True when part of a frame has been consumed or examined: the driver arms `TCP_QUICKACK` then.
+    /// True when part of a frame has been consumed or examined. The driver then sets `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.in_frame
     }
-    /// Bytes that were taken from the input and are still to be decoded: while there are any, [`Decoder::decode`] may find
-    /// a command although nothing more comes.
+    /// Bytes taken from the input and not decoded. While there are any, [`Decoder::decode`] may find a command
+    /// without new input.
     pub fn held_bytes(&self) -> usize {
         self.held.len()
     }
-    /// Bytes of refused frames that were dropped since this was last asked.
+    /// Dropped bytes of refused frames since the last call.
     pub fn take_dropped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.dropped_bytes)
     }
-    /// Drops what is held: nothing more is decoded.
+    /// Drops the held bytes. Nothing more is decoded.
     pub fn end(&mut self) {
         self.held.clear();
     }
-    /// As [`resp::Decoder::body_spare`], never past the end of the frame.
+    /// [`resp::Decoder::body_spare`], limited to the end of the frame.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
         match self.frame {
             Frame::Command { left, .. } if left > 0 && self.held.is_empty() => {
@@ -188,10 +189,10 @@ impl Decoder {
             _ => None,
         }
     }
-    /// Says that `n` bytes of the last `body_spare()` were filled.
+    /// Marks `n` bytes of the last `body_spare()` as filled.
     ///
     /// # Panics
-    /// When there was no `body_spare()` or `n` is more than it gave.
+    /// When there was no `body_spare()` or `n` exceeds its length.
     pub fn body_filled(&mut self, n: usize) {
         match &mut self.frame {
             Frame::Command { left, .. } if n <= *left => *left -= n,
@@ -200,8 +201,8 @@ impl Decoder {
         self.resp.body_filled(n);
     }
 
-    /// Takes a frame that lies in the front slice whole, with an ordinary command that fills it: the usual case. What it
-    /// does not take is judged by [`Decoder::decode_slowly`].
+    /// The usual case: takes a frame that lies whole in the front slice and is filled by an ordinary command.
+    /// Leaves any other frame to [`Decoder::decode_slowly`].
     #[inline]
     fn take_front(&mut self, input: &mut Chain, argv: &mut Argv) -> bool {
         let front = input.front();
@@ -219,7 +220,7 @@ impl Decoder {
             return false;
         }
         if consumed < len {
-            // As if nothing had been seen: the slow way says what is wrong.
+            // Start again with an empty argv: the slow path finds the error.
             argv.clear();
             self.resp.reset();
             return false;
@@ -281,7 +282,7 @@ impl Decoder {
         }
     }
 
-    /// Goes on with the command of a frame of `len` bytes, of which `left` were not taken from the input.
+    /// Continues with the command of a frame of `len` bytes. `left` of them are not taken from the input.
     fn command(
         &mut self,
         input: &mut Chain,
@@ -321,7 +322,7 @@ impl Decoder {
     }
 }
 
-/// As [`resp::look_ahead`], into frames.
+/// [`resp::look_ahead`] for frames.
 pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(resp::Ahead<'a>)) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
@@ -331,7 +332,8 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
     requests_max
 }
 
-/// Appends `reply` as a frame to `out` and empties it. False, with nothing done, when it is longer than a frame can be.
+/// Appends `reply` to `out` as a frame and empties `reply`. Returns false and does nothing when the reply is too
+/// long for a frame.
 pub fn seal(out: &mut Chain, reply: &mut Chain) -> bool {
     let Ok(len) = u32::try_from(reply.len()) else { return false };
     out.push_slice(&len.to_be_bytes());
@@ -353,7 +355,7 @@ mod tests {
         [&(body.len() as u32).to_be_bytes()[..], body].concat()
     }
 
-    /// What comes out of `pieces`: words of each command, or the error.
+    /// The words of each command in `pieces`, or the error.
     fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Vec<String> {
         let (mut decoder, mut input) = (Decoder::new(limits, 1 << 30), Chain::new());
         let (mut argv, mut out) = (Argv::new(), Vec::new());

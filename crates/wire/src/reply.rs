@@ -1,8 +1,8 @@
-//! [`Reply`]: replies encoded straight into the output chain, in RESP2 or RESP3.
+//! [`Reply`]: encodes replies directly into the output chain, in RESP2 or RESP3.
 //!
-//! Short values are written with their header and line ends in one stretch at the chain's tail; nothing is allocated
-//! for them. Long blobs are shared with the chain. What a handler means is one method; which bytes that becomes in the
-//! session's protocol is decided here alone.
+//! A short value is written together with its header and line ends to the chain's tail, without an allocation. A
+//! long blob is shared with the chain. Handlers call one method for each kind of value. Only this module knows the
+//! bytes for each protocol.
 
 use crate::digits::{Digits, put_int, put_unsigned};
 use strand_chain::{Blob, Chain, ROOM_BYTES_MAX};
@@ -17,34 +17,35 @@ pub enum Protocol {
     Resp3,
 }
 
-/// A blob at least this long is shared with the output chain; a shorter one is copied into it.
+/// A blob of at least this length is shared with the output chain. A shorter one is copied.
 pub const SHARE_BYTES_MIN: usize = 16 * 1024;
-/// A value up to this length is written together with its header and line ends.
+/// Values up to this length are written together with their header and line ends.
 const TOGETHER_BYTES_MAX: usize = 2048;
-/// Room for a header: its kind, a number and the line end.
+/// Longest header: its kind, a number and the line end.
 const HEADER_BYTES_MAX: usize = 1 + 20 + 2;
 const _: () = assert!(HEADER_BYTES_MAX + TOGETHER_BYTES_MAX + 2 <= ROOM_BYTES_MAX);
-/// A reply that pauses does so each time it has grown by this much: small values that lie anywhere take some 100 us.
+/// A pausing reply pauses each time it has grown by this many bytes. Scattered small values of this size take about
+/// 100 us.
 pub const PAUSE_BYTES: usize = 8 * 1024;
 
-/// What a reply that is written on a helper thread calls now and then; false: nobody wants the rest.
+/// Called from time to time by a reply on a helper thread. Returns false when the rest of the reply is not needed.
 pub type Pause<'a> = &'a dyn Fn() -> bool;
 
-/// Encodes one command's reply. Aggregates announce their length first and are followed by that many values.
+/// Encodes the reply of one command. An aggregate announces its length; its values must follow.
 pub struct Reply<'a> {
     out: &'a mut Chain,
-    /// With more than this in `out` there is something to do before the next value: to pause, or to drop it.
+    /// Above this length of `out`, the next value must first pause or be dropped.
     check_bytes: usize,
-    /// With more than this in `out` no further values are written.
+    /// Above this length of `out`, no further values are written.
     out_bytes_max: usize,
     pause: Option<Pause<'a>>,
-    /// What is shared does not count against the bound.
+    /// True when shared values do not count against the limit.
     copies_only: bool,
     protocol: Protocol,
     error: ErrorCode,
 }
 
-/// Longest error code that is kept; redis-server's are shorter.
+/// Longest error code that is kept. redis-server's codes are shorter.
 const ERROR_CODE_BYTES_MAX: usize = 15;
 
 /// The first word of the first error written.
@@ -61,14 +62,14 @@ impl std::fmt::Debug for Reply<'_> {
 }
 
 impl<'a> Reply<'a> {
-    /// Writes to the end of `out`.
+    /// A reply that appends to `out`.
     #[inline]
     pub fn new(out: &'a mut Chain, protocol: Protocol) -> Reply<'a> {
         Reply::bounded(out, protocol, usize::MAX)
     }
-    /// As [`Reply::new`], for a client that is closed when more than `out_bytes_max` wait for it: once there is more in
-    /// `out`, what else a handler writes is dropped, so that one command cannot fill the memory. The reply is then not
-    /// whole, and must not be sent: see [`Reply::is_over`].
+    /// [`Reply::new`] with a limit, for a client that is closed when more than `out_bytes_max` wait for it. Above
+    /// the limit further values are dropped, so one command cannot fill the memory. The reply is then incomplete
+    /// and must not be sent, see [`Reply::is_over`].
     #[inline]
     pub fn bounded(out: &'a mut Chain, protocol: Protocol, out_bytes_max: usize) -> Reply<'a> {
         Reply {
@@ -81,50 +82,50 @@ impl<'a> Reply<'a> {
             error: ErrorCode { len: 0, bytes: [0; ERROR_CODE_BYTES_MAX] },
         }
     }
-    /// The same reply, in which at most `bytes` are copied (values that are shared do not count): what else a handler writes
-    /// is dropped, and [`Reply::is_over`] is true.
+    /// Limits the copied bytes to `bytes`; shared values do not count. Above the limit further values are dropped
+    /// and [`Reply::is_over`] is true.
     pub fn copying(mut self, bytes: usize) -> Reply<'a> {
         self.out_bytes_max = self.out_bytes_max.min(self.out.len().saturating_add(bytes));
         self.check_bytes = self.out_bytes_max;
         self.copies_only = true;
         self
     }
-    /// Makes a reply that counts copies ([`Reply::copying`]) over its bound: what it is for turned out to be too much here, and
-    /// is done anew where it may take longer.
+    /// Puts a reply with a copy limit ([`Reply::copying`]) over its limit. Called when a command turns out to be
+    /// too expensive on this thread and will run again on another.
     ///
     /// # Panics
-    /// When it does not count copies.
+    /// When the reply has no copy limit.
     pub fn give_up(&mut self) {
         assert!(self.copies_only, "nobody would do it anew");
         self.out.push_slice(b"-");
         self.out_bytes_max = self.out.len() - 1;
         self.check_bytes = self.out_bytes_max;
     }
-    /// The same reply, which calls `pause` each [`PAUSE_BYTES`] that are written.
+    /// Calls `pause` after each [`PAUSE_BYTES`] written.
     pub fn pausing(mut self, pause: Pause<'a>) -> Reply<'a> {
         self.pause = Some(pause);
         self.check_bytes = self.out_bytes_max.min(self.out.len() + PAUSE_BYTES);
         self
     }
-    /// A reply in the same protocol to another chain, for parts whose number is not known yet: [`Reply::raw`] appends
-    /// them. It is bounded by what is left here.
+    /// A reply in the same protocol to another chain, for values whose number is not known yet. [`Reply::raw`]
+    /// appends it. Its limit is the room left in this reply.
     pub fn part<'p>(&self, out: &'p mut Chain) -> Reply<'p> {
         Reply::bounded(out, self.protocol, self.room_left())
     }
-    /// True when the bound is on what is copied: [`Reply::copying`].
+    /// True when the reply has a copy limit: [`Reply::copying`].
     pub fn counts_copies(&self) -> bool {
         self.copies_only
     }
-    /// Bytes that may be written before nothing more is.
+    /// Bytes left below the limit.
     pub fn room_left(&self) -> usize {
         self.out_bytes_max.saturating_sub(self.out.len())
     }
-    /// True when more waits than may: the reply is not whole. Handlers that have many values left stop then.
+    /// True when the reply is over its limit and therefore incomplete. Handlers with many values stop then.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.out.len() > self.out_bytes_max
     }
-    /// The code (`ERR`, `WRONGTYPE`) of the first error written through this reply, if one was: for statistics.
+    /// The code (`ERR`, `WRONGTYPE`) of the first error in this reply, for statistics.
     #[inline]
     pub fn error_code(&self) -> Option<&[u8]> {
         (self.error.len > 0).then(|| &self.error.bytes[..usize::from(self.error.len)])
@@ -144,15 +145,16 @@ impl<'a> Reply<'a> {
     pub fn ok(&mut self) {
         self.out.push_slice(b"+OK\r\n");
     }
-    /// `+text`; CR and LF in it become spaces, around it they are left out.
+    /// `+text`. CR and LF inside the text become spaces; at its ends they are dropped.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
-    /// `-text`: the code comes first (`ERR ...`, `WRONGTYPE ...`); CR and LF in it become spaces, around it they are left out.
+    /// `-text`. The text starts with the code (`ERR ...`, `WRONGTYPE ...`). CR and LF inside the text become
+    /// spaces; at its ends they are dropped.
     pub fn error(&mut self, text: &str) {
         self.error_bytes(text.as_bytes());
     }
-    /// As [`Reply::error`] for a text that quotes what a client sent (bytes, perhaps not UTF-8).
+    /// [`Reply::error`] for a text that quotes a client's bytes, which may not be UTF-8.
     pub fn error_bytes(&mut self, text: &[u8]) {
         if self.error.len == 0 {
             self.note_error(text);
@@ -186,7 +188,7 @@ impl<'a> Reply<'a> {
         rest[bytes.len()..bytes.len() + 2].copy_from_slice(b"\r\n");
         self.out.filled(head + bytes.len() + 4);
     }
-    /// A bulk string that shares `blob` when it is long.
+    /// A bulk string. A long `blob` is shared.
     #[inline]
     pub fn bulk_blob(&mut self, blob: &Blob) {
         if blob.len() < SHARE_BYTES_MIN {
@@ -203,10 +205,10 @@ impl<'a> Reply<'a> {
         self.out.push_blob(blob.clone());
         self.out.push_slice(b"\r\n");
     }
-    /// Part of a blob as a bulk string, shared when it is long.
+    /// A part of a blob as a bulk string. A long part is shared.
     ///
     /// # Panics
-    /// When the blob has no such part.
+    /// When the part exceeds the blob.
     pub fn bulk_part(&mut self, blob: &Blob, part: std::ops::Range<usize>) {
         if part.len() < SHARE_BYTES_MIN {
             return self.bulk(&blob[part]);
@@ -260,14 +262,14 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(digits.as_slice()),
         }
     }
-    /// A double (RESP2: a bulk string) that is printed already.
+    /// A double (RESP2: a bulk string) as finished text.
     pub fn double_text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp3 => self.line(b',', text.as_bytes()),
             Protocol::Resp2 => self.bulk(text.as_bytes()),
         }
     }
-    /// An integer of any size, given as its decimal digits (RESP2: a bulk string).
+    /// An integer of any size, as decimal digits (RESP2: a bulk string).
     pub fn big_number(&mut self, digits: &[u8]) {
         match self.protocol {
             Protocol::Resp3 => self.line(b'(', digits),
@@ -298,12 +300,12 @@ impl<'a> Reply<'a> {
             Protocol::Resp2 => self.bulk(text),
         }
     }
-    /// Appends what is encoded already.
+    /// Appends encoded values.
     pub fn raw(&mut self, encoded: Chain) {
         self.out.push_chain(encoded);
     }
 
-    /// Appends a whole reply that is encoded already; `error`: the code of the error that it is.
+    /// Appends an encoded reply. `error` is its error code, if it is an error.
     pub fn raw_reply(&mut self, encoded: Chain, error: Option<&[u8]>) {
         if let Some(code) = error
             && self.error.len == 0
@@ -313,19 +315,19 @@ impl<'a> Reply<'a> {
         self.out.push_chain(encoded);
     }
 
-    /// Between two pieces of work that write nothing, some 50 us each: pauses where that was asked for. False: nobody wants
-    /// the reply any more.
+    /// Called between two pieces of work without output, about 50 us each. Pauses if the reply is pausing. Returns
+    /// false when the reply is no longer needed.
     #[inline]
     pub fn rest(&mut self) -> bool {
         self.pause.is_none_or(|pause| pause())
     }
 
-    /// True when [`Reply::check`] has something to do.
+    /// True when [`Reply::check`] must run.
     #[inline]
     fn is_due(&self) -> bool {
         self.out.len() > self.check_bytes
     }
-    /// Pauses where that was asked for; false when no further value is written.
+    /// Pauses if the reply is pausing. Returns false when no further value may be written.
     #[cold]
     fn check(&mut self) -> bool {
         if let Some(pause) = self.pause
@@ -338,11 +340,11 @@ impl<'a> Reply<'a> {
         }
         !self.is_over()
     }
-    /// One line of text that came from anywhere.
+    /// Writes one line with text from any origin.
     #[inline(never)]
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.out.push_slice(&[kind]);
-        // Line ends around the text say nothing; one inside it must not end the reply.
+        // Line ends around the text are dropped. A line end inside would end the reply.
         let is_end = |b: &u8| matches!(b, b'\r' | b'\n');
         let start = text.iter().position(|b| !is_end(b)).unwrap_or(text.len());
         let end = text.iter().rposition(|b| !is_end(b)).map_or(start, |last| last + 1);
@@ -384,7 +386,7 @@ mod tests {
         String::from_utf8(out.slices().flatten().copied().collect()).expect("the tests write text")
     }
 
-    /// `write` gives `resp2` and `resp3`, which are as redis-server 7.0's `DEBUG PROTOCOL` gives them.
+    /// `write` must produce `resp2` and `resp3`. Both are from `DEBUG PROTOCOL` of redis-server 7.0.
     #[track_caller]
     fn check(resp2: &str, resp3: &str, write: impl Fn(&mut Reply<'_>)) {
         assert_eq!(encoded(Protocol::Resp2, &write), resp2);

@@ -1,36 +1,38 @@
 //! [`Decoder`]: RESP requests (multibulk and inline) from a chain to an [`Argv`].
 //!
-//! Resumable: what was recognised is consumed at once and kept in the decoder's state, so a half request costs nothing
-//! when more of it arrives. A command that lies whole in the chain's front slice, the common case, is recognised in one
-//! pass and copied once (`take_front`); everything else goes through a state machine that sees each byte once.
-//! A body of [`LARGE_BODY_BYTES_MIN`] or more is received straight into its own blob.
+//! The decoder can resume at every byte. Recognised parts are consumed at once and kept in its state, so an
+//! incomplete request costs nothing when more of it arrives. The common case is a command that lies whole in the
+//! chain's front slice: it is recognised in one pass and copied once (`take_front`). Everything else goes through a
+//! state machine that reads each byte once. A body of [`LARGE_BODY_BYTES_MIN`] or more is received directly into
+//! its own blob.
 //!
-//! As lenient as redis-server: the byte after a header's CR and the two after a body are skipped unseen.
+//! The decoder is as lenient as redis-server: it does not check the byte after a header's CR and the two bytes
+//! after a body.
 
 use crate::args::Argv;
 use crate::header::{Header, TooLong, short_number};
 use crate::inline;
 use strand_chain::{Body, Chain, OutOfMemory};
 
-/// A bulk argument at least this long gets its own allocation and is read into it by the socket.
+/// A bulk argument of at least this length gets its own allocation, and the socket reads directly into it.
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 /// Most arguments of a command before authentication.
 pub const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 /// Longest bulk argument before authentication, in bytes.
 pub const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
-/// Most bytes of a whole request before authentication: HELLO with a name and a password of the longest that may be.
+/// Longest request before authentication, in bytes: HELLO with the longest allowed name and password.
 pub const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = 40 * 1024;
 
 /// Most empty requests (an empty line, `*0`) that one call of [`Decoder::decode`] skips.
 const EMPTY_REQUESTS_MAX: usize = 256;
 
-/// Most arguments that one call of [`Decoder::decode`] takes, and a few of what is in one block.
+/// Most arguments that one call of [`Decoder::decode`] takes. A call may take a few more that lie in one block.
 pub const ARGS_PER_CALL_MAX: usize = 4096;
 
-/// So much of the input is taken in one go: twice the room of an input block, and much less than of an argv's.
+/// Most input taken at once: twice the size of an input block, and much less than a block of an argv.
 const FRONT_BYTES_MAX: usize = 32 * 1024;
 
-/// Bounds on one request; named after redis-server's.
+/// Limits of one request, named like redis-server's.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Longest bulk argument in bytes (`proto-max-bulk-len`, 512 MB).
@@ -39,42 +41,45 @@ pub struct Limits {
     pub args_max: usize,
     /// Longest inline request or header line in bytes (64 KiB).
     pub inline_bytes_max: usize,
-    /// False: [`UNAUTHENTICATED_ARGS_MAX`] and [`UNAUTHENTICATED_BULK_BYTES_MAX`] bind too, with their own error texts.
+    /// False before authentication: [`UNAUTHENTICATED_ARGS_MAX`] and [`UNAUTHENTICATED_BULK_BYTES_MAX`] also apply,
+    /// with their own error texts.
     pub authenticated: bool,
 }
 
 impl Limits {
-    /// For a session that may run commands.
+    /// The limits of an authenticated session.
     pub const FULL: Limits = Limits {
         bulk_bytes_max: 512 << 20,
         args_max: 1024 * 1024,
         inline_bytes_max: 64 * 1024,
         authenticated: true,
     };
-    /// Before authentication: 10 arguments of 16 KiB.
+    /// The limits before authentication: 10 arguments of 16 KiB.
     pub const UNAUTHENTICATED: Limits = Limits { authenticated: false, ..Limits::FULL };
 }
 
-/// What a call of [`Decoder::decode`] found.
+/// The result of a call of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// `argv` holds a whole command; clear it before the next call. An empty `argv` is no command: so many empty requests
-    /// came in a row that the caller shall have a say (others may be waiting) before the next call goes on with them.
+    /// `argv` holds a whole command; clear it before the next call. An empty `argv` is not a command: the call
+    /// skipped its limit of empty requests, and other clients may be waiting.
     Command,
-    /// More bytes are needed; what was recognised is kept.
+    /// More bytes are needed. Everything recognised is kept.
     Incomplete,
-    /// So many arguments were taken that others may have waited; there are more bytes, for the next call.
+    /// The call took its limit of arguments, and other clients may be waiting. More bytes are ready for the next
+    /// call.
     More,
 }
 
-/// The peer broke the protocol: the session sends `-ERR Protocol error: <text>` and closes. A character of the text is a
-/// byte of the message (a byte that the peer sent may be quoted in it).
+/// The peer broke the protocol. The session sends `-ERR Protocol error: <text>` and closes. Each character of the
+/// text is one byte of the message, because the text may quote bytes of the peer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(pub String);
 
 impl ProtocolError {
-    /// The error reply's text (`ERR Protocol error: ...`), byte for byte redis-server's, for [`Reply::error_bytes`].
+    /// The text of the error reply (`ERR Protocol error: ...`), byte for byte like redis-server's, for
+    /// [`Reply::error_bytes`].
     ///
     /// [`Reply::error_bytes`]: crate::reply::Reply::error_bytes
     pub fn message(&self) -> Vec<u8> {
@@ -86,10 +91,10 @@ impl ProtocolError {
     }
 }
 
-/// Where in a request the next byte belongs.
+/// The place of the next byte within a request.
 #[derive(Debug)]
 enum State {
-    /// At the start of a request, or inside an inline one (which stays in the chain until its line is whole).
+    /// At the start of a request, or inside an inline request, which stays in the chain until its line is complete.
     Start,
     /// Inside the line of a `*` header.
     Count(Header),
@@ -97,28 +102,28 @@ enum State {
     Argument,
     /// Inside the line of an argument's header.
     Length(Header),
-    /// Inside a small argument: bytes still missing.
+    /// Inside a small argument, with the number of missing bytes.
     Small(usize),
     /// Inside a large argument.
     Large(Body),
-    /// After an argument: bytes of its CRLF still to skip.
+    /// After an argument, with the number of CRLF bytes to skip.
     End(usize),
 }
 
-/// Arguments of a request that [`look_ahead`] saw.
+/// Some arguments of a request, found by [`look_ahead`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead<'a> {
-    /// The second argument: of most commands the key.
+    /// The second argument. For most commands this is the key.
     pub key: &'a [u8],
-    /// The third one: of many a part of the value at the key. Empty when there is none.
+    /// The third argument, often a part of the value. Empty when it is missing.
     pub third: &'a [u8],
-    /// The last one.
+    /// The last argument.
     pub last: &'a [u8],
 }
 
-/// Looks ahead, without consuming: visits each of the first `requests_max` requests that lie whole in `front` in their usual
-/// spelling and have a second argument. Returns how many requests lie there, with or without one;
-/// anything unusual ends the look, which is a hint and no judgement.
+/// Looks ahead without consuming. Visits each of the first `requests_max` requests that lie whole in `front`, have
+/// the usual form and have a second argument. Returns the number of whole requests, including those without a
+/// second argument. Stops at anything unusual: the result is a hint.
 pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMut(Ahead<'a>)) -> usize {
     let mut at = 0;
     for seen in 0..requests_max {
@@ -128,7 +133,7 @@ pub fn look_ahead<'a>(front: &'a [u8], requests_max: usize, visit: &mut dyn FnMu
     requests_max
 }
 
-/// Where the request after the one at `at` begins.
+/// The start of the request after the one at `at`.
 #[inline]
 pub(crate) fn visit_request<'a>(
     front: &'a [u8],
@@ -167,27 +172,26 @@ pub(crate) fn visit_request<'a>(
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Arguments of the current command that have not begun or not ended.
+    /// Arguments of the current command that are not complete.
     args_left: usize,
-    /// Part of a request is held here or in the chain.
+    /// True while part of a request is held here or in the chain.
     in_frame: bool,
 }
 
 impl Decoder {
-    /// With `limits`.
+    /// A decoder with `limits`.
     pub fn new(limits: Limits) -> Decoder {
         Decoder { limits, state: State::Start, args_left: 0, in_frame: false }
     }
-    /// Changes the limits for the headers that come from now on.
+    /// Changes the limits. They apply to the headers read from now on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
-    /// Consumes bytes from `input` towards one command in `argv`, which the caller cleared after the last command and
-    /// hands in unchanged while the answer is another than [`Progress::Command`]. Empty requests are skipped,
-    /// a bounded number of them in a call.
+    /// Consumes bytes from `input` until `argv` holds one command. The caller clears `argv` after a command and
+    /// otherwise passes it unchanged. Empty requests are skipped, up to a limit per call.
     ///
     /// # Errors
-    /// [`ProtocolError`] with redis-server's text. The decoder is of no use afterwards.
+    /// [`ProtocolError`] with redis-server's text. The decoder cannot be used after an error.
     #[inline]
     pub fn decode(&mut self, input: &mut Chain, argv: &mut Argv) -> Result<Progress, ProtocolError> {
         if matches!(self.state, State::Start | State::Argument) {
@@ -199,26 +203,26 @@ impl Decoder {
         }
         self.decode_slowly(input, argv)
     }
-    /// True when part of a request has been consumed or examined: the driver arms `TCP_QUICKACK` then.
+    /// True when part of a request has been consumed or examined. The driver then sets `TCP_QUICKACK`.
     pub fn in_frame(&self) -> bool {
         self.in_frame
     }
-    /// Forgets the request that is under way.
+    /// Forgets the current request.
     pub(crate) fn reset(&mut self) {
         (self.state, self.args_left, self.in_frame) = (State::Start, 0, false);
     }
-    /// Where the socket may read straight into, while a large body is under way (and the chain is empty). None too when
-    /// there is no memory for more of it: what is read into the chain instead makes [`Decoder::decode`] say so.
+    /// The memory for the socket to read into while a large body arrives and the chain is empty. `None` also when
+    /// no memory is left. The bytes then go to the chain, and [`Decoder::decode`] reports the error.
     pub fn body_spare(&mut self) -> Option<&mut [u8]> {
         match &mut self.state {
             State::Large(body) if body.remaining() > 0 => body.try_spare().ok(),
             _ => None,
         }
     }
-    /// Says that `n` bytes of the last `body_spare()` were filled.
+    /// Marks `n` bytes of the last `body_spare()` as filled.
     ///
     /// # Panics
-    /// When there was no `body_spare()` or `n` is more than it gave.
+    /// When there was no `body_spare()` or `n` exceeds its length.
     pub fn body_filled(&mut self, n: usize) {
         match &mut self.state {
             State::Large(body) => body.filled(n),
@@ -226,11 +230,11 @@ impl Decoder {
         }
     }
 
-    /// Takes arguments from `front` as long as they lie in it whole and are ordinary: nothing over a limit, no large
-    /// body, no odd spelling of a length. Stops before anything else, which the state machine then judges. Says how much
-    /// it took and whether the command is whole.
+    /// Takes arguments from `front` while they lie in it whole and are ordinary: within the limits, no large body,
+    /// lengths in the usual form. Leaves anything else to the state machine. Returns the number of bytes taken and
+    /// whether the command is complete.
     ///
-    /// Inlined where every small request passes, whoever else calls it: that is worth some 35 instructions a request.
+    /// Always inlined into the path of small requests: this saves about 35 instructions per request.
     #[inline(always)]
     pub(crate) fn take_front(&mut self, front: &[u8], argv: &mut Argv) -> (usize, bool) {
         let front = &front[..front.len().min(FRONT_BYTES_MAX)];
@@ -271,7 +275,7 @@ impl Decoder {
         (at, left == 0)
     }
 
-    /// The largest count and length that need no closer look.
+    /// The largest count and length that need no further check.
     #[inline]
     fn ordinary(&self) -> (usize, usize) {
         let (mut args, mut bulk) =
@@ -330,7 +334,8 @@ impl Decoder {
                         empty_requests += usize::from(n == 0);
                     }
                 }
-                // What the end of a block had cut has been put together: the next ones may be whole again.
+                // An argument split over two blocks is complete now, so the next arguments may lie in one slice
+                // again.
                 State::Argument => {
                     let left = self.args_left;
                     let (consumed, whole) = self.take_front(input.front(), argv);
@@ -395,7 +400,7 @@ impl Decoder {
         }
     }
 
-    /// The number of arguments that a `*` header announces; 0 for an empty request.
+    /// The number of arguments in a `*` header; 0 for an empty request.
     fn judge_count(&self, header: &Header) -> Result<usize, ProtocolError> {
         let max = self.limits.args_max as i64;
         match header.number() {
@@ -410,7 +415,7 @@ impl Decoder {
         }
     }
 
-    /// The length that a `$` header announces.
+    /// The length in a `$` header.
     fn judge_length(&self, header: &Header) -> Result<usize, ProtocolError> {
         if header.first() != b'$' {
             return Err(ProtocolError(format!("expected '$', got '{}'", header.first() as char)));
@@ -431,7 +436,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    /// Decodes `pieces` as they arrive; the commands, and the error that ended it.
+    /// Decodes `pieces` in order. Returns the commands and the final error.
     fn decode(pieces: &[&[u8]], limits: Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
         let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
         let mut commands = Vec::new();
@@ -544,7 +549,7 @@ mod tests {
             assert_eq!(keys, [&b"a"[..], b"bb"]);
         }
         assert_eq!(look_ahead(two, 1, &mut |ahead| assert_eq!(ahead.key, b"a")), 1);
-        // However the bytes lie, it stays inside them.
+        // `look_ahead` never reads beyond the slice.
         for end in 0..two.len() {
             look_ahead(&two[..end], 10, &mut |ahead| assert!(ahead.key.len() <= 2));
         }
@@ -557,7 +562,7 @@ mod tests {
         let arguments = 3 * ARGS_PER_CALL_MAX;
         let text = format!("*{arguments}\r\n{}", "$2\r\nab\r\n".repeat(arguments));
         let (mut decoder, mut input, mut argv) = (Decoder::new(Limits::FULL), Chain::new(), Argv::new());
-        // Pieces that hold no whole argument: nothing is taken from the front at once.
+        // No piece holds a whole argument, so the fast path takes nothing.
         for piece in text.as_bytes().chunks(3) {
             input.push_blob(piece.into());
         }

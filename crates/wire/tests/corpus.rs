@@ -1,8 +1,9 @@
-//! Every case of `corpus/*.txt` whole, cut in two at every byte, and byte by byte.
+//! Runs every case of `corpus/*.txt` whole, split in two at every byte, and byte by byte.
 //!
-//! A case is a block of lines: `case NAME`, then any of `unauthenticated`, `send STRING...`, `argv STRING...` (one line
-//! for each command expected), `error TEXT` (how it ends), `open` (a request is under way at the end). A STRING is
-//! `"..."` with `\r \n \t \\ \" \xHH`, or `N*"..."` for N of them. Lines that begin with `#` are comments.
+//! A case is a block of lines. `case NAME` comes first, then any of `unauthenticated`, `send STRING...`, `argv
+//! STRING...` (one line for each expected command), `error TEXT` (the final error), `open` (the stream ends inside
+//! a request). A STRING is `"..."` with `\r \n \t \\ \" \xHH`, or `N*"..."` for N repetitions. Lines that start
+//! with `#` are comments.
 
 mod common;
 
@@ -10,11 +11,11 @@ use common::{Outcome, decode};
 use std::path::Path;
 use strand_wire::resp::Limits;
 
-/// Beyond this length a case is cut only near its ends and at some places between.
+/// A longer case is split only near its ends and at some places between.
 const EVERY_CUT_BYTES_MAX: usize = 1000;
-/// Cuts of a long case are so far apart between its ends.
+/// Distance between the split places inside a long case.
 const CUT_STRIDE: usize = 4999;
-/// What "near" means there.
+/// Split places at each end of a long case.
 const ENDS_BYTES: usize = 60;
 
 struct Case {

@@ -1,4 +1,4 @@
-//! The fuzz targets' bodies under structured random input, and the round trips: what is encoded is decoded.
+//! Runs the bodies of the fuzz targets with structured random input. Also checks that decoding inverts encoding.
 
 mod common;
 
@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use strand_wire::client::encode_command;
 use strand_wire::resp::{LARGE_BODY_BYTES_MIN, Limits};
 
-/// `PROPTEST_CASES` asks for another number.
+/// `PROPTEST_CASES` overrides the number of cases.
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Pieces of requests, whole and broken, so that random input gets past the first byte.
+/// Parts of requests, valid and broken, so that random input passes the first byte.
 fn request_piece() -> impl Strategy<Value = Vec<u8>> {
     let command = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6).prop_map(|args| {
         let mut bytes = Vec::new();
@@ -52,7 +52,7 @@ fn request_piece() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Frames whose lengths are true, a little off, or anything.
+/// Frames with correct lengths, lengths slightly off, and random lengths.
 fn frame_piece() -> impl Strategy<Value = Vec<u8>> {
     let off = prop_oneof![6 => Just(0i64), 1 => -3..4i64, 1 => any::<i32>().prop_map(i64::from)];
     let bodies = prop::collection::vec(request_piece(), 0..3).prop_map(|pieces| pieces.concat());
@@ -141,7 +141,7 @@ fn arg() -> impl Strategy<Value = Vec<u8>> {
     (len, any::<u8>()).prop_map(|(len, seed)| (0..len).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect())
 }
 
-/// Inputs that once failed, and the seeds that the fuzz targets start from.
+/// Inputs that failed in the past, and the seeds of the fuzz targets.
 #[test]
 fn seeds() {
     for head in [[0, 1, 2, 3, 4], [1, 0, 0, 255, 7], [2, 9, 9, 9, 9]] {

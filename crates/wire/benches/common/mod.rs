@@ -1,32 +1,33 @@
-//! Measuring: processor time and the peak of the resident set; and what both benches receive by.
+//! Measures processor time and the peak of the resident set. Also feeds bytes to the decoders of both benches.
 
 use std::hint::black_box;
 use strand_chain::Chain;
 
-/// A decoder and what it has decoded last.
+/// A decoder and its last result.
 pub trait Receiver {
-    /// Where the rest of a large body goes.
+    /// The free memory of the current large body.
     fn body_spare(&mut self) -> Option<&mut [u8]>;
-    /// So much of it was filled.
+    /// Marks `n` bytes of it as filled.
     fn body_filled(&mut self, n: usize);
-    /// Decodes what is there.
+    /// Decodes the bytes in `input`.
     fn decode(&mut self, input: &mut Chain);
 }
 
-/// What receiving some strings cost.
+/// The cost of receiving some strings.
 pub struct Row {
-    /// Processor time of all of them.
+    /// Processor time per byte, over all strings.
     pub ns_per_byte: f64,
-    /// The most that the allocator held at once beyond what it held before, in the first; growing in place counts as moving.
+    /// Peak allocation while receiving the first string, above the allocation before. Growing in place counts as
+    /// moving.
     pub allocated: usize,
-    /// How far the peak of the resident set rose above the resident set before, in the first.
+    /// Peak of the resident set while receiving the first string, above the resident set before.
     pub resident: usize,
 }
 
-/// Receives a string of `size` bytes `count` times; `receive_one` keeps it.
+/// Receives a string of `size` bytes `count` times. `receive_one` keeps the string.
 ///
 /// # Panics
-/// When more than a tenth of it is held besides it at once.
+/// When the allocation at any time exceeds the string by more than a tenth.
 pub fn measure(size: usize, count: usize, mut receive_one: impl FnMut()) -> Row {
     let started = cpu_ns();
     let resident = Resident::start();
@@ -38,8 +39,7 @@ pub fn measure(size: usize, count: usize, mut receive_one: impl FnMut()) -> Row 
     Row { ns_per_byte, allocated, resident }
 }
 
-/// Hands over `size` bytes in pieces as long as `chunk`, whose bytes they are: one small buffer, so that what is measured is
-/// the receiver.
+/// Feeds `size` bytes in pieces. Every piece is `chunk`, one small buffer, so only the receiver is measured.
 pub fn feed_chunks(receiver: &mut impl Receiver, input: &mut Chain, size: usize, chunk: &[u8]) {
     let mut left = size;
     while left > 0 {
@@ -49,7 +49,7 @@ pub fn feed_chunks(receiver: &mut impl Receiver, input: &mut Chain, size: usize,
     }
 }
 
-/// Hands `bytes` over as a connection reads: into the body where one is under way, into the chain's tail otherwise.
+/// Feeds `bytes` as a connection does: into the current large body if there is one, else into the chain's tail.
 pub fn feed(receiver: &mut impl Receiver, input: &mut Chain, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let n;
@@ -68,23 +68,22 @@ pub fn feed(receiver: &mut impl Receiver, input: &mut Chain, mut bytes: &[u8]) {
     }
 }
 
-/// Processor time of this thread in nanoseconds: what others do on the machine shows less in it than in the clock.
+/// Processor time of this thread in nanoseconds. It depends less on other programs than wall-clock time.
 pub fn cpu_ns() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// The resident set before a stretch of work, in bytes.
+/// The resident set before the measured work, in bytes.
 pub struct Resident(usize);
 
 impl Resident {
-    /// Makes the kernel forget the peak so far. Where it does not let us (or there is none of it) figures are too high
-    /// (or 0).
+    /// Resets the kernel's peak. If the kernel does not allow that, the growth is too high; without a peak it is 0.
     pub fn start() -> Resident {
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         Resident(status_bytes("VmRSS:"))
     }
-    /// How far the peak rose above it.
+    /// The peak minus the resident set at the start.
     pub fn growth(self) -> usize {
         status_bytes("VmHWM:").saturating_sub(self.0)
     }

@@ -1,5 +1,5 @@
-//! Requests and replies through their decoders in pieces of any size; shared by the corpus test, the property tests and the
-//! fuzz targets (which include this file by its path).
+//! Feeds requests and replies to their decoders in pieces of any size. Shared by the corpus test, the property
+//! tests and the fuzz targets, which include this file by its path.
 
 #![allow(dead_code)] // Each user needs a part of it.
 
@@ -9,7 +9,7 @@ use strand_wire::client::{ReplyParser, Value};
 use strand_wire::pack4;
 use strand_wire::resp::{Decoder, Limits, Progress};
 
-/// A decoder that wants large bodies in its own memory.
+/// A decoder that receives large bodies into its own memory.
 trait WantsBody {
     fn body_spare(&mut self) -> Option<&mut [u8]>;
     fn body_filled(&mut self, n: usize);
@@ -29,7 +29,8 @@ macro_rules! wants_body {
 }
 wants_body!(Decoder, pack4::Decoder);
 
-/// Hands over the beginning of `bytes` as a session does, into a large body where one is awaited: how much of it.
+/// Feeds the start of `bytes` as a session does, into the current large body if there is one. Returns the number of
+/// bytes used.
 fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize {
     let Some(spare) = decoder.body_spare() else {
         input.push_slice(bytes);
@@ -42,18 +43,18 @@ fn take(decoder: &mut impl WantsBody, input: &mut Chain, bytes: &[u8]) -> usize 
     n
 }
 
-/// What came out of a stream of requests.
+/// The result of decoding a stream of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The arguments of each command.
     pub commands: Vec<Vec<Vec<u8>>>,
     /// The error that ended the stream.
     pub error: Option<String>,
-    /// A request is under way at the end.
+    /// True when the stream ends inside a request.
     pub in_frame: bool,
 }
 
-/// Decodes `pieces` as they arrive, large bodies by way of `body_spare`, as a session does.
+/// Decodes `pieces` as a session does: large bodies go through `body_spare`.
 pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> Outcome {
     let (mut decoder, mut input, mut argv) = (Decoder::new(limits), Chain::new(), Argv::new());
     let mut outcome = Outcome { commands: Vec::new(), error: None, in_frame: false };
@@ -70,13 +71,13 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) ->
                         argv.clear();
                     }
                     Err(error) => {
-                        // Whether a request is under way is of no meaning now.
+                        // After an error `in_frame` has no meaning.
                         (outcome.error, outcome.in_frame) = (Some(error.to_string()), false);
                         return outcome;
                     }
                 }
             }
-            // Only an inline request may wait in the chain for the end of its line.
+            // Only an inline request may wait in the chain for its line end.
             assert!(input.is_empty() || input.examined() == input.len(), "nothing is left unexamined");
             outcome.in_frame = decoder.in_frame();
         }
@@ -84,7 +85,7 @@ pub fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) ->
     outcome
 }
 
-/// What came out of a stream of replies: the values, and the error that ended it.
+/// The result of parsing a stream of replies: the values, and the final error.
 pub fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Option<String>) {
     let (mut parser, mut input, mut values) = (ReplyParser::new(), Chain::new(), Vec::new());
     for piece in pieces {
@@ -100,10 +101,10 @@ pub fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Value>, Opt
     (values, None)
 }
 
-/// One thing that a pack4 decoder found: the words of a command, or an error's text and whether it is the end.
+/// One result of a pack4 decoder: the words of a command, or the text of an error and whether it ends the stream.
 pub type Found = Result<Vec<Vec<u8>>, (String, bool)>;
 
-/// What a pack4 decoder finds in `pieces`, and whether it ended inside a frame.
+/// The results of a pack4 decoder for `pieces`, and whether it ended inside a frame.
 pub fn decode_frames<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     limits: Limits,
@@ -137,7 +138,7 @@ pub fn decode_frames<'a>(
     (found, decoder.in_frame())
 }
 
-/// Cuts `bytes` into pieces whose sizes are taken from `sizes` in turn (a size of 0 counts as 1).
+/// Splits `bytes` into pieces. Their sizes repeat the list `sizes`; 0 counts as 1.
 pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for size in sizes.iter().cycle().take(if sizes.is_empty() { 0 } else { usize::MAX }) {
@@ -154,12 +155,12 @@ pub fn cut<'a>(mut bytes: &'a [u8], sizes: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Small limits, so that short inputs reach them too.
+/// Small limits that short inputs can reach.
 const TIGHT: Limits =
     Limits { bulk_bytes_max: 100_000, args_max: 20, inline_bytes_max: 40, authenticated: true };
 
-/// The body of the fuzz target `resp_decode`: nothing panics, and where the stream was cut never shows. The first byte
-/// chooses the limits, the next four the pieces.
+/// The body of the fuzz target `resp_decode`: nothing panics, and the result does not depend on how the stream is
+/// split. The first byte selects the limits, the next four the sizes of the pieces.
 pub fn fuzz_resp_decode(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(5) else { return };
     let limits = match head[0] % 3 {
@@ -172,8 +173,9 @@ pub fn fuzz_resp_decode(data: &[u8]) {
     assert_eq!(decode(bytes.chunks(1), limits), whole);
 }
 
-/// The body of the fuzz target `pack4_decode`: nothing panics, where the stream was cut never shows, and a frame is one
-/// command or one error, whatever is in it. The first byte chooses the limits, the next four the pieces and the frames.
+/// The body of the fuzz target `pack4_decode`: nothing panics, the result does not depend on how the stream is
+/// split, and a frame is one command or one error for any content. The first byte selects the limits, the next four
+/// the sizes of pieces and frames.
 pub fn fuzz_pack4_decode(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(5) else { return };
     let (limits, frame_bytes_max) = match head[0] % 3 {
@@ -182,11 +184,11 @@ pub fn fuzz_pack4_decode(data: &[u8]) {
         _ => (Limits { authenticated: false, ..TIGHT }, 90_000),
     };
     let decode = |pieces: Vec<&[u8]>| decode_frames(pieces, limits, frame_bytes_max);
-    // The bytes as they are, lengths and all.
+    // The unchanged bytes, including their lengths.
     let whole = decode(vec![bytes]);
     assert_eq!(decode(cut(bytes, &head[1..])), whole);
     assert_eq!(decode(bytes.chunks(1).collect()), whole);
-    // The same bytes in frames of true lengths, a PING behind them.
+    // The same bytes in frames with correct lengths, followed by a PING.
     let bodies = cut(bytes, &head[1..]);
     let mut frames = Vec::new();
     for body in bodies.iter().copied().chain([&b"PING"[..]]) {
@@ -203,10 +205,11 @@ pub fn fuzz_pack4_decode(data: &[u8]) {
     }
 }
 
-/// The body of the fuzz target `client_reply`: as above, for the client's parser. The first four bytes choose the pieces.
+/// The body of the fuzz target `client_reply`, for the client's parser. The first four bytes select the sizes of
+/// the pieces.
 pub fn fuzz_client_reply(data: &[u8]) {
     let Some((head, bytes)) = data.split_at_checked(4) else { return };
-    // By their printed form: a NaN is not equal to itself.
+    // Compare the printed form: a NaN does not equal itself.
     let whole = format!("{:?}", parse([bytes]));
     assert_eq!(format!("{:?}", parse(cut(bytes, head))), whole);
     assert_eq!(format!("{:?}", parse(bytes.chunks(1))), whole);
