@@ -1,27 +1,29 @@
 //! [`Blob`]: a byte string in one allocation, shared by reference count.
 //!
-//! A blob is a thin pointer to a header (count, length, capacity) with the bytes right behind it; `Option<Blob>` is as
-//! small. The empty blob without capacity is a static header and allocates nothing. Readers share; a writer needs the
-//! only handle, and the methods that write copy first when there are others.
+//! A blob is a thin pointer to a header (count, length, capacity), and the bytes follow the header. `Option<Blob>`
+//! has the same size. The empty blob without capacity points to a static header and allocates nothing. Handles
+//! share the bytes. Writing needs the only handle, and methods that write copy the bytes first when there are
+//! others.
 //!
-//! Not here: ranges of a blob (a chain's links have them) and blocks for reuse (see `pool`).
+//! Ranges of a blob are not here (see the links of a chain), nor is the reuse of blocks (see `pool`).
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error, realloc};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Bytes that a blob's allocation holds besides its capacity.
+/// Bytes of a blob's allocation in addition to its capacity.
 pub const HEADER_BYTES: usize = size_of::<Header>();
-/// Up to this capacity a blob that must grow doubles; above it grows by a quarter, so that a value of many megabytes
-/// does not hold as many again in reserve.
+/// A blob up to this capacity doubles when it grows. A larger one grows by a quarter, so that a value of many
+/// megabytes does not reserve as many more.
 const DOUBLING_BYTES_MAX: usize = 1 << 20;
-/// The smallest capacity that growing leads to.
+/// The smallest capacity after growing.
 const GROWN_BYTES_MIN: usize = 64 - HEADER_BYTES;
-/// More handles to one blob than this are a leak in a loop: the process is aborted before the count can overflow.
+/// Most handles to one blob. More can only come from a leak in a loop: the process aborts before the count
+/// overflows.
 const HANDLES_MAX: usize = isize::MAX as usize;
 
-/// The allocator gave no memory (or the size is beyond what can be addressed).
+/// The allocator has no memory, or the size exceeds the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
@@ -32,21 +34,21 @@ impl std::fmt::Display for OutOfMemory {
 }
 impl std::error::Error for OutOfMemory {}
 
-/// What stands in front of the bytes.
+/// The data in front of the bytes.
 #[repr(C)]
 struct Header {
-    /// Handles to this allocation. The static empty header's count is never touched and stays 1.
+    /// Number of handles to this allocation. The count of the static empty header stays 1.
     count: AtomicUsize,
-    /// Bytes that are initialised and belong to the value; at most `capacity`. Written only through the one handle.
+    /// Initialised bytes of the value; at most `capacity`. Only the single handle writes it.
     len: usize,
-    /// Bytes of room behind the header; 0 only in the static empty header.
+    /// Capacity in bytes; 0 only in the static empty header.
     capacity: usize,
 }
 
-/// The header of every blob without capacity.
+/// The shared header of all blobs without capacity.
 static EMPTY: Header = Header { count: AtomicUsize::new(1), len: 0, capacity: 0 };
 
-/// A byte string in one allocation. Cloning shares it; writing needs it unique (see [`Blob::make_mut`]).
+/// A byte string in one allocation. Cloning shares the bytes; writing needs a unique blob (see [`Blob::make_mut`]).
 pub struct Blob {
     /// Points to [`EMPTY`] or to an allocation of [`layout`]`(capacity)` that this handle keeps alive, with provenance
     /// over all of it.
@@ -71,22 +73,22 @@ impl Blob {
         let header = unsafe { NonNull::new_unchecked(ptr::addr_of!(EMPTY).cast_mut()) };
         Blob { header }
     }
-    /// Asks for the header and the first bytes, up to `bytes` in all, before they are needed; reads nothing.
+    /// Prefetches the header and the first bytes, `bytes` bytes in all.
     #[inline]
     pub fn prefetch(&self, bytes: usize) {
         // SAFETY: the header is alive as long as this handle.
         crate::prefetch::prefetch(unsafe { self.header.as_ref() }, bytes);
     }
-    /// An empty blob with room for `capacity` bytes. For sizes that a peer chose use [`Blob::try_with_capacity`].
+    /// An empty blob with room for `capacity` bytes. For a size chosen by a peer use [`Blob::try_with_capacity`].
     ///
-    /// A want of memory ends the process as it does for a `Vec`.
+    /// Running out of memory ends the process, as for a `Vec`.
     pub fn with_capacity(capacity: usize) -> Blob {
         Blob::try_with_capacity(capacity).unwrap_or_else(|OutOfMemory| no_memory(capacity))
     }
     /// An empty blob with room for `capacity` bytes.
     ///
     /// # Errors
-    /// When the allocator gives none.
+    /// When the allocator has no memory.
     pub fn try_with_capacity(capacity: usize) -> Result<Blob, OutOfMemory> {
         if capacity == 0 {
             return Ok(Blob::new());
@@ -96,10 +98,10 @@ impl Blob {
         let memory = unsafe { alloc(layout) };
         Blob::in_memory(memory, 0, capacity)
     }
-    /// `len` zero bytes.
+    /// A blob of `len` zero bytes.
     ///
     /// # Errors
-    /// When the allocator gives no memory.
+    /// When the allocator has no memory.
     pub fn try_zeroed(len: usize) -> Result<Blob, OutOfMemory> {
         if len == 0 {
             return Ok(Blob::new());
@@ -119,7 +121,7 @@ impl Blob {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Bytes the allocation can hold without growing.
+    /// Bytes that fit into the allocation.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.header().capacity
@@ -138,7 +140,7 @@ impl Blob {
         // a count of 1 the only handle is `self`, and while that is borrowed mutably nobody can clone it.
         self.header().count.load(Ordering::Acquire) == 1
     }
-    /// The bytes for writing, when no other handle shares them.
+    /// The bytes for writing; `None` when another handle shares them.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         if !self.is_unique() {
@@ -148,24 +150,25 @@ impl Blob {
         // mutably. For the empty header the slice is empty, at the one-past-the-end of a static.
         Some(unsafe { slice::from_raw_parts_mut(self.bytes(), self.len()) })
     }
-    /// The bytes for writing; copies first when shared.
+    /// The bytes for writing. Copies them first when they are shared.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if !self.is_unique() {
             *self = Blob::from(self.as_slice());
         }
         self.get_mut().expect("unique or just copied")
     }
-    /// Appends, growing geometrically; copies first when shared. A want of memory ends the process.
+    /// Appends bytes. The capacity grows geometrically. A shared blob is copied first. Running out of memory ends
+    /// the process.
     #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
         // SAFETY: `reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies elsewhere.
         unsafe { self.append(bytes) };
     }
-    /// As [`Blob::extend_from_slice`].
+    /// [`Blob::extend_from_slice`] that may fail.
     ///
     /// # Errors
-    /// When the allocator gives no memory; the blob is as it was.
+    /// When the allocator has no memory. The blob is unchanged.
     pub fn try_extend_from_slice(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
         self.try_reserve(bytes.len())?;
         // SAFETY: `try_reserve` made the allocation unique, with that much room; `bytes` is borrowed, so it lies
@@ -173,14 +176,15 @@ impl Blob {
         unsafe { self.append(bytes) };
         Ok(())
     }
-    /// Sets the length, filling new bytes with `fill`; copies first when shared. A want of memory ends the process.
+    /// Sets the length and fills new bytes with `fill`. A shared blob is copied first. Running out of memory ends
+    /// the process.
     pub fn resize(&mut self, len: usize, fill: u8) {
         self.try_resize(len, fill).unwrap_or_else(|OutOfMemory| no_memory(len));
     }
-    /// As [`Blob::resize`].
+    /// [`Blob::resize`] that may fail.
     ///
     /// # Errors
-    /// When the allocator gives no memory; the blob is as it was.
+    /// When the allocator has no memory. The blob is unchanged.
     pub fn try_resize(&mut self, len: usize, fill: u8) -> Result<(), OutOfMemory> {
         let old = self.len();
         if len <= old {
@@ -196,7 +200,7 @@ impl Blob {
         unsafe { self.set_len(len) };
         Ok(())
     }
-    /// Cuts the blob to `len` bytes, when it is longer; when it is shared copies only those.
+    /// Shortens the blob to `len` bytes. Of a shared blob only these bytes are copied.
     pub fn truncate(&mut self, len: usize) {
         if len >= self.len() {
             return;
@@ -208,18 +212,18 @@ impl Blob {
             *self = Blob::from(&self[..len]);
         }
     }
-    /// Makes room for `additional` bytes more, growing geometrically; copies when shared. A want of memory ends the
-    /// process.
+    /// Makes room for `additional` more bytes. The capacity grows geometrically. A shared blob is copied. Running
+    /// out of memory ends the process.
     #[inline]
     pub fn reserve(&mut self, additional: usize) {
         if self.capacity() - self.len() < additional || !self.is_unique() {
             self.grow(additional).unwrap_or_else(|OutOfMemory| no_memory(additional));
         }
     }
-    /// As [`Blob::reserve`].
+    /// [`Blob::reserve`] that may fail.
     ///
     /// # Errors
-    /// When the allocator gives no memory; the blob is as it was.
+    /// When the allocator has no memory. The blob is unchanged.
     #[inline]
     pub fn try_reserve(&mut self, additional: usize) -> Result<(), OutOfMemory> {
         if self.capacity() - self.len() < additional || !self.is_unique() {
@@ -227,11 +231,11 @@ impl Blob {
         }
         Ok(())
     }
-    /// Makes the capacity exactly `capacity`, or the length if that is more; in place when the blob is unique and the
-    /// allocator can.
+    /// Sets the capacity to `capacity` or to the length, whichever is larger. Works in place when the blob is
+    /// unique and the allocator supports it.
     ///
     /// # Errors
-    /// When the allocator gives no memory; the blob is as it was.
+    /// When the allocator has no memory. The blob is unchanged.
     pub fn try_set_capacity(&mut self, capacity: usize) -> Result<(), OutOfMemory> {
         let capacity = capacity.max(self.len());
         if capacity == self.capacity() && self.is_unique() {
@@ -254,14 +258,14 @@ impl Blob {
         unsafe { (*self.header.as_ptr()).capacity = capacity };
         Ok(())
     }
-    /// Gives unused capacity back to the allocator, when the blob is unique and the allocator can.
+    /// Returns unused capacity to the allocator, if the blob is unique.
     pub fn shrink_to_fit(&mut self) {
         if self.is_unique() {
-            // Without memory to shrink with, the blob keeps its room.
+            // When shrinking fails, the blob keeps its capacity.
             let _ = self.try_set_capacity(self.len());
         }
     }
-    /// Bytes of heap this blob holds, header included (shared or not).
+    /// Heap bytes of this blob, header included, whether shared or not.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         match self.capacity() {
@@ -285,7 +289,7 @@ impl Blob {
         // `&mut` on the only handle.
         unsafe { self.header.as_ref() }
     }
-    /// Where the bytes begin.
+    /// The start of the bytes.
     #[inline]
     fn bytes(&self) -> *mut u8 {
         // SAFETY: one header past the start is inside the allocation, or its one-past-the-end (the static header).
@@ -337,7 +341,7 @@ impl Blob {
 impl Clone for Blob {
     #[inline]
     fn clone(&self) -> Blob {
-        // The static header is shared by all threads: counting on it would make them fight for its cache line.
+        // All threads share the static header. Counting in it would make them compete for its cache line.
         if self.capacity() != 0 {
             // Relaxed: the new handle comes from one that exists, so the count cannot reach 0 meanwhile, and whoever
             // passes the handle to another thread orders what it needs to.
@@ -353,7 +357,7 @@ impl Clone for Blob {
 impl Drop for Blob {
     #[inline]
     fn drop(&mut self) {
-        // A count of 1 cannot change any more: this is the only handle. That saves the locked instruction.
+        // A count of 1 cannot change: this is the only handle. The check saves a locked instruction.
         if !self.is_unique() {
             // Release: what this handle read is over before the last one frees.
             if self.header().count.fetch_sub(1, Ordering::Release) != 1 {
@@ -366,7 +370,7 @@ impl Drop for Blob {
     }
 }
 
-/// The allocation for `capacity` bytes.
+/// The layout of an allocation with `capacity` bytes.
 #[inline]
 fn layout(capacity: usize) -> Result<Layout, OutOfMemory> {
     let size = HEADER_BYTES.checked_add(capacity).ok_or(OutOfMemory)?;

@@ -1,11 +1,11 @@
-//! What a [`Blob`] is besides a buffer: a slice, a key, something to print and to make from other bytes.
+//! The traits of a [`Blob`]: slice, map key, printing, conversions.
 
 use crate::Blob;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
-/// Bytes of a blob that its `Debug` form shows.
+/// Bytes shown by the `Debug` form of a blob.
 const DEBUG_BYTES_MAX: usize = 32;
 
 impl Default for Blob {
@@ -15,7 +15,7 @@ impl Default for Blob {
     }
 }
 impl From<&[u8]> for Blob {
-    /// A copy, with no room to spare. A want of memory ends the process.
+    /// Copies without spare capacity. Running out of memory ends the process.
     #[inline]
     fn from(bytes: &[u8]) -> Blob {
         let mut blob = Blob::with_capacity(bytes.len());
@@ -30,7 +30,7 @@ impl From<&str> for Blob {
     }
 }
 impl From<Vec<u8>> for Blob {
-    /// A copy: a blob's header lies in front of its bytes.
+    /// Copies, because a blob's header precedes its bytes.
     fn from(bytes: Vec<u8>) -> Blob {
         Blob::from(bytes.as_slice())
     }
@@ -72,13 +72,13 @@ impl Ord for Blob {
     }
 }
 impl Hash for Blob {
-    /// As the slice hashes, so that a map keyed by blobs can be asked with a slice.
+    /// Hashes like the slice, so a map keyed by blobs can be queried with a slice.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_slice().hash(state);
     }
 }
 impl std::fmt::Debug for Blob {
-    /// The length and an escaped prefix: values may be long and are not for logs.
+    /// Prints the length and an escaped prefix. Values may be long and do not belong in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let prefix = self[..self.len().min(DEBUG_BYTES_MAX)].escape_ascii();
         let more = if self.len() > DEBUG_BYTES_MAX { "..." } else { "" };

@@ -1,45 +1,47 @@
-//! [`Body`]: the reservation for one value of known length, filled as bytes arrive.
+//! [`Body`]: the memory for one value of declared length, filled as bytes arrive.
 //!
-//! The declared length is a claim. Until [`PROOF_BYTES`] have arrived the allocation grows geometrically with them; a
-//! peer that sent that much gets the whole length at once, which costs address space only, since pages that nothing was
-//! written to are not resident. Each byte is so copied at most twice, and values beyond twice the proof hardly at all.
+//! A declared length proves nothing. Until [`PROOF_BYTES`] have arrived, the allocation grows geometrically with
+//! the received bytes. A peer that has sent this much gets the whole length at once. That costs only address space,
+//! because untouched pages are not resident. Each byte is copied at most twice. In a value longer than twice
+//! [`PROOF_BYTES`], few bytes are copied at all.
 
 use crate::Blob;
 use crate::blob::OutOfMemory;
 
-/// After so many bytes have really arrived the rest of the declared length is reserved at once. They are copied then, in
-/// one go, into memory that nobody has touched: 1 MiB took a worker 1.2 ms.
+/// After this many received bytes, the rest of the declared length is reserved at once. The received bytes are then
+/// copied into fresh memory: for 1 MiB this took a worker 1.2 ms.
 pub const PROOF_BYTES: usize = 256 << 10;
 /// The first reservation for a value longer than this.
 const FIRST_BYTES: usize = 64 * 1024;
-/// Memory is initialised at most so far ahead of what has arrived: what one read fills while it is still in the cache.
+/// Memory is initialised at most this far ahead of the received bytes, so one read fills it while it is in the
+/// cache.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Receives one value of declared length into its final allocation. A declared length is not trusted with memory:
-/// resident memory grows only as bytes really arrive.
+/// Receives one value of declared length into its final allocation. Resident memory grows only with the received
+/// bytes, not with the declared length.
 #[derive(Debug)]
 pub struct Body {
-    /// Its length is the part that is initialised: what has arrived, and what [`Body::spare`] handed out last.
+    /// Its length covers the initialised bytes: the received ones and the last result of [`Body::spare`].
     blob: Blob,
     filled: usize,
     len: usize,
 }
 
 impl Body {
-    /// Starts a body of `len` bytes. Allocates nothing yet.
+    /// A body of `len` bytes. Allocates nothing yet.
     pub fn new(len: usize) -> Body {
         Body { blob: Blob::new(), filled: 0, len }
     }
-    /// Bytes still to come.
+    /// Missing bytes.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.len - self.filled
     }
-    /// A place to read into: at least 1 byte while `remaining() > 0`, at most `remaining()`. What it holds is of no
+    /// Memory to read into: at least 1 byte while `remaining() > 0`, at most `remaining()`. Its content has no
     /// meaning.
     ///
     /// # Panics
-    /// When the allocator gives no memory; see [`Body::try_spare`].
+    /// When the allocator has no memory; see [`Body::try_spare`].
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         let len = self.len;
@@ -48,10 +50,10 @@ impl Body {
             Err(OutOfMemory) => panic!("no memory for a value of {len} bytes"),
         }
     }
-    /// As [`Body::spare`].
+    /// [`Body::spare`] that may fail.
     ///
     /// # Errors
-    /// When the allocator gives no memory. What has arrived is kept.
+    /// When the allocator has no memory. The received bytes are kept.
     #[inline]
     pub fn try_spare(&mut self) -> Result<&mut [u8], OutOfMemory> {
         if self.filled == self.blob.len() && self.filled < self.len {
@@ -59,32 +61,32 @@ impl Body {
         }
         Ok(&mut self.blob.make_mut()[self.filled..])
     }
-    /// Says that `n` bytes of the last `spare()` were filled.
+    /// Marks `n` bytes of the last `spare()` as filled.
     ///
     /// # Panics
-    /// When `n` is more than that `spare()` gave.
+    /// When `n` exceeds the length of that `spare()`.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         assert!(n <= self.blob.len() - self.filled, "filled more than spare() gave");
         self.filled += n;
     }
-    /// Copies from `bytes` what still fits; says how much.
+    /// Copies as much of `bytes` as the body still needs. Returns the number of bytes copied.
     ///
     /// # Panics
-    /// When the allocator gives no memory; see [`Body::try_fill_from`].
+    /// When the allocator has no memory; see [`Body::try_fill_from`].
     pub fn fill_from(&mut self, bytes: &[u8]) -> usize {
         let len = self.len;
         self.try_fill_from(bytes).unwrap_or_else(|OutOfMemory| panic!("no memory for a value of {len} bytes"))
     }
-    /// As [`Body::fill_from`].
+    /// [`Body::fill_from`] that may fail.
     ///
     /// # Errors
-    /// When the allocator gives no memory. What has arrived is kept.
+    /// When the allocator has no memory. The received bytes are kept.
     pub fn try_fill_from(&mut self, bytes: &[u8]) -> Result<usize, OutOfMemory> {
         let bytes = &bytes[..bytes.len().min(self.remaining())];
         let mut left = bytes;
         while !left.is_empty() {
-            // First what is initialised already, then by appending, which initialises nothing twice.
+            // Fill the initialised part first, then append: no byte is initialised twice.
             let open = self.blob.len() - self.filled;
             let room = if open > 0 { open } else { self.make_room()? };
             let (now, later) = left.split_at(left.len().min(room));
@@ -98,23 +100,23 @@ impl Body {
         }
         Ok(bytes.len())
     }
-    /// The finished value.
+    /// The complete value.
     ///
     /// # Panics
-    /// When bytes are still missing.
+    /// When bytes are missing.
     pub fn into_blob(self) -> Blob {
         assert_eq!(self.remaining(), 0, "bytes of the value are missing");
         debug_assert_eq!(self.blob.len(), self.len, "a window never reaches past the value");
         self.blob
     }
 
-    /// Initialises some of the room after what has arrived.
+    /// Initialises a part of the room after the received bytes.
     #[cold]
     fn open_window(&mut self) -> Result<(), OutOfMemory> {
         let room = self.make_room()?;
         self.blob.try_resize(self.filled + room.min(AHEAD_BYTES_MAX), 0)
     }
-    /// Sees to room after what has arrived, all of it initialised; says how much there is (at most what remains).
+    /// Makes initialised room after the received bytes. Returns its length, at most the missing bytes.
     fn make_room(&mut self) -> Result<usize, OutOfMemory> {
         let capacity = self.blob.capacity();
         if self.filled == capacity && capacity < self.len {

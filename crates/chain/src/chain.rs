@@ -1,26 +1,26 @@
-//! [`Chain`]: an ordered list of blob ranges with a read position; the receive and the send buffer.
+//! [`Chain`]: an ordered list of blob ranges with a read position. Used as receive buffer and as send buffer.
 //!
-//! Bytes are appended by copy into a pooled block at the tail, by reading into that block, or as whole blobs that are
-//! shared. They leave at the front: looked at in place, consumed, or split off sharing the blocks. A block goes back to
-//! its thread's pool when its last byte is consumed, so an empty chain holds none. How far the readable bytes were
-//! searched is remembered apart from how far they are consumed.
+//! Bytes are appended in three ways: by copy into a pooled block at the tail, by reading into that block, or as
+//! whole shared blobs. They leave at the front: read in place, consumed, or split off with shared blocks. A block
+//! returns to its thread's pool when its last byte is consumed, so an empty chain holds no block. The examined
+//! position, up to which the bytes were searched, is separate from the read position.
 
 use crate::{Blob, pool};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// A tail with less room than this is left as it is and reading goes on in a new block.
+/// A tail with less room than this stays as it is, and reading continues in a new block.
 const SPARE_BYTES_MIN: usize = 4 * 1024;
-/// A chain up to this length is appended by copying it, so that short replies do not hold a block each: what a chain
-/// holds is at most four times what is readable.
+/// Chains up to this length are appended by copy, so that short replies do not hold a block each. A chain holds at
+/// most four times its readable bytes.
 const COPY_CHAIN_BYTES_MAX: usize = 4 * 1024;
-/// Room that is left in front of bytes put first into an empty chain, for more of that kind.
+/// Room left in front of the first bytes of an empty chain, for `push_front`.
 const FRONT_ROOM_BYTES: usize = 256;
-/// The longest stretch that [`Chain::room`] gives.
+/// Longest room that [`Chain::room`] can return.
 pub const ROOM_BYTES_MAX: usize = 4 * 1024;
 
-/// The range `start..end` of a blob. Not empty, except at the tail between `spare()` and `filled()`. What the blob holds
-/// before `start` and after `end` is free to be written while the blob is unique: no other link or handle sees it then.
+/// The range `start..end` of a blob. Empty only at the tail, between `spare()` and `filled()`. While the blob is
+/// unique, its bytes outside the range may be written, because no other link or handle sees them.
 #[derive(Debug)]
 struct Link {
     blob: Blob,
@@ -37,7 +37,7 @@ impl Link {
     fn len(&self) -> usize {
         self.end - self.start
     }
-    /// What may be written after the range.
+    /// The writable bytes after the range.
     #[inline]
     fn room(&mut self) -> Option<&mut [u8]> {
         let end = self.end;
@@ -68,7 +68,7 @@ impl Chain {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The first contiguous readable bytes (empty only when the chain is empty).
+    /// The first contiguous readable bytes. Empty only when the chain is empty.
     #[inline]
     pub fn front(&self) -> &[u8] {
         self.links.front().map_or(&[], Link::bytes)
@@ -77,7 +77,8 @@ impl Chain {
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.links.iter().map(Link::bytes).filter(|s| !s.is_empty())
     }
-    /// Fills `out` with the first slices for a vectored write, `bytes_max` bytes at most; says how many were set.
+    /// Fills `out` with the first slices for a vectored write, up to `bytes_max` bytes. Returns the number of
+    /// slices.
     pub fn io_slices<'a>(&'a self, out: &mut [IoSlice<'a>], bytes_max: usize) -> usize {
         let (mut n, mut left) = (0, bytes_max);
         for (slot, s) in out.iter_mut().zip(self.slices()) {
@@ -91,7 +92,8 @@ impl Chain {
         }
         n
     }
-    /// Copies the first `out.len()` bytes into `out` without consuming; false (and `out` unspecified) when there are fewer.
+    /// Copies the first `out.len()` bytes into `out` without consuming them. Returns false, with unspecified `out`,
+    /// when there are fewer.
     pub fn peek(&self, out: &mut [u8]) -> bool {
         if self.len < out.len() {
             return false;
@@ -107,9 +109,9 @@ impl Chain {
         }
         true
     }
-    /// Position (from the read position) of the first `byte` at or after the examined mark, searching at most `limit`
-    /// bytes from the read position. When it is not found the examined mark moves, so no byte is searched twice: a
-    /// search for another byte, or one that was to start over, comes after an [`Chain::advance`].
+    /// Searches `byte` from the examined position, up to `limit` bytes after the read position. Returns its
+    /// distance from the read position. When the byte is not found, the examined position moves, so no byte is
+    /// searched twice. A search for another byte must follow an [`Chain::advance`].
     pub fn find(&mut self, byte: u8, limit: usize) -> Option<usize> {
         let mut base = 0;
         for link in &self.links {
@@ -129,14 +131,14 @@ impl Chain {
         self.examined = self.len.min(limit).max(self.examined);
         None
     }
-    /// Bytes from the read position that were searched and hold nothing of interest. Moves along with `advance`.
+    /// Bytes after the read position that were searched without a match. Decreases with `advance`.
     pub fn examined(&self) -> usize {
         self.examined
     }
-    /// Consumes `n` bytes. Blocks whose last byte is consumed go back to the pool.
+    /// Consumes `n` bytes. Blocks without readable bytes return to the pool.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// When there are fewer bytes.
     #[inline]
     pub fn advance(&mut self, n: usize) {
         assert!(n <= self.len, "advance past the end");
@@ -147,10 +149,10 @@ impl Chain {
             _ => self.pop_links(n),
         }
     }
-    /// Splits off and returns the first `n` bytes, sharing the blocks.
+    /// Splits off and returns the first `n` bytes. Blocks are shared.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// When there are fewer bytes.
     pub fn split_to(&mut self, n: usize) -> Chain {
         assert!(n <= self.len, "split past the end");
         let mut out = Chain::new();
@@ -186,15 +188,15 @@ impl Chain {
             self.push_beyond_tail(bytes);
         }
     }
-    /// Appends `blob` without copying it.
+    /// Appends `blob` without a copy.
     pub fn push_blob(&mut self, blob: Blob) {
         let whole = 0..blob.len();
         self.push_part(blob, whole);
     }
-    /// Appends part of a blob without copying.
+    /// Appends a part of a blob without a copy.
     ///
     /// # Panics
-    /// When the blob has no such part.
+    /// When the part exceeds the blob.
     pub fn push_part(&mut self, blob: Blob, part: std::ops::Range<usize>) {
         self.drop_empty_tail();
         assert!(part.start <= part.end && part.end <= blob.len(), "a part of the blob");
@@ -203,7 +205,7 @@ impl Chain {
             self.links.push_back(Link { blob, start: part.start, end: part.end });
         }
     }
-    /// Appends all of `other`, sharing its blocks (up to 4 KiB are copied).
+    /// Appends `other` and shares its blocks. Up to 4 KiB are copied instead.
     pub fn push_chain(&mut self, mut other: Chain) {
         if other.len <= COPY_CHAIN_BYTES_MAX {
             return other.slices().for_each(|s| self.push_slice(s));
@@ -213,8 +215,8 @@ impl Chain {
         self.len += std::mem::take(&mut other.len);
         self.links.append(&mut other.links);
     }
-    /// Puts a copy of `bytes` in front of all others. Where the first block is this chain's alone and so many of its bytes
-    /// are consumed, it is written in their place: what was taken off can be put back without holding more.
+    /// Puts a copy of `bytes` in front. If the first block is unique and has enough consumed bytes, `bytes` replace
+    /// them. So bytes that were taken can be put back without more memory.
     pub fn push_front(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -233,22 +235,23 @@ impl Chain {
             self.push_front_beyond(bytes, first);
         }
     }
-    /// Another chain of the same bytes, sharing the blocks. What is appended to one of them or consumed is not in the other.
+    /// A second chain of the same bytes, with shared blocks. Appending to one chain or consuming from it does not
+    /// change the other.
     pub fn share(&self) -> Chain {
         let links = self.links.iter().filter(|link| link.len() > 0);
         let links = links.map(|l| Link { blob: l.blob.clone(), start: l.start, end: l.end }).collect();
         Chain { links, len: self.len, examined: self.examined }
     }
-    /// A place to read into at the tail: at least 4 KiB (a pooled block is taken when the tail has less room). It is
-    /// initialised, but what it holds is of no meaning.
+    /// Memory to read into at the tail: at least 4 KiB. A pooled block is added when the tail has less room. The
+    /// memory is initialised; its content has no meaning.
     #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         self.room(SPARE_BYTES_MIN)
     }
-    /// As [`Chain::spare`], with at least `n` bytes, for an encoder that writes in place.
+    /// [`Chain::spare`] with at least `n` bytes, for an encoder that writes in place.
     ///
     /// # Panics
-    /// When `n` is more than [`ROOM_BYTES_MAX`].
+    /// When `n` exceeds [`ROOM_BYTES_MAX`].
     #[inline]
     pub fn room(&mut self, n: usize) -> &mut [u8] {
         assert!(n <= ROOM_BYTES_MAX, "more than a block surely holds");
@@ -259,10 +262,10 @@ impl Chain {
         let link = self.links.back_mut().expect("there or just pushed");
         link.room().expect("unique: it has room")
     }
-    /// Says that `n` bytes of the last `spare()` or `room()` were filled (0 gives an unused block back).
+    /// Marks `n` bytes of the last `spare()` or `room()` as filled. With 0 an unused block returns to the pool.
     ///
     /// # Panics
-    /// When `n` is more than that gave.
+    /// When `n` exceeds the length of that `spare()` or `room()`.
     #[inline]
     pub fn filled(&mut self, n: usize) {
         if n == 0 {
@@ -273,19 +276,19 @@ impl Chain {
         link.end += n;
         self.len += n;
     }
-    /// Drops all readable bytes and gives the blocks back.
+    /// Drops all readable bytes and returns the blocks to the pool.
     pub fn clear(&mut self) {
         self.len = 0;
         self.examined = 0;
         self.links.drain(..).for_each(|link| pool::give(link.blob));
     }
-    /// Bytes of heap that the chain holds, shared blobs included.
+    /// Heap bytes held by the chain, shared blobs included.
     pub fn heap_bytes(&self) -> usize {
         let blobs: usize = self.links.iter().map(|l| l.blob.heap_bytes()).sum();
         blobs + self.links.capacity() * size_of::<Link>()
     }
 
-    /// The part of `advance` that reaches the end of a link.
+    /// The part of `advance` for the end of a link.
     #[inline(never)]
     fn pop_links(&mut self, mut n: usize) {
         while n > 0 {
@@ -299,14 +302,14 @@ impl Chain {
             self.links.pop_front().into_iter().for_each(|link| pool::give(link.blob));
         }
     }
-    /// The part of `push_slice` that needs more room than the tail has.
+    /// The part of `push_slice` for a tail without enough room.
     #[inline(never)]
     fn push_beyond_tail(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let room = self.links.back_mut().and_then(Link::room).map_or(0, |room| room.len());
-        // A long slice goes to its own blob in one piece; what is left of the tail is not worth a second copy.
+        // A long slice becomes one blob. Filling the rest of the tail would not be worth a second copy.
         if bytes.len() > pool::BLOCK_BYTES {
             return self.push_blob(Blob::from(bytes));
         }
@@ -317,8 +320,8 @@ impl Chain {
         self.push_block();
         self.push_slice(later);
     }
-    /// The part of `push_front` that needs more room than the front has. In a chain that was empty the tail goes on in the
-    /// same block, after a little room for more in front.
+    /// The part of `push_front` for a front without enough room. In an empty chain, the tail continues in this
+    /// block, after some room for further bytes in front.
     #[inline(never)]
     fn push_front_beyond(&mut self, bytes: &[u8], first: bool) {
         if bytes.len() > pool::BLOCK_BYTES {
@@ -335,7 +338,7 @@ impl Chain {
         self.drop_empty_tail();
         self.links.push_back(Link { blob: pool::take(), start: 0, end: 0 });
     }
-    /// Takes away the block that `spare()` put at the tail and nobody filled.
+    /// Removes the block that `spare()` added at the tail, if it is still empty.
     #[inline]
     fn drop_empty_tail(&mut self) {
         if self.links.back().is_some_and(|link| link.len() == 0) {

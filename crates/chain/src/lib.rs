@@ -1,10 +1,10 @@
-//! The byte chain: how every byte arrives and leaves.
+//! The byte chain: every byte that the server receives or sends goes through one.
 //!
-//! [`Blob`] is a byte string in one reference-counted allocation (thin pointer); [`Chain`] is an ordered list of
-//! blob ranges with a read position; [`Body`] receives one value of known length straight into its final blob.
+//! [`Blob`] is a byte string in one reference-counted allocation (thin pointer). [`Chain`] is an ordered list of
+//! blob ranges with a read position. [`Body`] receives one value of known length directly into its final blob.
 //!
-//! **Invariant:** this crate knows nothing of ours: no protocol, no keyspace, no socket. It is the only crate where
-//! `unsafe` may appear, and in it only in `blob` and `prefetch`.
+//! **Invariant:** this crate knows nothing about the rest of Strand: no protocol, no keyspace, no socket. Besides
+//! `ring` and `pages` it is the only crate with `unsafe`, in the modules `blob` and `prefetch`.
 
 #[allow(unsafe_code)]
 mod blob;

@@ -1,8 +1,8 @@
-//! Blocks for reuse: a free list per thread, so that a connection holds a block only while bytes lie in it.
+//! Reusable blocks: each thread has a free list, so a connection holds a block only while it contains bytes.
 //!
-//! A pooled block is a unique blob of [`BLOCK_BYTES`], initialised over its whole length (zeroed once, when it was
-//! allocated; later it holds whatever it held). Any blob of that shape may be given back. Blocks may wander between
-//! threads; each list is bounded.
+//! A pooled block is a unique blob of [`BLOCK_BYTES`], initialised over its whole length: zeroed when it was
+//! allocated, later with any old content. Any blob of this shape may be returned. Blocks may move between threads.
+//! Each list is bounded.
 
 use crate::Blob;
 use crate::blob::HEADER_BYTES;
@@ -10,20 +10,20 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Bytes a block holds: with its header an allocation of 16 KiB. That is what redis-server reads at a time, holds a
-/// pipeline of 30 commands with 256-byte values in one piece, and stays within a core's first-level cache.
+/// Bytes of a block. With its header the allocation has 16 KiB. That is redis-server's read size, holds a pipeline
+/// of 30 commands with 256-byte values, and fits into a core's first-level cache.
 pub(crate) const BLOCK_BYTES: usize = 16 * 1024 - HEADER_BYTES;
-/// Free blocks that a thread keeps: 1 MiB.
+/// Most free blocks of a thread: 1 MiB.
 const FREE_BLOCKS_MAX: usize = 64;
 
 thread_local! {
     static FREE: RefCell<FreeList> = RefCell::new(FreeList::new());
 }
 
-/// How many blocks the lists of all threads hold.
+/// The lengths of all threads' lists.
 static COUNTS: Mutex<Vec<Weak<AtomicUsize>>> = Mutex::new(Vec::new());
 
-/// One thread's list. Its length is seen from outside, and written by its thread alone.
+/// One thread's free list. Other threads read its length; only its own thread writes it.
 struct FreeList {
     blocks: Vec<Blob>,
     count: Arc<AtomicUsize>,
@@ -59,18 +59,18 @@ pub fn pooled_bytes() -> usize {
     blocks * (BLOCK_BYTES + HEADER_BYTES)
 }
 
-/// A block, unique and of length [`BLOCK_BYTES`]; what it holds is of no meaning. A want of memory ends the process.
+/// A unique block of length [`BLOCK_BYTES`] with any content. Running out of memory ends the process.
 #[inline]
 pub(crate) fn take() -> Blob {
-    // Where the thread is ending its list is gone.
+    // The list of an ending thread no longer exists.
     FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or_else(allocate)
 }
 
-/// Keeps `blob` for [`take`] if it has the shape of a block and there is room, and drops it otherwise.
+/// Keeps `blob` for [`take`] if it has the shape of a block and the list has room. Otherwise drops it.
 #[inline]
 pub(crate) fn give(blob: Blob) {
     if blob.capacity() == BLOCK_BYTES && blob.len() == BLOCK_BYTES && blob.is_unique() {
-        // A failure drops the blob with the closure.
+        // On failure the closure drops the blob.
         let _ = FREE.try_with(|free| free.borrow_mut().push(blob));
     }
 }
@@ -92,8 +92,8 @@ fn allocate() -> Blob {
 mod tests {
     use super::*;
 
-    /// The only test that may look at the count of all threads: the others' threads only add to it, and theirs goes with
-    /// them.
+    /// The only test that may compare the count of all threads. Other tests' threads only add to the count, and
+    /// their blocks are freed with them.
     #[test]
     fn free_blocks_of_a_thread_are_counted_while_it_lives() {
         let (tell, told) = std::sync::mpsc::channel();

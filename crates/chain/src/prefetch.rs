@@ -1,10 +1,10 @@
-//! [`prefetch`]: asks for memory before it is needed, so that several misses are waited for at once.
+//! [`prefetch`]: requests memory before it is needed, so that several cache misses overlap.
 
 /// Bytes of a cache line on the processors this matters for.
 pub const CACHE_LINE_BYTES: usize = 64;
 
-/// Asks the processor to bring the first `bytes` bytes at `at` near. A hint: nothing is read, and addresses behind the
-/// value are harmless. Does nothing on processors other than x86-64.
+/// Asks the processor to load the `bytes` bytes at `at` into the cache. Only a hint: nothing is read, and addresses
+/// after the value are harmless. Does nothing on processors other than x86-64.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(at: &T, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

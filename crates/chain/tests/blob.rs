@@ -1,4 +1,4 @@
-//! What a blob promises besides its bytes: sharing, growth, threads, want of memory.
+//! Properties of a blob besides its bytes: sharing, growth, threads, lack of memory.
 
 use std::collections::HashSet;
 use strand_chain::{Blob, HEADER_BYTES, OutOfMemory};
@@ -49,7 +49,7 @@ fn writers_copy_what_is_shared() {
 
 #[test]
 fn absurd_sizes_are_errors_and_leave_the_blob_as_it_was() {
-    // Miri has no allocator that says no: it gets only what no layout can describe.
+    // Miri's allocator never fails, so use only sizes without a valid layout.
     let sizes = [usize::MAX, usize::MAX - HEADER_BYTES, isize::MAX as usize, isize::MAX as usize - 100];
     for size in sizes.into_iter().take(if cfg!(miri) { 3 } else { 4 }) {
         assert_eq!(Blob::try_with_capacity(size), Err(OutOfMemory));

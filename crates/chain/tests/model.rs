@@ -1,14 +1,14 @@
-//! Blob and Chain against plain vectors under random operations.
+//! Compares Blob and Chain with plain vectors under random operations.
 
 use proptest::prelude::*;
 use strand_chain::{Blob, Chain};
 
-/// Longest slice that is appended: beyond a pooled block, so that every way of appending is met.
+/// Longest appended slice: longer than a pooled block, so that every way of appending occurs.
 const SLICE_BYTES_MAX: usize = if cfg!(miri) { 400 } else { 40_000 };
-/// Most bytes that are filled in place at once.
+/// Most bytes filled in place at once.
 const FILL_BYTES_MAX: usize = if cfg!(miri) { 200 } else { 20_000 };
 
-/// `PROPTEST_CASES` asks for another number.
+/// `PROPTEST_CASES` overrides the number of cases.
 fn cases(native: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let cases = asked.unwrap_or(if cfg!(miri) { 6 } else { native });
@@ -20,16 +20,16 @@ enum Op {
     PushSlice(usize),
     PushBlob(usize),
     PushFront(usize),
-    /// Fill part of the spare place; by how many thousandths of it.
+    /// Fill a part of the spare memory, in thousandths.
     Read(usize),
     /// Encode into a room of this many bytes.
     Write(usize),
     Advance(usize),
     Split(usize),
-    /// Put the chain that was split off last back, at the end.
+    /// Append the chain that was split off last.
     Join,
     DropSplit,
-    /// Keep a second chain of the same bytes, in place of what was split off.
+    /// Replace the split-off chain by a second chain of the same bytes.
     Share,
     Find(u8, usize),
     Peek(usize),
@@ -56,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Bytes that differ from place to place and from call to call; the seed counts on.
+/// Bytes that differ between positions and between calls. The seed counts the calls.
 fn bytes(seed: &mut u32, n: usize) -> Vec<u8> {
     *seed = seed.wrapping_add(0x9e37_79b9);
     (0..n as u32).map(|i| (seed.wrapping_add(i.wrapping_mul(2_654_435_761)) >> 24) as u8).collect()
