@@ -1,7 +1,7 @@
 // The console in Debian's Chromium: every view at three widths, hostile keys and values, logins, rights, policies.
 // Usage: node tests/console/console.mjs STRAND [FOLDER for pictures]
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, mkdtempSync, rmSync, mkdirSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
@@ -300,6 +300,37 @@ async function policies(browser, { base }) {
   other.close();
 }
 
+/** The console over a bundle, with no server. */
+async function bundled(browser, { base, port, folder }) {
+  const file = join(folder, "bundle.tar.zst");
+  await ask(base, [["CONFIG", "SET", "slowlog-log-slower-than", "0"], ["SET", "in:the:bundle", EVIL]]);
+  execFileSync(strand, ["bundle", "--server", `127.0.0.1:${port}`, "--output", file, "--with-arguments"]);
+  const child = spawn(strand, ["bundle", "show", file, "--console"], { stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const said = await new Promise((done, fail) => { child.stdout.once("data", (line) => done(String(line))); child.once("exit", fail); });
+    const shown = said.match(/^http:\/\/127\.0\.0\.1:\d+/)[0];
+    const page = await open(browser, { viewport: { width: 1280, height: 800 } });
+    await page.goto(shown);
+    for (const view of ["overview", "history", "memory", "slowlog", "clients", "config"]) {
+      await go(page, shown, view);
+      if (view === "history") await page.waitForFunction(() => document.querySelectorAll("main .u-over").length >= 10);
+      else await settled(page);
+      const notice = await page.evaluate(() => document.querySelector("main .notice")?.textContent);
+      check(!notice, `${view} of a bundle: ${notice}`);
+      if (pictures) { mkdirSync(pictures, { recursive: true }); await page.screenshot({ path: join(pictures, `bundle-${view}.png`) }); }
+    }
+    check(/Bundle of /.test(await page.locator(".live").innerText()), "the page does not say that it shows a bundle");
+    await go(page, shown, "slowlog");
+    await page.waitForFunction(() => document.querySelector("main").textContent.includes("in:the:bundle"));
+    check((await page.evaluate(() => window.hacked)) === undefined, "markup of a bundle became part of the page");
+    const [set] = (await (await fetch(`${shown}/v1/commands`, { method: "POST", body: '["CONFIG","SET","port","1"]' })).text()).split("\n");
+    check(/does not have this/.test(set), `a bundle was changed: ${set}`);
+    check((await new Promise((done) => http.get(`${shown}/`, { headers: { Host: "evil.example" } }, (r) => done(r.statusCode)))) === 403, "a bundle is shown to another name");
+    check((await fetch(`${shown}/console/..%2fapi.js`)).status === 404, "a file beside the console's");
+    await page.close();
+  } finally { child.kill("SIGKILL"); }
+}
+
 async function ends(browser, { base, child }) {
   const page = await browser.newPage();
   await page.goto(base);
@@ -317,7 +348,7 @@ let browser;
 try {
   await fill(server.base);
   browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-  for (const part of [everyView, hostile, works, policies, logins, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
+  for (const part of [everyView, hostile, works, policies, logins, bundled, ends].filter((part) => !process.env.ONLY || process.env.ONLY.split(",").includes(part.name))) {
     const begun = Date.now();
     try { await part(browser, server); } catch (e) { check(false, `${part.name}: ${e.message} ${e.stack?.match(/console\.mjs:\d+/g)}`); }
     console.log(`${part.name}: ${Date.now() - begun} ms`);

@@ -29,7 +29,8 @@ export function start(onState, keepsHistory) {
   if (keepsHistory) fillIn(control.signal).catch(() => {});
   (async () => {
     let wait = 1000;
-    while (!control.signal.aborted) {
+    // A bundle has one moment.
+    while (!control.signal.aborted && !latest?.info.strand_bundle) {
       try {
         await events("/console/live", (event) => { wait = 1000; say("live"); take(event.info); }, control.signal);
       } catch (e) {

@@ -3,6 +3,7 @@
 import { command, commands, hasLogin, login, logout, parseInfo, whenAsked, Refused } from "./api.js";
 import { repaint } from "./charts.js";
 import { button, emptyState, field, h, put, toast } from "./dom.js";
+import { day } from "./format.js";
 import * as live from "./live.js";
 import { overview } from "./views/overview.js";
 import { history } from "./views/history.js";
@@ -97,8 +98,9 @@ function frame(who, server) {
           hasLogin() && button("Log out", () => { logout(); location.reload(); }, { class: "quiet small" })))),
     stage));
   live.start((state) => {
-    liveMark.className = `live ${state === "live" ? "on" : "off"}`;
-    liveMark.textContent = state === "live" ? "Live" : "Not live";
+    const made = live.latest?.info.strand_bundle ?? server.strand_bundle;
+    liveMark.className = `live ${state === "live" && !made ? "on" : "off"}`;
+    liveMark.textContent = made ? `Bundle of ${day(made * 1000)}` : state === "live" ? "Live" : "Not live";
   }, VIEWS.includes(history));
   show();
 }

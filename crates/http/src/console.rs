@@ -28,7 +28,7 @@ const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 const EVERY_MS_DEFAULT: u64 = 1_000;
 
 /// The headers of every file of the console.
-const GUARDS: &[(&str, &str)] = &[
+pub const GUARDS: &[(&str, &str)] = &[
     (
         "content-security-policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; \
@@ -87,6 +87,11 @@ static ASSETS: &[Asset] = assets![
     "views/terminal.js": JS,
     "views/users.js": JS,
 ];
+
+/// Finds a file of the console by its name. Returns its media type and its bytes.
+pub fn asset(name: &str) -> Option<(&'static str, &'static [u8])> {
+    ASSETS.iter().find(|asset| asset.name == name).map(|asset| (asset.media, asset.bytes))
+}
 
 /// The console's own routes. The OpenAPI description does not list them.
 pub static ROUTES: &[Route] = &[

@@ -37,8 +37,8 @@ export const slowlog = {
 /** What a command waited for, before it ran and after. */
 function phases(of) {
   const parts = [];
-  if (of.queued > 0) parts.push(`a helper thread ${micros(of.queued)}`);
-  if (of.parked > 0) parts.push(`${of["parked-on"]} ${micros(of.parked)}`, of["held-by"] && ["(", shown(of["held-by"], { max: 80 }), ")"]);
-  if (of.flushing > 0) parts.push(`its client to read ${micros(of.flushing)}`);
-  return parts.length ? parts.filter(Boolean).flatMap((part, i) => (i ? [" ", part] : [part])).flat() : "–";
+  if (of.queued > 0) parts.push([`a helper thread ${micros(of.queued)}`]);
+  if (of.parked > 0) parts.push([`${of["parked-on"]} ${micros(of.parked)}`, ...(of["held-by"] ? [" (", shown(of["held-by"], { max: 80 }), ")"] : [])]);
+  if (of.flushing > 0) parts.push([`its client to read ${micros(of.flushing)}`]);
+  return parts.length ? parts.flatMap((part, i) => (i ? [", ", ...part] : part)) : "–";
 }

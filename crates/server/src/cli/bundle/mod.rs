@@ -1,16 +1,18 @@
 //! `strand bundle`: all that a server knows of itself in one file, to be looked at elsewhere; and `strand bundle show`.
 //!
-//! [`archive`] is the file: a tar in zstd, with a manifest of digests. Here is what goes into it, and that no secret does: values of
-//! options that are secret, digests of passwords and arguments of slow commands are left out, and before anything is written every
-//! entry is searched for the secrets that are known.
+//! [`archive`] is the file: a tar in zstd, with a manifest of digests; [`console`] shows one in a browser. Here is what
+//! goes into it, and that no secret does: values of options that are secret, digests of passwords and arguments of slow
+//! commands are left out, and before anything is written every entry is searched for the secrets that are known.
 
 mod archive;
+mod console;
 
 use super::display::{print_line, safe};
 use super::doctor::{ServerArgs, text};
 use archive::{Bundle, Entry};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use strand_engine::config::OPTIONS;
@@ -55,13 +57,18 @@ pub enum BundleCommand {
         /// Refuse a bundle whose manifest has another digest than was printed when it was made
         #[arg(long, value_name = "DIGEST")]
         digest: Option<String>,
+        /// Show it in a browser, in the console of a server, until this is ended; at an address of this machine
+        #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:0")]
+        console: Option<SocketAddr>,
     },
 }
 
 /// Makes or shows a bundle; the value is the process's exit code.
 pub fn run(args: BundleArgs) -> ExitCode {
     let done = match &args.command {
-        Some(BundleCommand::Show { file, entry, digest }) => show(file, entry.as_deref(), digest.as_deref()),
+        Some(BundleCommand::Show { file, entry, digest, console }) => {
+            show(file, entry.as_deref(), digest.as_deref(), *console)
+        }
         None => make(&args),
     };
     match done {
@@ -237,10 +244,20 @@ fn redact(bytes: &mut Vec<u8>, secrets: &[Vec<u8>]) -> usize {
     found
 }
 
-fn show(file: &std::path::Path, entry: Option<&str>, digest: Option<&str>) -> Result<(), String> {
+fn show(
+    file: &std::path::Path,
+    entry: Option<&str>,
+    digest: Option<&str>,
+    console: Option<SocketAddr>,
+) -> Result<(), String> {
     let bundle = Bundle::read(file).map_err(|why| format!("{}: {why}", file.display()))?;
     if digest.is_some_and(|digest| digest != bundle.digest()) {
         return Err(format!("{}: the manifest's digest is {}", file.display(), bundle.digest()));
+    }
+    if let Some(listen) = console {
+        let name = file.display().to_string();
+        let ready = |address| print_line(&format!("http://{address}/ shows {}", safe(&name)));
+        return console::serve(bundle, listen, ready);
     }
     if let Some(name) = entry {
         let found = bundle.entries.iter().find(|entry| entry.name == name);
