@@ -272,13 +272,15 @@ def client_commands(strand):
 @check
 def slow_log_with_and_without_phases(strand):
     for protocol in (2, 3):
-        r = strand.client(protocol=protocol)
+        # With decode_responses redis-py parses bytes in RESP2 and texts in RESP3, and its own slowlog_get trips over the latter.
+        r = strand.client(protocol=protocol, decode_responses=False)
         r.config_set("slowlog-log-slower-than", 0)
         r.set("slow", "one")
-        entry = next(e for e in r.slowlog_get(20) if e["command"] in (b"SET slow one", "SET slow one"))
+        entry = next(e for e in r.slowlog_get(20) if e["command"] == b"SET slow one")
         assert entry["client_address"] and entry["duration"] >= 0, entry
+        # redis-py takes what it knows of an entry, and passes by what stands behind.
         rows = r.execute_command("SLOWLOG GET", 20, "PHASES")
-        assert len(rows) == 20 or len(rows) == r.slowlog_len(), rows
+        assert any(row["command"] == b"SET slow one" for row in rows), rows
         r.config_set("slowlog-log-slower-than", 10000)
         r.slowlog_reset()
 
