@@ -52,7 +52,8 @@ impl Session {
                 INDEX_BYTES_MIN + keyspace.data_bytes() as u64 / INDEX_PART
             }
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
-                keyspace.len(self.db) as u64 * KEY_REPLY_BYTES
+                // Of all databases: the number of one is behind the shards' locks, which a long command may hold.
+                keyspace.records() * KEY_REPLY_BYTES
             }
             exec if exec.on_keys().is_some() && makes(spec) => {
                 let keys = long::keys(spec, self.argv.args(), keyspace);
