@@ -36,3 +36,56 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
         assert!(operations.contains(alert), "docs/operations.md does not say what to do about {alert}");
     }
 }
+
+/// What tells of the work of all clients.
+const REPORTS: [&str; 7] = [
+    "/debug/pprof/heap",
+    "/debug/pprof/allocs",
+    "/debug/pprof/profile?seconds=1",
+    "/v1/diag/doctor",
+    "/v1/history",
+    "/v1/series",
+    "/v1/live",
+];
+
+#[test]
+fn profiles_and_reports_need_the_right_to_them() {
+    let site = site(&[]);
+    let mut client = site.resp();
+    client.call("ACL SETUSER reader on >wonder ~* +@read +ping", "+OK\r\n");
+    let mut http = site.http();
+    for path in REPORTS {
+        // reader:wonder, then reader:wrong.
+        let request = format!("GET {path}");
+        let answer = http.ask(&request, "Authorization: Basic cmVhZGVyOndvbmRlcg==\r\n", b"");
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+        assert!(!answer.text().contains("strand_"), "{path} tells names of functions");
+    }
+    assert_eq!(http.ask("GET /v1/series", "Authorization: Basic cmVhZGVyOndyb25n\r\n", b"").status, 401);
+    // The console's own files hold nothing.
+    assert_eq!(http.get("/").status, 200);
+}
+
+#[test]
+fn of_ten_clients_who_want_a_profile_at_once_one_gets_it() {
+    let site = site(&[]);
+    let mut client = site.resp();
+    let ask = |path: &'static str| {
+        let threads: Vec<_> = (0..10)
+            .map(|_| {
+                let mut http = site.http();
+                std::thread::spawn(move || http.get(path).status)
+            })
+            .collect();
+        let mut told: Vec<u16> =
+            threads.into_iter().map(|thread| thread.join().expect("each is answered")).collect();
+        told.sort_unstable();
+        told
+    };
+    let told = ask("/debug/pprof/profile?seconds=2");
+    assert_eq!(told, [[200].as_slice(), &[503; 9]].concat());
+    let told = ask("/debug/pprof/heap?format=folded");
+    assert!(told[0] == 200 && told.iter().all(|status| matches!(status, 200 | 503)), "{told:?}");
+    client.call("PING", "+PONG\r\n");
+    assert_eq!(site.http().get("/debug/pprof/heap?format=folded").status, 200, "and it can be had again");
+}
