@@ -8,6 +8,7 @@ use super::waits::On;
 use super::{Session, Turn};
 use crate::Now;
 use crate::headroom::{Admitted, refusal};
+use strand_commands::cost::LONG_ELEMENTS;
 use strand_commands::long;
 use strand_commands::spec::{CommandSpec, Exec, Flags, ServiceCommand};
 use strand_keyspace::Key;
@@ -54,6 +55,10 @@ impl Session {
             Exec::Walk(_) if spec.flags.has(Flags::READONLY) => {
                 // Of all databases: the number of one is behind the shards' locks, which a long command may hold.
                 keyspace.records() * KEY_REPLY_BYTES
+            }
+            // So many keys would take a worker milliseconds to hash: what they bring counts as what they take.
+            exec if exec.on_keys().is_some() && makes(spec) && self.argv.args().len() > LONG_ELEMENTS => {
+                self.frame_bytes.saturating_sub(self.input.len()) as u64
             }
             exec if exec.on_keys().is_some() && makes(spec) => {
                 let keys = long::keys(spec, self.argv.args(), keyspace);
