@@ -1,0 +1,100 @@
+//! What the board tells of its jobs, to those who ask and to the service that takes over after this one.
+
+use super::{Board, Definition, JOB_BYTES, Work, schedule};
+use crate::filter::ByteSize;
+use serde_json::{Value, json};
+
+impl Board {
+    /// Failures of the job's last run: path and reason.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub fn errors(&self, name: &str) -> Result<Value, String> {
+        let job = self.jobs.get(name).ok_or_else(|| format!("there is no job {name:?}"))?;
+        let letters = job.errors.iter().map(|(path, reason)| json!({"path": path, "reason": reason}));
+        Ok(json!({"name": name, "last": job.last, "failed": letters.collect::<Vec<_>>()}))
+    }
+
+    /// Everything about all jobs.
+    pub fn list(&self) -> Value {
+        let jobs: Vec<_> = self.jobs.keys().filter_map(|name| self.show(name)).collect();
+        let (budget, held) = (self.ledger.budget(), self.ledger.held());
+        json!({"budget_bytes": budget, "held_bytes": held, "running": self.running(), "jobs": jobs})
+    }
+
+    /// Everything about one job.
+    pub fn show(&self, name: &str) -> Option<Value> {
+        let job = self.jobs.get(name)?;
+        let state = match (&job.running, &job.wanted) {
+            (Some(running), _) if running.ending.is_some() => "ending",
+            (Some(_), _) if job.is_paused => "paused",
+            (Some(running), _) if running.asking.is_some() => "waiting for memory",
+            (Some(_), _) => "running",
+            _ if job.is_paused => "paused",
+            (None, Some(_)) => "waiting",
+            (None, None) => "idle",
+        };
+        let mut shown = json!({
+            "name": name, "state": state, "source": job.definition.source, "into": job.definition.into, "priority": job.definition.priority,
+            "runs": job.runs, "failed": job.errors.len(), "held_bytes": self.ledger.of(name), "last": job.last,
+        });
+        if let Some(due) = job.due_ms {
+            shown["due_ms"] = due.into();
+        }
+        let needs = match (&job.running, &job.wanted) {
+            (Some(running), _) => running.asking.map(|(bytes, _)| bytes),
+            (None, Some(_)) if !job.is_paused => Some(JOB_BYTES),
+            _ => None,
+        };
+        if let Some(needs) = needs {
+            let lacks = ByteSize(needs.saturating_sub(self.ledger.free()));
+            shown["waits"] = match lacks.0 {
+                0 => "waiting for its turn".into(),
+                _ => format!("would need {}, waiting for {lacks}", ByteSize(needs)).into(),
+            };
+        }
+        if let Some(running) = &job.running {
+            shown["started_ms"] = running.since_ms.into();
+            shown["progress"] = Value::Object(running.progress.clone());
+            if let Some(waiting) = &running.waiting {
+                shown["waits"] = waiting.as_str().into();
+            }
+        }
+        Some(shown)
+    }
+
+    /// What has to outlive the service.
+    pub fn save(&self) -> Value {
+        let jobs = self.jobs.values().map(|job| {
+            json!({
+                "definition": job.definition.given, "paused": job.is_paused, "last": job.last, "last_start_ms": job.last_start_ms,
+                "runs": job.runs, "unfinished": job.running.is_some() || job.wanted.is_some(),
+            })
+        });
+        json!({"jobs": jobs.collect::<Vec<_>>()})
+    }
+
+    /// Takes what [`Board::save`] gave. A job that ran then runs again, at the container it was in. `keep`: whether a job that
+    /// is not on the board yet is wanted.
+    pub fn restore(&mut self, saved: &Value, keep: impl Fn(&Definition) -> bool, now_ms: u64) {
+        for one in saved["jobs"].as_array().into_iter().flatten() {
+            let Some(given) = one["definition"].as_object() else { continue };
+            let Ok(definition) = Definition::parse(given.clone()) else { continue };
+            let name = definition.name.clone();
+            if !self.jobs.contains_key(&name) && (!keep(&definition) || self.put(definition, now_ms).is_err())
+            {
+                continue;
+            }
+            let turn = self.turn();
+            let jitter = self.jobs[&name].definition.jitter;
+            let jitter = self.jitter_ms(jitter);
+            let job = self.jobs.get_mut(&name).expect("just put");
+            job.is_paused = one["paused"] == true;
+            job.last = one["last"].clone();
+            job.last_start_ms = one["last_start_ms"].as_u64();
+            job.runs = one["runs"].as_u64().unwrap_or(0);
+            job.wanted = (one["unfinished"] == true).then_some((Work::Import, turn));
+            job.due_ms = schedule::next_ms(&job.definition.trigger, job.last_start_ms, now_ms, jitter);
+        }
+    }
+}
