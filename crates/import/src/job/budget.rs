@@ -126,6 +126,7 @@ impl Job<'_> {
         let mut plan = Plan { containers: 1, ..Plan::default() };
         self.plan(&[], old, new, below, &mut plan)?;
         if self.options.forecast {
+            self.reports.plan(plan.documents);
             self.progress.forecast(&plan.forecast(started.elapsed(), self.source.is_remote()));
         }
         match max.allows(plan) {

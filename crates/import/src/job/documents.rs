@@ -192,6 +192,7 @@ impl Job<'_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let done = self.read_into(place, reread, builder, &mut buffer);
         self.buffer = buffer;
+        self.reports.read += u64::from(self.within.parent().is_none());
         done
     }
 

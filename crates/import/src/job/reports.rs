@@ -14,12 +14,29 @@ pub(super) struct Reports {
     told: Option<Instant>,
     /// Documents that were listed so far.
     pub(super) listed: u64,
+    /// Documents of the source that were read so far, without those in archives.
+    pub(super) read: u64,
+    /// When reading began, and how many documents the plan found to read; known where there is a forecast.
+    planned: Option<(Instant, u64)>,
 }
 
 impl Reports {
     pub(super) fn new(every: Duration) -> Reports {
-        Reports { every, begun: Instant::now(), told: None, listed: 0 }
+        Reports { every, begun: Instant::now(), told: None, listed: 0, read: 0, planned: None }
     }
+
+    /// So many documents will be read, from now on.
+    pub(super) fn plan(&mut self, documents: u64) {
+        self.planned = Some((Instant::now(), documents));
+    }
+}
+
+/// How long the rest takes, when the rest goes as what is done went; `None` before anything is done.
+fn remaining(taken: Duration, done: u64, all: u64) -> Option<Duration> {
+    let rest = all.saturating_sub(done) as f64;
+    (done > 0).then(|| {
+        Duration::try_from_secs_f64(taken.as_secs_f64() / done as f64 * rest).unwrap_or(Duration::MAX)
+    })
 }
 
 impl Job<'_> {
@@ -55,7 +72,28 @@ impl Job<'_> {
         };
         let mut words: Vec<(&str, Vec<u8>)> = vec![("source", source.into_bytes())];
         words.extend(numbers.map(|(name, number)| (name, number.to_string().into_bytes())));
+        if let Some((began, all)) = reports.planned {
+            words.push(("to_read", all.to_string().into_bytes()));
+            if let Some(rest) = remaining(began.elapsed(), reports.read, all) {
+                words.push(("remaining_milliseconds", rest.as_millis().to_string().into_bytes()));
+            }
+        }
         words.push(("path", path[..path.len().min(PATH_BYTES_MAX)].to_vec()));
         self.sink.report(&words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_done() {
+        let second = Duration::from_secs(1);
+        assert_eq!(remaining(second, 0, 9), None);
+        assert_eq!(remaining(second, 2, 8), Some(3 * second));
+        // What the plan did not foresee is no reason to count backwards.
+        assert_eq!(remaining(second, 9, 8), Some(Duration::ZERO));
+        assert_eq!(remaining(Duration::MAX, 1, u64::MAX), Some(Duration::MAX));
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::fake::{Fake, counts};
 use crate::files::{Tree, mail};
+use std::collections::BTreeMap;
+use std::time::Duration;
 use strand_import::{Forecast, ImportError, ImportOptions, MaxDelete, Progress, Silent};
 
 /// `count` mails in folders of 50, two folders deep.
@@ -75,4 +77,28 @@ fn the_forecast_is_what_the_run_then_does() {
     tree.write("new/deep/x.eml", mail("s", "new"));
     tree.remove("f5");
     assert_eq!(run(), (13, 2, 50));
+}
+
+#[test]
+fn reports_tell_how_long_the_rest_takes_where_it_is_foretold() {
+    let (fake, tree) = (Fake::start(), mails(300));
+    let reports = |forecast| {
+        fake.state().reports.clear();
+        let options = ImportOptions { forecast, report_every: Duration::ZERO, ..fake.options(tree.path()) };
+        strand_import::run(&options, &mut Foretold::default()).expect("nothing goes wrong");
+        let reports = std::mem::take(&mut fake.state().reports);
+        reports
+            .into_iter()
+            .map(|words| words.chunks(2).map(|w| (w[0].clone(), w[1].clone())).collect())
+            .collect()
+    };
+    let told: Vec<BTreeMap<String, String>> = reports(true);
+    let (before, during): (Vec<_>, Vec<_>) = told
+        .iter()
+        .filter(|r| r.contains_key("to_read"))
+        .partition(|r| !r.contains_key("remaining_milliseconds"));
+    assert!(!before.is_empty(), "nothing was read yet: there is no pace");
+    assert!(during.len() >= 299 && told.iter().filter_map(|r| r.get("to_read")).all(|all| all == "300"));
+    assert!(during.iter().all(|r| r["remaining_milliseconds"].parse::<u64>().is_ok()));
+    assert!(reports(false).iter().all(|r: &BTreeMap<_, _>| !r.contains_key("to_read")));
 }

@@ -26,6 +26,8 @@ pub struct State {
     pub indexes: BTreeSet<Vec<u8>>,
     /// Commands that were executed, by their first words.
     pub executed: Vec<String>,
+    /// The words of the reports, as they came.
+    pub reports: Vec<Vec<String>>,
     /// Close the connection instead of executing the command with this number; or after executing it, unanswered.
     pub cut_at: Option<usize>,
     pub cut_after_executing: bool,
@@ -165,6 +167,10 @@ fn execute(state: &mut State, args: Args<'_>, reply: &mut Reply<'_>, allowed: &m
     }
     if !*allowed {
         return reply.error("NOAUTH Authentication required.");
+    }
+    if words.last().is_some_and(|word| word == "REPORT") {
+        let report = args.skip(3).iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        state.reports.push(report);
     }
     if words.last().is_some_and(|word| word == "HOLD" || word == "REPORT") {
         return reply.int(1);
