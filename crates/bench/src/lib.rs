@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod fill;
 pub mod load;
 pub mod machine;
+pub mod options;
 #[cfg(test)]
 mod page;
 pub mod report;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use strand_bench::fill::{self, Content};
 use strand_bench::load::{self, Operation, Workload};
 use strand_bench::machine::Machine;
+use strand_bench::options::Options as Common;
 use strand_bench::report::{self, Report, Row, grouped, median};
 use strand_testkit::process::{Kind, Server};
 use strand_wire::client::Value;
@@ -33,22 +34,17 @@ const VALUE: usize = 256;
 const PIECE_S: f64 = 0.1;
 
 struct Options {
-    strand: PathBuf,
-    keys: u64,
+    common: Common,
     load_keys: u64,
-    seconds: f64,
-    rounds: usize,
     dir: PathBuf,
-    only: Option<String>,
-    json: bool,
 }
 
 fn main() -> Result<()> {
     let options = options()?;
-    let (machine, start) = (Machine::here(&options.strand), Instant::now());
+    let (machine, start) = (Machine::here(&options.common.strand), Instant::now());
     let all_cores = format!("0-{}", std::thread::available_parallelism()?.get() - 1);
     load::pin_to(1)?;
-    let wants = |name: &str| options.only.as_deref().is_none_or(|only| only == name);
+    let wants = |name: &str| options.common.only.as_deref().is_none_or(|only| only == name);
     let mut reports = Vec::new();
     if wants("everysec") {
         reports.push(everysec(&options)?);
@@ -62,7 +58,7 @@ fn main() -> Result<()> {
     if wants("bgsave") {
         reports.push(bgsave(&options, &all_cores)?);
     }
-    report::print(&machine, &reports, start.elapsed(), options.json);
+    report::print(&machine, &reports, start.elapsed(), options.common.json);
     Ok(())
 }
 
@@ -71,9 +67,9 @@ fn everysec(options: &Options) -> Result<Report> {
     let title = format!(
         "An append-only file with appendfsync everysec: {VALUE}-byte values, {} keys, 32 connections, pipeline 30, {} \
          rounds of {} s; operations a CPU-second, and what the file costs of them and of operations a second",
-        grouped(options.keys as f64),
-        options.rounds,
-        options.seconds
+        grouped(options.common.keys as f64),
+        options.common.rounds,
+        options.common.seconds
     );
     let each = ["without", "with", "costs", "costs wall"];
     let named = |server: &str| each.map(|column| format!("{server} {column}"));
@@ -87,15 +83,15 @@ fn everysec(options: &Options) -> Result<Report> {
         servers.push(start(options, kind, &file.each_ref().map(String::as_str), ONE_CORE)?);
     }
     for server in &servers {
-        fill::keys(server, options.keys, Content::Bytes(VALUE))?;
+        fill::keys(server, options.common.keys, Content::Bytes(VALUE))?;
     }
     for (name, operation) in [("SET p30", Operation::Set), ("20% SET p30", Operation::Mixed)] {
         let load = Workload { operation, pipeline: 30, ..writers(options, VALUE) };
         let (mut cpu, mut wall) = (vec![Vec::new(); servers.len()], vec![Vec::new(); servers.len()]);
-        for round in 0..options.rounds {
+        for round in 0..options.common.rounds {
             for turn in 0..servers.len() {
                 let i = (round + turn) % servers.len();
-                let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+                let measured = load::run(&servers[i], load, options.common.seconds, round as u64)?;
                 cpu[i].push(measured.per_cpu_second());
                 wall[i].push(measured.per_second());
             }
@@ -123,7 +119,7 @@ fn everysec(options: &Options) -> Result<Report> {
 fn always(options: &Options) -> Result<Report> {
     let title = format!(
         "appendfsync always: SET, {VALUE}-byte values, pipeline 1, {} rounds of {} s",
-        options.rounds, options.seconds
+        options.common.rounds, options.common.seconds
     );
     let mut report = Report::new(
         &title,
@@ -139,10 +135,10 @@ fn always(options: &Options) -> Result<Report> {
         let load = Workload { connections, ..writers(options, VALUE) };
         let mut wall = [Vec::new(), Vec::new()];
         let mut trips = [load::histogram()?, load::histogram()?];
-        for round in 0..options.rounds {
+        for round in 0..options.common.rounds {
             for turn in 0..2 {
                 let i = (round + turn) % 2;
-                let measured = load::run(&servers[i], load, options.seconds, round as u64)?;
+                let measured = load::run(&servers[i], load, options.common.seconds, round as u64)?;
                 wall[i].push(measured.per_second());
                 trips[i] += &measured.round_trips_us;
             }
@@ -221,7 +217,7 @@ fn loading(options: &Options, all_cores: &str) -> Result<[Report; 2]> {
 
 /// Writers write without a pause while a snapshot is written.
 fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
-    let keys = 2 * options.keys;
+    let keys = 2 * options.common.keys;
     let title = format!(
         "BGSAVE of {} keys of {VALUE} bytes beside 32 connections that SET, pipeline 30, medians of 3",
         grouped(keys as f64)
@@ -281,7 +277,13 @@ fn bgsave(options: &Options, all_cores: &str) -> Result<Report> {
 }
 
 fn writers(options: &Options, value_bytes: usize) -> Workload {
-    Workload { operation: Operation::Set, pipeline: 1, connections: 32, keys: options.keys, value_bytes }
+    Workload {
+        operation: Operation::Set,
+        pipeline: 1,
+        connections: 32,
+        keys: options.common.keys,
+        value_bytes,
+    }
 }
 
 fn append_only(dir: &Path, fsync: &str) -> [String; 8] {
@@ -300,7 +302,7 @@ fn start(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Se
 }
 
 fn start_as_given(options: &Options, kind: Kind, more: &[&str], cores: &str) -> Result<Server> {
-    Ok(Server::measured(kind, &options.strand, more, cores, &[])?)
+    Ok(Server::measured(kind, &options.common.strand, more, cores, &[])?)
 }
 
 fn folder(options: &Options) -> Result<tempfile::TempDir> {
@@ -362,35 +364,20 @@ fn reproduce(name: &str) -> String {
 }
 
 fn options() -> Result<Options> {
-    let mut options = Options {
-        strand: PathBuf::new(),
-        keys: 1_000_000,
-        load_keys: 10_000_000,
-        seconds: 1.0,
-        rounds: 5,
-        dir: std::env::temp_dir(),
-        only: None,
-        json: false,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} wants a value; {USAGE}"));
-        match arg.as_str() {
-            "--strand" => options.strand = value()?.into(),
-            "--keys" => options.keys = value()?.parse()?,
-            "--load-keys" => options.load_keys = value()?.parse()?,
-            "--seconds" => options.seconds = value()?.parse()?,
-            "--rounds" => options.rounds = value()?.parse()?,
-            "--dir" => options.dir = value()?.into(),
-            "--only" => options.only = Some(value()?),
-            "--json" => options.json = true,
-            _ => return Err(format!("unknown argument {arg}; {USAGE}").into()),
+    let defaults =
+        Common { strand: PathBuf::new(), keys: 1_000_000, seconds: 1.0, rounds: 5, only: None, json: false };
+    let (mut load_keys, mut dir) = (10_000_000, std::env::temp_dir());
+    let common = defaults.read(std::env::args().skip(1), USAGE, |option, values| {
+        match option {
+            "--load-keys" => load_keys = values.of(option)?,
+            "--dir" => dir = values.of(option)?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     let known = ["everysec", "always", "load", "bgsave"];
-    let is_known = options.only.as_deref().is_none_or(|only| known.contains(&only));
-    if options.strand.as_os_str().is_empty() || options.rounds == 0 || options.keys == 0 || !is_known {
+    if load_keys == 0 || common.only.as_deref().is_some_and(|only| !known.contains(&only)) {
         return Err(USAGE.into());
     }
-    Ok(options)
+    Ok(Options { common, load_keys, dir })
 }

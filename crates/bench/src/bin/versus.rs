@@ -13,6 +13,7 @@ use strand_bench::exchange::{self, Exchange};
 use strand_bench::fill::{self, Collection, Content};
 use strand_bench::load::{self, Measured, Operation, Workload};
 use strand_bench::machine::Machine;
+use strand_bench::options::Options as Common;
 use strand_bench::report::{self, Report, Row, grouped, median};
 use strand_testkit::process::{Kind, Server};
 
@@ -30,13 +31,8 @@ const SETTLED_LOOKS: usize = 4;
 const LOOKS_MAX: usize = 20;
 
 struct Options {
-    strand: PathBuf,
-    keys: u64,
-    seconds: f64,
-    rounds: usize,
-    only: Option<String>,
+    common: Common,
     beside: Option<String>,
-    json: bool,
 }
 
 /// Name, operation, pipeline, bytes of a value.
@@ -108,51 +104,35 @@ const CONTENTS: &[(&str, Content, usize)] = &[
 /// Keys of a row: of large ones fewer, so that a machine of few gigabytes holds them.
 fn keys_of(options: &Options, content: Content) -> u64 {
     match content {
-        Content::Few(_, elements) if elements > 10 => options.keys.div_ceil(10),
-        _ => options.keys,
+        Content::Few(_, elements) if elements > 10 => options.common.keys.div_ceil(10),
+        _ => options.common.keys,
     }
 }
 
 fn main() -> Result<()> {
     let options = options()?;
-    let (machine, start) = (Machine::here(&options.strand), Instant::now());
+    let (machine, start) = (Machine::here(&options.common.strand), Instant::now());
     load::pin_to(1)?;
     let mut reports = vec![speed(&options)?];
     if options.beside.is_none() {
         reports.push(memory(&options)?);
     }
-    report::print(&machine, &reports, start.elapsed(), options.json);
+    report::print(&machine, &reports, start.elapsed(), options.common.json);
     Ok(())
 }
 
 fn options() -> Result<Options> {
-    let mut options = Options {
-        strand: PathBuf::new(),
-        keys: 1_000_000,
-        seconds: 0.5,
-        rounds: 7,
-        only: None,
-        beside: None,
-        json: false,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} wants a value; {USAGE}"));
-        match arg.as_str() {
-            "--strand" => options.strand = value()?.into(),
-            "--keys" => options.keys = value()?.parse()?,
-            "--seconds" => options.seconds = value()?.parse()?,
-            "--rounds" => options.rounds = value()?.parse()?,
-            "--only" => options.only = Some(value()?),
-            "--beside" => options.beside = Some(value()?),
-            "--json" => options.json = true,
-            _ => return Err(format!("unknown argument {arg}; {USAGE}").into()),
+    let defaults =
+        Common { strand: PathBuf::new(), keys: 1_000_000, seconds: 0.5, rounds: 7, only: None, json: false };
+    let mut beside = None;
+    let common = defaults.read(std::env::args().skip(1), USAGE, |option, values| {
+        if option != "--beside" {
+            return Ok(false);
         }
-    }
-    if options.strand.as_os_str().is_empty() || options.rounds == 0 || options.keys == 0 {
-        return Err(USAGE.into());
-    }
-    Ok(options)
+        beside = Some(values.of(option)?);
+        Ok(true)
+    })?;
+    Ok(Options { common, beside })
 }
 
 /// `--only` takes a row's name or, where there is no such row, a part of names.
@@ -162,19 +142,23 @@ fn wanted(options: &Options, name: &str) -> bool {
         speeds.chain(CONTENTS.iter().map(|c| c.0))
     };
     let exact = |only: &str| all().any(|name| name == only);
-    options.only.as_deref().is_none_or(|only| if exact(only) { name == only } else { name.contains(only) })
+    options
+        .common
+        .only
+        .as_deref()
+        .is_none_or(|only| if exact(only) { name == only } else { name.contains(only) })
 }
 
 fn start(options: &Options, kind: Kind) -> Result<Server> {
     let workers: &[&str] = if kind == Kind::Strand { &["--workers", "1"] } else { &[] };
-    Ok(Server::measured(kind, &options.strand, workers, "0", &[])?)
+    Ok(Server::measured(kind, &options.common.strand, workers, "0", &[])?)
 }
 
 /// The one that Strand is compared with.
 fn start_other(options: &Options) -> Result<Server> {
     let Some(beside) = &options.beside else { return start(options, Kind::Redis) };
     let args: Vec<&str> = ["--workers", "1"].into_iter().chain(beside.split_whitespace()).collect();
-    Ok(Server::measured(Kind::Strand, &options.strand, &args, "0", &[])?)
+    Ok(Server::measured(Kind::Strand, &options.common.strand, &args, "0", &[])?)
 }
 
 /// The other one's name in figures.
@@ -190,9 +174,9 @@ fn reproduce(options: &Options, name: &str) -> String {
 fn speed(options: &Options) -> Result<Report> {
     let title = format!(
         "Speed: 256-byte values, {} keys, 32 connections, {} alternating rounds of {} s, one core each side",
-        grouped(options.keys as f64),
-        options.rounds,
-        options.seconds
+        grouped(options.common.keys as f64),
+        options.common.rounds,
+        options.common.seconds
     );
     let other = options.beside.as_deref().unwrap_or("redis");
     let columns = [
@@ -215,7 +199,7 @@ fn speed(options: &Options) -> Result<Report> {
     let servers = [start(options, Kind::Strand)?, start_other(options)?];
     if !rows.is_empty() {
         for server in &servers {
-            fill::keys(server, options.keys, Content::Bytes(256))?;
+            fill::keys(server, options.common.keys, Content::Bytes(256))?;
         }
     }
     for (name, operation, pipeline, value_bytes) in rows {
@@ -223,7 +207,7 @@ fn speed(options: &Options) -> Result<Report> {
             operation: *operation,
             pipeline: *pipeline,
             connections: 32,
-            keys: options.keys,
+            keys: options.common.keys,
             value_bytes: *value_bytes,
         };
         let mut measure = |i: usize, seconds, seed| Ok(load::run(&servers[i], load, seconds, seed)?);
@@ -247,12 +231,12 @@ fn speed_row(
     let mut trips = [load::histogram()?, load::histogram()?];
     // A round that is not counted brings keys of the row's own into being and caches to the row's state.
     for i in 0..2 {
-        measure(i, (options.seconds / 4.0).min(0.2), 1)?;
+        measure(i, (options.common.seconds / 4.0).min(0.2), 1)?;
     }
-    for round in 0..options.rounds {
+    for round in 0..options.common.rounds {
         for turn in 0..2 {
             let i = (round + turn) % 2;
-            let measured = measure(i, options.seconds, round as u64)?;
+            let measured = measure(i, options.common.seconds, round as u64)?;
             cpu[i].push(measured.per_cpu_second());
             wall[i].push(measured.per_second());
             trips[i] += &measured.round_trips_us;
@@ -283,7 +267,7 @@ fn memory(options: &Options) -> Result<Report> {
     let title = format!(
         "Memory: growth of resident memory, bytes a key (key and content included), {} keys of {} bytes (a tenth of 50 \
          elements; one key where a member is told of); at once after the fill, and when it has settled (ratio, overhead)",
-        grouped(options.keys as f64),
+        grouped(options.common.keys as f64),
         fill::KEY_BYTES
     );
     let columns = ["content", "payload", "strand", "redis", "ratio", "strand overhead", "redis overhead"];

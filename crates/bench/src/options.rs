@@ -1,0 +1,109 @@
+//! [`Options`]: the words of a command line that `versus` and `durable` share.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What a wrong command line is told.
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// See the module. What is made is what holds where the command line says nothing.
+#[derive(Debug)]
+pub struct Options {
+    /// The binary that is measured.
+    pub strand: PathBuf,
+    /// Keys that are filled in.
+    pub keys: u64,
+    /// Of one round.
+    pub seconds: f64,
+    /// How often each is measured.
+    pub rounds: usize,
+    /// The one part that is wanted.
+    pub only: Option<String>,
+    /// The report is JSON.
+    pub json: bool,
+}
+
+/// The values behind the words.
+#[derive(Debug)]
+pub struct Values<A> {
+    args: A,
+    usage: &'static str,
+}
+
+impl<A: Iterator<Item = String>> Values<A> {
+    /// The value of `option`.
+    ///
+    /// # Errors
+    /// It is missing, or is none of that kind.
+    pub fn of<T: FromStr>(&mut self, option: &str) -> Result<T> {
+        let value = self.args.next().ok_or_else(|| format!("{option} wants a value; {}", self.usage))?;
+        value.parse().map_err(|_| format!("{option} {value} makes no sense; {}", self.usage).into())
+    }
+}
+
+impl Options {
+    /// Reads a command line; `own` takes the options of one program, and says whether it knows the option.
+    ///
+    /// # Errors
+    /// What is wrong with the command line, and how it is used.
+    pub fn read<A: Iterator<Item = String>>(
+        mut self,
+        args: A,
+        usage: &'static str,
+        mut own: impl FnMut(&str, &mut Values<A>) -> Result<bool>,
+    ) -> Result<Options> {
+        let mut values = Values { args, usage };
+        while let Some(option) = values.args.next() {
+            match option.as_str() {
+                "--strand" => self.strand = values.of(&option)?,
+                "--keys" => self.keys = values.of(&option)?,
+                "--seconds" => self.seconds = values.of(&option)?,
+                "--rounds" => self.rounds = values.of(&option)?,
+                "--only" => self.only = Some(values.of(&option)?),
+                "--json" => self.json = true,
+                _ if own(&option, &mut values)? => {}
+                _ => return Err(format!("unknown argument {option}; {usage}").into()),
+            }
+        }
+        if self.strand.as_os_str().is_empty() || self.rounds == 0 || self.keys == 0 {
+            return Err(usage.into());
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<(Options, u32)> {
+        let (mut own, words) = (0, line.split(' ').map(String::from).collect::<Vec<_>>());
+        let defaults =
+            Options { strand: PathBuf::new(), keys: 10, seconds: 0.5, rounds: 3, only: None, json: false };
+        let options = defaults.read(words.into_iter(), "usage: so", |option, values| {
+            let is_known = option == "--own";
+            if is_known {
+                own = values.of(option)?;
+            }
+            Ok(is_known)
+        })?;
+        Ok((options, own))
+    }
+
+    #[test]
+    fn shared_options_own_options_and_what_is_wrong() {
+        let (options, own) = read("--strand x --keys 7 --own 5 --only SET --json").expect("it is right");
+        assert_eq!((options.strand.to_str(), options.keys, options.rounds), (Some("x"), 7, 3));
+        assert_eq!((options.only.as_deref(), options.json, own), (Some("SET"), true, 5));
+        for (line, told) in [
+            ("--keys 7", "usage: so"),
+            ("--strand x --keys 0", "usage: so"),
+            ("--strand x --keys", "--keys wants a value; usage: so"),
+            ("--strand x --own -1", "--own -1 makes no sense; usage: so"),
+            ("--strand x --frob", "unknown argument --frob; usage: so"),
+        ] {
+            assert_eq!(read(line).expect_err(line).to_string(), told);
+        }
+    }
+}
