@@ -70,6 +70,18 @@ impl Db<'_, '_> {
             collection => self.put(key, Payload::OffHeap(collection), Some(expire_at_ms)),
         }
     }
+    /// As [`Db::insert`], of a key that is not there. False when it is: nothing is changed then.
+    pub fn insert_new(&mut self, key: &Key<'_>, value: Value, expire_at_ms: Option<i64>) -> bool {
+        if self.locate(key).is_some() {
+            self.txn.garbage(Some(value));
+            return false;
+        }
+        match value {
+            Value::Str(s) => self.put_at(None, key, payload_of(s.view()), Some(expire_at_ms)),
+            collection => self.put_at(None, key, Payload::OffHeap(collection), Some(expire_at_ms)),
+        }
+        true
+    }
     /// As [`Db::insert`], of a string: a short one is copied into the table, a long one that lies in a blob is shared.
     #[inline]
     pub fn set_str(&mut self, key: &Key<'_>, value: StrRef<'_>, expire_at_ms: Option<i64>) -> bool {
@@ -233,7 +245,8 @@ impl Db<'_, '_> {
             true => frequency.map(|frequency| Usage::used_often(frequency, now_ms)),
             false => idle_s.map(|idle_s| Usage::idle_for(idle_s, now_ms)),
         };
-        let (Some(used), Some(at)) = (used, self.locate(key)) else { return };
+        let Some(used) = used else { return };
+        let Some(at) = self.locate(key) else { return };
         let slot = self.slot;
         self.shard(key).put_used(slot, at, used);
     }
@@ -334,8 +347,20 @@ impl Db<'_, '_> {
     /// Adds or replaces a record. `expire_at_ms`: `None` keeps that of the record that is there.
     #[inline]
     fn put(&mut self, key: &Key<'_>, payload: Payload<'_, Value>, expire_at_ms: Option<Option<i64>>) -> bool {
-        let expiry_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
         let at = self.locate(key);
+        self.put_at(at, key, payload, expire_at_ms);
+        at.is_some()
+    }
+    /// As [`Db::put`], of a key that was looked for.
+    #[inline]
+    fn put_at(
+        &mut self,
+        at: Option<At>,
+        key: &Key<'_>,
+        payload: Payload<'_, Value>,
+        expire_at_ms: Option<Option<i64>>,
+    ) {
+        let expiry_ms = expire_at_ms.map(|at| at.unwrap_or(i64::MAX));
         let (slot, clock) = (self.slot, self.txn.clock);
         let shard = self.changed(key);
         match at {
@@ -352,7 +377,6 @@ impl Db<'_, '_> {
             }
         }
         self.tell_change(key);
-        at.is_some()
     }
     #[inline]
     pub(crate) fn shard(&mut self, key: &Key<'_>) -> &mut Shard {

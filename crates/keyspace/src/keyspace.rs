@@ -255,6 +255,11 @@ impl Keyspace {
     pub fn shard_of(&self, hash: KeyHash) -> usize {
         self.shard_at(position_of(hash.0))
     }
+    /// Where keys of a hash lie: keys in this order lie shard by shard, and side by side within a shard.
+    #[inline]
+    pub fn place_of(&self, hash: KeyHash) -> u64 {
+        position_of(hash.0)
+    }
     /// Locks the shards of `hashes`, in ascending order, each once.
     #[inline]
     pub fn lock(&self, hashes: &[KeyHash], now_ms: i64) -> Txn<'_> {

@@ -1,13 +1,15 @@
 //! [`Batch`]: keys that were read from a file and are still to be put into the keyspace, on any thread.
 //!
-//! The keys of a batch are looked up together, so that the memory of the next comes while one is put.
+//! The keys of a batch are put in the order in which they lie in the keyspace, and are looked up together, so that the memory
+//! of the next comes while one is put.
 
 use super::file::{Loading, NotLoaded, Problem, shown};
-use strand_keyspace::{Key, Keyspace, Value};
+use strand_keyspace::types::string::Str;
+use strand_keyspace::{Key, Keyspace, Txn, Value};
 use strand_rdb::write::KeyHead;
 
 /// Keys of a batch.
-const KEYS_MAX: usize = 512;
+const KEYS_MAX: usize = 4096;
 /// Bytes of the file that a batch is made of, unless one value has more.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 /// Keys whose memory is asked for at once.
@@ -52,37 +54,47 @@ impl Batch {
         };
         std::mem::replace(self, next)
     }
-    /// Puts the keys into the keyspace.
+    /// Puts the keys into the keyspace, in the order in which they lie there: a shard is locked once for several of its keys,
+    /// and what one key has brought into the processor's cache serves its neighbours. Two of one key stay in the order of the file.
     ///
     /// # Errors
-    /// At a key that is there already. Those before it are put.
-    pub fn put(self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
+    /// At a key that is there already. Those before it in that order are put.
+    pub fn put(mut self, keyspace: &Keyspace) -> Result<(), NotLoaded> {
         let mut begin = 0;
-        let keys: Vec<Key<'_>> = self
-            .items
-            .iter()
-            .map(|item| keyspace.key(&self.keys[std::mem::replace(&mut begin, item.key_end)..item.key_end]))
-            .collect();
-        for (at, (item, key)) in self.items.into_iter().zip(&keys).enumerate() {
-            if at % AHEAD_KEYS == 0 {
+        let ends = self.items.iter().map(|item| item.key_end);
+        let keys = ends.map(|end| keyspace.key(&self.keys[std::mem::replace(&mut begin, end)..end]));
+        let mut order: Vec<(u64, usize, Key<'_>)> =
+            keys.enumerate().map(|(at, key)| (keyspace.place_of(key.hash), at, key)).collect();
+        order.sort_unstable_by_key(|(place, at, _)| (*place, *at));
+        let keys: Vec<Key<'_>> = order.iter().map(|(_, _, key)| *key).collect();
+        let mut put = 0;
+        for of_shard in keys.chunk_by(|a, b| keyspace.shard_of(a.hash) == keyspace.shard_of(b.hash)) {
+            for together in of_shard.chunks(AHEAD_KEYS) {
+                let first = order[put].1;
                 // Most files are of one database; a wrong one costs the hint alone.
-                keyspace.prefetch(item.db, &keys[at..keys.len().min(at + AHEAD_KEYS)]);
+                keyspace.prefetch(self.items[first].db, together);
+                let mut txn = keyspace.lock(&[together[0].hash], self.loading.now_ms);
+                for key in together {
+                    self.items[order[put].1].put(&mut txn, key, self.loading)?;
+                    put += 1;
+                }
             }
-            item.put(keyspace, key, self.loading)?;
         }
         Ok(())
     }
 }
 
 impl Item {
-    fn put(self, keyspace: &Keyspace, key: &Key<'_>, loading: Loading) -> Result<(), NotLoaded> {
-        let Item { db, head, value, offset, .. } = self;
-        let mut txn = keyspace.lock(&[key.hash], loading.now_ms);
+    /// Leaves nothing of worth where it was.
+    fn put(&mut self, txn: &mut Txn<'_>, key: &Key<'_>, loading: Loading) -> Result<(), NotLoaded> {
+        let value = std::mem::replace(&mut self.value, Value::Str(Str::Int(0)));
+        let Item { db, head, offset, .. } = *self;
         let mut db = txn.db(db);
-        if !loading.replace && db.peek(key).is_some() {
+        if loading.replace {
+            db.insert(key, value, head.expires_at_ms);
+        } else if !db.insert_new(key, value, head.expires_at_ms) {
             return Err(NotLoaded { offset, problem: Problem::Duplicate(shown(key.bytes)) });
         }
-        db.insert(key, value, head.expires_at_ms);
         if head.expires_at_ms.is_none_or(|at| at > loading.now_ms) {
             db.set_usage(key, head.idle_s, head.freq);
         }

@@ -148,14 +148,17 @@ fn a_full_disk_is_an_error() {
     save(snapshot(&f.keyspace), &SAVING, &mut Full(size)).unwrap();
 }
 
+fn text(reply: Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) | Reply::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        other => panic!("no text: {other:?}"),
+    }
+}
+
 #[test]
 fn files_are_exchanged_with_redis_server() {
     let server = Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
     let mut redis = server.connect().expect("a connection");
-    let text = |reply: Reply| match reply {
-        Reply::Bulk(bytes) | Reply::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-        other => panic!("no text: {other:?}"),
-    };
     let Reply::Array(dir) = redis.call(&["CONFIG", "GET", "dir"]).unwrap() else { panic!("a pair") };
     let dump = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder"))).join("dump.rdb");
     let mut f = filled();
@@ -178,4 +181,58 @@ fn files_are_exchanged_with_redis_server() {
     assert_eq!(dataset_digest(&again, START_MS).to_hex(), digest);
     let (ours, theirs) = (saved(&again, &SAVING).len(), file.len());
     assert!(ours * 100 < theirs * 103, "{ours} bytes, redis-server writes {theirs}");
+}
+
+/// A key twice in a file, near and far from itself: redis-server does not start with it, and neither is it loaded here. Where
+/// keys are replaced the last one stays.
+#[test]
+fn a_key_twice_is_refused_as_by_redis_server() {
+    for between in [0, 3, 10_000] {
+        let mut file = b"REDIS0010\xfe\0\0\x03key\x03one".to_vec();
+        for n in 0..between {
+            file.extend(format!("\0\x08b{n:07}\x01v").bytes());
+        }
+        file.extend(b"\0\x03key\x03two");
+        let offset = file.len() as u64;
+        file.extend(b"\xff\0\0\0\0\0\0\0\0");
+        let keyspace = || Keyspace::new(16, 16, [1, 2, 3, 4]);
+        let refused = loaded(&file, &keyspace(), LOADING).unwrap_err();
+        assert!(
+            matches!(&refused.problem, Problem::Duplicate(key) if key == "key") && refused.offset == offset,
+            "{refused}"
+        );
+        let replaced = keyspace();
+        loaded(&file, &replaced, Loading { replace: true, ..LOADING }).unwrap();
+        assert_eq!(replaced.len(0), between + 1);
+        let key = replaced.key(b"key");
+        let mut txn = replaced.lock(&[key.hash], START_MS);
+        let found = txn.db(0).peek(&key).and_then(|record| match record.value() {
+            strand_keyspace::ValueRef::Str(value) => Some(value.to_blob().to_vec()),
+            _ => None,
+        });
+        assert_eq!(found.as_deref(), Some(&b"two"[..]));
+    }
+    // A server of redis-server's has the folder, and goes with it.
+    let server = Server::redis(&["--enable-debug-command", "yes"], None).expect("redis-server");
+    let mut client = server.connect().expect("it listens");
+    let Ok(Reply::Array(dir)) = client.call(&["CONFIG", "GET", "dir"]) else { panic!("no array") };
+    let folder = PathBuf::from(text(dir.into_iter().nth(1).expect("a folder")));
+    let file = b"REDIS0010\xfe\0\0\x01k\x011\0\x01k\x012\xff\0\0\0\0\0\0\0\0";
+    std::fs::write(folder.join("twice.rdb"), file).expect("ours");
+    let mut redis = std::process::Command::new("timeout");
+    redis.args([
+        "60",
+        "redis-server",
+        "--port",
+        "0",
+        "--unixsocket",
+        "twice.sock",
+        "--crash-log-enabled",
+        "no",
+    ]);
+    redis.args(["--dbfilename", "twice.rdb", "--dir"]).arg(&folder);
+    let ended = redis.output().expect("redis-server is installed");
+    assert!(!ended.status.success());
+    let told = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(told.contains("RDB has duplicated key 'k' in DB 0"), "{told}");
 }
