@@ -5,6 +5,7 @@
 //! to the disk, and renamed; then the folder is brought to the disk. So a crash, a full disk or an error leaves the old
 //! file as it was.
 
+use super::page_cache::PageCache;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
@@ -55,9 +56,16 @@ pub fn replace(folder: &Path, name: &str, in_parts: bool, write: &mut WriteFile<
 fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
     thread::scope(|scope| {
         let (ask, asked) = mpsc::sync_channel(SYNCS_AHEAD_MAX);
-        let sync = move || asked.iter().try_for_each(|()| file.sync_data());
+        let cache = PageCache::default();
+        let sync = move || {
+            asked.iter().try_for_each(|written: u64| {
+                file.sync_data()?;
+                cache.give_back(file, written);
+                Ok(())
+            })
+        };
         let syncs = thread::Builder::new().name("save-sync".into()).spawn_scoped(scope, sync)?;
-        let mut synced = Synced { file, ask, unsynced_bytes: 0 };
+        let mut synced = Synced { file, ask, bytes: 0, unsynced_bytes: 0 };
         let wrote = write(&mut synced);
         drop(synced);
         // The reason of a write that failed may be a sync that failed before it.
@@ -68,16 +76,21 @@ fn write_and_sync(file: &File, write: &mut WriteFile<'_>) -> io::Result<()> {
 /// A file that another thread brings to the disk while it is written.
 struct Synced<'f> {
     file: &'f File,
-    ask: mpsc::SyncSender<()>,
+    /// Is told how much is written.
+    ask: mpsc::SyncSender<u64>,
+    bytes: u64,
     unsynced_bytes: usize,
 }
 
 impl Write for Synced<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let wrote = self.file.write(bytes)?;
+        self.bytes += wrote as u64;
         self.unsynced_bytes += wrote;
         if self.unsynced_bytes >= SYNC_BYTES {
-            self.ask.send(()).map_err(|_| io::Error::other("the file cannot be brought to the disk"))?;
+            self.ask
+                .send(self.bytes)
+                .map_err(|_| io::Error::other("the file cannot be brought to the disk"))?;
             self.unsynced_bytes = 0;
         }
         Ok(wrote)

@@ -3,6 +3,7 @@
 //! It is opened once, by an absolute path: CONFIG SET dir does not move it. A lock keeps other servers out of it.
 
 use super::disk::{self, DirLock};
+use super::page_cache::PageCache;
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -30,7 +31,12 @@ impl DiskFolder {
         match std::fs::create_dir(&path) {
             Ok(()) => File::open(&outside)?.sync_all()?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-            Err(e) => return Err(e),
+            Err(e) => {
+                let outside = outside.display();
+                let why =
+                    format!("it cannot be made in {outside}: {e}. Give a dir that this server may write to");
+                return Err(io::Error::new(e.kind(), why));
+            }
         }
         let (lock, _) = DirLock::take(&path, file).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock => io::Error::other(format!(
@@ -62,7 +68,8 @@ impl Folder for DiskFolder {
         }
         // A new name must be on the disk before anything in the file is said to be.
         self.sync()?;
-        Ok(Box::new(Growing { file: Arc::new(OnDisk(file)), bytes: metadata.len() }))
+        let file = Arc::new(OnDisk { file, cache: PageCache::default() });
+        Ok(Box::new(Growing { file, bytes: metadata.len() }))
     }
     fn cut(&self, name: &str, bytes: u64) -> io::Result<()> {
         let file = File::options().write(true).open(self.path.join(name))?;
@@ -88,19 +95,22 @@ struct Growing {
     bytes: u64,
 }
 
-struct OnDisk(File);
+struct OnDisk {
+    file: File,
+    cache: PageCache,
+}
 
 impl AppendFile for Growing {
     fn bytes(&self) -> u64 {
         self.bytes
     }
     fn append(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let wrote = (&self.file.0).write_vectored(slices)?;
+        let wrote = (&self.file.file).write_vectored(slices)?;
         self.bytes += wrote as u64;
         Ok(wrote)
     }
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.0.set_len(bytes)?;
+        self.file.file.set_len(bytes)?;
         self.bytes = bytes;
         Ok(())
     }
@@ -111,6 +121,10 @@ impl AppendFile for Growing {
 
 impl SyncFile for OnDisk {
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        // What is added while the disk works may be in memory only.
+        let before = self.file.metadata().map_or(0, |metadata| metadata.len());
+        self.file.sync_data()?;
+        self.cache.give_back(&self.file, before);
+        Ok(())
     }
 }

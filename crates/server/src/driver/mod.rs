@@ -22,6 +22,7 @@ mod log_lines;
 mod logging;
 mod manager;
 mod otlp;
+mod page_cache;
 mod peer;
 mod profiles;
 mod signal;
