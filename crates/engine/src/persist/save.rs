@@ -323,17 +323,24 @@ impl Engine {
     }
     /// Counts keys, waits where `rdb-key-save-delay` says so, and ends what was cancelled.
     fn save_progress(&self, running: &Running) -> impl Fn(u64) -> io::Result<()> {
-        let before = Cell::new(0);
+        let goes_on = self.paced(&running.cancel);
         move |keys| {
             running.keys_done.store(keys, Relaxed);
+            goes_on(keys)
+        }
+    }
+    /// Called with the number of keys so far: waits where `rdb-key-save-delay` says so, and ends what was cancelled.
+    pub(super) fn paced(&self, cancel: &AtomicBool) -> impl Fn(u64) -> io::Result<()> {
+        let before = Cell::new(0);
+        move |keys| {
             let delay_us = self.config.number(Opt::RdbKeySaveDelay).max(0) as u64;
             if delay_us > 0 {
-                (before.get()..keys).take_while(|_| !running.cancel.load(Relaxed)).for_each(|_| {
+                (before.get()..keys).take_while(|_| !cancel.load(Relaxed)).for_each(|_| {
                     self.host.nap_us(delay_us);
                 });
             }
             before.set(keys);
-            match running.cancel.load(Relaxed) {
+            match cancel.load(Relaxed) {
                 true => Err(io::ErrorKind::Interrupted.into()),
                 false => Ok(()),
             }

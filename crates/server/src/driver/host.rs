@@ -176,7 +176,10 @@ impl ServerHost {
             std::io::ErrorKind::WouldBlock => format!(
                 "another server (process {e}) saves to {name} in this folder: give this one another dir or dbfilename"
             ),
-            _ => format!("cannot lock {name} by {name}.lock: {e}"),
+            _ => format!(
+                "cannot lock {name} by {name}.lock in {}: {e}. Give a dir that this server may write to",
+                folder.display()
+            ),
         })?;
         *lock = Some(new);
         if left > 0 {

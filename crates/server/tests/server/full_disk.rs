@@ -148,3 +148,25 @@ fn a_snapshot_that_has_no_room_leaves_the_old_one() {
         told
     });
 }
+
+/// Where nobody may write, not even root: a server starts as redis-server does, and says why it saves nothing.
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let server = crate::harness::Server::start(&["--dir", "/proc", "--save", "60 1"]);
+    let mut client = crate::aof::link(&server);
+    assert_eq!(call(&mut client, &["SAVE"]), "ERR");
+    let mut command = std::process::Command::new("timeout");
+    let args =
+        ["--http-port", "0", "--port", "0", "--bind", "127.0.0.1", "--dir", "/proc", "--appendonly", "yes"];
+    let refused = command.args(["60", STRAND, "serve"]).args(args).output().expect("the built binary starts");
+    assert_eq!(refused.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    for part in ["cannot use the folder appendonlydir", "cannot be made in /proc", "Give a dir that"] {
+        assert!(told.contains(part), "no {part:?} in {told}");
+    }
+    // The other of the two says so in its log as it starts.
+    assert!(
+        told.contains("snapshots cannot be written: cannot lock dump.rdb by dump.rdb.lock in /proc"),
+        "{told}"
+    );
+}

@@ -29,6 +29,7 @@ mod neighbours;
 mod pack4;
 mod peers;
 mod pubsub;
+mod save_beside;
 mod saving;
 mod scripts;
 mod stopping;

@@ -550,15 +550,32 @@ fn a_damaged_file_is_refused_and_left_as_it_is() {
     drop((client, server));
     let path = folder.path().join("dump.rdb");
     let good = std::fs::read(&path).expect("there");
-    for (what, bytes) in [
-        ("cut", good[..good.len() - 9].to_vec()),
-        ("another program's", b"#!/bin/sh\nexit 0\n".to_vec()),
-        ("empty", Vec::new()),
-        ("a newer version's", [b"REDIS0099", &good[9..]].concat()),
-        ("checksum", [&good[..good.len() - 1], &[good[good.len() - 1] ^ 1]].concat()),
+    let of = |body: &[u8]| [b"REDIS0010\xfe\0", body, b"\xff\0\0\0\0\0\0\0\0"].concat();
+    for (what, bytes, expected) in [
+        ("cut", good[..good.len() - 9].to_vec(), "the input ends too early"),
+        (
+            "another program's",
+            b"#!/bin/sh\nexit 0\n".to_vec(),
+            "at offset 0: no RDB file: it does not begin with",
+        ),
+        ("empty", Vec::new(), "at offset 0: the input ends too early"),
+        ("a newer version's", [b"REDIS0099", &good[9..]].concat(), "RDB version 99 is not read: 1 to "),
+        (
+            "checksum",
+            [&good[..good.len() - 1], &[good[good.len() - 1] ^ 1]].concat(),
+            "wrong checksum: the bytes have ",
+        ),
+        ("an unknown type", of(b"\x63\x01k\x01v"), "at offset 14: value type 99 is unknown"),
+        ("a key twice", of(b"\0\x01k\x011\0\x01k\x012"), "at offset 21: key \"k\" is there already"),
+        ("a database that is not there", of(b"\xfe\x20"), "at offset 13: database 32; the server has 16"),
+        (
+            "a string that is too long",
+            of(b"\0\x81\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            "at most 536870912 are read",
+        ),
     ] {
         std::fs::write(&path, bytes).expect("ours");
         let told = assert_refused(folder.path(), what);
-        assert!(told.contains("dump.rdb"), "{told}");
+        assert!(told.contains(expected), "{what}: no {expected:?} in {told}");
     }
 }

@@ -310,10 +310,7 @@ impl Engine {
         let mut snapshot = Some(snapshot);
         folder.replace(&name, in_parts, &mut |out| {
             let snapshot = snapshot.take().ok_or_else(|| io::Error::other("it is written once"))?;
-            let goes_on = |_keys| match self.persist.aof.cancel.load(Relaxed) {
-                true => Err(io::ErrorKind::Interrupted.into()),
-                false => Ok(()),
-            };
+            let goes_on = self.paced(&self.persist.aof.cancel);
             self.write_base_file(is_rdb, snapshot, now, &goes_on, out)
         })?;
         self.persist.aof.status.lock().last_kept_bytes = load.peak_bytes();
