@@ -9,8 +9,8 @@ use crate::cost::{Cost, LONG_ELEMENTS, Merge, SlowPath};
 use crate::dispatch;
 use crate::lookup::lookup;
 use crate::on_copy;
-use crate::run::execute;
-use crate::spec::{CommandSpec, Exec};
+use crate::run::{execute, needs_all_shards};
+use crate::spec::{CommandSpec, Exec, Flags};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use strand_chain::Chain;
@@ -267,6 +267,52 @@ fn header(reply: &mut Chain) -> i64 {
     reply.peek(&mut line[..=end]);
     reply.advance(end + 1);
     parse_int(&line[1..end - 1]).expect("a handler of this kind answers with a number or an array")
+}
+
+/// Copies of the records at some keys, of one moment, for several commands that only read.
+#[derive(Debug)]
+pub struct Copies(Keyspace);
+
+impl Copies {
+    /// Copies the records at `keys` of the call's database. Values share what they are made of, so a large one costs as little
+    /// as a small one. The reads count as uses of the keys.
+    ///
+    /// # Panics
+    /// When the shard of a key is not held by `txn`.
+    pub fn of(keys: &[Key<'_>], txn: &mut Txn<'_>, call: &mut LaneCall<'_>) -> Copies {
+        let read =
+            |key| txn.db(call.db).get(key).map(|record| (record.value().to_value(), record.expire_at_ms()));
+        let records = keys.iter().map(read).collect();
+        let copies = copies_of(call);
+        fill(&copies, 0, keys, records, call.now_ms);
+        Copies(copies)
+    }
+    /// Runs a command that only reads, for which [`reads_copies`] is true; its reply goes to `out`, which is empty.
+    ///
+    /// # Errors
+    /// The text of an error reply, which is in `out` too.
+    ///
+    /// # Panics
+    /// When the command does not run on keys.
+    pub fn run(
+        &self,
+        spec: &CommandSpec,
+        args: Args<'_>,
+        call: &mut LaneCall<'_>,
+        out: &mut Chain,
+    ) -> Result<Lookups, Vec<u8>> {
+        let run = spec.exec.on_keys().expect("a command that runs on keys");
+        on_copies(spec, run, args, &self.0, call, out)
+    }
+}
+
+/// True when the command reads the values at its keys and nothing else, so that copies of the records answer as well. It does
+/// not ask how a key was used (OBJECT, MEMORY, EXISTS), and not for other keys.
+pub fn reads_copies(spec: &CommandSpec) -> bool {
+    let reads_values = spec.flags.has(Flags::READONLY) && !matches!(spec.group, "generic" | "server");
+    let is_whole =
+        matches!(spec.exec, Exec::Inline(_) | Exec::Estimated(_, _, SlowPath::View(_) | SlowPath::Snapshot));
+    reads_values && is_whole && !spec.keys.is_empty() && !needs_all_shards(spec)
 }
 
 /// Runs the handler on database 0 of a keyspace that nobody else knows, so that it may pause; the reply goes to `out`.

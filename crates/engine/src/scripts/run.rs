@@ -1,4 +1,4 @@
-//! [`Run`]: one run of a script on the shards that it long_locks: what the script may call, and when it has to stop.
+//! [`Run`]: one run of a script on the shards that it holds: what the script may call, and when it has to stop.
 //!
 //! A first try ([`Mode::Worker`], [`Mode::Lane`]) holds the shards of the declared keys and keeps what it overwrites
 //! ([`Undo`]). When it turns out to be too long for a worker, or to need a key that it had not declared, everything is put

@@ -1,10 +1,10 @@
 //! Transactions: MULTI queues commands, EXEC runs them at one moment, WATCH makes EXEC depend on keys.
 //!
 //! EXEC holds the shards of all keys of all queued commands (every shard, where a command needs more than its keys) and runs
-//! the commands one after the other; the shards are let go after the last. A transaction of commands on data alone that
-//! costs much, by its arguments or by the data, runs on a helper thread, with its shards announced. Commands about
-//! the server (INFO, CONFIG) run after
-//! the shards are let go, with their replies in the right place.
+//! the commands one after the other; it unlocks the shards after the last one. A transaction of commands on data alone that
+//! costs much, by its arguments or by the data, runs on a helper thread, with a long lock on its shards. A long one that only
+//! reads values runs on copies of the records and holds nothing. Commands about the server (INFO, CONFIG) run after
+//! the shards are unlocked, with their replies in the right place.
 
 use super::commands;
 use super::data::lock_taken_shards;
@@ -24,10 +24,10 @@ use strand_chain::Chain;
 use strand_commands::call::{KeyRights, LaneCall};
 use strand_commands::cost::{self, LONG_ELEMENTS};
 use strand_commands::dispatch::{self, Resolved};
-use strand_commands::long;
+use strand_commands::long::{self, Copies};
 use strand_commands::run::{self, Context};
 use strand_commands::spec::{CommandSpec, Exec, Flags, SessionCommand};
-use strand_keyspace::{KeyHash, Keyspace, Txn};
+use strand_keyspace::{Key, KeyHash, Keyspace, Txn};
 use strand_wire::args::{Args, Argv};
 use strand_wire::reply::Reply;
 
@@ -38,6 +38,9 @@ const ABORTED: &str = "EXECABORT Transaction discarded because of previous error
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 /// Elements in one step of a transaction that runs on a worker: what it costs at least.
 const COMMAND_ELEMENTS: usize = 1;
+
+/// Most keys of a transaction that is run on copies of their records: with more of them the copies cost as much as the commands.
+const COPIED_KEYS_MAX: usize = 1024;
 
 /// A transaction of so many commands finds room for them.
 const USUAL_COMMANDS: usize = 16;
@@ -407,9 +410,77 @@ impl Transaction {
         }
         sum
     }
-    /// Runs on a helper thread, with its shards announced to those who need one of them.
+    /// The keys of a transaction that only reads what is at few keys: then copies of the records answer as well.
+    fn keys_to_copy<'a>(&'a self, keyspace: &Keyspace) -> Option<Vec<Key<'a>>> {
+        let is_few = self.commands.len() <= COPIED_KEYS_MAX;
+        if !is_few || !self.commands.iter().all(|queued| long::reads_copies(queued.spec)) {
+            return None;
+        }
+        let keys =
+            self.commands.iter().flat_map(|Queued { spec, argv }| long::keys(spec, argv.args(), keyspace));
+        let keys: Vec<Key<'_>> = keys.take(COPIED_KEYS_MAX + 1).collect();
+        (keys.len() <= COPIED_KEYS_MAX).then_some(keys)
+    }
+    /// Runs on copies of the records at `keys`: the shards are held for as long as it takes to make these.
+    fn run_on_copies(
+        &self,
+        keys: &[Key<'_>],
+        engine: &Arc<Engine>,
+        call: &mut LaneCall<'_>,
+        job: &LaneJob,
+        now: Now,
+    ) {
+        let mut txn = call.hold_shards(&self.shards);
+        txn.set_no_touch(call.no_touch);
+        if !self.watch.is_unchanged(&txn) {
+            return call.reply.null_array();
+        }
+        let copies = Copies::of(keys, &mut txn, call);
+        for Queued { spec, argv } in &self.commands {
+            // While the shards are held: a change after that is told.
+            engine.remember(&job.client, job.caching, spec, argv.args());
+        }
+        drop(txn);
+        let slot = job.client.peer.worker;
+        call.reply.array(self.commands.len());
+        for Queued { spec, argv } in &self.commands {
+            let mut reply = Chain::new();
+            if let Err(denied) = job.user.check(spec, argv.args(), &mut || true) {
+                Reply::new(&mut reply, job.protocol).error(&no_longer_allowed(denied));
+                call.reply.raw(reply);
+                continue;
+            }
+            let id = engine.stats.ids.of(spec);
+            engine.stats.command(slot, id, PerCommand::Calls, 1);
+            if engine.monitors.any() {
+                engine.tell_monitors(spec, argv.args(), job.db, Caller::Client(&job.client), now);
+            }
+            let began_ns = engine.host.mono_ns();
+            match copies.run(spec, argv.args(), call, &mut reply) {
+                Ok(lookups) => {
+                    call.lookups.hits += lookups.hits;
+                    call.lookups.misses += lookups.misses;
+                }
+                Err(text) => {
+                    let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+                    engine.stats.error(slot, code);
+                    engine.stats.command(slot, id, PerCommand::Failed, 1);
+                }
+            }
+            let took_ns = engine.host.mono_ns().saturating_sub(began_ns);
+            engine.note_lap(&job.client, spec, argv.args(), now, took_ns);
+            call.reply.raw(reply);
+            if call.reply.is_over() {
+                break;
+            }
+        }
+    }
+    /// Runs on a helper thread: on copies where that will do, else with its shards held and a long lock on them.
     pub(super) fn run_on_lane(&self, engine: &Arc<Engine>, call: &mut LaneCall<'_>, job: &LaneJob, now: Now) {
         let keyspace = call.keyspace;
+        if let Some(keys) = self.keys_to_copy(keyspace) {
+            return self.run_on_copies(&keys, engine, call, job, now);
+        }
         let mut out = Chain::new();
         let mut txn = call.hold_shards(&self.shards);
         txn.set_no_touch(call.no_touch);

@@ -159,6 +159,44 @@ fn a_transaction_that_the_data_makes_long_leaves_the_worker() {
 }
 
 #[test]
+fn a_long_transaction_that_only_reads_holds_nothing_and_sees_one_moment() {
+    let mut server = Server::new();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let words: Vec<String> = (0..3000).map(|i| i.to_string()).collect();
+    b.run(&server, &format!("RPUSH list {}", words.join(" ")));
+    b.script(&server, &[("SET s before", "+OK|"), ("SET n 1", "+OK|")]);
+    a.script(&server, &[("WATCH n", "+OK|"), ("MULTI", "+OK|")]);
+    for line in ["LRANGE list 0 -1", "LLEN list", "GET s", "HGET s f", "MGET s none", "LRANGE list 0 -1"] {
+        assert_eq!(a.run(&server, line), "+QUEUED|");
+    }
+    a.hold_jobs = true;
+    a.feed(b"EXEC\r\n", usize::MAX);
+    assert_eq!(a.drive(&server), Stop::Parked);
+    let job = a.job.take().expect("a job");
+    let (writer, writes) = (std::cell::RefCell::new(b), std::cell::Cell::new(0));
+    let done = job.run(server.now, &|| {
+        // The first pause comes before the shards are locked for the copies.
+        if writes.replace(writes.get() + 1) == 1 {
+            let mut b = writer.borrow_mut();
+            b.script(&server, &[("RPUSH list x", ":3001|"), ("SET s after", "+OK|"), ("INCR n", ":2|")]);
+        }
+    });
+    assert!(writes.get() > 1, "a long command pauses");
+    a.session.lane_done(done);
+    assert_eq!(a.drive(&server), Stop::Read);
+    let replies = a.replies();
+    let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value|";
+    assert!(replies.starts_with("*6|*3000|$1|0|") && replies.ends_with("$4|2999|"), "{:.40}", replies);
+    assert!(replies.contains(&format!("|:3000|$6|before|{wrong_type}*2|$6|before|$-1|*3000|")));
+
+    a.script(&server, &[("WATCH n", "+OK|"), ("MULTI", "+OK|"), ("LRANGE list 0 -1", "+QUEUED|")]);
+    a.run(&server, "LRANGE list 0 -1");
+    writer.borrow_mut().run(&server, "INCR n");
+    a.hold_jobs = false;
+    assert_eq!(a.run(&server, "EXEC"), "*-1|", "a watched key has changed");
+}
+
+#[test]
 fn a_long_transaction_leaves_the_worker_whole() {
     let mut server = Server::new();
     let (mut a, mut b) = (server.connect(), server.connect());

@@ -1,4 +1,4 @@
-//! [`Fields`]: the table form of a hash: a extendible table of pairs, so that a hash of millions of fields grows, shrinks
+//! [`Fields`]: the table form of a hash: an extendible table of pairs, so that a hash of millions of fields grows, shrinks
 //! and is scanned a segment at a time, as the keyspace is, and so that its clone is a snapshot that costs little.
 
 use super::Bytes;

@@ -26,7 +26,7 @@ use strand_commands::call::{LaneCall, RunsOn};
 /// Number of slots. When there are more threads, some share a slot.
 const SLOTS: usize = 64;
 
-/// The sets and the thread_sets of all threads.
+/// The sets, and the caches of all threads.
 #[derive(Debug)]
 pub(crate) struct Registry {
     sets: RwLock<BTreeMap<Vec<u8>, Arc<Set>>>,
@@ -252,7 +252,7 @@ impl Registry {
         retired.retain(|set| set.strong_count() > 0);
         retired.push(Arc::downgrade(set));
     }
-    /// Drops the thread_sets at old sets from every slot.
+    /// Drops the caches of old sets from every slot.
     fn sweep(&self) {
         for slot in &self.slots {
             let left = self.update(&mut slot.0.lock());
