@@ -10,7 +10,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy   dependency edges, module docs, dead paths in documents, file sizes, licences"
+                "usage: cargo xtask tidy   dependency edges, module docs, dead paths, links and make targets in documents, \
+                 file sizes, banned words, licences"
             );
             ExitCode::from(2)
         }

@@ -1,0 +1,37 @@
+//! What the tree has that the rules forbid since. These tables only shrink: mend a place, then lower its number. A new entry
+//! is never right.
+
+/// Files that are longer than the ceiling, with the lines that each may have.
+pub(super) const LONG_FILES: &[(&str, usize)] = &[
+    ("crates/commands/src/families/keyspace_wide.rs", 640),
+    ("crates/engine/tests/session/blocking.rs", 601),
+    ("crates/import/src/container.rs", 649),
+    ("crates/import/src/job.rs", 867),
+    ("crates/keyspace/src/extendible/segment.rs", 734),
+    ("crates/keyspace/src/shard.rs", 637),
+    ("crates/keyspace/src/types/stream/map.rs", 607),
+    ("crates/script/src/cjson.rs", 697),
+    ("crates/server/tests/server/aof.rs", 743),
+    ("crates/server/tests/server/http.rs", 652),
+    ("crates/server/tests/server/pubsub.rs", 802),
+];
+
+/// Lines of comments with a banned word, by folder. A folder that is not here has none.
+pub(super) const BANNED_WORDS: &[(&str, usize)] = &[
+    ("crates/banana/", 3),
+    ("crates/bench/", 18),
+    ("crates/chain/", 2),
+    ("crates/cli/", 4),
+    ("crates/commands/", 27),
+    ("crates/diag/", 1),
+    ("crates/digest/", 2),
+    ("crates/engine/", 74),
+    ("crates/import/", 18),
+    ("crates/keyspace/", 46),
+    ("crates/rdb/", 4),
+    ("crates/ring/", 6),
+    ("crates/script/", 7),
+    ("crates/search/", 1),
+    ("crates/server/", 30),
+    ("crates/testkit/", 6),
+];
