@@ -1,4 +1,5 @@
-//! [`Buffers`]: the memory that the kernel receives into, and the ring of descriptions by which it is given to it.
+//! [`Buffers`]: the memory that the kernel receives into, and the ring of descriptions that passes it to the
+//! kernel.
 
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
@@ -7,25 +8,25 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Bytes of one buffer: what a connection reads at a time.
+/// Bytes of one buffer: the usual read size of a connection.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
-/// Buffers of a worker, a power of two: 2 MiB, all resident, since the kernel takes them in turn. A socket that finds none
-/// is asked again in the next turn.
+/// Buffers of a worker, a power of two. 2 MiB, all resident, because the kernel uses them in turn. A socket that
+/// finds no free buffer tries again in the next turn.
 pub(crate) const BUFFERS: u16 = 128;
-/// The group that receive requests name.
+/// The buffer group named in receive requests.
 pub(crate) const GROUP: u16 = 1;
 
-/// A buffer that the kernel has filled; give it back with [`Buffers::give`].
+/// A buffer filled by the kernel. Return it with [`Buffers::give`].
 #[derive(Debug)]
 pub(crate) struct FilledBuffer {
     id: u16,
     len: usize,
-    /// Bytes of it that were read.
+    /// Bytes of the buffer that are read.
     pub(crate) read: usize,
 }
 
-/// The buffers of one ring. Once something was received never freed: the kernel may write to them as long as the process
-/// lives.
+/// The buffers of one ring. After the first receive they are never freed, because the kernel may write to them as
+/// long as the process lives.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     /// `count` descriptions, read by the kernel up to the tail.
@@ -50,7 +51,7 @@ impl Buffers {
         (0..count).for_each(|id| buffers.give(FilledBuffer { id, len: 0, read: 0 }));
         Ok(buffers)
     }
-    /// Takes them from the kernel, on a ring that was never asked for anything, and frees them.
+    /// Takes the buffers back from the kernel and frees them. Only for a ring that has never had a request.
     pub(crate) fn free_unused(self, ring: &IoUring) -> io::Result<()> {
         ring.submitter().unregister_buf_ring(GROUP)?;
         let (descriptions, contents) = (descriptions(self.count)?, contents(self.count)?);
@@ -60,12 +61,12 @@ impl Buffers {
         unsafe { dealloc(self.memory.as_ptr(), contents) };
         Ok(())
     }
-    /// What a completion says that the kernel has put into buffer `id`.
+    /// The buffer `id` with the `len` bytes that a completion reports.
     pub(crate) fn held(&self, id: u16, len: usize) -> FilledBuffer {
         assert!(id < self.count && len <= BUFFER_BYTES, "the kernel fills the buffers that it was given");
         FilledBuffer { id, len, read: 0 }
     }
-    /// The bytes of `held` that were not read.
+    /// The unread bytes of `held`.
     pub(crate) fn bytes(&self, held: &FilledBuffer) -> &[u8] {
         // SAFETY: the id is below `count`.
         let start = unsafe { self.memory.add(usize::from(held.id) * BUFFER_BYTES) };
@@ -74,7 +75,7 @@ impl Buffers {
         let all = unsafe { std::slice::from_raw_parts(start.as_ptr(), held.len) };
         &all[held.read..]
     }
-    /// Gives a buffer back to the kernel.
+    /// Returns a buffer to the kernel.
     pub(crate) fn give(&mut self, held: FilledBuffer) {
         let at = usize::from(self.tail % self.count);
         // SAFETY: as in `bytes`.
@@ -98,12 +99,12 @@ impl Buffers {
     }
 }
 
-/// The descriptions: the kernel wants them on pages of their own.
+/// The layout of the descriptions. The kernel requires whole pages.
 fn descriptions(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * size_of::<BufRingEntry>())
 }
 
-/// What the buffers hold.
+/// The layout of the buffers' memory.
 fn contents(count: u16) -> io::Result<Layout> {
     pages(usize::from(count) * BUFFER_BYTES)
 }
@@ -112,7 +113,7 @@ fn pages(bytes: usize) -> io::Result<Layout> {
     Layout::from_size_align(bytes, rustix::param::page_size()).map_err(io::Error::other)
 }
 
-/// Zeroed memory, for good.
+/// Allocates zeroed memory that is never freed.
 fn leak(layout: Layout) -> io::Result<NonNull<u8>> {
     // SAFETY: the size is not 0.
     let memory = unsafe { alloc_zeroed(layout) };

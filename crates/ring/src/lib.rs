@@ -1,13 +1,13 @@
-//! Sockets on an io_uring: bytes are received into buffers that the ring shares with the kernel, by one standing request
-//! a socket, and sends of many sockets are submitted with one system call.
+//! Sockets on an io_uring. Each socket has one standing request, which receives bytes into buffers shared with the
+//! kernel. One system call submits the sends of many sockets.
 //!
-//! [`Ring`] belongs to one thread; [`Port`] is one socket on it. Nothing blocks and nothing here is a future: a port is
-//! asked with a task's context and wakes that task, and whoever drives the ring calls [`Ring::turn`] when its descriptor
-//! is readable or [`Ring::poll_queued`] says so.
+//! A [`Ring`] belongs to one thread, and a [`Port`] is one socket on it. Nothing here blocks, and nothing is a
+//! future: a task polls a port with its context, and the port wakes the task. The driver of the ring calls
+//! [`Ring::turn`] when the ring's descriptor is readable or [`Ring::poll_queued`] is ready.
 //!
-//! **Invariant:** must not know anything of ours but the chain. With `strand-chain` the only place with `unsafe`: what
-//! the kernel reads or writes is owned by the ring until the kernel says that it is done with it, and is leaked rather
-//! than freed when the ring ends earlier.
+//! **Invariant:** this crate knows nothing about the rest of Strand but the chain. Besides `strand-chain` and
+//! `strand-pages` it is the only crate with `unsafe`: the ring owns all memory that the kernel reads or writes
+//! until the kernel has released it. If the ring ends earlier, the memory is leaked, not freed.
 
 #[allow(unsafe_code)]
 mod buffers;

@@ -11,20 +11,20 @@ use std::sync::atomic::AtomicU64;
 use std::task::Context;
 use strand_chain::Chain;
 
-/// A target of at least this length is part of a large value.
+/// A target of at least this length belongs to a large value.
 const LARGE_BYTES_MIN: usize = 32 * 1024;
-/// A large value of which so much has come is read from the socket itself into its own memory, without the copy that the
-/// kernel's buffers cost.
+/// After this many bytes of a large value, the rest is read from the socket directly into its memory. This saves
+/// the copy from the shared buffers.
 const DIRECT_BYTES_MIN: usize = 256 * 1024;
-/// Bytes of one send: the kernel counts them in 32 bits.
+/// Most bytes of one send: the kernel counts them in 32 bits.
 const SENT_BYTES_MAX: usize = 1 << 30;
 
-/// What a port is ready for.
+/// The readiness of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// [`Port::read`] gives bytes, the end or an error.
+    /// [`Port::read`] returns bytes, the end or an error.
     pub read: bool,
-    /// [`Port::write`] takes bytes or gives an error.
+    /// [`Port::write`] takes bytes or returns an error.
     pub write: bool,
     /// The connection is broken.
     pub gone: bool,
@@ -41,31 +41,31 @@ impl Port {
     pub(crate) fn new(ring: Ring, socket: Rc<TcpStream>, index: usize) -> Port {
         Port { ring, socket, index }
     }
-    /// The socket, for its options; it is read and written by the ring only.
+    /// The socket, for its options. Only the ring reads and writes it.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
-    /// Tells `meter` from now on how many bytes are held in memory of the port's own that its task has not read.
+    /// Keeps `meter` equal to [`Port::unread_bytes`].
     pub fn measure(&self, meter: Arc<AtomicU64>) {
         let mut inner = self.ring.inner.borrow_mut();
         let slot = inner.slot(self.index);
         slot.meter = Some(meter);
         slot.measure();
     }
-    /// Bytes that are held in memory of the port's own, which its task has not read.
+    /// Unread bytes held in the port's own memory.
     pub fn unread_bytes(&self) -> usize {
         self.ring.inner.borrow_mut().slot(self.index).spilled.len()
     }
-    /// Has the port receive, from the next time on, no more than `bytes` ahead of its task (and what is in the same buffer),
-    /// where the kernel knows limits; `None` is the usual bound, which no port exceeds.
+    /// Limits how far the next receives run ahead of the task, to `bytes` plus the rest of the last buffer, if the
+    /// kernel supports limits. `None` restores the usual limit, which is also the upper bound.
     pub fn receive_ahead(&self, bytes: Option<usize>) {
         let bytes = bytes.unwrap_or(RECEIVED_BYTES_MAX).clamp(1, RECEIVED_BYTES_MAX);
         self.ring.inner.borrow_mut().slot(self.index).received_bytes_max = bytes;
     }
-    /// Copies received bytes into `target`; the second value says that there are no more now.
+    /// Copies received bytes into `target`. The second value is true when no more bytes are ready.
     ///
     /// # Errors
-    /// Those of the socket; [`io::ErrorKind::WouldBlock`] when nothing was received.
+    /// Errors of the socket; [`io::ErrorKind::WouldBlock`] when nothing was received.
     pub fn read(&mut self, target: &mut [u8]) -> io::Result<(usize, bool)> {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;
@@ -84,10 +84,11 @@ impl Port {
             _ => Ok((read, !slot.is_readable())),
         }
     }
-    /// Takes over bytes from the front of `out`, `bytes_max` at most and of one slice, and sends them. Says how many.
+    /// Takes bytes from the front of `out`, up to `bytes_max` and from one slice, and sends them. Returns their
+    /// number.
     ///
     /// # Errors
-    /// Those of the socket, of an earlier send too; [`io::ErrorKind::WouldBlock`] while a send is under way.
+    /// Errors of the socket, also of an earlier send; [`io::ErrorKind::WouldBlock`] while a send is in progress.
     pub fn write(&mut self, out: &mut Chain, bytes_max: usize) -> io::Result<usize> {
         let mut inner = self.ring.inner.borrow_mut();
         let slot = inner.slot(self.index);
@@ -99,7 +100,7 @@ impl Port {
         }
         let n = out.front().len().min(bytes_max).min(SENT_BYTES_MAX);
         if n == out.len() {
-            // The usual case: the two change places, and so do their allocations.
+            // The usual case: swap the chains, and so their allocations.
             std::mem::swap(out, &mut slot.sending);
         } else if n > 0 {
             slot.sending = out.split_to(n);
@@ -109,12 +110,12 @@ impl Port {
         }
         Ok(n)
     }
-    /// True when all that was taken over was sent, or never will be.
+    /// True when no send is in progress: all bytes taken are sent or have failed.
     pub fn is_sent(&self) -> bool {
         self.ring.inner.borrow_mut().slot(self.index).is_sent()
     }
-    /// Says whether its task is about to read, as [`Port::poll`] does: to be called before the task lets others run. What
-    /// comes for one that is not is copied out of the buffers that all ports share, and soon no more is received.
+    /// Sets whether the task is about to read, like [`Port::poll`]. Call it before the task yields. Bytes for a
+    /// port that does not read are copied out of the shared buffers, and soon the port stops receiving.
     pub fn attend(&mut self, reading: bool) {
         let mut inner = self.ring.inner.borrow_mut();
         let inner = &mut *inner;
@@ -122,7 +123,7 @@ impl Port {
         slot.attend(reading, &mut inner.buffers);
         inner.stop_if_overfull(self.index);
     }
-    /// What the port is ready for. The task is woken when it becomes ready for what it says it waits for, or breaks.
+    /// The readiness of the port. Wakes the task when the port becomes ready for `reading` or `writing`, or breaks.
     pub fn poll(&mut self, cx: &mut Context<'_>, reading: bool, writing: bool) -> Ready {
         self.attend(reading);
         let mut inner = self.ring.inner.borrow_mut();
@@ -142,8 +143,8 @@ impl Port {
                 false => inner.receive(self.index),
             }
         } else if !writing && !slot.receiving && !slot.watching && !ready.gone {
-            // A receive or a send that is out tells that the connection broke; else somebody has to look, after the end
-            // of the peer's side too.
+            // A receive or send in progress reports a broken connection. Without one, a watch must report it, even
+            // after the end of the peer's side.
             inner.watch(self.index);
         }
         ready

@@ -1,4 +1,4 @@
-//! [`Ring`]: submissions, completions, and which port each belongs to.
+//! [`Ring`]: submits requests and passes completions to their ports.
 
 use crate::buffers::{BUFFER_BYTES, BUFFERS, Buffers, GROUP};
 use crate::port::Port;
@@ -16,24 +16,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Requests that fit into the submission queue; what comes beyond waits here.
+/// Size of the submission queue. Further requests wait in `Inner::queue`.
 const ENTRIES: u32 = 1024;
-/// Completions that fit: more than ports are likely to have in one turn. The kernel keeps what does not fit.
+/// Size of the completion queue: more than ports are likely to complete in one turn. The kernel keeps the rest.
 const COMPLETIONS: u32 = 8192;
-/// `IORING_ENTER_GETEVENTS`: run what waits to complete.
+/// `IORING_ENTER_GETEVENTS`: run pending completions.
 const ENTER_GETEVENTS: u32 = 1;
 /// `MSG_NOSIGNAL`: a closed peer is an error, not a signal.
 const NO_SIGNAL: i32 = 0x4000;
-/// `MSG_WAITALL`: a send completes when all is sent.
+/// `MSG_WAITALL`: a send completes when all bytes are sent.
 const ALL: i32 = 0x100;
 /// `MSG_MORE`: another send follows at once.
 const MORE: i32 = 0x8000;
-/// Where a receive's limit lies in a request (`optlen`).
+/// Offset of a receive's limit in a request (`optlen`).
 const LIMIT_OFFSET: usize = 44;
 /// `POLLIN`.
 const POLL_IN: u32 = 1;
 
-/// What a request does; with the slot's index its user data.
+/// The kind of a request. Its user data is the kind and the slot's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
@@ -41,9 +41,9 @@ pub(crate) enum Kind {
     Receive,
     /// A send.
     Send,
-    /// The end of one of the others.
+    /// Cancels another request.
     Cancel,
-    /// Tells when the connection breaks.
+    /// Reports when the connection breaks.
     Watch,
     /// Waits until bytes arrive.
     Await,
@@ -54,7 +54,7 @@ fn user_data(index: usize, kind: Kind) -> u64 {
     (index * KINDS.len()) as u64 + kind as u64
 }
 
-/// An io_uring of one thread, and its ports.
+/// The io_uring of one thread, and its ports.
 #[derive(Clone)]
 pub struct Ring {
     pub(crate) inner: Rc<RefCell<Inner>>,
@@ -62,21 +62,21 @@ pub struct Ring {
 
 pub(crate) struct Inner {
     ring: IoUring,
-    /// Signalled by the kernel when something has completed.
+    /// Signalled by the kernel for each completion.
     event: OwnedFd,
     pub(crate) buffers: Buffers,
     pub(crate) slots: Vec<Option<SocketState>>,
     free: Vec<usize>,
-    /// Requests to be submitted.
+    /// Requests not yet submitted.
     queue: VecDeque<squeue::Entry>,
-    /// Ports that found no buffer.
+    /// Ports that found no free buffer.
     starved: Vec<usize>,
-    /// Who calls `turn`.
+    /// The task that calls `turn`.
     driver: Option<Waker>,
     completions: Vec<(u64, i32, u32)>,
-    /// A standing receive can be told after how many bytes to end.
+    /// True while the kernel accepts a byte limit for standing receives.
     limits: bool,
-    /// The kernel's error that ended it.
+    /// The kernel's error after which the ring failed.
     failed: Option<i32>,
 }
 
@@ -95,7 +95,7 @@ fn set_up(buffers: u16) -> io::Result<(IoUring, OwnedFd, Buffers)> {
     Ok((ring, event, buffers))
 }
 
-/// Ends a standing receive after `bytes`. Linux knows this since 6.17; before, it refuses the request.
+/// Ends a standing receive after `bytes`. Linux supports this since 6.17; older kernels refuse the request.
 fn limit(entry: &mut squeue::Entry, bytes: usize) {
     const { assert!(LIMIT_OFFSET + size_of::<u32>() <= size_of::<squeue::Entry>()) };
     // SAFETY: the field is in the request.
@@ -105,7 +105,7 @@ fn limit(entry: &mut squeue::Entry, bytes: usize) {
 }
 
 impl Ring {
-    /// Tries whether the kernel gives a ring, with all that [`Ring::start`] asks of it.
+    /// Checks that the kernel can set up a ring with everything [`Ring::start`] needs.
     ///
     /// # Errors
     /// When the kernel forbids it or is too old (before 6.1).
@@ -113,7 +113,7 @@ impl Ring {
         let (ring, _event, buffers) = set_up(1)?;
         buffers.free_unused(&ring)
     }
-    /// Sets up a ring for this thread, which alone may use it.
+    /// Sets up a ring. Only the calling thread may use it.
     ///
     /// # Errors
     /// When the kernel forbids it or is too old (before 6.1).
@@ -134,36 +134,36 @@ impl Ring {
         };
         Ok(Ring { inner: Rc::new(RefCell::new(inner)) })
     }
-    /// A descriptor that becomes readable, again each time, when [`Ring::turn`] has something to do: to be watched for
-    /// edges and never read. (Polling the ring's own one does not report what completes while nobody waits in the ring.)
+    /// A descriptor that becomes readable each time [`Ring::turn`] has work. Watch it edge-triggered and never read
+    /// it. (Polling the ring's own descriptor does not report completions while no thread waits in the ring.)
     ///
     /// # Errors
-    /// When the process has no more descriptors.
+    /// When the process has no free descriptors.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.inner.borrow().event.try_clone()
     }
-    /// Bytes that a port holds unread at most. Known once something was received: less where the kernel knows limits (6.17).
+    /// Most unread bytes of a port. Known after the first receive; smaller if the kernel supports limits (6.17).
     pub fn unread_bytes_max(&self) -> usize {
         match self.inner.borrow().limits {
-            // The last buffer begins below the limit.
+            // The last buffer may start just below the limit.
             true => RECEIVED_BYTES_MAX + BUFFER_BYTES,
             false => UNREAD_BYTES_MAX + usize::from(BUFFERS) * BUFFER_BYTES,
         }
     }
-    /// True unless the kernel has refused a receive with a limit: [`Port::receive_ahead`] acts.
+    /// True unless the kernel has refused a receive with a limit. Only then [`Port::receive_ahead`] has an effect.
     pub fn knows_limits(&self) -> bool {
         self.inner.borrow().limits
     }
-    /// True when the ring has failed: its ports only give that error.
+    /// True when the ring has failed. Its ports then only return that error.
     pub fn has_failed(&self) -> bool {
         self.inner.borrow().failed.is_some()
     }
     /// Takes over a connected socket.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn attach(&self, socket: TcpStream) -> io::Result<Port> {
-        // A request that finds nothing waits in the kernel, but on a non-blocking descriptor it fails.
+        // On a blocking descriptor a request without data waits in the kernel; on a non-blocking one it fails.
         socket.set_nonblocking(false)?;
         let socket = Rc::new(socket);
         let mut inner = self.inner.borrow_mut();
@@ -176,21 +176,22 @@ impl Ring {
         drop(inner);
         Ok(Port::new(self.clone(), socket, index))
     }
-    /// Submits what is queued and wakes the tasks of the ports that something has completed for. True when there was
-    /// something or is more: let the tasks run, then call again. Else wait for the descriptor or [`Ring::poll_queued`].
+    /// Submits queued requests and wakes the tasks of ports with completions. Returns true when there was work or
+    /// more is left: let the tasks run, then call again. Otherwise wait for the descriptor or for
+    /// [`Ring::poll_queued`].
     ///
     /// # Errors
-    /// Those of the kernel, and panics. The ring has failed then, and the connections of its ports are ended.
+    /// Errors of the kernel, and panics. The ring has then failed, and the connections of its ports are closed.
     pub fn turn(&self) -> io::Result<bool> {
-        // Whoever drives the ring is one task: if only that ended with a panic, all others would wait for ever.
+        // One task drives the ring. If a panic ended only this task, all other tasks would wait forever.
         let turned = catch_unwind(AssertUnwindSafe(|| self.inner.borrow_mut().turn()));
         turned.unwrap_or_else(|_| Err(io::Error::other("it panicked"))).inspect_err(|e| self.fail(e))
     }
-    /// Gives the ring up because of `error`, which is what its ports give from now on. Their connections are ended.
+    /// Fails the ring with `error`, which its ports return from now on. Their connections are closed.
     pub fn fail(&self, error: &io::Error) {
         self.inner.borrow_mut().fail(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     }
-    /// Ready when requests wait to be submitted; else the task is woken at the next one.
+    /// Ready when requests wait to be submitted. Otherwise the next request wakes the task.
     pub fn poll_queued(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.inner.borrow_mut();
         if !inner.queue.is_empty() || !inner.starved.is_empty() {
@@ -207,7 +208,7 @@ impl Inner {
             return Err(io::Error::from_raw_os_error(error));
         }
         if !self.starved.is_empty() {
-            // Whoever holds buffers and did not read them by now lets the others have them.
+            // Copy out unread bytes, so that the ports without a buffer can have those buffers.
             self.slots.iter_mut().flatten().for_each(|slot| slot.spill(&mut self.buffers));
         }
         for index in std::mem::take(&mut self.starved) {
@@ -229,7 +230,7 @@ impl Inner {
             || !self.ring.submission().is_empty()
             || self.kernel_has_more())
     }
-    /// True when the kernel waits for us to enter it.
+    /// True when the kernel needs to be entered.
     fn kernel_has_more(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow()
@@ -256,7 +257,8 @@ impl Inner {
                 Ok(_) if self.queue.is_empty() => return Ok(()),
                 Ok(taken) if taken > 0 => {}
                 Ok(_) => return Ok(()),
-                // A signal, or the kernel is short of memory or room for completions: what was not taken stays queued.
+                // A signal, or the kernel lacks memory or room for completions: requests that were not taken stay
+                // queued.
                 Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => return Ok(()),
                     _ => return Err(e),
@@ -281,13 +283,13 @@ impl Inner {
             Kind::Watch => {
                 slot.watched(result, more);
                 if slot.closed && more {
-                    // It had something to tell just when it was to be cancelled.
+                    // The watch reported something just before it was to be cancelled.
                     self.cancel(index, Kind::Watch);
                 }
             }
             Kind::Await => slot.awaited(result),
-            // The request ended before, or it cannot be cancelled just now. A port that lives tries again if need be, the
-            // requests of one that does not end with the connection.
+            // The request ended first, or it cannot be cancelled now. An open port tries again if needed. The
+            // connection of a closed port is shut down, because its requests did not end.
             Kind::Cancel if result < 0 && slot.requests > 1 => match &slot.socket {
                 Some(socket) if slot.closed => drop(socket.shutdown(Shutdown::Both)),
                 _ => slot.stopping = false,
@@ -299,7 +301,7 @@ impl Inner {
         }
         self.release(index);
     }
-    /// Frees the slot, and with it the socket, once its port is gone and the kernel is done with it.
+    /// Frees the slot and its socket when its port is gone and the kernel has released it.
     pub(crate) fn release(&mut self, index: usize) {
         let slot = self.slots[index].as_mut().expect("there until it is freed");
         if slot.closed && slot.requests == 0 {
@@ -307,7 +309,7 @@ impl Inner {
             self.free.push(index);
         }
     }
-    /// Asks for what the port's socket receives, all or up to a limit.
+    /// Queues a receive for the port's socket, with or without a limit.
     pub(crate) fn receive(&mut self, index: usize) {
         let fd = self.fd(index);
         let limits = self.limits;
@@ -319,35 +321,35 @@ impl Inner {
         }
         self.push(index, Kind::Receive, entry);
     }
-    /// Sends the first slice of what the slot keeps for it until the completion.
+    /// Queues a send of the first slice of `sending`. The slot keeps the bytes until the completion.
     pub(crate) fn send(&mut self, index: usize, more: bool) {
         let fd = self.fd(index);
-        // The bytes lie in a blob that does not move with the chain, and nobody writes what a chain holds.
+        // The bytes lie in a blob that does not move with the chain, and a chain's bytes are never changed.
         let front = self.slot(index).sending.front();
         let flags = NO_SIGNAL | ALL | if more { MORE } else { 0 };
         let entry = opcode::Send::new(fd, front.as_ptr(), front.len() as u32).flags(flags).build();
         self.push(index, Kind::Send, entry);
     }
-    /// Asks to be told from now on when the connection breaks (a receive that is out tells too).
+    /// Queues the watch, which reports when the connection breaks. (A receive in progress reports it too.)
     pub(crate) fn watch(&mut self, index: usize) {
         let fd = self.fd(index);
         self.slot(index).watching = true;
-        // Errors, hang-ups and the end of the peer's side are told whether asked for or not.
+        // The kernel always reports errors, hang-ups and the end of the peer's side.
         self.push(index, Kind::Watch, opcode::PollAdd::new(fd, 0).multi(true).build());
     }
-    /// Asks to be told once when bytes are in the socket.
+    /// Queues one report when bytes are in the socket.
     pub(crate) fn wait_for_bytes(&mut self, index: usize) {
         let fd = self.fd(index);
         self.slot(index).awaiting = true;
         self.push(index, Kind::Await, opcode::PollAdd::new(fd, POLL_IN).build());
     }
-    /// Ends the standing receive when the port has too much unread.
+    /// Cancels the standing receive when the port has too many unread bytes.
     pub(crate) fn stop_if_overfull(&mut self, index: usize) {
         if self.slot(index).is_overfull() {
             self.cancel(index, Kind::Receive);
         }
     }
-    /// Ends the port's request of this kind, if there is one.
+    /// Cancels the port's request of this kind, if there is one.
     pub(crate) fn cancel(&mut self, index: usize, kind: Kind) {
         let of = CancelBuilder::user_data(user_data(index, kind));
         self.push(index, Kind::Cancel, opcode::AsyncCancel2::new(of).build());
@@ -355,7 +357,8 @@ impl Inner {
     pub(crate) fn slot(&mut self, index: usize) -> &mut SocketState {
         self.slots[index].as_mut().expect("the port lives")
     }
-    /// The slot keeps the socket open as long as a request names it. Without one the ring has failed, and nothing is asked.
+    /// A slot keeps its socket open while a request names it. A slot without a socket belongs to a failed ring,
+    /// which submits nothing.
     fn fd(&mut self, index: usize) -> Fd {
         Fd(self.slot(index).socket.as_ref().map_or(-1, |socket| socket.as_raw_fd()))
     }
@@ -367,13 +370,14 @@ impl Inner {
         self.queue.push_back(entry.user_data(user_data(index, kind)));
         self.driver.take().into_iter().for_each(Waker::wake);
     }
-    /// Ends all connections: nobody tells any more what comes of their requests. Slots with requests are never freed.
+    /// Closes all connections, because no completions will arrive. Slots with requests in the kernel are never
+    /// freed.
     fn fail(&mut self, error: i32) {
         self.failed = Some(error);
         self.queue.clear();
         for slot in self.slots.iter_mut().flatten() {
-            // What is out keeps the connection in the kernel, but not its number; what was not submitted never will be. A
-            // peer that is gone already is as good.
+            // Requests in the kernel keep the connection, but not the descriptor. Requests that were not submitted
+            // are dropped. Shutting down may fail when the peer is gone, which is fine.
             slot.socket.take().into_iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
             slot.broken(error);
         }

@@ -1,4 +1,4 @@
-//! [`SocketState`]: what the ring keeps for a port, and beyond it until the kernel is done.
+//! [`SocketState`]: the ring's state of a port. It outlives the port until the kernel has released everything.
 
 use crate::buffers::{BUFFER_BYTES, Buffers, FilledBuffer};
 use rustix::io::Errno;
@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use strand_chain::Chain;
 
-/// A standing receive ends with the buffer that brings it to so many bytes, where the kernel knows limits, unless the port is
-/// told less. The next is asked for when all was read, so a port holds no more.
+/// Limit of a standing receive: it ends with the buffer that reaches this many bytes. Used if the kernel supports
+/// limits, unless the port sets a smaller one. The next receive starts when everything is read, so a port holds no
+/// more than this.
 pub(crate) const RECEIVED_BYTES_MAX: usize = 128 * 1024;
-/// Unread bytes of a port whose task does not read; with more of them the receiving stops.
+/// A port whose task does not read stops receiving above this many unread bytes.
 pub(crate) const UNREAD_BYTES_MAX: usize = 32 * 1024;
-/// Unread bytes, whole buffers counted, of a port whose task reads; with more of them the receiving stops until it has:
-/// where the kernel knows no limits.
+/// A port whose task reads stops receiving above this many unread bytes, whole buffers counted, until they are
+/// read. Only needed on kernels without limits.
 const READER_BYTES_MAX: usize = 256 * 1024;
-/// `ENOBUFS`, `ECANCELED`, `EINVAL`: the standing request ended, not the socket.
+/// `ENOBUFS`, `ECANCELED`, `EINVAL`: the standing request ended, the socket did not.
 const NO_BUFFERS: i32 = -105;
 const CANCELED: i32 = -125;
 const REFUSED: i32 = -22;
@@ -29,39 +30,39 @@ const POLL_HANG_UP: i32 = 16;
 /// `EPIPE`.
 const BROKEN_PIPE: i32 = 32;
 
-/// See the module's description.
+/// The ring's state of a port.
 pub(crate) struct SocketState {
-    /// Closed when the slot is freed: until then no other socket gets its number, which requests may name. Given up when
-    /// the ring fails.
+    /// Closed when the slot is freed. Until then no other socket can get this descriptor number, which requests may
+    /// name. `None` after the ring has failed.
     pub(crate) socket: Option<Rc<TcpStream>>,
-    /// Received and still in the kernel's buffers: for a task that is about to read.
+    /// Received bytes in shared buffers, for a task that is about to read.
     pub(crate) held: VecDeque<FilledBuffer>,
-    /// Received before that, and copied out.
+    /// Older received bytes, copied out of the shared buffers.
     pub(crate) spilled: Chain,
-    /// Where its length is told.
+    /// Receives the length of `spilled`.
     pub(crate) meter: Option<Arc<AtomicU64>>,
-    /// The standing receive is out.
+    /// True while the standing receive is in the kernel.
     pub(crate) receiving: bool,
-    /// It has, or the last one had, a limit.
+    /// True when the current or last standing receive has a limit.
     limited: bool,
-    /// That limit, in bytes.
+    /// The limit, in bytes.
     pub(crate) received_bytes_max: usize,
-    /// It is being cancelled.
+    /// True while the standing receive is being cancelled.
     pub(crate) stopping: bool,
-    /// It found no buffer; it is asked again in the next turn.
+    /// True when the receive found no free buffer. It starts again in the next turn.
     pub(crate) starved: bool,
-    /// What the send that is out reads; empty when there is none.
+    /// The bytes of the send in progress; empty when there is none.
     pub(crate) sending: Chain,
-    /// The standing request that tells when the connection breaks is out. Once asked for it stays: the end of the peer's
-    /// side does not end it.
+    /// True while the watch for a broken connection is in the kernel. The watch stays after the end of the peer's
+    /// side.
     pub(crate) watching: bool,
-    /// It has told that.
+    /// True when the watch has reported a broken connection.
     hung_up: bool,
-    /// A request that tells when bytes come into the socket is out.
+    /// True while a request waits for bytes in the socket.
     pub(crate) awaiting: bool,
-    /// It has told that, or that reading will tell an error.
+    /// True when bytes, an end or an error wait in the socket.
     arrived: bool,
-    /// Bytes read into large targets, one after the other.
+    /// Consecutive bytes read into large targets.
     pub(crate) large_bytes: usize,
     pub(crate) ended: bool,
     pub(crate) error: Option<i32>,
@@ -69,7 +70,7 @@ pub(crate) struct SocketState {
     pub(crate) reading: bool,
     pub(crate) writing: bool,
     pub(crate) closed: bool,
-    /// Requests that the kernel has or will have.
+    /// Requests that are queued or in the kernel.
     pub(crate) requests: usize,
 }
 
@@ -100,17 +101,18 @@ impl SocketState {
             requests: 0,
         }
     }
-    /// The standing receive is asked for: nobody else reads from the socket from now on.
+    /// The standing receive starts: from now on only the ring reads from the socket.
     pub(crate) fn receives(&mut self, limited: bool) {
         self.receiving = true;
         self.limited = limited;
         self.arrived = false;
     }
-    /// The kernel refuses a receive with a limit: to be asked for without one.
+    /// True when the kernel refused the receive because of its limit. The next receive has no limit.
     pub(crate) fn is_limit_refused(&self, result: i32) -> bool {
         result == REFUSED && self.limited
     }
-    /// Something was received. True when the port found no buffer and is to be asked again in the next turn.
+    /// Handles a completed receive. Returns true when the port found no free buffer and must try again in the next
+    /// turn.
     pub(crate) fn received(
         &mut self,
         held: Option<FilledBuffer>,
@@ -134,19 +136,19 @@ impl SocketState {
         } else if !self.reading {
             self.spill(buffers);
         }
-        // Without more to come the task asks again, if only to be told of the connection's end; one that found no buffer
-        // in the next turn.
+        // When the receive has ended, wake the task to start another one, also to learn of the connection's end. A
+        // port without a free buffer waits for the next turn.
         if ((self.reading || !more) && !self.starved) || self.error.is_some() {
             self.wake();
         }
         self.starved
     }
-    /// The next turn has come: the task asks again for what it wants to read.
+    /// The next turn has started: wake the task to receive again.
     pub(crate) fn no_longer_starved(&mut self) {
         self.starved = false;
         self.wake();
     }
-    /// True once when so much has come unread that the receiving has to stop.
+    /// True once when too many bytes are unread and receiving must stop.
     pub(crate) fn is_overfull(&mut self) -> bool {
         let unread_bytes = self.spilled.len() + self.held.len() * BUFFER_BYTES;
         let bytes_max = if self.reading { READER_BYTES_MAX } else { UNREAD_BYTES_MAX };
@@ -154,21 +156,21 @@ impl SocketState {
         self.stopping |= over;
         over
     }
-    /// The send that was out has ended.
+    /// Handles the end of the send.
     pub(crate) fn sent(&mut self, result: i32) {
         let len = self.sending.len();
         self.sending.clear();
         if result < 0 {
             self.broken(-result);
         } else if (result as usize) < len {
-            // The request was to send all of it.
+            // The send had to send all bytes.
             self.broken(BROKEN_PIPE);
         } else if self.writing {
             self.wake();
         }
     }
-    /// The watch has something to tell: the connection broke, or the peer only ended its side, which is no news to those
-    /// who read and nothing to the others.
+    /// Handles a report of the watch. Either the connection broke, or only the peer's side ended: a reading task
+    /// learns of the end by reading, and other tasks do not need it.
     pub(crate) fn watched(&mut self, result: i32, more: bool) {
         self.watching = more;
         match result {
@@ -180,7 +182,7 @@ impl SocketState {
             self.wake();
         }
     }
-    /// Bytes have come into the socket, or an end or error that reading tells after them.
+    /// The socket has bytes, or an end or error that reading will return.
     pub(crate) fn awaited(&mut self, result: i32) {
         self.awaiting = false;
         match result {
@@ -196,21 +198,21 @@ impl SocketState {
         self.error.get_or_insert(error);
         self.wake();
     }
-    /// Nobody may use it any more, but what the kernel may still read or name stays.
+    /// Closes the slot to its port. Everything that the kernel may still read or name stays.
     pub(crate) fn close(&mut self, buffers: &mut Buffers) {
         self.closed = true;
         self.reading = false;
         self.waker = None;
         self.drop_unread(buffers);
     }
-    /// The task says that it reads, or that it does not.
+    /// Sets whether the task reads.
     pub(crate) fn attend(&mut self, reading: bool, buffers: &mut Buffers) {
         self.reading = reading;
         if !reading {
             self.spill(buffers);
         }
     }
-    /// Reads what came before all else into `target`.
+    /// Reads the oldest unread bytes into `target`.
     pub(crate) fn read_unread(&mut self, target: &mut [u8], buffers: &mut Buffers) -> usize {
         let mut read = 0;
         if !self.spilled.is_empty() {
@@ -237,7 +239,7 @@ impl SocketState {
         }
         read
     }
-    /// Reads from the socket itself, when there is something and nobody else does.
+    /// Reads directly from the socket, if it has bytes and no receive is in progress.
     pub(crate) fn read_socket(&mut self, socket: &TcpStream, target: &mut [u8]) -> usize {
         if target.is_empty() || !self.is_direct() || self.ended || self.error.is_some() {
             return 0;
@@ -259,7 +261,7 @@ impl SocketState {
             }
         }
     }
-    /// Copies what is in the kernel's buffers, so that they can serve others.
+    /// Copies the bytes in shared buffers, so that other ports can use the buffers.
     pub(crate) fn spill(&mut self, buffers: &mut Buffers) {
         if self.held.is_empty() {
             return;
@@ -278,14 +280,14 @@ impl SocketState {
     pub(crate) fn measure(&self) {
         self.meter.iter().for_each(|meter| meter.store(self.spilled.len() as u64, Ordering::Relaxed));
     }
-    /// Drops the slot but for what the kernel may still read.
+    /// Drops the slot except for the memory that the kernel may still read.
     pub(crate) fn leak(self) {
         std::mem::forget(self.sending);
     }
     fn wake(&mut self) {
         self.waker.take().into_iter().for_each(Waker::wake);
     }
-    /// Bytes are in the socket, and no request takes them from there.
+    /// True when bytes are in the socket and no request takes them.
     fn is_direct(&self) -> bool {
         self.arrived && !self.receiving
     }
@@ -296,7 +298,7 @@ impl SocketState {
             || self.ended
             || self.error.is_some()
     }
-    /// No send is out whose end is worth waiting for.
+    /// True when no send is in progress, or the connection is broken.
     pub(crate) fn is_sent(&self) -> bool {
         self.sending.is_empty() || self.error.is_some()
     }

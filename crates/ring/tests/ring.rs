@@ -1,4 +1,5 @@
-//! Ports on a ring against ordinary sockets: order, bounds, ends. A kernel without io_uring passes by having none to test.
+//! Compares ports on a ring with ordinary sockets: order, limits, ends. On a kernel without io_uring there is
+//! nothing to test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,9 +11,9 @@ use std::time::{Duration, Instant};
 use strand_chain::Chain;
 use strand_ring::{Port, Ready, Ring};
 
-/// Nothing here takes longer.
+/// No test waits longer than this.
 const WAIT_MS_MAX: u64 = 20_000;
-/// So often the ring looks at what has come already.
+/// Turns after which the ring has taken all bytes that have arrived.
 const TURNS_TO_TAKE_UP: usize = 100;
 
 struct Fixture {
@@ -31,7 +32,7 @@ impl Fixture {
         peer.set_read_timeout(Some(Duration::from_millis(WAIT_MS_MAX))).expect("not zero");
         (self.ring.attach(self.listener.accept().expect("connected").0).expect("a socket"), peer)
     }
-    /// Turns the ring until `done` gives something.
+    /// Turns the ring until `done` returns a value.
     #[track_caller]
     fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
@@ -49,7 +50,7 @@ fn poll(port: &mut Port, reading: bool, writing: bool) -> Ready {
     port.poll(&mut Context::from_waker(Waker::noop()), reading, writing)
 }
 
-/// Reads once, when there is something; `None` in it is the end.
+/// Reads once, if the port is ready. An inner `None` is the end.
 fn read(port: &mut Port, target: &mut [u8]) -> Option<Option<usize>> {
     if !poll(port, true, false).read {
         return None;
@@ -85,7 +86,7 @@ fn bytes_come_in_order_whatever_the_targets() {
     let mut got = Vec::new();
     let mut target = vec![0; 128 << 10];
     let ended = loop {
-        // Small and large ones in stretches, so that both ways to receive take turns.
+        // Small and large targets alternate in stretches, so that both ways to receive are used.
         let room = if (got.len() >> 20).is_multiple_of(2) { 64 << 10 } else { 1 + got.len() % 5000 };
         match f.until(|| read(&mut port, &mut target[..room])) {
             Some(n) => got.extend_from_slice(&target[..n]),
@@ -94,7 +95,7 @@ fn bytes_come_in_order_whatever_the_targets() {
         assert!(got.len() <= LEN);
     };
     assert!(ended && got == sent, "{} of {LEN} bytes, or others", got.len());
-    // The end stays the end, and the other direction goes on.
+    // The end is permanent, and the other direction still works.
     assert_eq!(read(&mut port, &mut target), Some(None));
     let mut out = Chain::new();
     out.push_slice(b"bye");
@@ -122,7 +123,7 @@ fn long_output_goes_out_whole_in_bounded_pieces() {
     f.until(|| {
         if !out.is_empty() && poll(&mut port, false, true).write {
             assert!(port.write(&mut out, 64 << 10).expect("connected") <= 64 << 10);
-            // One at a time: what is taken is not given up before it is sent.
+            // One send at a time: `write` takes no bytes while a send is in progress.
             if !port.is_sent() && !out.is_empty() {
                 let busy = port.write(&mut out, 64 << 10).expect_err("a send is under way");
                 assert_eq!(busy.kind(), ErrorKind::WouldBlock);
@@ -140,7 +141,7 @@ fn more_sockets_than_buffers_are_all_read() {
     for (i, (_, peer)) in pairs.iter_mut().enumerate() {
         peer.write_all(&pattern(20_000, i)).expect("taken");
     }
-    // All receive before anybody reads: each holds a buffer or two, and there are not enough.
+    // All ports receive before any of them reads. Each holds a buffer or two, and there are too few buffers.
     for _ in 0..10 {
         pairs.iter_mut().for_each(|(port, _)| assert!(!poll(port, true, false).gone));
         f.ring.turn().expect("the ring works");
@@ -171,7 +172,7 @@ fn a_port_that_does_not_read_stops_its_peer() {
         assert!(!poll(&mut port, false, false).gone);
         f.ring.turn().expect("the ring works");
     }
-    // And goes on when it reads again.
+    // The sender continues when the port reads again.
     let mut target = vec![0; 10_000];
     let mut got = 0;
     while got < sent {
@@ -192,13 +193,13 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
             assert!(!poll(&mut port, true, false).read);
             let writer = std::thread::spawn({
                 let mut peer = peer.try_clone().expect("a descriptor");
-                // It is stopped, and ends when the port is dropped.
+                // The writer is blocked and ends when the port is dropped.
                 move || drop(peer.write_all(&pattern(16 << 20, i)))
             });
             (port, peer, meter, writer)
         })
         .collect();
-    // All of them wanted to read, and then something else was more urgent.
+    // All tasks wanted to read, then had something more urgent to do.
     f.until(|| ports.iter_mut().all(|(port, ..)| poll(port, true, false).read).then_some(()));
     let held = |ports: &[(Port, TcpStream, Arc<AtomicU64>, _)]| -> Vec<u64> {
         ports.iter().map(|(_, _, meter, _)| meter.load(Ordering::Relaxed)).collect()
@@ -213,7 +214,7 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
         quiet_rounds = if now == before { quiet_rounds + 1 } else { 0 };
         before = now;
     }
-    // Nothing was lost.
+    // No byte was lost.
     for (i, (port, _, meter, _)) in ports.iter_mut().enumerate() {
         let (mut got, mut target) = (Vec::new(), vec![0; 9_999]);
         while got.len() < 1 << 20 {
@@ -221,12 +222,12 @@ fn what_a_port_holds_unread_is_bounded_and_measured() {
             got.extend_from_slice(&target[..n]);
         }
         assert!(got == pattern(16 << 20, i)[..got.len()], "other bytes on socket {i}");
-        // All that is held now came since.
+        // All bytes held now arrived later.
         assert!(meter.load(Ordering::Relaxed) <= f.ring.unread_bytes_max() as u64);
     }
     for (port, peer, _, writer) in ports {
         drop((port, peer));
-        // The drop is submitted by the next turn.
+        // The next turn submits the drop.
         f.until(|| writer.is_finished().then_some(()));
     }
 }
@@ -246,7 +247,7 @@ fn a_port_can_be_told_to_receive_little_ahead() {
         port.attend(false);
         f.ring.turn().expect("the ring works");
         std::thread::sleep(Duration::from_millis(1));
-        // Where the kernel knows no limits the usual bound is the only one.
+        // On a kernel without limits only the usual limit applies.
         let bytes_max =
             f.ring.unread_bytes_max().min(if f.ring.knows_limits() { 32 * 1024 } else { usize::MAX });
         assert!((1..=bytes_max).contains(&port.unread_bytes()), "{}", port.unread_bytes());
@@ -279,7 +280,7 @@ fn ports_that_wait_to_read_and_do_not_keep_no_buffers_from_others() {
     assert_eq!(f.until(|| read(&mut port, &mut target)), Some(6));
 }
 
-/// Remembers that it was woken: who polls only then finds out what is never told.
+/// Remembers that it was woken. A task that only polls after a wake-up finds missing wake-ups.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -290,7 +291,7 @@ impl Wake for Flag {
 }
 
 impl Fixture {
-    /// Waits, as a task does, that neither reads nor writes.
+    /// Waits like a task that neither reads nor writes.
     fn until_gone(&self, port: &mut Port) {
         let flag = Arc::new(Flag::default());
         let waker = Waker::from(flag.clone());
@@ -308,7 +309,7 @@ impl Fixture {
 #[test]
 fn a_port_that_waits_for_nothing_learns_of_a_reset() {
     let Some(f) = fixture() else { return };
-    // Whether it has received before, how much came unread, and whether the peer ended its side first.
+    // Whether the port has received before, how many bytes are unread, and whether the peer has ended its side.
     for case in 0..12 {
         let (receiving, unread, half) = (case % 2 == 0, [0, 100, 1 << 20][case / 2 % 3], case >= 6);
         let (mut port, mut peer) = f.pair();
@@ -320,19 +321,19 @@ fn a_port_that_waits_for_nothing_learns_of_a_reset() {
         let (sent, has_sent) = channel();
         let (go, may_go) = channel::<()>();
         let peer = std::thread::spawn(move || {
-            // The rest of a long text is given up.
+            // The writer gives up the rest of a long text.
             peer.set_write_timeout(Some(Duration::from_millis(100))).expect("not zero");
             let _ = peer.write_all(&pattern(unread, 0));
             if half {
                 peer.shutdown(Shutdown::Write).expect("connected");
             }
             sent.send(()).expect("it is waited for");
-            // An error as much as a word: the other end is held no longer.
+            // An error is as good as a message: the test no longer waits.
             let _ = may_go.recv_timeout(Duration::from_millis(WAIT_MS_MAX));
             socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         });
         if case % 4 < 2 {
-            // The ring takes up what came before the reset does.
+            // The ring takes the bytes before the reset arrives.
             f.until(|| has_sent.try_recv().ok());
             for _ in 0..TURNS_TO_TAKE_UP {
                 f.ring.turn().expect("the ring works");
@@ -350,7 +351,7 @@ fn what_came_before_a_reset_is_read_before_the_error() {
     let Some(f) = fixture() else { return };
     let (mut port, mut peer) = f.pair();
     let mut target = vec![0; 64 << 10];
-    // A large value: from some point on it is read from the socket itself.
+    // From some point on, a large value is read directly from the socket.
     let writer = std::thread::spawn(move || {
         peer.write_all(&pattern(4 << 20, 5)).expect("taken");
         peer
@@ -382,7 +383,7 @@ fn a_port_that_is_dropped_closes_its_socket_whatever_is_under_way() {
         if receiving {
             poll(&mut port, true, false);
         }
-        // More than the kernel's buffers take: the send is under way for good.
+        // More bytes than the kernel's buffers take: the send never ends.
         let mut out = Chain::new();
         out.push_slice(&pattern(64 << 20, 1));
         assert_eq!(port.write(&mut out, usize::MAX).expect("connected"), 64 << 20);
@@ -411,7 +412,7 @@ fn a_ring_ends_with_everything_under_way() {
     out.push_slice(&pattern(64 << 20, 1));
     port.write(&mut out, usize::MAX).expect("connected");
     f.ring.turn().expect("the ring works");
-    // As at a worker's end: nobody turns it any more.
+    // As at the end of a worker: the ring is not turned any more.
     drop((port, f));
     let mut rest = Vec::new();
     let _ = peer.read_to_end(&mut rest);

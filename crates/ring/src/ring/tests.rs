@@ -1,10 +1,10 @@
-//! Failures that a test can only bring about from inside.
+//! Failures that only a test inside the crate can cause.
 
 use super::*;
 use std::net::TcpListener;
 use strand_chain::Chain;
 
-/// A kernel without io_uring has nothing to test.
+/// `None` on a kernel without io_uring: there is nothing to test.
 fn pair() -> Option<(Ring, Port, TcpStream)> {
     let ring = Ring::start().ok()?;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -25,7 +25,7 @@ fn a_probe_leaves_nothing_behind() {
     let before = descriptors();
     let refused: Vec<io::Error> = (0..100).filter_map(|_| Ring::probe().err()).collect();
     assert!(refused.is_empty() || refused.len() == 100, "{}: {:?}", refused.len(), refused.first());
-    // Other tests of this process have descriptors too.
+    // Other tests of this process use descriptors too.
     assert!(descriptors() < before + 100);
 }
 
@@ -33,7 +33,7 @@ fn a_probe_leaves_nothing_behind() {
 fn a_failed_ring_ends_its_connections_and_says_so() {
     let Some((ring, mut port, peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
-    // More than the kernel takes: the send never ends.
+    // More bytes than the kernel takes: the send never ends.
     let mut out = Chain::new();
     out.push_slice(&vec![0; 64 << 20]);
     port.write(&mut out, usize::MAX).expect("connected");
@@ -48,7 +48,7 @@ fn a_failed_ring_ends_its_connections_and_says_so() {
     out.push_slice(b"x");
     assert_eq!(port.write(&mut out, 1).unwrap_err().raw_os_error(), code);
     expect_end(peer);
-    // The kernel's requests are out for ever, the descriptor is not.
+    // The kernel keeps its requests forever, but the descriptor is closed.
     drop(port);
     let inner = ring.inner.borrow();
     let slot = inner.slots[0].as_ref().expect("requests are out");
@@ -82,7 +82,7 @@ fn a_kernel_without_limits_is_asked_without() {
 fn a_panic_fails_the_ring() {
     let Some((ring, mut port, peer)) = pair() else { return };
     assert!(!poll(&mut port, true, false).read);
-    // Something completes that nobody asked for.
+    // A completion without a request of a port.
     ring.inner.borrow_mut().queue.push_back(opcode::Nop::new().build().user_data(u64::MAX));
     assert!(ring.turn().is_err());
     assert!(ring.has_failed() && poll(&mut port, false, false).gone);
