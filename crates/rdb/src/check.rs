@@ -1,4 +1,4 @@
-//! Checking a file: all of it is read and nothing kept but counts. What `strand check rdb` prints.
+//! Checks a file: reads all of it and keeps only counts. `strand check rdb` prints the result.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,49 +7,51 @@ use crate::file::{Event, FileReader};
 use crate::value::{Kind, StreamEntries};
 use crate::{Dialect, Error};
 
-/// So much of a file's name-value pairs is kept.
+/// Most name-value pairs kept of a file.
 const AUX_KEPT_MAX: usize = 64;
 const AUX_BYTES_MAX: usize = 256;
-/// So many modules' names are kept.
+/// Most module names kept.
 const MODULES_KEPT_MAX: usize = 64;
-/// Of the latest key, so much is kept.
+/// Bytes kept of the latest key.
 const KEY_BYTES_MAX: usize = 256;
 
-/// What a file has, as far as it was read.
+/// The contents of a file, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Its RDB version; 0 when there is no header.
     pub version: u16,
-    /// Valkey's own form.
+    /// True for Valkey's own format.
     pub valkey: bool,
-    /// Bytes read, which is where an error was noticed.
+    /// Bytes read. For an error, the position where it was noticed.
     pub bytes: u64,
-    /// What the file says of itself.
+    /// The name-value pairs that describe the file.
     pub aux: Vec<(String, String)>,
-    /// Keys, and keys that expire, of each database.
+    /// Per database: the number of keys, and of keys that expire.
     pub databases: BTreeMap<u64, (u64, u64)>,
-    /// Keys and elements of each type, by Redis's name of the type.
+    /// Per type, by Redis's name: the number of keys and of elements.
     pub types: BTreeMap<&'static str, (u64, u64)>,
     /// Libraries of functions.
     pub functions: u64,
-    /// Modules that have values or other data in the file.
+    /// Modules with values or other data in the file.
     pub modules: BTreeMap<String, u64>,
-    /// The file has a checksum, and it is right.
+    /// True when the file has a checksum and it is correct.
     pub checksum_verified: bool,
-    /// The latest key, for an error's message.
+    /// The latest key, for an error message.
     pub key: Option<String>,
 }
 
-/// Reads a whole file: its report, which at an error says how far it was read. `progress` is called with the bytes read.
+/// Reads a whole file. The report of a broken file covers the part before the error. `progress` is called with the
+/// number of bytes read.
 ///
-/// Every value's format is checked, streams' entries too; that elements of a collection differ is not.
+/// The format of every value is checked, including the entries of streams. Duplicate elements of a collection are
+/// not detected.
 pub fn check<R: Read>(reader: R, progress: &mut dyn FnMut(u64)) -> (Report, Result<(), Error>) {
     let (report, done) = check_file(reader, progress);
     (report, done.map(drop))
 }
 
-/// As [`check`], for a file that something follows, which begins with the bytes that are given back and goes on in the
-/// reader.
+/// [`check`] for a file that is followed by other data. Returns the first bytes of that data and the reader with
+/// the rest.
 pub fn check_start<R: Read>(reader: R) -> (Report, Result<(R, Vec<u8>), Error>) {
     let (report, done) = check_file(reader, &mut |_| {});
     (report, done.map(|file| file.into_source().into_parts()))
@@ -73,7 +75,7 @@ fn read<R: Read>(
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
-    /// Events between two looks at the progress.
+    /// Events between two calls of `progress`.
     const PROGRESS_EVENTS: u64 = 4096;
     let (mut db, mut name, mut elements, mut events) = (0, "", 0, 0u64);
     while let Some(event) = file.next()? {
@@ -132,7 +134,7 @@ fn type_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The beginning of `bytes` as a message has it: printable, control characters escaped.
+/// The start of `bytes` for a message: printable, with control characters escaped.
 fn shown(bytes: &[u8], bytes_max: usize) -> String {
     bytes[..bytes.len().min(bytes_max)].escape_ascii().to_string()
 }

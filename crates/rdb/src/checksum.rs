@@ -1,15 +1,15 @@
-//! CRC-64 with Redis's parameters ("Jones"), sixteen bytes at a step.
+//! CRC-64 with Redis's parameters ("Jones"), 16 bytes per step.
 
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// The checksum of bytes given in pieces.
+/// Computes the checksum of bytes in pieces.
 #[derive(Clone)]
 pub struct Crc64(Digest<'static, u64, Table<16>>);
 
 impl Crc64 {
-    /// Of nothing: zero.
+    /// The checksum of no bytes: zero.
     pub fn new() -> Crc64 {
         Crc64(CRC.digest())
     }

@@ -1,6 +1,6 @@
 //! Redis's digests of values and databases (DEBUG DIGEST-VALUE, DEBUG DIGEST): SHA-1 folded in two ways.
 //!
-//! *Mixing* depends on the order of what is mixed, *adding* does not: so a list mixes its elements, and a set adds its
+//! *Mixing* depends on the order of the parts; *adding* does not. So a list mixes its elements, and a set adds its
 //! members. [`ValueDigest`] takes a value piece by piece, [`DatasetDigest`] the digests of keys.
 
 use sha1::{Digest as _, Sha1};
@@ -8,7 +8,7 @@ use strand_wire::digits::Digits;
 
 use crate::value::StreamId;
 
-/// What a value or a dataset digests to.
+/// The digest of a value or a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(pub [u8; 20]);
 
@@ -23,20 +23,20 @@ impl Digest {
         })
     }
 
-    /// Adds `bytes`, in any order with others.
+    /// Adds `bytes`. The order of additions has no effect.
     fn add(&mut self, bytes: &[u8]) {
         let hash: [u8; 20] = Sha1::digest(bytes).into();
         self.0.iter_mut().zip(hash).for_each(|(a, b)| *a ^= b);
     }
 
-    /// Mixes `bytes` in, behind what was mixed in before.
+    /// Mixes `bytes` in. The order of mixing matters.
     fn mix(&mut self, bytes: &[u8]) {
         self.add(bytes);
         self.0 = Sha1::digest(self.0).into();
     }
 }
 
-/// The types by their numbers in digests.
+/// The types and their numbers in digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Type {
@@ -48,16 +48,16 @@ pub enum Type {
     Stream = 6,
 }
 
-/// The digest of a value, piece by piece. Each type has its own pieces; a value's other pieces make no sense.
+/// Computes the digest of a value piece by piece. Call only the methods for the value's type.
 #[derive(Clone, Debug)]
 pub struct ValueDigest(Digest);
 
 impl ValueDigest {
-    /// Of a value alone (DEBUG DIGEST-VALUE).
+    /// The digest of a value alone (DEBUG DIGEST-VALUE).
     pub fn new(of: Type) -> ValueDigest {
         ValueDigest::continued(Digest::default(), of)
     }
-    /// Of a key and its value, as a part of a dataset's (DEBUG DIGEST).
+    /// The digest of a key and its value, as a part of a dataset (DEBUG DIGEST).
     pub fn of_key(key: &[u8], of: Type) -> ValueDigest {
         let mut digest = Digest::default();
         digest.mix(key);
@@ -68,7 +68,7 @@ impl ValueDigest {
         ValueDigest(digest)
     }
 
-    /// The string itself.
+    /// The whole string.
     pub fn string(&mut self, value: &[u8]) {
         self.0.mix(value);
     }
@@ -80,14 +80,14 @@ impl ValueDigest {
     pub fn member(&mut self, member: &[u8]) {
         self.0.add(member);
     }
-    /// A member of a sorted set. The score counts as redis-server 7.0 prints it there: `%.17g`.
+    /// A member of a sorted set. The score counts in the form that redis-server 7.0 prints here: `%.17g`.
     pub fn scored(&mut self, member: &[u8], score: f64) {
         let mut pair = Digest::default();
         pair.mix(member);
         pair.mix(score_text(score).as_slice());
         self.0.add(&pair.0);
     }
-    /// A field of a hash; that it expires counts, but not when.
+    /// A field of a hash. Whether it expires counts, but not when.
     pub fn field(&mut self, field: &[u8], value: &[u8], expires: bool) {
         let mut pair = Digest::default();
         pair.mix(field);
@@ -97,7 +97,7 @@ impl ValueDigest {
         }
         self.0.add(&pair.0);
     }
-    /// The next entry of a stream; its fields follow, each a [`ValueDigest::entry_field`]. Groups do not count.
+    /// The next entry of a stream. Its fields follow, each with [`ValueDigest::entry_field`]. Groups do not count.
     pub fn entry(&mut self, id: StreamId) {
         let mut text = Digits::unsigned(id.ms).as_slice().to_vec();
         text.push(b'.');
@@ -110,7 +110,7 @@ impl ValueDigest {
         self.0.mix(value);
     }
 
-    /// The digest; that the key expires counts, but not when.
+    /// The digest. Whether the key expires counts, but not when.
     pub fn finish(mut self, expires: bool) -> Digest {
         if expires {
             self.0.add(b"!!expire!!");
@@ -119,12 +119,12 @@ impl ValueDigest {
     }
 }
 
-/// The digest of all databases. Take them in ascending order and leave the empty ones out.
+/// Computes the digest of all databases. Pass them in ascending order and leave out empty ones.
 #[derive(Clone, Debug, Default)]
 pub struct DatasetDigest(Digest);
 
 impl DatasetDigest {
-    /// The keys that follow are in database `number`.
+    /// Starts database `number`. Its keys follow.
     pub fn database(&mut self, number: u32) {
         self.0.mix(&number.to_be_bytes());
     }
@@ -132,13 +132,13 @@ impl DatasetDigest {
     pub fn key(&mut self, key: Digest) {
         self.0.add(&key.0);
     }
-    /// The digest of everything; zero when there is nothing.
+    /// The digest of the dataset; zero when it is empty.
     pub fn finish(self) -> Digest {
         self.0
     }
 }
 
-/// A score as C's `%.17g` has it.
+/// A score in the form of C's `%.17g`.
 fn score_text(score: f64) -> Digits {
     Digits::double(score)
 }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_string_as_redis_digests_it() {
-        // DEBUG DIGEST-VALUE of the value " 12", as redis-server 7.0.15 answered it.
+        // The reply of redis-server 7.0.15 to DEBUG DIGEST-VALUE for the value " 12".
         let mut digest = ValueDigest::new(Type::String);
         digest.string(b" 12");
         assert_eq!(digest.finish(false).to_hex(), "2e1c70e3fbfc6405ec4d3a063f9d75522701079c");

@@ -1,26 +1,27 @@
-//! DUMP payloads: a value's type and bytes, the RDB version (two bytes, little endian), and a checksum of all that.
+//! DUMP payloads: a value's type and bytes, the RDB version (two bytes, little endian), and a checksum of
+//! everything before it.
 //!
-//! The payload does not say who made it. The version tells whose type numbers it uses.
+//! The payload does not name the server that wrote it. The version decides which dialect of type numbers applies.
 
 use crate::value::{Kind, Part, StreamEntries, ValueReader};
 use crate::write::Writer;
 use crate::{Crc64, Dialect, Error, Result, lzf, primitive as p, value_type as t};
 
-/// Version and checksum.
+/// Bytes of the version and the checksum.
 const FOOTER_BYTES: usize = 2 + 8;
 
-/// A payload whose version and checksum were right.
+/// A payload with a correct version and checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
-    /// The RDB version it was written in.
+    /// The RDB version of the payload.
     pub version: u16,
-    /// Whose type numbers it uses.
+    /// The dialect of its type numbers.
     pub dialect: Dialect,
-    /// Type byte and value.
+    /// The type byte and the value.
     body: &'a [u8],
 }
 
-/// Checks version and checksum of `payload`.
+/// Checks the version and the checksum of `payload`.
 ///
 /// # Errors
 /// [`Error::Truncated`], [`Error::Version`], [`Error::Checksum`].
@@ -38,10 +39,10 @@ pub fn open(payload: &[u8]) -> Result<Payload<'_>> {
 }
 
 impl<'a> Payload<'a> {
-    /// Reads the value: what it is, and its parts, one call each.
+    /// Reads the value: its kind at once, its parts with one call each.
     ///
     /// # Errors
-    /// What is wrong with the value's first bytes.
+    /// The error in the value's first bytes.
     pub fn value(&self, entries: StreamEntries) -> Result<Value<'a>> {
         let (&value_type, mut rest) = self.body.split_first().ok_or(Error::Truncated)?;
         let mut reader = ValueReader::new(entries);
@@ -51,10 +52,10 @@ impl<'a> Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Reads the payload as FUNCTION DUMP makes it: the texts of libraries.
+    /// Reads a payload of FUNCTION DUMP: the source texts of libraries.
     ///
     /// # Errors
-    /// What is wrong with its bytes; [`Error::Truncated`] where something else than a library is in it.
+    /// The error in its bytes; [`Error::Truncated`] when it contains anything but libraries.
     pub fn functions(&self) -> Result<Vec<Vec<u8>>> {
         let (mut rest, mut codes, mut memory) = (self.body, Vec::new(), Vec::new());
         while let Some((&opcode, after)) = rest.split_first() {
@@ -70,27 +71,27 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// About how much work reading a payload is: elements that are put into a value, and bytes that are copied or made. Both
-/// may be less than told. Costs nothing that grows with the payload; nothing is checked.
+/// An estimate of the work of reading a payload: elements added to a value, and bytes copied or produced. The real
+/// numbers may be lower. The estimate takes constant time and checks nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Elements, members, fields.
     pub elements: usize,
-    /// Bytes, after decompression as far as it is announced at the beginning.
+    /// Bytes after decompression, as far as the first bytes of the payload tell.
     pub bytes: usize,
 }
 
 impl Weight {
-    /// Of `payload`.
+    /// The estimate for `payload`.
     pub fn of(payload: &[u8]) -> Weight {
-        /// What nodes of lists and streams grow to when they are decompressed, as a rule at most.
+        /// Usual upper limit of the growth of list and stream nodes by decompression.
         const NODES_GROWTH: usize = 8;
         let Some((&value_type, mut rest)) = payload.split_first() else { return Weight::default() };
         let as_size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let (first, is_compressed) = match p::length_or_encoding(&mut rest) {
             Ok(p::Length::Plain(n)) => (as_size(n), false),
             Ok(p::Length::Encoded(_)) => {
-                // Compressed and original length; of an integer something small.
+                // The compressed and the original length. For an integer: a small number.
                 let original = p::length(&mut rest).and_then(|_| p::length(&mut rest)).map_or(0, as_size);
                 (original.min(payload.len().saturating_mul(lzf::GROWTH_MAX)), true)
             }
@@ -115,7 +116,7 @@ impl Weight {
     }
 }
 
-/// The value of a payload, while it is read.
+/// The value of a payload while it is being read.
 pub struct Value<'a> {
     kind: Kind,
     reader: ValueReader,
@@ -123,15 +124,15 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
-    /// What it is.
+    /// The kind of the value.
     pub fn kind(&self) -> Kind {
         self.kind
     }
-    /// See [`ValueReader::elements_hint`]; no value can have more elements than its bytes.
+    /// See [`ValueReader::elements_hint`]. Limited to the number of bytes, because each element needs at least one.
     pub fn elements_hint(&self) -> usize {
         usize::try_from(self.reader.elements_hint()).unwrap_or(usize::MAX).min(self.rest.len())
     }
-    /// The next part; `None` behind the last. Bytes behind the value are ignored, as redis-server does.
+    /// The next part; `None` after the last. Bytes after the value are ignored, as in redis-server.
     #[expect(
         clippy::should_implement_trait,
         reason = "a part borrows from the reader, which no Iterator can say"
@@ -141,7 +142,7 @@ impl Value<'_> {
     }
 }
 
-/// Closes the payload whose type and value `writer` has, and takes it out.
+/// Completes the payload whose type and value are in `writer`, and returns it.
 pub fn seal(mut writer: Writer<'_>, version: u16) -> Vec<u8> {
     writer.version(version);
     writer.checksum();

@@ -1,4 +1,5 @@
-//! What can be wrong with input. Texts name what was found and what was expected; the offset is the reader's.
+//! [`Error`]: what can be wrong with the input. The texts name what was found and what was expected. The reader
+//! knows the offset.
 
 use std::io;
 
@@ -15,43 +16,43 @@ pub enum Error {
     /// The input ends before the value or the file does.
     #[error("the input ends too early")]
     Truncated,
-    /// The bytes contradict the format: what was wrong.
+    /// The bytes violate the format. The text says how.
     #[error("{0}")]
     Corrupt(&'static str),
     /// A string is longer than [`crate::STRING_BYTES_MAX`].
     #[error("a string of {bytes} bytes, at most {} are read", crate::STRING_BYTES_MAX)]
     StringTooLong {
-        /// The length that was announced.
+        /// The announced length.
         bytes: u64,
     },
-    /// The input does not begin as an RDB file does.
+    /// The input does not start like an RDB file.
     #[error("no RDB file: it does not begin with REDIS or VALKEY and a version")]
     NotRdb,
-    /// A version that is not read.
+    /// A version that is not supported.
     #[error(
         "RDB version {version} is not read: 1 to {} (Redis) and {} (Valkey 9) are",
         crate::VERSION_REDIS_MAX,
         crate::VERSION_VALKEY
     )]
     Version {
-        /// The version found.
+        /// The version in the file.
         version: u16,
     },
-    /// No value has this type in this dialect.
+    /// This dialect has no value type with this number.
     #[error("value type {0} is unknown")]
     UnknownType(u8),
-    /// Functions as release candidates of Redis 7.0 wrote them; released servers refuse them too.
+    /// Functions in the format of release candidates of Redis 7.0. Released servers refuse them too.
     #[error("functions in the form of a release candidate of Redis 7.0 are not read")]
     PreReleaseFunction,
-    /// A module's value as release candidates of Redis 4.0 wrote them, whose length nobody but the module knows.
+    /// A module value in the format of release candidates of Redis 4.0. Only the module knows its length.
     #[error("a module's value in the form of a release candidate of Redis 4.0 is not read")]
     PreReleaseModule,
-    /// The checksum at the end differs from that of the bytes.
+    /// The stored checksum differs from the checksum of the bytes.
     #[error("wrong checksum: the bytes have {computed:#018x}, the end says {stored:#018x}")]
     Checksum {
-        /// Of the bytes read.
+        /// The checksum of the bytes.
         computed: u64,
-        /// As stored.
+        /// The stored checksum.
         stored: u64,
     },
 }

@@ -1,8 +1,8 @@
 //! RDB files: a header, records, a checksum.
 //!
-//! [`FileReader::next`] yields what the file says, in order: [`Event::Key`], then its value's parts, and so on to
-//! [`Event::End`], before which the checksum was compared. What follows a file in its source (an append-only file's
-//! commands, a replication stream) is left there: [`FileReader::into_source`].
+//! [`FileReader::next`] yields the records in order: [`Event::Key`], then the parts of its value, and so on up to
+//! [`Event::End`]. The checksum is compared before [`Event::End`]. Data after the file (the commands of an
+//! append-only file, a replication stream) stays in the source: [`FileReader::into_source`].
 
 use std::io::Read;
 
@@ -11,7 +11,7 @@ use crate::source::ReadSource;
 use crate::value::{Kind, ModuleId, Part, StreamEntries, ValueReader, skip_module_aux};
 use crate::{Dialect, Error, Result, Text};
 
-/// Records that are no keys.
+/// Record types other than keys.
 pub(crate) mod opcode {
     /// Valkey 9: a slot that was being imported.
     pub const SLOT_IMPORT: u8 = 243;
@@ -29,29 +29,29 @@ pub(crate) mod opcode {
     pub const EOF: u8 = 255;
 }
 
-/// Files of older versions end without a checksum.
+/// Files of older versions have no checksum.
 const VERSION_CHECKSUM_MIN: u16 = 5;
 
-/// What a file says next.
+/// The next record of a file.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A name and a value about the file or the server that wrote it.
+    /// A name and a value that describe the file or its server.
     Aux {
         /// The name.
         name: Text<'a>,
         /// The value.
         value: Text<'a>,
     },
-    /// The keys that follow are in this database.
+    /// The database of the keys that follow.
     SelectDb(u64),
-    /// How many keys the database will have, and how many of them expire: a hint from outside.
+    /// The expected numbers of keys and of expiring keys of the database. Only a hint; the input may lie.
     ResizeDb {
         /// Keys.
         keys: u64,
         /// Keys that expire.
         expiring: u64,
     },
-    /// How many keys the cluster's slot has: a hint.
+    /// The number of keys of a cluster slot: a hint.
     SlotInfo {
         /// The slot.
         slot: u64,
@@ -60,42 +60,42 @@ pub enum Event<'a> {
         /// Its keys that expire.
         expiring: u64,
     },
-    /// A range of slots was being imported when the file was written (Valkey 9). The keys are in the file.
+    /// A range of slots that was being imported when the file was written (Valkey 9). The keys are in the file.
     SlotImport {
         /// The first slot.
         first: u64,
         /// The last slot.
         last: u64,
     },
-    /// A library of functions: its whole code.
+    /// A function library: its whole source code.
     Function(Text<'a>),
-    /// What a module stored beside the keys; it was passed.
+    /// Data of a module beside the keys. The reader has skipped it.
     ModuleAux(ModuleId),
-    /// A key; its value's parts follow, then [`Event::KeyEnd`].
+    /// A key. The parts of its value follow, then [`Event::KeyEnd`].
     Key {
         /// The key.
         key: Text<'a>,
-        /// What its value is.
+        /// The kind of its value.
         kind: Kind,
-        /// When it expires, unix milliseconds.
+        /// Expiry time, unix milliseconds.
         expires_at_ms: Option<i64>,
         /// Seconds since its last use.
         idle_s: Option<u64>,
-        /// How often it is used, as Redis's logarithmic counter.
+        /// Frequency of use, as Redis's logarithmic counter.
         freq: Option<u8>,
     },
-    /// A piece of the latest key's value.
+    /// A part of the latest key's value.
     Part(Part<'a>),
-    /// The value was read to its end.
+    /// The value is complete.
     KeyEnd,
-    /// The file is at its end.
+    /// The end of the file.
     End {
-        /// The file has a checksum, and it was right.
+        /// True when the file has a checksum and it is correct.
         checksum_verified: bool,
     },
 }
 
-/// Use and expiry, which stand before their key.
+/// Use and expiry, which precede their key.
 #[derive(Clone, Copy, Default)]
 struct Before {
     expires_at_ms: Option<i64>,
@@ -127,7 +127,7 @@ impl<R: Read> FileReader<R> {
     /// Reads the header of the file in `reader`.
     ///
     /// # Errors
-    /// [`Error::NotRdb`], [`Error::Version`], or that the file has less than a header.
+    /// [`Error::NotRdb`], [`Error::Version`], or a file shorter than a header.
     pub fn new(reader: R, entries: StreamEntries) -> Result<FileReader<R>> {
         let mut source = ReadSource::new(reader);
         let header: [u8; 9] = p::array(&mut source)?;
@@ -153,27 +153,27 @@ impl<R: Read> FileReader<R> {
     pub fn version(&self) -> u16 {
         self.version
     }
-    /// Whose type numbers the file uses.
+    /// The dialect of the file's type numbers.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
-    /// Bytes read so far; at an error, about where it is.
+    /// Bytes read so far. For an error, its approximate position.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
-    /// See [`ValueReader::elements_hint`], of the latest key.
+    /// [`ValueReader::elements_hint`] of the latest key.
     pub fn elements_hint(&self) -> u64 {
         self.value.elements_hint()
     }
-    /// The source, with what is behind the file.
+    /// The source, positioned after the file.
     pub fn into_source(self) -> ReadSource<R> {
         self.source
     }
 
-    /// What the file says next; `None` behind [`Event::End`].
+    /// The next record; `None` after [`Event::End`].
     ///
     /// # Errors
-    /// What is wrong with the file, at [`FileReader::offset`]. Reading on after an error makes no sense, but no harm.
+    /// The error in the file, at [`FileReader::offset`]. Reading on after an error is useless but harmless.
     #[expect(
         clippy::should_implement_trait,
         reason = "an event borrows from the reader, which no Iterator can say"
@@ -230,7 +230,7 @@ impl<R: Read> FileReader<R> {
                 opcode::FUNCTION_PRE_GA => return Err(Error::PreReleaseFunction),
                 opcode::MODULE_AUX => return Ok(Event::ModuleAux(skip_module_aux(source)?)),
                 opcode::SLOT_IMPORT if self.dialect == Dialect::Valkey => {
-                    // The import's name, and ranges of slots.
+                    // The import's name and the ranges of slots.
                     p::skip_string(source)?;
                     let left = p::length(source)?;
                     if left == 0 {
@@ -261,7 +261,7 @@ impl<R: Read> FileReader<R> {
         }
         let computed = self.source.checksum();
         let stored = u64::from_le_bytes(p::array(&mut self.source)?);
-        // Zero says that none was computed.
+        // Zero means that no checksum was computed.
         if stored != 0 && stored != computed {
             return Err(Error::Checksum { computed, stored });
         }

@@ -1,39 +1,40 @@
 //! LZF, the compression of strings in RDB: short back references over a window of 8 KiB, no entropy coding.
 //!
-//! A control byte below 32 announces that many plus one literal bytes. Any other holds a length in its top three bits
-//! (7: the next byte is added) and, with the byte that follows, how far back to copy from. Written anew here, because
-//! the crate of that name is deprecated.
+//! A control byte below 32 announces that many plus one literal bytes. Any other control byte holds a length in its
+//! top three bits (7: the next byte is added) and, with the following byte, the distance to copy from. Written anew
+//! here, because the crate of that name is deprecated.
 
 use crate::{Error, Result, STRING_BYTES_MAX};
 
-/// No byte of compressed input makes more bytes of output: three bytes make 264.
+/// Most output bytes per byte of compressed input: three bytes can produce 264.
 pub const GROWTH_MAX: usize = 88;
-/// The longest run of literals behind one control byte.
+/// Longest run of literals after one control byte.
 const LITERALS_MAX: usize = 32;
-/// How far back a copy can reach.
+/// Largest distance of a copy.
 const DISTANCE_MAX: usize = 1 << 13;
 /// The longest copy: 7 + 255 + 2.
 const COPY_MAX: usize = 264;
-/// The shortest copy worth its two bytes.
+/// Shortest copy that saves bytes.
 const COPY_MIN: usize = 3;
-/// Positions remembered, by a hash of the three bytes there: powers of two, for the shortest and for long strings.
+/// Number of remembered positions, by a hash of three bytes: powers of two, for the shortest strings and for long
+/// ones.
 const TABLE_SLOTS_MIN: usize = 1 << 8;
 const TABLE_SLOTS_MAX: usize = 1 << 14;
 
-/// Bytes of input between two pauses: some 0.2 ms of compressing.
+/// Bytes of input between two pauses: about 0.2 ms of compression.
 pub const PAUSE_BYTES: usize = 64 << 10;
 
 const CORRUPT: Error = Error::Corrupt("an LZF string that does not decompress to its announced length");
 
-/// Appends the `len` bytes that `input` decompresses to.
+/// Decompresses `input` and appends the `len` bytes to `out`.
 ///
 /// # Errors
-/// When `input` is no LZF of exactly `len` bytes. `out` then has an unspecified part of them.
+/// When `input` is not the LZF form of exactly `len` bytes. `out` then has an unspecified part of them.
 pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     if len > STRING_BYTES_MAX {
         return Err(Error::StringTooLong { bytes: len as u64 });
     }
-    // The announced length is believed no further than the input could make true.
+    // Do not trust an announced length that the input cannot produce.
     if len > input.len().saturating_mul(GROWTH_MAX) {
         return Err(CORRUPT);
     }
@@ -71,7 +72,7 @@ pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
         if distance >= n {
             out.extend_from_within(from..from + n);
         } else {
-            // The copy overlaps itself: it repeats the last `distance` bytes.
+            // The copy overlaps its own output: it repeats the last `distance` bytes.
             for i in from..from + n {
                 let byte = out[i];
                 out.push(byte);
@@ -81,21 +82,22 @@ pub fn decompress(input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<()> {
     if out.len() - start == len { Ok(()) } else { Err(CORRUPT) }
 }
 
-/// Compresses strings one after the other; its table is kept.
+/// Compresses strings one after another and reuses its table.
 pub struct Compressor {
-    /// One more than the position of the latest occurrence, by hash; older strings' positions are stale, which a look
-    /// at the bytes tells.
+    /// The latest position plus one for each hash. Positions from older strings are stale; comparing the bytes
+    /// detects this.
     table: Vec<u32>,
 }
 
 impl Compressor {
-    /// A compressor. Its table grows with the strings, up to 64 KiB.
+    /// A new compressor. Its table grows with the strings, up to 64 KiB.
     pub fn new() -> Compressor {
         Compressor { table: Vec::new() }
     }
 
-    /// Appends the compressed form of `input`. False when that would have `bytes_max` bytes or more, or when `input` is
-    /// longer than [`STRING_BYTES_MAX`]; `out` is then as it was. Calls `pause` every [`PAUSE_BYTES`] of the input.
+    /// Appends the compressed form of `input`. Returns false, with `out` unchanged, when the form would have
+    /// `bytes_max` bytes or more, or when `input` exceeds [`STRING_BYTES_MAX`]. Calls `pause` after every
+    /// [`PAUSE_BYTES`] of input.
     pub fn compress(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>, pause: &dyn Fn()) -> bool {
         if input.len() > STRING_BYTES_MAX {
             return false;
@@ -129,7 +131,7 @@ impl Compressor {
                 out.truncate(start);
                 return false;
             }
-            // The positions within the copy are remembered too, which finds the longer matches that follow.
+            // Remember the positions within the copy too: this finds longer matches later.
             for within in at + 1..(at + length).min(input.len() - (COPY_MIN - 1)) {
                 self.table[self::slot(&input[within..within + COPY_MIN], bits)] = within as u32 + 1;
             }
@@ -151,13 +153,13 @@ impl Default for Compressor {
     }
 }
 
-/// The place of three bytes in a table of two to the `bits` slots.
+/// The slot of three bytes in a table of two to the power of `bits` slots.
 fn slot(three: &[u8], bits: u32) -> usize {
     let value = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
     (value.wrapping_mul(0x9e37_79b1) >> (32 - bits)) as usize
 }
 
-/// How many bytes at `at` repeat those at `candidate - 1`, if enough do and they are near enough.
+/// Number of bytes at `at` that repeat the bytes at `candidate - 1`; `None` when they are too few or too far away.
 fn matching(input: &[u8], candidate: usize, at: usize) -> Option<usize> {
     let from = candidate.checked_sub(1)?;
     if from >= at || at - from > DISTANCE_MAX {

@@ -1,21 +1,21 @@
-//! Lengths, strings and numbers as RDB has them: what every value is made of.
+//! RDB's lengths, strings and numbers: the parts of every value.
 
 use strand_wire::digits::Digits;
 
 use crate::source::Source;
 use crate::{Error, Result, STRING_BYTES_MAX, Text, lzf};
 
-/// Strings longer than this leave the reader as vectors of their own, not as views of its memory.
+/// Longer strings leave the reader as own vectors, not as views of its memory.
 const OWNED_BYTES_MIN: usize = 64 << 10;
 
-/// A length, or how the string at this place is encoded.
+/// A length, or the encoding of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     Plain(u64),
     Encoded(u8),
 }
 
-/// String encodings behind the two bits `11`.
+/// String encodings, after the two bits `11`.
 const INT_8: u8 = 0;
 const INT_16: u8 = 1;
 const INT_32: u8 = 2;
@@ -48,7 +48,7 @@ pub(crate) fn array<const N: usize>(source: &mut impl Source) -> Result<[u8; N]>
     Ok(bytes)
 }
 
-/// How many bytes are at hand, at least one.
+/// Number of bytes in memory, at least one.
 fn some(source: &mut impl Source) -> Result<usize> {
     while source.at_hand().is_empty() {
         if !source.refill()? {
@@ -69,7 +69,7 @@ fn append(source: &mut impl Source, mut n: usize, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Passes `n` bytes.
+/// Skips `n` bytes.
 fn pass(source: &mut impl Source, mut n: usize) -> Result<()> {
     while n > 0 {
         let piece = some(source)?.min(n);
@@ -107,7 +107,7 @@ pub(crate) fn i64_le(source: &mut impl Source) -> Result<i64> {
     array(source).map(i64::from_le_bytes)
 }
 
-/// A string's length as memory is measured, if it is not over the limit.
+/// A string's length as `usize`, if it is within the limit.
 fn string_len(bytes: u64) -> Result<usize> {
     match usize::try_from(bytes) {
         Ok(n) if n <= STRING_BYTES_MAX => Ok(n),
@@ -115,7 +115,7 @@ fn string_len(bytes: u64) -> Result<usize> {
     }
 }
 
-/// The number a string was stored as.
+/// Reads a string stored as an integer.
 fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
     match encoding {
         INT_8 => Ok(i64::from(i8::from_le_bytes(array(source)?))),
@@ -125,7 +125,7 @@ fn stored_int(encoding: u8, source: &mut impl Source) -> Result<i64> {
     }
 }
 
-/// Reads a string into `out`, which is emptied first.
+/// Reads a string into `out` and replaces its content.
 pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     match length_or_encoding(source)? {
@@ -150,19 +150,19 @@ pub(crate) fn string_into(source: &mut impl Source, out: &mut Vec<u8>) -> Result
     }
 }
 
-/// Reads a string into `memory` and shows it, or hands a long one over.
+/// Reads a string into `memory` and returns it as a view, or as an own vector when it is long.
 pub(crate) fn string<'a>(source: &mut impl Source, memory: &'a mut Vec<u8>) -> Result<Text<'a>> {
     string_into(source, memory)?;
     Ok(shown(memory))
 }
 
-/// The string in `memory`, taken out of it when it is long.
+/// The string in `memory`. A long string is moved out.
 #[inline]
 pub(crate) fn shown(memory: &mut Vec<u8>) -> Text<'_> {
     if memory.len() >= OWNED_BYTES_MIN { Text::Owned(std::mem::take(memory)) } else { Text::Borrowed(memory) }
 }
 
-/// Passes a string without keeping it.
+/// Skips a string.
 pub(crate) fn skip_string(source: &mut impl Source) -> Result<()> {
     match length_or_encoding(source)? {
         Length::Plain(n) => pass(source, string_len(n)?),
@@ -180,7 +180,7 @@ pub(crate) fn binary_double(source: &mut impl Source) -> Result<f64> {
     array(source).map(f64::from_le_bytes)
 }
 
-/// A double as text behind its length, as Redis 3.2 and older have it.
+/// A double as text after its length, as in Redis 3.2 and older.
 pub(crate) fn text_double(source: &mut impl Source) -> Result<f64> {
     const NAN: u8 = 253;
     const INFINITY: u8 = 254;
@@ -197,9 +197,9 @@ pub(crate) fn text_double(source: &mut impl Source) -> Result<f64> {
     }
 }
 
-/// A double's text, in any form that C's printf gives it.
+/// Parses a double in any form that C's printf writes.
 pub(crate) fn parse_double(text: &[u8]) -> Result<f64> {
-    /// No form of a double is longer.
+    /// Longest text of a double.
     const CHARS_MAX: usize = 128;
     std::str::from_utf8(text)
         .ok()
@@ -223,7 +223,7 @@ pub(crate) fn put_length(n: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends `n` as an encoded string. False, with nothing appended, when it needs more than 32 bits.
+/// Appends `n` as an encoded string. Returns false and appends nothing when `n` needs more than 32 bits.
 pub(crate) fn put_int(n: i64, out: &mut Vec<u8>) -> bool {
     const ENCODED: u8 = 3 << 6;
     if let Ok(n) = i8::try_from(n) {
@@ -240,7 +240,7 @@ pub(crate) fn put_int(n: i64, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a string: as an integer where its text is one, compressed where that makes it smaller.
+/// Appends a string: as an integer if its text is one, or compressed if that is smaller.
 pub(crate) fn put_string(
     bytes: &[u8],
     compressor: Option<&mut lzf::Compressor>,
@@ -260,7 +260,7 @@ pub(crate) fn put_string(
     }
     if let Some(compressor) = compressor.filter(|_| bytes.len() >= COMPRESSED_BYTES_MIN) {
         let mut packed = Vec::new();
-        // The two lengths before it take up to four bytes more than the one that a plain string has.
+        // The two lengths of a compressed string take up to four bytes more than the length of a plain string.
         if compressor.compress(bytes, bytes.len() - 4, &mut packed, pause) {
             out.push(ENCODED_LZF);
             put_length(packed.len() as u64, out);

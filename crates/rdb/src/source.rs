@@ -1,4 +1,4 @@
-//! Where bytes come from: a slice, or a `Read` with a buffer before it and a checksum of what was consumed.
+//! Sources of bytes: a slice, or a buffered `Read` with a checksum of the consumed bytes.
 
 use std::io::{ErrorKind, Read};
 
@@ -7,13 +7,14 @@ use crate::{Crc64, Error, Result};
 /// Bytes read from a [`ReadSource`]'s reader at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Bytes in order. What is at hand can be looked at, then consumed; when nothing is at hand, more can be fetched.
+/// An ordered sequence of bytes. Bytes in memory can be read, then consumed. When none are in memory, more can be
+/// fetched.
 pub trait Source {
-    /// The next bytes, as far as they are in memory.
+    /// The bytes in memory.
     fn at_hand(&self) -> &[u8];
-    /// Passes `n` bytes, at most as many as are at hand.
+    /// Consumes `n` bytes, at most the bytes in memory.
     fn consume(&mut self, n: usize);
-    /// Fetches more; called only when nothing is at hand. False at the end of the input.
+    /// Fetches more bytes. Call it only when none are in memory. Returns false at the end of the input.
     fn refill(&mut self) -> Result<bool>;
 }
 
@@ -46,21 +47,21 @@ impl<S: Source> Source for &mut S {
     }
 }
 
-/// A reader, read in large pieces. Counts what was consumed and knows its checksum.
+/// A reader that is read in large pieces. Counts the consumed bytes and knows their checksum.
 pub struct ReadSource<R> {
     reader: R,
     buffer: Box<[u8]>,
-    /// The bytes at hand are `buffer[start..end]`.
+    /// The bytes in memory are `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// Of the bytes before `buffer[0]`.
+    /// Checksum of the bytes before `buffer[0]`.
     crc: Crc64,
-    /// Bytes before `buffer[0]`.
+    /// Number of bytes before `buffer[0]`.
     passed: u64,
 }
 
 impl<R: Read> ReadSource<R> {
-    /// Reads from `reader`, which needs no buffer of its own.
+    /// A source over `reader`, which needs no buffer of its own.
     pub fn new(reader: R) -> ReadSource<R> {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         ReadSource { reader, buffer, start: 0, end: 0, crc: Crc64::new(), passed: 0 }
@@ -75,7 +76,7 @@ impl<R: Read> ReadSource<R> {
         crc.update(&self.buffer[..self.start]);
         crc.value()
     }
-    /// The reader, and the bytes that were read from it but not consumed.
+    /// The reader, and the bytes read from it but not consumed.
     pub fn into_parts(self) -> (R, Vec<u8>) {
         (self.reader, self.buffer[self.start..self.end].to_vec())
     }

@@ -1,22 +1,22 @@
-//! A byte string on its way out of a reader: borrowed, made from a number, or handed over.
+//! A byte string returned by a reader: borrowed, formatted from a number, or owned.
 
 use std::ops::Deref;
 
 use strand_wire::digits::Digits;
 
-/// A byte string. Dereferences to its bytes, however they are held.
+/// A byte string. Dereferences to its bytes in every form.
 #[derive(Debug)]
 pub enum Text<'a> {
-    /// Lies in the reader's memory until its next step.
+    /// Borrowed from the reader's memory until its next step.
     Borrowed(&'a [u8]),
-    /// Was stored as an integer; the bytes are its decimal form.
+    /// Stored as an integer. The bytes are its decimal form.
     Number(Digits),
-    /// A long string that is not copied again: take it with [`Text::into_vec`].
+    /// A long string. [`Text::into_vec`] takes it without a copy.
     Owned(Vec<u8>),
 }
 
 impl Text<'_> {
-    /// The bytes as a vector; a copy unless the reader has handed them over.
+    /// The bytes as a vector. Copies unless the string is owned.
     pub fn into_vec(self) -> Vec<u8> {
         match self {
             Text::Owned(bytes) => bytes,
@@ -37,7 +37,7 @@ impl Deref for Text<'_> {
     }
 }
 
-/// The integer that `text` is the decimal form of: no sign but one `-`, no leading zero, nothing that does not fit.
+/// The integer whose canonical decimal form is `text`: no sign but one `-`, no leading zero, no overflow.
 pub(crate) fn canonical_int(text: &[u8]) -> Option<i64> {
     /// "-9223372036854775808"
     const INT_CHARS_MAX: usize = 20;
@@ -53,7 +53,7 @@ pub(crate) fn canonical_int(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Downwards, because the smallest integer has no positive twin.
+    // Count downwards: the smallest integer has no positive counterpart.
     let mut n: i64 = 0;
     for digit in digits {
         if !digit.is_ascii_digit() {

@@ -1,4 +1,4 @@
-//! The numbers of value types in files and payloads. They are Redis's and never change.
+//! The numbers of value types in files and payloads. Redis defines them, and they never change.
 
 /// One string.
 pub const STRING: u8 = 0;
@@ -12,9 +12,9 @@ pub const ZSET: u8 = 3;
 pub const HASH: u8 = 4;
 /// A sorted set with binary scores.
 pub const ZSET_2: u8 = 5;
-/// A module's value of Redis 4.0's release candidates.
+/// A module value of Redis 4.0's release candidates.
 pub const MODULE_PRE_GA: u8 = 6;
-/// A module's value.
+/// A module value.
 pub const MODULE_2: u8 = 7;
 /// A hash as a zipmap (Redis 2.4 and older).
 pub const HASH_ZIPMAP: u8 = 9;

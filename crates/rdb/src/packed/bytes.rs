@@ -1,8 +1,8 @@
-//! Reads out of a blob at a position, none of which can leave the blob.
+//! Reads at a position of a blob. No read leaves the blob.
 
 use crate::{Error, Result};
 
-/// What is said of a blob that ends inside an entry.
+/// The error for a blob that ends inside an entry.
 const CUT: Error = Error::Corrupt("a packed collection that ends inside an entry");
 
 /// The `n` bytes at `at`.
@@ -17,7 +17,7 @@ pub(super) fn array<const N: usize>(blob: &[u8], at: usize) -> Result<[u8; N]> {
     blob.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(CUT)
 }
 
-/// The little-endian number of `N` bytes at `at`, its sign extended.
+/// The little-endian number of `N` bytes at `at`, sign-extended.
 #[inline]
 pub(super) fn signed<const N: usize>(blob: &[u8], at: usize) -> Result<i64> {
     let bytes: [u8; N] = array(blob, at)?;

@@ -1,4 +1,4 @@
-//! Intset: a sorted array of integers, all of the same width (2, 4 or 8 bytes), little endian.
+//! Intset: a sorted array of integers of one width (2, 4 or 8 bytes), little endian.
 
 use super::{Entry, bytes};
 use crate::{Error, Result};
@@ -50,7 +50,7 @@ impl Cursor {
     }
 }
 
-/// The intset of `sorted`, ascending and without duplicates, in the smallest width that fits all.
+/// The intset of `sorted`, which must ascend without duplicates. Uses the smallest width that fits all.
 pub fn encode(sorted: &[i64]) -> Vec<u8> {
     debug_assert!(sorted.is_sorted_by(|a, b| a < b));
     let fits = |min: i64, max: i64| {

@@ -1,6 +1,6 @@
-//! Listpack: entries one after the other, each with its length behind it, so that it can be walked from both ends.
+//! Listpack: entries in sequence. Each is followed by its length, so the listpack can be walked from both ends.
 //!
-//! Header: total bytes (32 bits, little endian) and count (16 bits; 65535: unknown, walk). End: 0xff.
+//! Header: total bytes (32 bits, little endian) and count (16 bits; 65535: unknown, count by walking). End: 0xff.
 
 use super::{Entry, bytes};
 use crate::text::canonical_int;
@@ -8,14 +8,14 @@ use crate::{Error, Result};
 
 const HEADER_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The count that means "walk to know".
+/// The count that means "unknown".
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// A position in a listpack.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     at: usize,
-    /// Entries that the header still announces; `None` when it does not say.
+    /// Entries left according to the header; `None` when the header has no count.
     left: Option<u16>,
 }
 
@@ -56,7 +56,7 @@ impl Cursor {
             0xc0..=0xdf => {
                 let [high, low] = bytes::array(blob, at)?;
                 let raw = i64::from(high & 0x1f) << 8 | i64::from(low);
-                // 13 bits, the highest of them the sign.
+                // 13 bits; the highest bit is the sign.
                 (Entry::Int(raw << 51 >> 51), 2)
             }
             0xe0..=0xef => {
@@ -83,8 +83,8 @@ impl Cursor {
     }
 }
 
-/// The length stored behind an entry of `len` bytes: groups of seven bits, the lowest last; all but the first byte
-/// carry the mark that more follow to their left.
+/// The length after an entry of `len` bytes, in groups of seven bits, the lowest group last. Every byte but the
+/// first has a bit set: more groups are to its left.
 #[inline]
 fn back_length(len: usize) -> ([u8; 5], usize) {
     const MORE: u8 = 0x80;
@@ -106,29 +106,29 @@ pub struct Listpack {
 }
 
 impl Listpack {
-    /// An empty one.
+    /// An empty listpack.
     pub fn new() -> Listpack {
         Listpack { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
-    /// Takes all entries out; the memory stays.
+    /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
         self.count = 0;
     }
-    /// Entries in it.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.count
     }
-    /// Nothing is in it.
+    /// True when there are no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
-    /// Bytes the finished listpack will have.
+    /// Length of the finished listpack, in bytes.
     pub fn byte_len(&self) -> usize {
         self.bytes.len() + 1
     }
 
-    /// Appends a string: packed as an integer where it spells one.
+    /// Appends a string. A string that spells an integer is packed as one.
     pub fn push(&mut self, text: &[u8]) {
         if let Some(n) = canonical_int(text) {
             return self.push_int(n);
@@ -161,12 +161,12 @@ impl Listpack {
         self.end_entry(start);
     }
 
-    /// Appends a score: as an integer where it is one, else as the text that redis-server 7.0 prints.
+    /// Appends a score: as an integer if it is one, else as the text of redis-server 7.0.
     pub fn push_score(&mut self, score: f64) {
         /// Beyond 2^52 not every integer is a double; redis-server writes text there.
         const WHOLE_MAX: f64 = (1u64 << 52) as f64;
         if score.trunc() == score && score.abs() <= WHOLE_MAX {
-            // Minus zero becomes zero here, as in redis-server.
+            // Minus zero becomes zero, as in redis-server.
             self.push_int(score as i64);
         } else {
             self.push(strand_wire::digits::Digits::double(score).as_slice());
@@ -179,7 +179,7 @@ impl Listpack {
         self.count += other.count;
     }
 
-    /// The bytes, closed. More may be pushed afterwards.
+    /// The bytes, with header and end. More entries may be pushed afterwards.
     pub fn finish(&mut self) -> Finished<'_> {
         let total = self.byte_len() as u32;
         let count = u16::try_from(self.count).unwrap_or(COUNT_UNKNOWN);
@@ -207,7 +207,7 @@ impl Default for Listpack {
     }
 }
 
-/// The bytes of a closed listpack; dropping this opens the listpack again.
+/// The bytes of a finished listpack. Dropping this makes the listpack writable again.
 pub struct Finished<'a> {
     listpack: &'a mut Listpack,
 }

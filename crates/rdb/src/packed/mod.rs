@@ -1,8 +1,8 @@
 //! Small collections packed into one string: the blobs inside values.
 //!
-//! A [`Cursor`] walks a blob entry by entry without holding it: the blob is given at each step, so that it can lie in
-//! the same reader as its cursor. A step costs no allocation. [`Listpack`] and [`intset`] are also written; ziplists
-//! and zipmaps, which only old servers write, are not.
+//! A [`Cursor`] walks a blob entry by entry and does not hold it: each step gets the blob as an argument, so one
+//! reader can own both. A step does not allocate. [`Listpack`] and [`intset`] can also be written. Ziplists and
+//! zipmaps cannot, because only old servers write them.
 
 mod bytes;
 pub mod intset;
@@ -21,7 +21,7 @@ use crate::{Result, Text};
 pub enum Entry<'a> {
     /// A byte string.
     Bytes(&'a [u8]),
-    /// A string that was packed as the integer it spells.
+    /// A string packed as the integer that it spells.
     Int(i64),
 }
 
@@ -36,16 +36,16 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The forms a blob can have.
+/// The formats of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Redis 2.4 to 6.2.
     Ziplist,
     /// Redis 5.0 (streams) and 7.0 onwards.
     Listpack,
-    /// Redis 2.4 and older: fields and values by turns.
+    /// Redis 2.4 and older: fields and values alternate.
     Zipmap,
-    /// Integers in order.
+    /// Sorted integers.
     Intset,
 }
 
@@ -73,7 +73,7 @@ impl Cursor {
         })
     }
 
-    /// Whether no entry is left in `blob`. [`Cursor::next`] then checks the end and yields `None`.
+    /// True when no entry is left in `blob`. [`Cursor::next`] then checks the end and returns `None`.
     #[inline]
     pub fn at_end(&self, blob: &[u8]) -> bool {
         match self {
@@ -84,8 +84,8 @@ impl Cursor {
         }
     }
 
-    /// The next entry of `blob`, which must be the one the cursor was made for. `None` at its end, which is checked
-    /// against the header's count.
+    /// The next entry of `blob`, which must be the cursor's blob. `None` at the end; the number of entries is then
+    /// compared with the header.
     #[inline]
     pub fn next<'a>(&mut self, blob: &'a [u8]) -> Result<Option<Entry<'a>>> {
         match self {

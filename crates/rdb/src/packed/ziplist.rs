@@ -1,6 +1,7 @@
-//! Ziplist, which Redis wrote until 6.2: as a listpack, but each entry begins with the length of the one before.
+//! Ziplist, written by Redis up to 6.2. Like a listpack, but each entry starts with the length of the previous one.
 //!
-//! Header: total bytes and offset of the last entry (32 bits each), count (16 bits; 65535: walk). End: 0xff.
+//! Header: total bytes and offset of the last entry (32 bits each), count (16 bits; 65535: count by walking). End:
+//! 0xff.
 
 use super::{Entry, bytes};
 use crate::{Error, Result};
@@ -8,7 +9,7 @@ use crate::{Error, Result};
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
-/// A previous entry of this many bytes or more has its length in four bytes behind this one.
+/// A previous entry of at least this length has its length in the four bytes after this byte.
 const LONG_PREVIOUS: u8 = 254;
 
 /// A position in a ziplist.
@@ -16,9 +17,9 @@ const LONG_PREVIOUS: u8 = 254;
 pub struct Cursor {
     at: usize,
     left: Option<u16>,
-    /// Bytes of the entry before `at`.
+    /// Length of the entry before `at`.
     previous_len: usize,
-    /// Where the header says the last entry begins.
+    /// Start of the last entry according to the header.
     tail: usize,
 }
 
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_forms_of_integers_and_strings() {
-        // 0, 12, -1 as int8, 300 as int16, "ab": made by hand from the format.
+        // 0, 12, -1 as int8, 300 as int16, "ab": encoded by hand from the format.
         let entries: [&[u8]; 5] =
             [b"\x00\xf1", b"\x02\xfd", b"\x02\xfe\xff", b"\x03\xc0\x2c\x01", b"\x04\x02ab"];
         let body = entries.concat();

@@ -1,11 +1,11 @@
-//! Zipmap, the packed hash of Redis 2.4: fields and values by turns, each behind its length; a value may have unused
-//! bytes behind it. Header: count (254 and more: walk). End: 0xff.
+//! Zipmap, the packed hash of Redis 2.4: fields and values alternate, each after its length. Unused bytes may
+//! follow a value. Header: count (254 and more: count by walking). End: 0xff.
 
 use super::{Entry, bytes};
 use crate::{Error, Result};
 
 const END: u8 = 0xff;
-/// A length of this many bytes or more stands in four bytes behind this one.
+/// A length of at least this value is in the four bytes after this byte.
 const LONG: u8 = 254;
 
 /// A position in a zipmap.
@@ -13,7 +13,7 @@ const LONG: u8 = 254;
 pub struct Cursor {
     at: usize,
     value_is_next: bool,
-    /// Pairs that the header still announces; `None` when it does not say.
+    /// Pairs left according to the header; `None` when the header has no count.
     left: Option<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Cursor {
             }
         }
         let text = bytes::slice(blob, at, n)?;
-        // What is unused must lie in the blob too; the look at the next byte checks it.
+        // The unused bytes must also lie in the blob. Reading the next byte checks this.
         self.at = at + n + unused;
         self.value_is_next = !self.value_is_next;
         Ok(Some(Entry::Bytes(text)))

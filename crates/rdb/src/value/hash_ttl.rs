@@ -1,4 +1,4 @@
-//! When a field expires: the forms that hashes outside packed blobs have it in.
+//! Expiry times of hash fields, in the forms used outside packed blobs.
 
 use crate::primitive as p;
 use crate::source::Source;
@@ -6,27 +6,27 @@ use crate::{Error, Result};
 
 pub(super) const NO_TIME: Error = Error::Corrupt("a field's expiry that is no time");
 
-/// Where a field's expiry stands and what it counts from.
+/// Position and base of a field's expiry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ttl {
-    /// Redis 7.4: before the field, one more than the milliseconds after the hash's smallest expiry; 0 is none.
+    /// Redis 7.4: before the field; milliseconds after the hash's smallest expiry, plus one; 0: none.
     Relative { smallest_ms: i64 },
-    /// Redis 7.4's release candidates: before the field, unix milliseconds; 0 is none.
+    /// Redis 7.4's release candidates: before the field; unix milliseconds; 0: none.
     Absolute,
-    /// Valkey 9: behind the value, unix milliseconds; -1 is none.
+    /// Valkey 9: after the value; unix milliseconds; -1: none.
     Valkey,
 }
 
 impl Ttl {
-    /// [`Ttl::Relative`] to `smallest_ms`.
+    /// [`Ttl::Relative`] with base `smallest_ms`.
     pub(super) fn relative(smallest_ms: i64) -> Result<Ttl> {
         if smallest_ms < 0 { Err(NO_TIME) } else { Ok(Ttl::Relative { smallest_ms }) }
     }
 
-    /// What stands before the field.
+    /// Reads an expiry before the field.
     pub(super) fn before(self, source: &mut impl Source) -> Result<Option<i64>> {
         let base_ms = match self {
-            // One less, because 0 stands for "none".
+            // Minus one, because 0 means "none".
             Ttl::Relative { smallest_ms } => smallest_ms - 1,
             Ttl::Absolute => 0,
             Ttl::Valkey => return Ok(None),
@@ -37,7 +37,7 @@ impl Ttl {
         }
     }
 
-    /// What stands behind the value.
+    /// Reads an expiry after the value.
     pub(super) fn after(self, source: &mut impl Source) -> Result<Option<i64>> {
         match self {
             Ttl::Relative { .. } | Ttl::Absolute => Ok(None),

@@ -1,8 +1,8 @@
-//! A value, piece by piece: one element, one field, one stream entry at a time.
+//! Reads a value piece by piece: one element, field or stream entry at a time.
 //!
-//! [`ValueReader::begin`] reads what stands before the first piece and says what kind of value comes;
-//! [`ValueReader::next`] yields its [`Part`]s, `None` after the last. A value without parts is an empty collection,
-//! which Redis never writes (but for streams): who loads it decides.
+//! [`ValueReader::begin`] reads the data before the first piece and returns the kind of the value.
+//! [`ValueReader::next`] yields its [`Part`]s, then `None`. A value without parts is an empty collection. Redis
+//! never writes one, except for streams; the loader decides whether to accept it.
 
 mod hash_ttl;
 mod module;
@@ -19,7 +19,7 @@ use crate::{Dialect, Error, Result, Text, value_type as t};
 use hash_ttl::Ttl;
 use stream::StreamReader;
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One [`Part::String`].
@@ -28,13 +28,13 @@ pub enum Kind {
     List,
     /// [`Part::Member`]s in any order.
     Set,
-    /// [`Part::Scored`] members; the order depends on the form.
+    /// [`Part::Scored`] members. Their order depends on the format.
     SortedSet,
     /// [`Part::Field`]s in any order.
     Hash,
     /// Entries by ID, each followed by its fields; then the stream's state, its groups and their consumers.
     Stream,
-    /// No parts: reading on passes the value. Whoever loads it may refuse it by name instead.
+    /// No parts: reading on skips the value. A loader may refuse it by name instead.
     Module(ModuleId),
 }
 
@@ -60,21 +60,21 @@ pub enum Part<'a> {
         field: Text<'a>,
         /// The value.
         value: Text<'a>,
-        /// When the field expires, unix milliseconds.
+        /// Expiry time of the field, unix milliseconds.
         expires_at_ms: Option<i64>,
     },
-    /// An entry of a stream; `fields` times [`Part::EntryField`] follow. IDs ascend.
+    /// An entry of a stream. `fields` times [`Part::EntryField`] follow. IDs ascend.
     Entry {
         /// The entry's ID.
         id: StreamId,
-        /// How many fields follow, at least one.
+        /// Number of fields, at least one.
         fields: u64,
     },
-    /// Entries of a stream as Redis keeps them: a listpack under the ID of its first entry. Nothing in it is checked.
+    /// Entries of a stream in Redis's form: a listpack with the ID of its first entry. Its content is not checked.
     StreamNode {
-        /// The ID that the entries' IDs are relative to.
+        /// The base of the entries' IDs.
         id: StreamId,
-        /// A master entry, and the entries.
+        /// The master entry and the entries.
         listpack: Text<'a>,
     },
     /// A field of the latest entry.
@@ -86,7 +86,7 @@ pub enum Part<'a> {
     },
     /// The state of the stream, after all entries.
     Stream(StreamState),
-    /// A consumer group; its pending entries and then its consumers follow.
+    /// A consumer group. Its pending entries follow, then its consumers.
     Group {
         /// The name.
         name: Text<'a>,
@@ -95,50 +95,50 @@ pub enum Part<'a> {
         /// Entries the group has read; `None` when unknown.
         entries_read: Option<u64>,
     },
-    /// An entry that was delivered to some consumer of the latest group and not acknowledged. IDs ascend.
+    /// An entry that was delivered to a consumer of the latest group and not acknowledged. IDs ascend.
     Pending {
         /// The entry's ID; the entry itself may have been deleted.
         id: StreamId,
-        /// When it was last delivered, unix milliseconds.
+        /// Time of the last delivery, unix milliseconds.
         delivered_at_ms: i64,
-        /// How often.
+        /// Number of deliveries.
         deliveries: u64,
     },
-    /// A consumer of the latest group; its pending IDs follow.
+    /// A consumer of the latest group. Its pending IDs follow.
     Consumer {
         /// The name.
         name: Text<'a>,
-        /// When it last tried to read, unix milliseconds.
+        /// Time of its last attempt to read, unix milliseconds.
         seen_at_ms: i64,
-        /// When it last read something; `None`: never.
+        /// Time of its last successful read; `None`: never.
         active_at_ms: Option<i64>,
     },
     /// A pending entry of the latest consumer. IDs ascend.
     ConsumerPending {
-        /// The ID, which should be one of the group's.
+        /// The ID, which should be in the group's list.
         id: StreamId,
     },
 }
 
-/// What a stream knows beside its entries.
+/// The state of a stream besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamState {
-    /// Entries that are there; as many were yielded, if they came one by one.
+    /// Number of entries. Equals the number of yielded entries if they were yielded one by one.
     pub length: u64,
-    /// The ID last given out, at least that of the last entry.
+    /// The latest ID given out, at least the ID of the last entry.
     pub last_id: StreamId,
-    /// The ID of the first entry, as recorded or (older forms) as found; zero when there is none.
+    /// The ID of the first entry, as recorded or, in older formats, as found; zero when there is no entry.
     pub first_id: StreamId,
-    /// The largest ID that was ever deleted.
+    /// The largest ID ever deleted.
     pub max_deleted_id: StreamId,
-    /// Entries ever added.
+    /// Number of entries ever added.
     pub entries_added: u64,
-    /// The three before were recorded. If not (Redis 5.0 to 6.2), they were derived; and so is what groups have read, but
-    /// for entries that came in nodes, where the first ID is not known.
+    /// True when the previous three were recorded. Otherwise (Redis 5.0 to 6.2) they were derived, like the numbers
+    /// of entries read by groups. Entries in nodes are an exception: their first ID is unknown.
     pub counted: bool,
 }
 
-/// How the entries of a packed blob make parts.
+/// How the entries of a packed blob form parts.
 #[derive(Clone, Copy, Debug)]
 enum Role {
     Element,
@@ -149,7 +149,7 @@ enum Role {
     FieldWithTtl,
 }
 
-/// How the strings of an unpacked value make parts.
+/// How the strings of an unpacked value form parts.
 #[derive(Clone, Copy, Debug)]
 enum Plain {
     Element,
@@ -171,17 +171,17 @@ enum State {
     Module,
 }
 
-/// Nodes of a quicklist that are still to come.
+/// The remaining nodes of a quicklist.
 #[derive(Clone, Copy, Debug)]
 struct Nodes {
     left: u64,
-    /// Each node begins with its container (quicklist 2).
+    /// True when each node starts with its container type (quicklist 2).
     with_container: bool,
 }
 
 const NO_NODES: Nodes = Nodes { left: 0, with_container: false };
 
-/// Reads values, one after the other; its memory is kept between them.
+/// Reads values one after another and reuses its memory.
 #[derive(Debug)]
 pub struct ValueReader {
     state: State,
@@ -205,7 +205,7 @@ impl ValueReader {
         }
     }
 
-    /// Starts with a value of type `value_type`, whose bytes are next in `source`. A value before it is forgotten.
+    /// Starts a value of type `value_type`. Its bytes are next in `source`. Forgets the previous value.
     pub fn begin(&mut self, value_type: u8, dialect: Dialect, source: &mut impl Source) -> Result<Kind> {
         self.elements_hint = 0;
         self.state = State::Done;
@@ -235,7 +235,7 @@ impl ValueReader {
                 (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
             }
             (t::HASH_LISTPACK_EX, Dialect::Redis) => {
-                // The smallest expiry, which the fields tell as well.
+                // The smallest expiry, which can also be computed from the fields.
                 p::i64_le(source)?;
                 (Kind::Hash, self.packed(source, Form::Listpack, Role::FieldWithTtl)?)
             }
@@ -256,13 +256,13 @@ impl ValueReader {
         Ok(kind)
     }
 
-    /// How many elements, members or fields the value says it has; 0 when it does not say. The number is the input's:
-    /// take no memory for it.
+    /// Number of elements, members or fields according to the value; 0 when unknown. The input may lie, so do not
+    /// allocate for it.
     pub fn elements_hint(&self) -> u64 {
         self.elements_hint
     }
 
-    /// The next part; `None` at the end of the value, and on.
+    /// The next part; `None` at the end of the value and after it.
     pub fn next(&mut self, source: &mut impl Source) -> Result<Option<Part<'_>>> {
         loop {
             match &mut self.state {
@@ -352,7 +352,7 @@ fn nodes(source: &mut impl Source, with_container: bool) -> Result<Nodes> {
     Ok(Nodes { left: p::length(source)?, with_container })
 }
 
-/// Whether the next node of a quicklist 2 is one element by itself.
+/// True when the next node of a quicklist 2 is a single element.
 fn plain_container(source: &mut impl Source) -> Result<bool> {
     match p::length(source)? {
         1 => Ok(true),

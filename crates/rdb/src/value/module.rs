@@ -1,4 +1,4 @@
-//! Modules' values: they say their module's name and version, and can be passed without the module.
+//! Module values. They contain their module's name and version and can be skipped without the module.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::primitive as p;
 use crate::source::Source;
 use crate::{Error, Result};
 
-/// What stands before each part of a module's value.
+/// The opcodes before each part of a module value.
 const EOF: u64 = 0;
 const SIGNED: u64 = 1;
 const UNSIGNED: u64 = 2;
@@ -36,7 +36,7 @@ impl fmt::Display for ModuleId {
     }
 }
 
-/// Passes a module's value, from behind its ID to its end.
+/// Skips a module value, from after its ID to its end.
 pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
     loop {
         match p::length(source)? {
@@ -50,7 +50,7 @@ pub(crate) fn skip(source: &mut impl Source) -> Result<()> {
     }
 }
 
-/// Passes what a module stored beside the keys: its ID, when it is to be loaded, and its value.
+/// Skips a module's data beside the keys: its ID, the time of loading, and its value. Returns the ID.
 pub(crate) fn skip_aux(source: &mut impl Source) -> Result<ModuleId> {
     let id = ModuleId(p::length(source)?);
     if p::length(source)? != UNSIGNED {

@@ -1,8 +1,8 @@
-//! Streams: listpacks of entries, then the stream's state, then its groups, with what is pending there.
+//! Streams: listpacks of entries, then the stream's state, then its groups with their pending entries.
 //!
-//! A node is a listpack under the ID of its first entry. It begins with a master entry (how many entries live and
-//! deleted, and the first entry's field names); the entries follow, with their IDs relative to the node's, and without
-//! field names where those are the master's.
+//! A node is a listpack with the ID of its first entry. It starts with a master entry: the numbers of live and
+//! deleted entries, and the first entry's field names. The entries follow. Their IDs are relative to the node's ID,
+//! and field names equal to the master's are left out.
 
 use super::{Part, StreamState};
 use crate::packed::{Entry, listpack};
@@ -13,13 +13,13 @@ use crate::{Error, Result, Text, value_type as t};
 const BAD_ENTRY: Error = Error::Corrupt("a stream entry that is not as its node says");
 const BAD_ORDER: Error = Error::Corrupt("stream IDs that do not ascend");
 
-/// How the entries of streams come.
+/// The form in which the entries of streams are yielded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamEntries {
-    /// One by one, checked, as [`Part::Entry`] and [`Part::EntryField`].
+    /// One by one and checked, as [`Part::Entry`] and [`Part::EntryField`].
     #[default]
     Single,
-    /// Many together, as [`Part::StreamNode`]: who keeps streams in Redis's form checks them.
+    /// Many together, as [`Part::StreamNode`]. A loader that keeps Redis's form must check them.
     Nodes,
 }
 
@@ -32,15 +32,15 @@ const SAME_FIELDS: i64 = 2;
 pub struct StreamId {
     /// Unix milliseconds, unless the client chose otherwise.
     pub ms: u64,
-    /// Counts entries of one millisecond.
+    /// Counts the entries of one millisecond.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// Zero: less than any entry's ID.
+    /// Zero: less than the ID of any entry.
     pub const ZERO: StreamId = StreamId { ms: 0, seq: 0 };
 
-    /// Both halves, big endian: bytes that sort as IDs do.
+    /// Both halves, big endian. The bytes sort like the IDs.
     pub fn to_bytes(self) -> [u8; 16] {
         (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
     }
@@ -75,7 +75,7 @@ enum Step {
     Done,
 }
 
-/// Reads one stream at a time; the memory is kept.
+/// Reads one stream at a time and reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct StreamReader {
     entries: StreamEntries,
@@ -85,17 +85,17 @@ pub(super) struct StreamReader {
     groups_left: u64,
     consumers_left: u64,
     node: StreamId,
-    /// The listpack of the node, where reading stands in it, and where its master's field names begin.
+    /// The listpack of the current node, the position in it, and the start of the master's field names.
     blob: Vec<u8>,
     cursor: Option<listpack::Cursor>,
     master: Option<listpack::Cursor>,
-    /// Stands at the master's name of the next field.
+    /// Points to the master's name for the next field.
     names: Option<listpack::Cursor>,
     master_fields: u64,
-    /// What the node says it has and what was not seen of it yet.
+    /// Entries of the node, according to the node, that are not read yet.
     live_left: i64,
     deleted_left: i64,
-    /// Over all nodes: IDs seen so far, and entries that live.
+    /// Across all nodes: the latest ID, and the number of live entries.
     previous: Option<StreamId>,
     first_live: Option<StreamId>,
     live: u64,
@@ -181,7 +181,7 @@ impl StreamReader {
         }
     }
 
-    /// A node's ID and its listpack.
+    /// Reads a node's ID and its listpack.
     fn read_node(&mut self, source: &mut impl Source) -> Result<()> {
         p::string_into(source, &mut self.blob)?;
         let id: [u8; 16] =
@@ -190,7 +190,7 @@ impl StreamReader {
         p::string_into(source, &mut self.blob)
     }
 
-    /// The node's master entry.
+    /// Reads the node's master entry.
     fn read_master(&mut self) -> Result<()> {
         self.cursor = Some(listpack::Cursor::new(&self.blob)?);
         let (live, deleted, fields) = (self.int()?, self.int()?, self.int()?);
@@ -207,7 +207,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// The next entry that lives, `None` at the node's end.
+    /// The next live entry; `None` at the node's end.
     fn read_entry(&mut self) -> Result<Option<(StreamId, u64)>> {
         loop {
             let Some(first) = self.entry_of_node()? else {
@@ -254,7 +254,7 @@ impl StreamReader {
         }
     }
 
-    /// The number at an entry's end, by which it is walked backwards.
+    /// Reads the number at an entry's end, which allows walking backwards.
     fn end_entry(&mut self, items: i64) -> Result<()> {
         if self.int()? == items { Ok(()) } else { Err(BAD_ENTRY) }
     }
@@ -295,7 +295,7 @@ impl StreamReader {
     }
 
     fn read_group(&mut self, source: &mut impl Source) -> Result<Part<'_>> {
-        /// All bits: the number is unknown.
+        /// All bits set: the number is unknown.
         const UNKNOWN: u64 = u64::MAX;
         p::string_into(source, &mut self.memory)?;
         let last_id = read_id(source)?;
@@ -349,8 +349,8 @@ fn read_id(source: &mut impl Source) -> Result<StreamId> {
     Ok(StreamId { ms: p::length(source)?, seq: p::length(source)? })
 }
 
-/// How many entries a group of an older stream has read, as redis-server derives it when it loads one: known only at
-/// the ends of the stream.
+/// The number of entries that a group of an older stream has read, derived like redis-server does when it loads
+/// one. Known only at the ends of the stream.
 fn entries_read_estimate(stream: &StreamState, last_id: StreamId) -> Option<u64> {
     if stream.entries_added == 0 {
         return Some(0);

@@ -1,7 +1,8 @@
-//! Writing: values, DUMP payloads and files, as redis-server 7.0 reads them, into a buffer that is emptied at will.
+//! Writes values, DUMP payloads and files in the format of redis-server 7.0, into a buffer that can be emptied at
+//! any time.
 //!
-//! A [`Writer`] knows no value's form by itself. Who writes a value picks a type from [`crate::value_type`], writes what
-//! belongs before its elements, then each element:
+//! A [`Writer`] does not know the format of whole values. The caller picks a type from [`crate::value_type`],
+//! writes the data before the elements, then each element:
 //!
 //! | type | before | each |
 //! |---|---|---|
@@ -13,7 +14,8 @@
 //! | `HASH_METADATA` | [`Writer::hash_metadata`] | [`Writer::field_with_expiry`] |
 //! | `STREAM_2` | [`Writer::length`] of nodes | [`StreamNode`]s, then the state, groups and consumers |
 //!
-//! Sorted sets of type `ZSET_2` go from the highest score to the lowest, which lets redis-server append when it loads.
+//! Members of type `ZSET_2` are written from the highest score to the lowest, so that redis-server can append when
+//! it loads.
 
 mod stream;
 
@@ -23,41 +25,41 @@ use crate::file::opcode;
 use crate::packed::Listpack;
 use crate::{Crc64, lzf, primitive as p};
 
-/// Takes what was written.
+/// Receives the written bytes.
 pub type Sink<'p> = dyn FnMut(&[u8]) + 'p;
 
-/// What stands before a key in a file.
+/// The data before a key in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHead {
-    /// When the key expires, unix milliseconds.
+    /// Expiry time of the key, unix milliseconds.
     pub expires_at_ms: Option<i64>,
     /// Seconds since its last use.
     pub idle_s: Option<u64>,
-    /// How often it is used, as Redis's logarithmic counter.
+    /// Frequency of use, as Redis's logarithmic counter.
     pub freq: Option<u8>,
 }
 
-/// Appends to a buffer, and knows the checksum of all that went through it.
+/// Appends to a buffer and computes the checksum of all written bytes.
 ///
-/// With a pause, that is called after every 64 KiB or so of work: for helper threads that others wait behind.
+/// A writer with a pause calls it after about every 64 KiB of work, for helper threads with a queue.
 pub struct Writer<'p> {
     out: Vec<u8>,
-    /// Of what was taken out, and of `out[..summed]`.
+    /// Checksum of the removed bytes and of `out[..summed]`.
     crc: Crc64,
     summed: usize,
     compressor: Option<lzf::Compressor>,
     pause: &'p dyn Fn(),
     sink: Option<&'p mut Sink<'p>>,
-    /// Bytes in `out` at which the next pause is due.
+    /// Length of `out` at which the next pause is due.
     pause_at: usize,
 }
 
 impl<'p> Writer<'p> {
-    /// An empty writer. `compress`: strings of more than 20 bytes are written as LZF where that is smaller.
+    /// An empty writer. With `compress`, strings of more than 20 bytes are written as LZF if that is smaller.
     pub fn new(compress: bool) -> Writer<'p> {
         Writer::pausing(compress, &|| {})
     }
-    /// As [`Writer::new`], with a pause.
+    /// [`Writer::new`] with a pause.
     pub fn pausing(compress: bool, pause: &'p dyn Fn()) -> Writer<'p> {
         Writer {
             out: Vec::new(),
@@ -69,30 +71,30 @@ impl<'p> Writer<'p> {
             pause_at: lzf::PAUSE_BYTES,
         }
     }
-    /// As [`Writer::pausing`]; every 64 KiB or so `sink` is given what was written, which then is forgotten here. What is
-    /// left at the end is the caller's to take.
+    /// [`Writer::pausing`] with a sink. After about every 64 KiB `sink` receives the written bytes, and the writer
+    /// drops them. The caller takes the rest at the end.
     pub fn into_sink(compress: bool, pause: &'p dyn Fn(), sink: &'p mut Sink<'p>) -> Writer<'p> {
         Writer { sink: Some(sink), ..Writer::pausing(compress, pause) }
     }
 
-    /// Bytes written and not taken out.
+    /// Bytes written and not removed.
     pub fn pending(&self) -> &[u8] {
         &self.out
     }
-    /// Takes the bytes out. Writing goes on behind them, and the checksum too.
+    /// Removes and returns the bytes. Writing continues after them, and so does the checksum.
     pub fn take(&mut self) -> Vec<u8> {
         self.sum();
         (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         std::mem::take(&mut self.out)
     }
-    /// Forgets the bytes, which the caller has copied from [`Writer::pending`]; the memory stays.
+    /// Removes the bytes, which the caller has copied from [`Writer::pending`]. Keeps the memory.
     pub fn clear(&mut self) {
         self.sum();
         (self.summed, self.pause_at) = (0, lzf::PAUSE_BYTES);
         self.out.clear();
     }
 
-    /// A value's type, at the beginning of a payload.
+    /// A value's type, at the start of a payload.
     pub fn value_type(&mut self, value_type: u8) {
         self.out.push(value_type);
     }
@@ -100,7 +102,7 @@ impl<'p> Writer<'p> {
     pub fn length(&mut self, n: u64) {
         p::put_length(n, &mut self.out);
     }
-    /// A string: an integer where it spells one, compressed where that is smaller.
+    /// A string: as an integer if it spells one, or compressed if that is smaller.
     pub fn string(&mut self, bytes: &[u8]) {
         p::put_string(bytes, self.compressor.as_mut(), self.pause, &mut self.out);
         if self.out.len() >= self.pause_at {
@@ -132,8 +134,8 @@ impl<'p> Writer<'p> {
         self.string(element);
     }
 
-    /// What stands before `n` fields of type `HASH_METADATA`: the smallest expiry among them. Returns what
-    /// [`Writer::field_with_expiry`] needs.
+    /// The data before `n` fields of type `HASH_METADATA`: their smallest expiry. Returns the argument for
+    /// [`Writer::field_with_expiry`].
     pub fn hash_metadata(&mut self, smallest_ms: i64, n: u64) -> FieldBase {
         self.i64_le(smallest_ms);
         self.length(n);
@@ -152,11 +154,11 @@ impl<'p> Writer<'p> {
         self.string(value);
     }
 
-    /// A file's first bytes.
+    /// The first bytes of a file.
     pub fn header(&mut self, version: u16) {
         self.out.extend_from_slice(format!("REDIS{version:04}").as_bytes());
     }
-    /// Something about the file.
+    /// A name and a value that describe the file.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.out.push(opcode::AUX);
         self.string(name);
@@ -167,7 +169,7 @@ impl<'p> Writer<'p> {
         self.out.push(opcode::FUNCTION);
         self.string(code);
     }
-    /// The keys that follow are in database `number`, which has `keys` of them, of which `expiring` expire.
+    /// Starts database `number` with `keys` keys, of which `expiring` expire. The keys follow.
     pub fn select_db(&mut self, number: u64, keys: u64, expiring: u64) {
         self.out.push(opcode::SELECT_DB);
         self.length(number);
@@ -175,12 +177,12 @@ impl<'p> Writer<'p> {
         self.length(keys);
         self.length(expiring);
     }
-    /// The keys that follow are in database `number`, of which [`Writer::select_db`] has told before.
+    /// Continues database `number`, which [`Writer::select_db`] has started. Keys follow.
     pub fn back_to_db(&mut self, number: u64) {
         self.out.push(opcode::SELECT_DB);
         self.length(number);
     }
-    /// A key; its value follows.
+    /// A key. Its value follows.
     pub fn key(&mut self, key: &[u8], head: KeyHead, value_type: u8) {
         if let Some(at) = head.expires_at_ms {
             self.out.push(opcode::EXPIRE_TIME_MS);
@@ -196,7 +198,7 @@ impl<'p> Writer<'p> {
         self.value_type(value_type);
         self.string(key);
     }
-    /// The end of a file, with its checksum (`checksum`: else zero, which says that there is none).
+    /// The end of a file with its checksum. Without `checksum` it writes zero, which means that there is none.
     pub fn eof(&mut self, checksum: bool) {
         self.out.push(opcode::EOF);
         if checksum {
@@ -206,7 +208,7 @@ impl<'p> Writer<'p> {
         }
     }
 
-    /// A payload's version.
+    /// The version of a payload.
     pub(crate) fn version(&mut self, version: u16) {
         self.out.extend_from_slice(&version.to_le_bytes());
     }
@@ -233,14 +235,14 @@ impl<'p> Writer<'p> {
     }
 }
 
-/// What fields' expiries count from.
+/// The base of the fields' expiry times.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldBase {
     smallest_ms: i64,
 }
 
-/// Where the nodes of a list or a stream begin. The number of nodes stands before them, so whoever writes goes through
-/// the elements twice, each time with a splitter of its own: once to count, once to write.
+/// Decides where the nodes of a list or stream start. The number of nodes precedes them, so a caller walks the
+/// elements twice, each time with a new splitter: first to count, then to write.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     bytes_max: usize,
@@ -250,15 +252,15 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// For lists: 8 KiB a node, as redis-server's default.
+    /// For lists: 8 KiB per node, redis-server's default.
     pub fn list() -> Splitter {
         Splitter { bytes_max: 8 << 10, count_max: usize::MAX, bytes: 0, count: 0 }
     }
-    /// For streams: 4 KiB and 100 entries a node, as redis-server's default.
+    /// For streams: 4 KiB and 100 entries per node, redis-server's default.
     pub fn stream() -> Splitter {
         Splitter { bytes_max: 4 << 10, count_max: 100, bytes: 0, count: 0 }
     }
-    /// Whether the next element, of `bytes`, begins a node. The first does.
+    /// True when the next element, of `bytes` bytes, starts a node. The first element does.
     pub fn begins_node(&mut self, bytes: usize) -> bool {
         let begins = self.count == 0
             || self.count >= self.count_max
@@ -272,5 +274,5 @@ impl Splitter {
     }
 }
 
-/// Lists' elements from this size on are nodes by themselves: redis-server's `packed_threshold`.
+/// A list element of at least this size is a node of its own: redis-server's `packed_threshold`.
 pub const LIST_ELEMENT_BYTES_MIN: usize = 1 << 30;

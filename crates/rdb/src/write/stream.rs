@@ -1,10 +1,10 @@
-//! Streams, written: nodes of entries, then what the stream knows beside them, its groups and their consumers.
+//! Writes streams: nodes of entries, then the stream's state, its groups and their consumers.
 
 use super::Writer;
 use crate::packed::Listpack;
 use crate::value::{StreamId, StreamState};
 
-/// Flags of an entry: its field names are those of the node's first entry.
+/// Flag of an entry: its field names equal the names of the node's first entry.
 const SAME_FIELDS: i64 = 2;
 
 /// A node under construction: consecutive entries of a stream.
@@ -12,7 +12,7 @@ const SAME_FIELDS: i64 = 2;
 pub struct StreamNode {
     id: StreamId,
     entries: i64,
-    /// The field names of the first entry, each behind its length.
+    /// The field names of the first entry, each after its length.
     names: Vec<u8>,
     names_count: usize,
     master: Listpack,
@@ -24,12 +24,12 @@ impl StreamNode {
     pub fn new() -> StreamNode {
         StreamNode::default()
     }
-    /// Nothing is in it.
+    /// True when the node has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// Appends an entry, with its fields' names and values. IDs ascend.
+    /// Appends an entry with the names and values of its fields. IDs must ascend.
     pub fn push<'a>(&mut self, id: StreamId, fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) {
         let count = fields.clone().count();
         if self.is_empty() {
@@ -65,7 +65,7 @@ fn put_name(name: &[u8], names: &mut Vec<u8>) {
     names.extend_from_slice(name);
 }
 
-/// Whether `name` is the next of `names`; passes it.
+/// True when `name` is the next of `names`. Then skips it.
 fn take_name(name: &[u8], names: &mut &[u8]) -> bool {
     let rest = names.strip_prefix(&name.len().to_le_bytes()).and_then(|rest| rest.strip_prefix(name));
     match rest {
@@ -78,7 +78,7 @@ fn take_name(name: &[u8], names: &mut &[u8]) -> bool {
 }
 
 impl Writer<'_> {
-    /// A node, which is empty afterwards.
+    /// Writes a node and empties it.
     pub fn stream_node(&mut self, node: &mut StreamNode) {
         self.string(&node.id.to_bytes());
         node.master.clear();
@@ -98,13 +98,13 @@ impl Writer<'_> {
         node.entries = 0;
     }
 
-    /// A node that is a listpack already: `entries`, the first of which has ID `id`.
+    /// Writes a node that is already a listpack: `entries`. The first entry has ID `id`.
     pub fn stream_listpack(&mut self, id: StreamId, entries: &[u8]) {
         self.string(&id.to_bytes());
         self.string(entries);
     }
 
-    /// What the stream knows beside its entries; `groups` groups follow.
+    /// The stream's state besides its entries. `groups` groups follow.
     pub fn stream_state(&mut self, state: &StreamState, groups: u64) {
         self.length(state.length);
         self.id(state.last_id);
@@ -113,26 +113,27 @@ impl Writer<'_> {
         self.length(state.entries_added);
         self.length(groups);
     }
-    /// A consumer group; its `pending` entries follow, then the number of its consumers, by [`Writer::length`], and they.
+    /// A consumer group. Its `pending` entries follow, then the number of its consumers ([`Writer::length`]), then
+    /// the consumers.
     pub fn group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<u64>, pending: u64) {
         self.string(name);
         self.id(last_id);
         self.length(entries_read.unwrap_or(u64::MAX));
         self.length(pending);
     }
-    /// A pending entry of the group. IDs ascend.
+    /// A pending entry of the group. IDs must ascend.
     pub fn pending_entry(&mut self, id: StreamId, delivered_at_ms: i64, deliveries: u64) {
         self.out.extend_from_slice(&id.to_bytes());
         self.i64_le(delivered_at_ms);
         self.length(deliveries);
     }
-    /// A consumer; its `pending` IDs follow, each a [`Writer::consumer_pending`].
+    /// A consumer. Its `pending` IDs follow, each with [`Writer::consumer_pending`].
     pub fn consumer(&mut self, name: &[u8], seen_at_ms: i64, pending: u64) {
         self.string(name);
         self.i64_le(seen_at_ms);
         self.length(pending);
     }
-    /// A pending entry of the consumer. IDs ascend.
+    /// A pending entry of the consumer. IDs must ascend.
     pub fn consumer_pending(&mut self, id: StreamId) {
         self.out.extend_from_slice(&id.to_bytes());
     }

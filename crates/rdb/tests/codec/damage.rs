@@ -1,4 +1,5 @@
-//! Damaged input: cut at every byte, changed anywhere, made up. Nothing panics, hangs, or takes memory for nothing.
+//! Damaged input: cut at every byte, changed anywhere, random. Nothing panics, hangs or allocates more than the
+//! input justifies.
 
 use crate::common::{fuzz_file, fuzz_payload, read_file, read_payload};
 use crate::manifest::data_files;
@@ -15,7 +16,7 @@ fn payloads_cut_at_every_byte_are_refused() {
     for (payload, _) in payloads().iter().filter(|(payload, _)| payload.len() < 1500) {
         let body = payload.len() - 10;
         for cut in 0..body {
-            // Version and checksum are right, the value ends too early.
+            // The version and the checksum are correct, but the value ends too early.
             let mut short = [&payload[..cut], &payload[body..body + 2]].concat();
             short.extend_from_slice(&Crc64::of(&short).to_le_bytes());
             assert!(read_payload(&short).is_err(), "{payload:?} cut at {cut}");
@@ -25,7 +26,7 @@ fn payloads_cut_at_every_byte_are_refused() {
     assert!(cut_at > 20_000, "{cut_at}");
 }
 
-/// Gives one byte a call, and an interruption before each.
+/// Returns one byte per call, with an interruption before each.
 struct Trickle<'a>(&'a [u8], bool);
 
 impl Read for Trickle<'_> {
@@ -104,7 +105,7 @@ fn a_failing_source_is_an_error_and_no_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A real payload with a few bytes changed, put in or taken out.
+    /// A real payload with a few bytes changed, inserted or removed.
     #[test]
     fn changed_payloads(pick in any::<prop::sample::Index>(), changes in changes(), version in 0u8..4) {
         thread_local!(static REAL: Vec<Vec<u8>> = payloads().into_iter().map(|(bytes, _)| bytes).collect());
@@ -115,7 +116,7 @@ proptest! {
         fuzz_payload(&data);
     }
 
-    /// Bytes of no origin, behind each value type.
+    /// Random bytes after each value type.
     #[test]
     fn made_up_payloads(version in 0u8..4, value_type in 0u8..32, body in prop::collection::vec(any::<u8>(), 0..64)) {
         fuzz_payload(&[&[version, value_type], &body[..]].concat());
@@ -132,7 +133,7 @@ proptest! {
         let mut file = REAL.with(|real| real[pick.index(real.len())].clone());
         change(&mut file, 9, &changes);
         fuzz_file(&file);
-        // Without a checksum that stops it, the end is reached too.
+        // Without a checksum to stop it, the reader also reaches the end.
         if file.ends_with(&[0; 8]) || file.len() < 8 {
             return Ok(());
         }
@@ -150,7 +151,7 @@ enum Change {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    // Bytes that mean something in the formats, more often than others.
+    // Prefer bytes with a meaning in the formats.
     let byte = prop_oneof![
         any::<u8>(),
         prop::sample::select(vec![0, 1, 0x7f, 0x80, 0x81, 0xc3, 0xf0, 0xf4, 0xfe, 0xff])
@@ -164,7 +165,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..4)
 }
 
-/// Applies `changes` behind the first `keep` bytes.
+/// Applies `changes` after the first `keep` bytes.
 fn change(data: &mut Vec<u8>, keep: usize, changes: &[Change]) {
     for change in changes {
         if data.len() <= keep {

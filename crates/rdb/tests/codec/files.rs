@@ -1,4 +1,4 @@
-//! Files of Redis 2.4 to 8.0-m01 and of Valkey give what their servers had.
+//! Files of Redis 2.4 to 8.0-m01 and of Valkey contain the data of their servers.
 
 use crate::common::{Dataset, Packing, Record, Value, read_file, write_file};
 use crate::manifest::{bytes, compare, data_files, lines, value};
@@ -7,7 +7,7 @@ use strand_rdb::check::check;
 use strand_rdb::digest::{DatasetDigest, ValueDigest};
 use strand_rdb::{Error, VERSION_WRITTEN};
 
-/// DEBUG DIGEST of the server that would have loaded the file.
+/// DEBUG DIGEST of a server that has loaded the file.
 pub fn digest(records: &[Record]) -> String {
     let mut digest = DatasetDigest::default();
     let mut sorted: Vec<&Record> = records.iter().collect();
@@ -130,11 +130,12 @@ fn what_was_read_is_written_and_read_again() {
             }
         }
     }
-    // Our files are as small as those of redis-server 7.0, whose limits differ from these (all packed).
+    // Our files are about as small as those of redis-server 7.0. Its limits for packing differ from this test's,
+    // which packs everything.
     assert!(sizes.0 * 100 < sizes.1 * 105, "{} bytes instead of {}", sizes.0, sizes.1);
 }
 
-/// Packed sorted sets do not keep the sign of zero.
+/// Packed sorted sets lose the sign of zero.
 fn minus_zero_is_zero(value: &mut Value) {
     if let Value::SortedSet(set) = value {
         set.values_mut().filter(|bits| **bits == (-0.0f64).to_bits()).for_each(|bits| *bits = 0);

@@ -1,4 +1,4 @@
-//! The codec against files and payloads of real servers, against redis-server itself, and against damage.
+//! Tests the codec with files and payloads of real servers, with redis-server itself, and with damaged input.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,11 +1,11 @@
-//! What the files and payloads of `data/` must give, as `data/README.md` describes it.
+//! The expected contents of the files and payloads of `data/`, as described in `data/README.md`.
 
 use crate::common::{Bytes, Stream, Value};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use strand_rdb::value::StreamId;
 
-/// Files of `data/` whose names end in `end`, sorted; never none.
+/// The files of `data/` whose names end with `end`, sorted. At least one.
 pub fn data_files(end: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let mut all: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -24,7 +24,7 @@ pub fn lines(path: &Path) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// A byte string: a character a byte; `{"rep":[unit,times,tail]}` and `{"b64":...}` for long ones.
+/// A byte string: one byte per character; `{"rep":[unit,times,tail]}` and `{"b64":...}` for long ones.
 pub fn bytes(json: &Json) -> Bytes {
     match json {
         Json::String(text) => latin(text),
@@ -69,7 +69,7 @@ pub fn id(json: &Json) -> StreamId {
     StreamId { ms: ms.parse().unwrap(), seq: seq.parse().unwrap() }
 }
 
-/// The value, as far as digests know it: a stream without state and groups.
+/// The value, as far as digests depend on it: a stream without state and groups.
 pub fn value(of_type: &str, json: &Json) -> Value {
     match of_type {
         "string" => Value::String(bytes(json)),
@@ -101,7 +101,7 @@ pub fn value(of_type: &str, json: &Json) -> Value {
     }
 }
 
-/// Compares what was read with what the manifest says, times and groups of streams included.
+/// Compares what was read with the manifest, including times and groups of streams.
 pub fn compare(read: &Value, of_type: &str, json: &Json, of: &str) {
     let Value::Stream(stream) = read else {
         return assert_eq!(*read, value(of_type, json), "{of}");
@@ -130,7 +130,7 @@ pub fn compare(read: &Value, of_type: &str, json: &Json, of: &str) {
             assert_eq!(*read_id, id(&expected[0]), "{of}");
             let owner = group.consumers.iter().find(|c| c.pending.contains(read_id)).expect("an owner");
             assert_eq!(owner.name, latin(expected[1].as_str().unwrap()), "{of}");
-            // Redis 5.0 cannot tell times.
+            // Redis 5.0 does not record times.
             if let Some(expected_ms) = expected[2].as_i64() {
                 assert_eq!((*at_ms, Some(*count)), (expected_ms, expected[3].as_u64()), "{of}");
             }

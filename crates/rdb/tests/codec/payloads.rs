@@ -1,4 +1,4 @@
-//! DUMP payloads of Redis 2.8 to head give the values they were made of.
+//! DUMP payloads of Redis 2.8 and later contain the values they were made of.
 
 use crate::common::{Packing, Value, read_payload, write_payload};
 use crate::manifest::{compare, data_files, lines};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use strand_rdb::digest::ValueDigest;
 use strand_rdb::{Crc64, Error, dump};
 
-/// The bytes of each payload, with what its line says of it.
+/// The bytes of each payload and its line of the manifest.
 pub fn payloads() -> Vec<(Vec<u8>, Json)> {
     let files: Vec<PathBuf> =
         data_files(".jsonl").into_iter().filter(|p| name(p).starts_with("dump-")).collect();
@@ -23,7 +23,7 @@ fn name(path: &std::path::Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// The type's name, from what was read.
+/// The type's name for a value that was read.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",
@@ -54,7 +54,7 @@ fn every_payload_gives_its_value() {
         }
         for packing in [Packing::Packed, Packing::Unpacked] {
             let again = read_payload(&write_payload(&read, packing, true)).unwrap();
-            // Times of consumers and the sign of zero aside, which the forms of redis-server 7.0 do not have.
+            // Without the times of consumers and the sign of zero, which the formats of redis-server 7.0 lack.
             let digest = |value: &Value| value.digest(ValueDigest::new, false).unwrap();
             if !of_minus_zero(&read) {
                 assert_eq!(digest(&again), digest(&read), "{of}");
@@ -92,7 +92,7 @@ fn versions_and_checksums() {
 
 #[test]
 fn a_valkey_hash_with_expiring_fields() {
-    // Type 22 of Valkey 9: fields, values, and when they expire (-1: never).
+    // Type 22 of Valkey 9: fields, values and expiry times (-1: never).
     let mut payload = b"\x16\x02\x01a\x011".to_vec();
     payload.extend_from_slice(&(-1i64).to_le_bytes());
     payload.extend_from_slice(b"\x01b\x012");

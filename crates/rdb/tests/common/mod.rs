@@ -1,5 +1,5 @@
-//! Values as plain collections, built from parts and written again; the bodies of the fuzz targets. Shared by the tests
-//! and the fuzz targets (which include this file by its path).
+//! Values as plain collections, built from parts and written again, and the bodies of the fuzz targets. Shared by
+//! the tests and the fuzz targets, which include this file by its path.
 
 #![allow(dead_code)] // Each user needs a part of it.
 
@@ -20,9 +20,9 @@ pub enum Value {
     String(Bytes),
     List(Vec<Bytes>),
     Set(BTreeSet<Bytes>),
-    /// Scores by their bits, so that -0 differs from 0.
+    /// Scores as bits, so that -0 differs from 0.
     SortedSet(BTreeMap<Bytes, u64>),
-    /// With the expiry of a field.
+    /// With the expiry of each field.
     Hash(BTreeMap<Bytes, (Bytes, Option<i64>)>),
     Stream(Stream),
     Module,
@@ -68,7 +68,7 @@ impl Value {
         }
     }
 
-    /// Adds a part. Whatever bytes were read, parts come only as their kind allows.
+    /// Adds a part. For any input, the parts must fit the kind of the value.
     pub fn add(&mut self, part: Part<'_>) {
         match (self, part) {
             (Value::String(value), Part::String(text)) => *value = text.into_vec(),
@@ -85,7 +85,7 @@ impl Value {
         }
     }
 
-    /// Its digest; `None` for a module's.
+    /// The digest; `None` for a module value.
     pub fn digest(&self, mut start: impl FnMut(Type) -> ValueDigest, expires: bool) -> Option<Digest> {
         let mut digest;
         match self {
@@ -121,7 +121,7 @@ impl Value {
         Some(digest.finish(expires))
     }
 
-    /// Bytes of all its strings, and how many there are.
+    /// Total bytes of all strings, and their number.
     pub fn size(&self) -> (usize, usize) {
         let sum = |lens: &mut dyn Iterator<Item = usize>| lens.fold((0, 0), |(b, n), len| (b + len, n + 1));
         match self {
@@ -187,7 +187,7 @@ pub fn read_payload(payload: &[u8]) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// Reads a payload with streams in nodes, of which nothing is checked.
+/// Reads a payload with streams as nodes, whose content is not checked.
 fn read_nodes(payload: &[u8]) {
     let Ok(mut reader) = dump::open(payload).and_then(|opened| opened.value(StreamEntries::Nodes)) else {
         return;
@@ -218,7 +218,7 @@ pub struct Dataset {
     pub slots: usize,
 }
 
-/// Reads a whole file; what is behind it, too.
+/// Reads a whole file, and returns the bytes after it.
 pub fn read_file(bytes: &[u8]) -> Result<(Dataset, Bytes), Error> {
     let mut reader = FileReader::new(bytes, StreamEntries::Single)?;
     let mut all = Dataset { version: reader.version(), ..Dataset::default() };
@@ -245,14 +245,14 @@ pub fn read_file(bytes: &[u8]) -> Result<(Dataset, Bytes), Error> {
     Ok((all, rest))
 }
 
-/// How a value is written: small collections packed, or all of them member by member.
+/// The form in which a value is written: small collections packed, or every collection unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     Packed,
     Unpacked,
 }
 
-/// Its type as written. Modules are not.
+/// The written type of a value. Module values are not written.
 pub fn written_type(value: &Value, packing: Packing) -> u8 {
     let packed = packing == Packing::Packed;
     match value {
@@ -280,7 +280,7 @@ fn ints(set: &BTreeSet<Bytes>) -> Option<Vec<i64>> {
     Some(ints)
 }
 
-/// Writes a value, behind its type.
+/// Writes a value after its type.
 pub fn write_value(writer: &mut Writer<'_>, value: &Value, packing: Packing) {
     let value_type = written_type(value, packing);
     let mut listpack = Listpack::new();
@@ -383,7 +383,7 @@ pub fn write_payload(value: &Value, packing: Packing, compress: bool) -> Bytes {
     dump::seal(writer, if value_type == t::HASH_METADATA { VERSION_FIELD_EXPIRY } else { VERSION_WRITTEN })
 }
 
-/// A file of `records`, which are sorted by database.
+/// A file of `records`, which must be sorted by database.
 pub fn write_file(records: &[Record], packing: Packing, compress: bool) -> Bytes {
     let (mut writer, mut file) = (Writer::new(compress), Vec::new());
     writer.header(VERSION_WRITTEN);
@@ -396,7 +396,7 @@ pub fn write_file(records: &[Record], packing: Packing, compress: bool) -> Bytes
                 KeyHead { expires_at_ms: record.expires_at_ms, idle_s: record.idle_s, freq: record.freq };
             writer.key(&record.key, head, written_type(&record.value, packing));
             write_value(&mut writer, &record.value, packing);
-            // Emptied at every key, in both ways.
+            // Empty the writer at every key, alternating between both ways.
             if record.key.len() % 2 == 0 {
                 file.extend(writer.take());
             } else {
@@ -410,8 +410,8 @@ pub fn write_file(records: &[Record], packing: Packing, compress: bool) -> Bytes
     file
 }
 
-/// What a payload's or file's bytes justify of the values in it: LZF grows at most 88 times; a stream's entries
-/// repeat their node's field names, which is why streams are exempt; an integer of two bytes may print as four.
+/// Checks that the input's bytes justify the size of a value: LZF grows at most 88 times, and an integer of two
+/// bytes may print as four. Streams are exempt, because their entries repeat the field names of their node.
 fn check_size(value: &Value, input_len: usize) {
     if !matches!(value, Value::Stream(_)) {
         let (bytes, count) = value.size();
@@ -419,7 +419,8 @@ fn check_size(value: &Value, input_len: usize) {
     }
 }
 
-/// Any bytes as the body of a payload whose checksum is right; the first two choose its version and type.
+/// Uses random bytes as the body of a payload with a correct checksum. The first two bytes select the version and
+/// the type.
 pub fn fuzz_payload(data: &[u8]) {
     let [version, body @ ..] = data else { return };
     let version = [10u16, 12, 80, 9][usize::from(version % 4)];
@@ -430,7 +431,7 @@ pub fn fuzz_payload(data: &[u8]) {
     read_nodes(&payload);
     if let Ok(value) = read_payload(&payload) {
         check_size(&value, payload.len());
-        // What was read is a value like any other: it can be written, and is then the same.
+        // A value that was read can be written, and then reads back equal.
         if value != Value::Module {
             let again = read_payload(&write_payload(&value, Packing::Unpacked, true)).expect("what we write");
             let mut expected = value;
@@ -440,14 +441,15 @@ pub fn fuzz_payload(data: &[u8]) {
     }
 }
 
-/// Any bytes as a file. Its checksum is ignored by making it zero where the bytes end in one.
+/// Uses random bytes as a file. If they end in a checksum, it is set to zero and so ignored.
 pub fn fuzz_file(data: &[u8]) {
     if let Ok((all, _)) = read_file(data) {
         all.records.iter().for_each(|record| check_size(&record.value, data.len()));
     }
 }
 
-/// What the form of redis-server 7.0 does not keep: when a consumer was last active, and that counters were derived.
+/// Removes what redis-server 7.0's format does not keep: when a consumer was last active, and that counters were
+/// derived.
 pub fn normalize(value: &mut Value) {
     if let Value::Stream(stream) = value {
         stream.state.iter_mut().for_each(|state| state.counted = true);
